@@ -100,8 +100,13 @@ _INSTEAD = {
     "seed": f"{_SEED}; or fastseed.derive_seed(name, task=...) for the seed of one stream",
     **dict.fromkeys(("manual_seed", "set_seed", "seed_everything"), _SEED),
     **{
-        name: f"call torch.{name} after fastseed.init(...), or fastseed.random.{name}(key, ...)"
-        for name in ("rand", "randn", "randint", "bernoulli")
+        name: f"call torch.{name} after fastseed.init(...), or fastseed.random.{keyed}(key, shape)"
+        for name, keyed in {
+            "rand": "uniform",
+            "randn": "normal",
+            "randint": "randint",
+            "bernoulli": "bernoulli",
+        }.items()
     },
     "DataLoader": "use torch.utils.data.DataLoader, and iterate fastseed.data.steps(loader, ...); "
     "or fastseed.data.Loader, which takes the same arguments",

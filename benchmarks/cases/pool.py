@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 import fastseed
-from fastseed._backend.reference import philox
+from fastseed._backend.reference import philox, scalar
 
 from .. import machine
 from ..baselines import without_generators
@@ -47,8 +47,8 @@ def _check_reseed(contest: Contest) -> None:
     pool = contest.fastseed.names["pool"]
     epoch = next(contest.fastseed.names["epochs"])
     contest.fastseed.run(epochs=iter([epoch]))
-    scope = philox.scope_key(MASTER, 1, epoch, 0)
-    name = philox.name_key(scope, philox.name_words(NAME))
+    scope = scalar.scope_key(MASTER, 1, epoch, 0)
+    name = scalar.name_key(scope, scalar.name_words(NAME))
     keys = philox.derive_keys(name, 0, 0, 0, len(pool))
     kept = np.array([generator.initial_seed() for generator in pool], np.uint64)
     expect(np.array_equal(kept, keys[:, 0]), "the members' seeds")
@@ -100,7 +100,7 @@ def manual_seed(n: int, threads: int, convert: Callable[[list[int]], object]) ->
     _need(threads)
     generators = _generators(n)
     names = {"pool": fastseed.GeneratorPool(generators, NAME), "seeds": convert(_seeds(n))}
-    side = Side("pool.manual_seed", "pool.manual_seed(seeds)", names, threads)
+    side = Side("pool.manual_seed", "pool.reseed_from_seeds(seeds)", names, threads)
     return Contest(side, (_loop(generators),), _check_manual_seed)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 import fastseed
-from fastseed._backend.reference import philox
+from fastseed._backend.reference import philox, scalar
 
 from ..baselines import fwr13y, without_generators
 from ..case import Case, Contest, Side, expect
@@ -32,11 +32,11 @@ BY_HAND = "random.seed(7); numpy.random.seed(7); torch.default_generator.manual_
 
 def _expect_state_of(epoch: int) -> None:
     """That the three generators hold what belongs to task 1 of this epoch."""
-    scope = philox.scope_key(MASTER, 1, epoch, 0)
+    scope = scalar.scope_key(MASTER, 1, epoch, 0)
     keys = {}
     for name in ("python", "numpy", "torch.cpu"):
-        name_key = philox.name_key(scope, philox.name_words(name))
-        keys[name] = philox.stream_key(name_key, 0, 0, 0)
+        name_key = scalar.name_key(scope, scalar.name_words(name))
+        keys[name] = scalar.stream_key(name_key, 0, 0, 0)
     expect(random.getstate() == random.Random(keys["python"]).getstate(), "Python's state")
     _, words, position, has_gauss, _ = np.random.get_state()
     same = np.array_equal(words, philox.mt19937_state(keys["numpy"]))

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 import fastseed
-from fastseed._backend.reference import philox
+from fastseed._backend.reference import philox, scalar
 from fastseed.data import per_sample
 from fastseed.data.worker.scope import IterationScope, thread_scope
 
@@ -51,9 +51,9 @@ class Given:
 
 
 def _key(name: str, index: int) -> int:
-    scope = philox.scope_key(MASTER, AT.task, AT.epoch, 0)
-    name_key = philox.name_key(scope, philox.name_words(name))
-    return philox.stream_key(name_key, 0, 0, index, philox.DOMAIN_SAMPLE)
+    scope = scalar.scope_key(MASTER, AT.task, AT.epoch, 0)
+    name_key = scalar.name_key(scope, scalar.name_words(name))
+    return scalar.stream_key(name_key, 0, 0, index, scalar.DOMAIN_SAMPLE)
 
 
 @contextmanager

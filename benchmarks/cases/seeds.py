@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 import fastseed
-from fastseed._backend import derive_ops
-from fastseed._backend.reference import philox
+from fastseed._backend import derive
+from fastseed._backend.reference import philox, scalar
 
 from .. import machine
 from ..baselines import fwr13y, multiplies, numpy_bits, random123
@@ -34,9 +34,9 @@ def _against_seed_gen(side: Side) -> Contest:
 
     def check(contest: Contest) -> None:
         epoch = next(contest.fastseed.names["epochs"])
-        scope = philox.scope_key(MASTER, 1, epoch, 0)
-        name = philox.name_key(scope, philox.name_words("torch.cpu"))
-        key = philox.stream_key(name, 0, 0, 0)
+        scope = scalar.scope_key(MASTER, 1, epoch, 0)
+        name = scalar.name_key(scope, scalar.name_words("torch.cpu"))
+        key = scalar.stream_key(name, 0, 0, 0)
         low = contest.fastseed.run(epochs=iter([epoch])) & (2**64 - 1)
         expect(low == key & (2**64 - 1), "the seed of torch.cpu")
         expect(0 <= baseline.run() < 2**31, "fwr13y's seed")
@@ -55,9 +55,9 @@ def one_seed() -> Contest:
 
 
 def _right_answer(n: int) -> Any:
-    scope = philox.scope_key(MASTER, 1, EPOCH, 0)
-    name = philox.name_key(scope, philox.name_words(NAME))
-    return philox.derive_seeds(name, 0, 0, 0, n)
+    scope = scalar.scope_key(MASTER, 1, EPOCH, 0)
+    name = scalar.name_key(scope, scalar.name_words(NAME))
+    return philox.derive_keys(name, 0, 0, 0, n)[:, 0]
 
 
 def _expect_seeds(side: Side) -> None:
@@ -100,24 +100,24 @@ def fresh_against_numpy(kind: str, n: int) -> Contest:
 
 @contextmanager
 def _simd(name: str | None) -> Iterator[None]:
-    before = derive_ops.simd()
+    before = derive.simd()
     if name is not None:
-        derive_ops.set_simd(name)
+        torch.ops.fastseed.choose_simd_path(name)
     try:
         yield
     finally:
         if name is not None:
-            derive_ops.set_simd(before)
+            torch.ops.fastseed.choose_simd_path(before)
 
 
 def against_random123(n: int, simd: str | None = None) -> Contest:
     """The same numbers from the same counters, in the same memory."""
-    if simd is not None and simd not in derive_ops.simd_paths():
+    if simd is not None and simd not in derive.simd_paths():
         raise Unavailable(f"this CPU, or this build, has no {simd} path")
     out = _buffer(n)
-    scope = derive_ops.scope_key(MASTER, 1, EPOCH, 0)
-    name = derive_ops.name_key(scope, derive_ops.name_words(NAME))
-    rank_word = derive_ops.DOMAIN_STREAM << 24
+    scope = derive.scope_key(MASTER, 1, EPOCH, 0)
+    name = derive.name_key(scope, scalar.name_words(NAME))
+    rank_word = scalar.DOMAIN_STREAM << 24
     baseline = random123.side(*name, rank_word, 0, n, out.data_ptr())
 
     def check(contest: Contest) -> None:
@@ -129,7 +129,7 @@ def against_random123(n: int, simd: str | None = None) -> Contest:
 
 def against_multiplies(n: int) -> Contest:
     """The ratio is the share of the CPU's multiplies that is reached: it cannot pass 1."""
-    baseline = multiplies.side(n, derive_ops.simd())
+    baseline = multiplies.side(n, derive.simd())
 
     def check(contest: Contest) -> None:
         _expect_seeds(contest.fastseed)

@@ -1,5 +1,5 @@
-"""The compiled operators, their fakes, and the NumPy reference that stands in for them.
+"""The compiled code, the registered operators, and the NumPy reference that stands in for them.
 
-Everything above asks ``fastseed._backend.derive_ops`` and ``fastseed._backend.draw_ops``,
-which give the same bits on either backend.
+``derive`` computes keys and orders, ``ops`` holds the operators, ``tensors`` checks arguments. Both
+backends give the same bits.
 """

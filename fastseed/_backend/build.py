@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 
 from .._utils.version import __version__
-from . import derive_ops, draw_ops, native
+from . import derive, native
+from .reference import scalar
 
 
 def build_info() -> dict[str, object]:
@@ -24,13 +25,13 @@ def build_info() -> dict[str, object]:
     """
     return {
         "version": __version__,
-        "derivation": derive_ops.DERIVATION_VERSION,
-        "backend": derive_ops.backend,
+        "derivation": scalar.DERIVATION_VERSION,
+        "backend": derive.backend,
         "native": _loaded(native.missing),
         "generators": _loaded(native.generators_missing),
-        "simd": derive_ops.simd(),
-        "simd_paths": list(derive_ops.simd_paths()),
-        "cuda": "built" if draw_ops.has_cuda else f"not built{native.why_not_built()}",
+        "simd": derive.simd(),
+        "simd_paths": list(derive.simd_paths()),
+        "cuda": "built" if native.has_cuda else f"not built{native.why_not_built()}",
         "torch": torch.__version__,
     }
 

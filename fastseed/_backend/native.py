@@ -8,7 +8,6 @@ calls the operators' loops; without it torch's and NumPy's public interfaces set
 from __future__ import annotations
 
 import importlib
-import os
 import warnings
 from pathlib import Path
 from types import ModuleType
@@ -17,8 +16,9 @@ from typing import Any
 import torch
 
 from .._utils import environ
+from . import private_torch
 
-INTERFACE = 19
+INTERFACE = 20
 """Counted up with each change of an operator, of csrc/ops/interface.h or of ``_generators``.
 
 It is part of the names of both libraries (see setup.py): of another one, none is loaded.
@@ -35,7 +35,7 @@ _TOOLS = (
 )
 
 library: torch.library.Library = torch.library.Library("fastseed", "FRAGMENT")  # type: ignore[no-untyped-call]
-"""The library that ``.operators`` defines the operators in, which live as long as it does."""
+"""The library that ``.ops`` defines the operators in, which live as long as it does."""
 kernels: Any = None
 """``torch.ops.fastseed`` with the native operators, or None."""
 generators: Any = None
@@ -44,6 +44,8 @@ missing: str | None = None
 """Why ``kernels`` is None."""
 generators_missing: str | None = None
 """Why ``generators`` is None."""
+has_cuda: bool = False
+"""True if the operators were built for CUDA devices, whatever this machine has."""
 
 
 def why_not_built() -> str:
@@ -68,11 +70,7 @@ def _load_kernels() -> ModuleType:
     torch.ops.load_library(str(_file_of("_kernels")))  # type: ignore[no-untyped-call]
     for schema in _TOOLS:
         library.define(schema)  # type: ignore[no-untyped-call]
-    path, paths = os.environ.get(environ.SIMD), torch.ops.fastseed.simd_paths().split()
-    if path and path not in paths:
-        raise ValueError(
-            f"fastseed: FASTSEED_SIMD must be one of {', '.join(paths)} on this CPU, got {path}"
-        )
+    torch.ops.fastseed.simd_path()  # checks FASTSEED_SIMD
     return torch.ops.fastseed
 
 
@@ -85,8 +83,8 @@ def _load_generators(loop_table: int) -> ModuleType:
 
 
 def _choose() -> None:
-    global kernels, generators, missing, generators_missing
-    choice = os.environ.get(environ.BACKEND, "auto")
+    global kernels, generators, missing, generators_missing, has_cuda
+    choice = environ.get(environ.BACKEND) or "auto"
     if choice not in CHOICES:
         raise ValueError(f"fastseed: FASTSEED_BACKEND must be one of {CHOICES}, got {choice!r}")
     if choice == "reference":
@@ -94,6 +92,7 @@ def _choose() -> None:
         return
     try:
         kernels = _load_kernels()
+        has_cuda = private_torch.has_kernel("fastseed::draw_bits", "CUDA")
         generators = _load_generators(kernels.loop_table())
     except (ImportError, OSError) as error:
         generators_missing = str(error)

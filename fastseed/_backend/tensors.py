@@ -12,7 +12,8 @@ from typing import cast
 import torch
 
 from .._utils.validation import check_int, type_error, value_error
-from .reference.philox import signed
+from . import private_torch
+from .reference.scalar import signed
 
 _INTEGERS = (
     *(torch.int8, torch.int16, torch.int32, torch.int64),
@@ -41,25 +42,12 @@ def check_available(function: str, argument: str, device: torch.device) -> torch
     return device
 
 
-def check_dtype(function: str, argument: str, value: object, dtype: torch.dtype) -> torch.Tensor:
-    """Return ``value`` if it is a tensor of ``dtype``."""
-    if not isinstance(value, torch.Tensor):
-        raise type_error(function, argument, "a tensor", value)
-    if value.dtype != dtype:
-        raise TypeError(
-            f"fastseed.{function}: {argument} must be of dtype {dtype}, got {value.dtype}"
-        )
-    return value
-
-
-def check_dtype_of(
-    function: str, argument: str, value: object, dtypes: tuple[torch.dtype, ...]
-) -> torch.Tensor:
+def check_dtype(function: str, argument: str, value: object, *dtypes: torch.dtype) -> torch.Tensor:
     """Return ``value`` if it is a tensor of one of some dtypes."""
     if not isinstance(value, torch.Tensor):
         raise type_error(function, argument, "a tensor", value)
     if value.dtype not in dtypes:
-        names = ", ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
+        names = ", ".join(map(str, dtypes))
         raise TypeError(
             f"fastseed.{function}: {argument} must be of dtype {names}, got {value.dtype}"
         )
@@ -223,7 +211,7 @@ def _is_plain(tensor: torch.Tensor) -> bool:
     """Return whether a tensor's memory can be read: not in compiled code, under vmap or if fake."""
     if torch.compiler.is_compiling() or is_fake(tensor):
         return False
-    return not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+    return not private_torch.is_wrapped(tensor)
 
 
 def _span(tensor: torch.Tensor) -> int:

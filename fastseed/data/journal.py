@@ -9,7 +9,7 @@ import itertools
 import json
 from typing import Any
 
-from .._backend import derive_ops
+from .._backend.reference import scalar
 from .._utils import JSON, strict_json, validation
 from ..derivation import scopes
 from .history import STOPPED, Entry, History, Quarantine, Skip
@@ -25,7 +25,7 @@ def to_dict(history: History) -> JSON:
     return {
         "format": FORMAT,
         "version": VERSION,
-        "derivation": derive_ops.DERIVATION_VERSION,
+        "derivation": scalar.DERIVATION_VERSION,
         "master_seed": history.master_seed,
         "task": history.task,
         "epoch": history.epoch,
@@ -56,7 +56,7 @@ def from_dict(function: str, argument: str, given: JSON) -> History:
     read = _Reader(function)
     fields = read.fields(argument, given, _JOURNAL)
     versions = ("format", FORMAT), ("version", VERSION)
-    for field, value in (*versions, ("derivation", derive_ops.DERIVATION_VERSION)):
+    for field, value in (*versions, ("derivation", scalar.DERIVATION_VERSION)):
         if fields.pop(field) != value:
             rule = f"{value!r}, as of this version of fastseed"
             where = f"{argument}[{field!r}]"

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from .._backend import derive_ops, tensors
+from .._backend import derive, tensors
 from .._backend.reference import philox
 from .._utils import JSON, StateDict, atomic_file, regular_file, validation
 from ..derivation import scopes, streams
@@ -217,8 +217,8 @@ class Lineage:
         history, out = self.history, np.empty((len(visits), 2), np.uint64)
         for epoch in np.unique(visits.epoch).tolist():
             here = visits.epoch == epoch
-            scope = derive_ops.scope_key(history.master_seed, history.task, epoch, 0)
-            key = derive_ops.name_key(scope, words)
+            scope = derive.scope_key(history.master_seed, history.task, epoch, 0)
+            key = derive.name_key(scope, words)
             out[here] = philox.sample_keys(key, visits.sample[here], visits.occurrence[here])
         return out
 

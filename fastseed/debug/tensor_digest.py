@@ -19,6 +19,7 @@ import numpy.typing as npt
 import torch
 
 from .._backend import native
+from .._backend.ops import digest as digest_op
 from .._backend.reference import digest as reference
 from .._utils.validation import type_error
 from ..random import layout
@@ -153,7 +154,7 @@ def _rows(name: str, tensor: torch.Tensor) -> tuple[list[Rows], list[Fragment]]:
     if local.numel() == 0:
         return [], []
     if runs is not None:
-        return cut(local, runs, tensor.shape)
+        return rows_of_shard(local, runs, tensor.shape)
     table = _bytes(local)
     return [Rows(table, 0, -(-table.shape[1] // GROUP))], []
 
@@ -206,7 +207,7 @@ def _is_in_memory(tensor: torch.Tensor) -> bool:
         return False
 
 
-def cut(
+def rows_of_shard(
     local: torch.Tensor, boxes: list[list[layout.Run]], shape: Sequence[int]
 ) -> tuple[list[Rows], list[Fragment]]:
     """Return the rows of a local tensor that holds these indices of a tensor of ``shape``."""
@@ -284,7 +285,7 @@ def sum_rows(keys: list[int], rows: list[Rows]) -> list[int]:
             reference.digest_rows(key, r.matrix.cpu().numpy(), r.first, r.step)
             for key, r in zip(keys, rows, strict=True)
         ]
-    readable = ("cpu", "cuda") if has_cuda_kernel() else ("cpu",)
+    readable = ("cpu", "cuda") if native.has_cuda else ("cpu",)
     by_device: dict[torch.device, dict[int, Rows]] = {}
     for i, r in enumerate(rows):
         if r.matrix.device.type not in readable:
@@ -302,17 +303,11 @@ def sum_rows(keys: list[int], rows: list[Rows]) -> list[int]:
     return sums
 
 
-def has_cuda_kernel() -> bool:
-    """Return whether the operator was built for tensors on CUDA devices."""
-    op = "fastseed::digest"
-    return native.kernels is not None and torch._C._dispatch_has_kernel_for_dispatch_key(op, "CUDA")
-
-
 def _call(
     memory: list[torch.Tensor], plan: Sequence[tuple[int, ...]], device: torch.device
 ) -> list[int]:
     """Return the sum of each row of a plan for the operator."""
     rows = torch.from_numpy(np.array(plan, np.uint64).view(np.int64))
     sums = torch.zeros((len(memory), 2), dtype=torch.uint64, device=device)
-    native.kernels.digest(sums, memory, rows)
+    digest_op.digest(sums, memory, rows)
     return [low | high << 64 for low, high in sums.cpu().tolist()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from .._backend.reference import keys
+from .._backend.reference import scalar
 from .._utils import validation
 
 
@@ -18,7 +18,7 @@ class _Shared(int):
         return "SHARED"
 
 
-SHARED = _Shared(keys.SHARED_RANK)
+SHARED = _Shared(scalar.SHARED_RANK)
 """The rank of streams that all ranks share: pass it as ``rank``."""
 
 MAX_MASTER = MAX_STEP = 2**64 - 1

@@ -1,4 +1,4 @@
-"""Streams and the keys that belong to them, computed by ``fastseed._backend.derive_ops``.
+"""Streams and the keys that belong to them, computed by ``fastseed._backend.derive``.
 
 A *scope* is a point in time of the job (task, epoch, step), and its *scope key* that point under a
 master seed; a *stream* is a named generator on a rank. The only state is a cache of names.
@@ -9,7 +9,8 @@ from __future__ import annotations
 import functools
 from typing import NamedTuple
 
-from .._backend import derive_ops
+from .._backend import derive
+from .._backend.reference import scalar
 from .scopes import NARROW_BITS, Scope
 
 _LOW64 = 2**64 - 1
@@ -18,11 +19,11 @@ _LOW64 = 2**64 - 1
 class Stream(NamedTuple):
     """A named generator at a rank field, at one point in time; its members have keys."""
 
-    name_key: derive_ops.NameKey
+    name_key: scalar.NameKey
     rank_field: int
     worker: int = 0
     """0: the main process; k + 1: DataLoader worker k."""
-    domain: int = derive_ops.DOMAIN_STREAM
+    domain: int = scalar.DOMAIN_STREAM
 
     @property
     def rank_word(self) -> int:
@@ -32,7 +33,7 @@ class Stream(NamedTuple):
     def key(self, index: int = 0) -> int:
         """Return the 128-bit key of member ``index``."""
         where = self.rank_field, self.worker, index, self.domain
-        return derive_ops.stream_key(self.name_key, *where)
+        return derive.stream_key(self.name_key, *where)
 
     def seed(self, bits: int, index: int = 0) -> int:
         """Return the seed of ``bits`` bits of member ``index``.
@@ -40,8 +41,8 @@ class Stream(NamedTuple):
         With 31 or 32 bits, two ranks never have the same at one point in time. With more, it is the
         lowest bits of the key; of samples, which have no rank, always.
         """
-        if bits in NARROW_BITS and self.domain == derive_ops.DOMAIN_STREAM:
-            return derive_ops.narrow_seed(self.name_key, self.rank_field, self.worker, index, bits)
+        if bits in NARROW_BITS and self.domain == scalar.DOMAIN_STREAM:
+            return derive.narrow_seed(self.name_key, self.rank_field, self.worker, index, bits)
         return self.key(index) & (1 << bits) - 1
 
     def numbered(self, number: int) -> Stream:
@@ -51,34 +52,34 @@ class Stream(NamedTuple):
 
 
 @functools.lru_cache(maxsize=16384)
-def name_words(name: str) -> derive_ops.Name:
+def name_words(name: str) -> scalar.Name:
     """Return what the derivation takes of a name: 128 bits of its SHA-256."""
-    return derive_ops.name_words(name)
+    return scalar.name_words(name)
 
 
-def named_scope(scope: derive_ops.ScopeKey, name: str | None) -> derive_ops.ScopeKey:
+def named_scope(scope: scalar.ScopeKey, name: str | None) -> scalar.ScopeKey:
     """Return the scope within ``scope`` whose streams belong to ``name``; None: ``scope`` itself.
 
     Its key and tweak are the key of domain 1 of the name.
     """
     if name is None:
         return scope
-    named = derive_ops.name_key(scope, name_words(name))
-    key = derive_ops.stream_key(named, 0, 0, 0, derive_ops.DOMAIN_SCOPE)
+    named = derive.name_key(scope, name_words(name))
+    key = derive.stream_key(named, 0, 0, 0, scalar.DOMAIN_SCOPE)
     return key & _LOW64, key >> 64
 
 
-def stream_in(scope: derive_ops.ScopeKey, name: str, rank_field: int, worker: int = 0) -> Stream:
+def stream_in(scope: scalar.ScopeKey, name: str, rank_field: int, worker: int = 0) -> Stream:
     """Return the stream ``name`` of a rank field in a scope. Arguments are trusted."""
-    return Stream(derive_ops.name_key(scope, name_words(name)), rank_field, worker)
+    return Stream(derive.name_key(scope, name_words(name)), rank_field, worker)
 
 
 def stream(master_seed: int, at: Scope, name: str, rank_field: int, worker: int = 0) -> Stream:
     """Return the stream ``name`` of a rank field in the scope ``at``. Arguments are trusted."""
-    return stream_in(derive_ops.scope_key(master_seed, *at), name, rank_field, worker)
+    return stream_in(derive.scope_key(master_seed, *at), name, rank_field, worker)
 
 
-def sample_stream(scope: derive_ops.ScopeKey, name: str, index: int, occurrence: int = 0) -> Stream:
+def sample_stream(scope: scalar.ScopeKey, name: str, index: int, occurrence: int = 0) -> Stream:
     """Return the stream ``name`` of an occurrence of a sample: that of domain 3 on rank 0."""
-    key, tweak = derive_ops.name_key(scope, name_words(name))
-    return Stream((key, tweak ^ index), 0, occurrence, derive_ops.DOMAIN_SAMPLE)
+    key, tweak = derive.name_key(scope, name_words(name))
+    return Stream((key, tweak ^ index), 0, occurrence, scalar.DOMAIN_SAMPLE)

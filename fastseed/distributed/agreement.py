@@ -7,7 +7,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from .._backend import derive_ops
+from .._backend.reference import scalar
 from .._utils import validation, version
 from ..derivation import context
 from .discovery import discover_rank
@@ -88,7 +88,7 @@ def describe(seeder: Any) -> Record:
     mesh = seeder.mesh
     return {
         "version": version.__version__,
-        "derivation": derive_ops.DERIVATION_VERSION,
+        "derivation": scalar.DERIVATION_VERSION,
         "scheme": seeder.scheme,
         "master_seed": seeder.master_seed,
         "world_size": seeder.world_size,

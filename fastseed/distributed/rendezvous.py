@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 
 import torch.distributed as dist
 
+from .._backend import private_torch
 from .._utils import StateDict
 
 Record: TypeAlias = StateDict  # of one rank, in JSON's types
@@ -64,7 +65,7 @@ def _verdict(
     seconds: float | None,
 ) -> Record:
     """Return the verdict, with ``missing`` ranks and the ``seconds`` if some did not come."""
-    store: Any = dist.distributed_c10d._get_default_store()
+    store: Any = private_torch.default_store()
     limit = store.timeout.total_seconds() if seconds is None else seconds
     ranks = dist.get_process_group_ranks(group)
     name = hashlib.sha256(json.dumps(ranks).encode()).hexdigest()[:16]

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 
-from .._backend import derive_ops, native, tensors
+from .._backend import derive, native, tensors
 from .._utils import validation
 from ..derivation.streams import Stream
 from .adapter import LOW64, MT_WORDS, check_words, pack, unpack
@@ -48,15 +47,11 @@ class TorchGenerator:
         if native.generators is not None:
             native.generators.reseed(self._generator, key & LOW64, key >> 64)
         elif self._is_mt19937(self.size()):
-            words = derive_ops.mt19937_state(key).astype(np.uint64).tobytes()
+            words = derive.mt19937_state(key).astype(np.uint64).tobytes()
             head = struct.pack("=QiiQ", key & LOW64, 1, 1, 0) + words
             self._generator.set_state(pack(head.ljust(CPU_STATE.itemsize, b"\0")))
         else:
             self._generator.manual_seed(key & LOW64)
-
-    def hold(self) -> Callable[[], object]:
-        """Return a function that restores the exact state of this moment."""
-        return functools.partial(self._generator.set_state, self._generator.get_state())
 
     def _is_mt19937(self, size: int) -> bool:
         """Return whether it is torch's own CPU generator; other libraries have others."""
@@ -87,9 +82,11 @@ class TorchGenerator:
                 raise ValueError(f"its offset must be a multiple of 4, got {offset}")
         return state.cpu().clone(memory_format=torch.contiguous_format)
 
-    def load_state(self, parsed: torch.Tensor) -> None:
-        """Restore a state that ``parse_state`` returned."""
-        self._generator.set_state(parsed)
+    save = state
+
+    def restore(self, saved: torch.Tensor) -> None:
+        """Restore what ``save`` or ``parse_state`` returned."""
+        self._generator.set_state(saved)
 
 
 def pack_states(generators: Sequence[torch.Generator]) -> torch.Tensor:
@@ -98,9 +95,11 @@ def pack_states(generators: Sequence[torch.Generator]) -> torch.Tensor:
     return torch.cat(states) if states else torch.empty(0, dtype=torch.uint8, device="cpu")
 
 
-def parse_states(generators: Sequence[torch.Generator], states: torch.Tensor) -> list[torch.Tensor]:
+def parse_states(
+    function: str, generators: Sequence[torch.Generator], states: torch.Tensor
+) -> list[torch.Tensor]:
     """Return what each ``set_state`` takes; TypeError or ValueError if a state is invalid."""
-    rule, function = "a 1-D uint8 tensor from states()", "GeneratorPool.load_states"
+    rule = "a 1-D uint8 tensor"
     validation.check_instance(function, "states", states, torch.Tensor, rule)
     if states.dtype != torch.uint8 or states.dim() != 1:
         raise validation.type_error(function, "states", rule, states)

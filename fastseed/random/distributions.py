@@ -15,19 +15,10 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from .._backend import draw_ops as _draw_ops  # noqa: F401  (defines the operators)
-from .._backend.derive_ops import signed
-from .._backend.op_checks import REALS
+from .._backend.ops import draws
+from .._backend.ops.draws import REALS
+from .._backend.reference.scalar import signed
 from .._utils.validation import type_error, value_error
-
-_OPS = torch.ops.fastseed
-_BITS = _OPS.draw_bits.default
-_UNIFORM = _OPS.draw_uniform.default
-_NORMAL = _OPS.draw_normal.default
-_EXPONENTIAL = _OPS.draw_exponential.default
-_TRUNC_NORMAL = _OPS.draw_trunc_normal.default
-_BERNOULLI = _OPS.draw_bernoulli.default
-_RANDINT = _OPS.draw_randint.default
 
 MAX_WORDS = 2**56
 """Words of one stream: the end of the range of positions."""
@@ -45,7 +36,8 @@ _INTEGERS = {
     torch.int64: (-(2**63), 2**63),
 }
 _INTEGER_TYPES = (int, np.integer, torch.SymInt)
-_NUMBER_TYPES = (int, float, np.integer, np.floating, torch.SymInt, torch.SymFloat)
+_is_compiling = torch.compiler.is_compiling
+_REAL_TYPES = (int, float, np.integer, np.floating, torch.SymInt, torch.SymFloat)
 
 
 class Distribution(NamedTuple):
@@ -90,7 +82,7 @@ class Distribution(NamedTuple):
 def bits(function: str, dtype: torch.dtype | None) -> Distribution:
     """Words of the stream, ``torch.uint32`` (the default) or ``torch.uint64``."""
     dtype = _check_dtype(function, dtype, torch.uint32, (torch.uint32, torch.uint64))
-    return Distribution(_BITS, dtype, 2 if dtype == torch.uint64 else 1, ())
+    return Distribution(draws.draw_bits, dtype, 2 if dtype == torch.uint64 else 1, ())
 
 
 def uniform(function: str, dtype: torch.dtype | None, low: object, high: object) -> Distribution:
@@ -101,9 +93,11 @@ def uniform(function: str, dtype: torch.dtype | None, low: object, high: object)
     if not rounded(low, dtype) < top:
         raise value_error(function, "high", f"above low ({low}) in {dtype}", high)
     computed_in = torch.float64 if dtype == torch.float64 else torch.float32
-    if math.isinf(rounded(high - low, computed_in)):
+    if high - low > _FORMATS[computed_in][2] and math.isinf(rounded(high - low, computed_in)):
         raise value_error(function, "high - low", f"finite in {dtype}", high - low)
-    return Distribution(_UNIFORM, dtype, _words(dtype), (high - low, low, below(top, dtype)))
+    return Distribution(
+        draws.draw_uniform, dtype, _words(dtype), (high - low, low, below(top, dtype))
+    )
 
 
 def normal(function: str, dtype: torch.dtype | None, mean: object, std: object) -> Distribution:
@@ -112,17 +106,17 @@ def normal(function: str, dtype: torch.dtype | None, mean: object, std: object) 
     mean, std = _finite(function, "mean", mean, dtype), _finite(function, "std", std, dtype)
     if std < 0:
         raise value_error(function, "std", "0 or more", std)
-    return Distribution(_NORMAL, dtype, _words(dtype), (mean, std))
+    return Distribution(draws.draw_normal, dtype, _words(dtype), (mean, std))
 
 
 def exponential(function: str, dtype: torch.dtype | None, rate: object) -> Distribution:
     """Exponential: rate above 0, it and 1 / rate finite and not 0 in ``dtype``."""
     dtype = _check_dtype(function, dtype, torch.get_default_dtype(), REALS)
-    rate = number(function, "rate", rate)
+    rate = check_real(function, "rate", rate)
     scale = 1.0 / rate if 0 < rate < math.inf else 0.0  # in steps: 1 / 5e-324 is infinite
     if not 0 < rounded(scale, dtype) < math.inf:
         raise value_error(function, "rate", f"above 0, with 1 / rate finite in {dtype}", rate)
-    return Distribution(_EXPONENTIAL, dtype, _words(dtype), (scale,))
+    return Distribution(draws.draw_exponential, dtype, _words(dtype), (scale,))
 
 
 LEAST_SPAN = 2.0**-64
@@ -177,22 +171,24 @@ def trunc_normal(
     if areas[1] < LEAST_SPAN:
         rule = "an interval that holds at least 2**-64 of the normal distribution"
         raise value_error(function, "[a, b]", rule, [a, b])
-    return Distribution(_TRUNC_NORMAL, dtype, _words(dtype), (mean, std, *areas, low, high))
+    return Distribution(
+        draws.draw_trunc_normal, dtype, _words(dtype), (mean, std, *areas, low, high)
+    )
 
 
 def bernoulli(function: str, dtype: torch.dtype | None, p: object) -> Distribution:
     """1 with probability p in [0, 1]; ``torch.bool`` (the default), ``torch.uint8`` or a real."""
     dtype = _check_dtype(function, dtype, torch.bool, (torch.bool, torch.uint8, *REALS))
-    p = number(function, "p", p)
+    p = check_real(function, "p", p)
     if not 0 <= p <= 1:
         raise value_error(function, "p", "in [0, 1]", p)
-    return Distribution(_BERNOULLI, dtype, 1, (round(p * 2.0**32),))
+    return Distribution(draws.draw_bernoulli, dtype, 1, (round(p * 2.0**32),))
 
 
 def randint(function: str, dtype: torch.dtype | None, low: object, high: object) -> Distribution:
     """Integers of [low, high), all in ``dtype``: uint8, int32 or int64 (the default)."""
     dtype = _check_dtype(function, dtype, torch.int64, tuple(_INTEGERS))
-    low, high = integer(function, "low", low), integer(function, "high", high)
+    low, high = _check_integer(function, "low", low), _check_integer(function, "high", high)
     bottom, top = _INTEGERS[dtype]
     if not bottom <= low < top:
         raise value_error(function, "low", f"in [{bottom}, {top}) for {dtype}", low)
@@ -202,38 +198,20 @@ def randint(function: str, dtype: torch.dtype | None, low: object, high: object)
     if dtype != torch.uint8 and size == top - bottom:  # one more than the words can count to
         rule = f"below {'2**64' if dtype == torch.int64 else '2**32'} for {dtype} (or use bits)"
         raise value_error(function, "high - low", rule, size)
-    return Distribution(_RANDINT, dtype, 2 if size >= 2**32 else 1, (low, signed(size)))
-
-
-BY_NAME: dict[str, Callable[..., Distribution]] = {
-    "rand": uniform,
-    "uniform": uniform,
-    "randn": normal,
-    "normal": normal,
-    "exponential": exponential,
-    "trunc_normal": trunc_normal,
-    "bernoulli": bernoulli,
-    "randint": randint,
-    "bits": bits,
-}
-"""The distribution of each function, of its in-place form ``name_``, and of a bank's method."""
-
-
-def distribution(function: str, dtype: torch.dtype | None, *parameters: object) -> Distribution:
-    """Return the distribution of ``rand``, ``uniform_`` or ``StreamBank.rand``, checked."""
-    name = function.rpartition(".")[2].rstrip("_")
-    return BY_NAME[name](function, dtype, *parameters)
+    return Distribution(draws.draw_randint, dtype, 2 if size >= 2**32 else 1, (low, signed(size)))
 
 
 # ---------------------------------------------------------------- numbers
 
 
-def number(function: str, argument: str, value: object) -> float:
+def check_real(function: str, argument: str, value: object) -> float:
     """Return ``value`` as a float if it is a real number.
 
     Compiled code may hold a symbol in its place: ``hex`` turns it into its value, with a guard.
     """
-    if isinstance(value, bool) or not isinstance(value, _NUMBER_TYPES):
+    if type(value) is float and not _is_compiling():
+        return value
+    if isinstance(value, bool) or not isinstance(value, _REAL_TYPES):
         raise type_error(function, argument, "a number", value)
     try:
         return float.fromhex(float(value).hex())
@@ -241,7 +219,7 @@ def number(function: str, argument: str, value: object) -> float:
         return math.copysign(math.inf, 1 if value > 0 else -1)
 
 
-def integer(function: str, argument: str, value: object) -> int:
+def _check_integer(function: str, argument: str, value: object) -> int:
     """Return ``value`` as an int if it is an integer, or a symbol of compiled code."""
     if isinstance(value, bool) or not isinstance(value, _INTEGER_TYPES):
         raise type_error(function, argument, "an integer", value)
@@ -280,7 +258,9 @@ def _words(dtype: torch.dtype) -> int:
 
 
 def _finite(function: str, argument: str, value: object, dtype: torch.dtype) -> float:
-    x = number(function, argument, value)
+    x = check_real(function, argument, value)
+    if abs(x) <= _FORMATS[dtype][2]:
+        return x
     if x != x or rounded(x, dtype) in (math.inf, -math.inf):
         raise value_error(function, argument, f"finite in {dtype}", x)
     return x

@@ -12,8 +12,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from .._backend.reference import keys
-from .._backend.reference.keys import NameKey
+from .._backend.reference import scalar
+from .._backend.reference.scalar import NameKey
 from .._utils import environ, validation
 from .._utils.validation import type_error, value_error
 from ..derivation import context, reserved, scopes
@@ -139,5 +139,5 @@ def check_address(
 @functools.lru_cache(maxsize=256)
 def name_key(at: Address) -> NameKey:
     """Return the key of the name in the scope; the last 256 are kept."""
-    scope = keys.scope_key(at.master_seed, at.task, at.epoch, at.step)
-    return keys.name_key(scope, keys.name_words(at.name))
+    scope = scalar.scope_key(at.master_seed, at.task, at.epoch, at.step)
+    return scalar.name_key(scope, scalar.name_words(at.name))

@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from .. import _backend
-from .._backend.reference import keys
+from .._backend.reference import scalar
 from .._utils import validation
 from ..derivation import scopes
 from . import identity
@@ -70,13 +70,13 @@ def seed(
     turn = validation.check_int(_NAME, "turn", turn, 0, scopes.MAX_RANK)
     sample = validation.check_int(_NAME, "sample", sample, 0, scopes.MAX_WORKER)
     word = identity.word_of(_NAME, "prompt", prompt)
-    key: int = (_native() or keys).stream_key(identity.name_key(address), turn, sample, word)
+    key: int = (_native() or scalar).stream_key(identity.name_key(address), turn, sample, word)
     return key & address.mask
 
 
 def _native() -> ModuleType | None:
     """Return the native code's module if torch is loaded anyway."""
-    module: ModuleType | None = getattr(_backend, "derive_ops", None)  # faster than to import it
+    module: ModuleType | None = getattr(_backend, "derive", None)  # faster than to import it
     if module is None and sys.modules.get("torch") is not None:
-        from .._backend import derive_ops as module
+        from .._backend import derive as module
     return module

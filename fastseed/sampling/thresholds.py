@@ -10,14 +10,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from .._backend.sampling_ops import BINS, DIGIT_BITS, DIGITS, INDEX_BITS, LEAST_CODE
+from .._backend.ops.sampling import (
+    BINS,
+    DIGIT_BITS,
+    DIGITS,
+    INDEX_BITS,
+    LEAST_CODE,
+    sampling_histogram,
+)
 from .._utils import validation
 from . import arguments
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
-
-_HISTOGRAM = torch.ops.fastseed.sampling_histogram.default
 
 Numbers = float | torch.Tensor
 Integers = int | torch.Tensor
@@ -31,7 +36,7 @@ class Filters(NamedTuple):
     min_p: torch.Tensor | None
 
     def any(self) -> bool:
-        return self != (None, None, None)
+        return any(f is not None for f in self)
 
 
 class Rows(NamedTuple):
@@ -66,7 +71,9 @@ class Rows(NamedTuple):
     ) -> torch.Tensor:
         """Return counts (masses where ``greatest`` is given) by digit of the codes, (B, 4096)."""
         out = floor.new_empty(floor.size(0), BINS)
-        _HISTOGRAM(out, self.logits, floor, prefix, greatest, self.temperature, digit, self.first)
+        sampling_histogram(
+            out, self.logits, floor, prefix, greatest, self.temperature, digit, self.first
+        )
         return self.summed(out)
 
 
@@ -111,14 +118,14 @@ def find_threshold(
     function = "sampling.find_threshold"
     logits = arguments.check_numbers(function, "logits", logits, 2)
     first = arguments.check_vocabulary(function, vocab_offset, logits.size(1))
-    heat = arguments.check_temperature(function, temperature, logits.size(0), logits.device)
+    temperatures = arguments.check_temperature(function, temperature, logits.size(0), logits.device)
     filters = check_filters(function, top_k, top_p, min_p, logits)
     if group is not None:
         from torch.distributed import ProcessGroup
 
         rule = "a torch.distributed.ProcessGroup or None"
         validation.check_instance(function, "group", group, ProcessGroup, rule)
-    return threshold_of(Rows(logits, heat, first, group), filters)
+    return threshold_of(Rows(logits, temperatures, first, group), filters)
 
 
 def check_filters(

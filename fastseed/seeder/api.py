@@ -6,7 +6,7 @@ import logging
 import sys
 from typing import Any
 
-from .._backend import derive_ops, native
+from .._backend import derive, native
 from .._utils import StateDict, environ, validation
 from ..derivation import context
 from ..derivation.scopes import parse_master_seed
@@ -157,8 +157,8 @@ def _report(seeder: Seeder, given: int | None) -> None:
         seeder.world_size,
         f"mesh ({seeder.mesh}), " if seeder.mesh else "",
         seeder.scheme,
-        derive_ops.backend,
-        f" ({derive_ops.simd()})" if derive_ops.simd() else f" ({native.missing})",
+        derive.backend,
+        f" ({derive.simd()})" if derive.simd() else f" ({native.missing})",
     )
 
 

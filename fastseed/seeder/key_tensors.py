@@ -7,7 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from .._backend import derive_ops, draw_ops, tensors
+from .._backend import derive, native, tensors
+from .._backend.compile import refuse_capture
+from .._backend.reference import scalar
 from .._utils import validation
 from ..derivation.scopes import MAX_INDEX, MAX_MEMBERS
 from ..derivation.streams import Stream
@@ -15,26 +17,26 @@ from ..derivation.streams import Stream
 
 def members(
     function: str,
-    fill: Callable[..., None],
+    operator: Callable[..., None],
     stream: Stream,
     start: int,
     shape: tuple[int, ...],
     out: torch.Tensor | None,
     device: torch.device | str | None,
 ) -> torch.Tensor:
-    """Return what ``fill`` derives of members ``start`` on; ``shape`` begins with their number."""
+    """Return what ``operator`` writes for members ``start`` on, shape[0] of them."""
     start = validation.check_int(function, "start", start, 0, MAX_INDEX)
     n = validation.check_int(function, "n", shape[0], 0, min(MAX_MEMBERS, MAX_INDEX + 1 - start))
     shape = (n, *shape[1:])
     place = _device_of(function, out, shape, device)
-    on_cuda = place.type == "cuda" and draw_ops.has_cuda
+    on_cuda = place.type == "cuda" and native.has_cuda
     if out is not None and out.is_contiguous() and (on_cuda or place.type == "cpu"):
         target = out
     elif on_cuda:
         target = torch.empty(shape, dtype=torch.uint64, device=place)
     else:
-        target = derive_ops.empty_like_keys(*shape)
-    fill(target, stream.name_key, stream.rank_field, stream.worker, start)
+        target = derive.empty_words(*shape)
+    derive.fill(operator, target, stream.name_key, stream.rank_field, stream.worker, start)
     if out is None:
         return target.to(place)
     return out if target is out else out.copy_(target)
@@ -42,13 +44,13 @@ def members(
 
 def scope(
     function: str,
-    words: derive_ops.ScopeKey,
+    words: scalar.ScopeKey,
     out: torch.Tensor | None,
     device: torch.device | str | None,
 ) -> torch.Tensor:
     """Return key and tweak of a scope as a tensor."""
     target = _device_of(function, out, (2,), device)
-    draw_ops.refuse_capture(function, target, "call it between replays, with out=")
+    refuse_capture(function, target, "call it between replays, with out=")
     found = torch.from_numpy(np.array(words, np.uint64))
     return found.to(target) if out is None else out.copy_(found)
 

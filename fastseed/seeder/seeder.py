@@ -8,8 +8,10 @@ import threading
 
 import torch
 
-from .._backend import derive_ops
+from .._backend import derive
 from .._backend.compile import eager
+from .._backend.ops import keys
+from .._backend.reference import scalar
 from .._utils import StateDict, validation
 from ..derivation import context, forks, scopes, streams
 from ..derivation.scopes import Scope
@@ -134,12 +136,12 @@ class Seeder:
         """The master seed of this process's own streams: the job's, except in a forked child."""
         return self._ancestry.master(self.master_seed, self.rank_fields.default)
 
-    def scope_of(self, rank: int) -> derive_ops.ScopeKey:
+    def scope_of(self, rank: int) -> scalar.ScopeKey:
         """Return key and tweak of the current scope, for the streams of a rank field."""
         scopes.require_keys("fork_rng", self.scheme)
         if self.scope is None:
             raise RuntimeError("fastseed.fork_rng: call fastseed.reseed(task, epoch) first")
-        return derive_ops.scope_key(self._ancestry.master(self.master_seed, rank), *self.scope)
+        return derive.scope_key(self._ancestry.master(self.master_seed, rank), *self.scope)
 
     def __repr__(self) -> str:
         parts = [f"master_seed={self.master_seed}", f"rank={self.rank}"]
@@ -312,8 +314,8 @@ class Seeder:
     ) -> torch.Tensor:
         """Return what ``fastseed.derive_keys`` returns, for this seeder."""
         stream = self._stream("derive_keys", name, (task, epoch, step), rank, worker)
-        fill = derive_ops.fill_keys
-        return key_tensors.members("derive_keys", fill, stream, start, (n, 2), out, device)
+        op = keys.derive_keys
+        return key_tensors.members("derive_keys", op, stream, start, (n, 2), out, device)
 
     @eager
     def derive_seeds(
@@ -332,8 +334,8 @@ class Seeder:
     ) -> torch.Tensor:
         """Return what ``fastseed.derive_seeds`` returns, for this seeder."""
         stream = self._stream("derive_seeds", name, (task, epoch, step), rank, worker)
-        fill = derive_ops.fill_seeds
-        return key_tensors.members("derive_seeds", fill, stream, start, (n,), out, device)
+        op = keys.derive_seeds
+        return key_tensors.members("derive_seeds", op, stream, start, (n,), out, device)
 
     @eager
     def derive_scope_key(
@@ -348,7 +350,7 @@ class Seeder:
         """Return what ``fastseed.derive_scope_key`` returns, for this seeder."""
         scopes.require_keys("derive_scope_key", self.scheme)
         at = scopes.check_scope("derive_scope_key", task, epoch, step)
-        words = derive_ops.scope_key(self.master_seed, *at)
+        words = derive.scope_key(self.master_seed, *at)
         return key_tensors.scope("derive_scope_key", words, out, device)
 
     # ------------------------------------------------------------------ state
@@ -388,7 +390,7 @@ class Seeder:
                 raise
         for name, adapter in adapters.items():
             if name in decoded.exact:
-                adapter.load_state(decoded.exact[name])
+                adapter.restore(decoded.exact[name])
         self.forks.load_states(decoded.streams)
         states.report(self, state, sorted(adapters.keys() - decoded.exact.keys()))
         if failed is not None:

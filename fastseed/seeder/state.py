@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from .._backend import derive_ops
+from .._backend.reference import scalar
 from .._utils import StateDict, validation
 from ..derivation import scopes
 from ..distributed.mesh import STATE as MESH
@@ -42,7 +42,7 @@ _BEFORE = scopes.Scope(0, 0, 0)  # where `reseeded` is 0: before the first resee
 _EXPECTED: dict[str, str | int] = {
     "format": "fastseed",
     "version": 1,
-    "derivation": derive_ops.DERIVATION_VERSION,
+    "derivation": scalar.DERIVATION_VERSION,
 }
 _KNOWN = frozenset({*_EXPECTED, "scheme", *_RANGES})
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from fastseed._backend import native
 from fastseed.debug import tensor_digest
 from fastseed.debug.bisection import bisect
 from fastseed.debug.tree_digest import compare, digest
@@ -23,7 +24,7 @@ def tensor_of(shape, dtype):
 
 
 def test_the_kernel_is_there():
-    assert tensor_digest.has_cuda_kernel()
+    assert native.has_cuda
 
 
 def test_a_tree_in_one_launch():
@@ -108,4 +109,4 @@ def test_watching_a_model_on_the_device(tmp_path):
     run(tmp_path / "a", False)
     run(tmp_path / "b", True)
     found = bisect(tmp_path / "a", tmp_path / "b")
-    assert (found.step, found.first.name) == (2, "weight")
+    assert (found.step, found.first.name) == (2, "parameter weight")

@@ -226,7 +226,7 @@ def test_registered_generators_stay_with_their_names():
     )  # fmt: skip
     s = seeder()
     s.register_generator(single, name="single")
-    s.register_generator(GeneratorPool([pooled]), name="pool")
+    s.register_generator(GeneratorPool([pooled], "pool"), name="pool")
     s.register_generator([listed], name="list")
     s.register_generator(by_method.seed, name="method")
     data = Bare(a=single, b=[pooled, listed], c=by_method, d=free)

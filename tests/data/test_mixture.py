@@ -12,7 +12,7 @@ from helpers.loaders import Indexed, Plain, dealt, flat, on_ranks, same, start
 from torch.utils.data import ConcatDataset, DataLoader
 
 import fastseed
-from fastseed._backend.reference import philox, shuffle
+from fastseed._backend.reference import scalar, shuffle
 from fastseed.data import Loader, MixtureSampler, Repeat, per_sample
 from fastseed.data.order.mixture import BLOCK, Mixture, Source, shares_of
 
@@ -24,9 +24,9 @@ RELEASES = [(53, "35e104b145c9b3d14dbb708b6e49f3348c9505f095a3c1f83d45ffd1b1b720
 
 def position_by_position(sizes, weights, n, *, epoch, name="mixture", task=1, master=42):
     """The order as docs/spec/derivation.md specifies it, without its closed forms."""
-    scope = philox.scope_key(master, task, epoch, 0)
-    choice = philox.name_key(scope, philox.name_words(name))
-    first = philox.stream_key(choice, 2**24 - 1, 0, 0, 2) % 2**32
+    scope = scalar.scope_key(master, task, epoch, 0)
+    choice = scalar.name_key(scope, scalar.name_words(name))
+    first = scalar.stream_key(choice, 2**24 - 1, 0, 0, 2) % 2**32
     total = sum(weights.values())
     bounds = np.cumsum([round(weight / total * 2**32) for weight in weights.values()])
     bounds[-1] = 2**32
@@ -34,12 +34,12 @@ def position_by_position(sizes, weights, n, *, epoch, name="mixture", task=1, ma
     counts, found = collections.Counter(), []
     for position in range(n):
         block, i = divmod(position, 1024)
-        key = philox.stream_key(choice, 2**24 - 1, 0, block, 5)
+        key = scalar.stream_key(choice, 2**24 - 1, 0, block, 5)
         point = (first + (block * 1024 + shuffle.index(key, 1024, i)) * 2654435769) % 2**32
         source = list(sizes)[int(np.searchsorted(bounds, point, side="right"))]
         times, i = divmod(counts[source], sizes[source])
-        own = philox.name_key(scope, philox.name_words(source))
-        key = philox.stream_key(own, 0, times, sizes[source], 5)
+        own = scalar.name_key(scope, scalar.name_words(source))
+        key = scalar.stream_key(own, 0, times, sizes[source], 5)
         found.append((offsets[source] + shuffle.index(key, sizes[source], i), times))
         counts[source] += 1
     return found, counts
@@ -124,7 +124,7 @@ def test_known_answers_of_every_row():
             sources[::4],
             (tuple(map(int, sources[k::4])) for k in (1, 2, 3)),
         )
-        scope = philox.scope_key(int(master), int(task), int(epoch), 0)
+        scope = scalar.scope_key(int(master), int(task), int(epoch), 0)
         order = Mixture(
             scope, name, tuple(map(Source, names, sizes, shares, skip)), is_shuffled == "1"
         )

@@ -10,11 +10,12 @@ import pytest
 import torch
 from helpers import vectors
 from helpers.sampled import sampler_at
+from helpers.simd import set_simd
 from helpers.support import needs_native, run_python, seeder
 
 import fastseed
-from fastseed._backend import derive_ops
-from fastseed._backend.reference import philox
+from fastseed._backend import derive
+from fastseed._backend.reference import scalar
 from fastseed._backend.reference import shuffle as _reference_shuffle
 from fastseed.data import ShuffleSampler
 from fastseed.data.order.permutation import Permutation
@@ -51,9 +52,9 @@ def expect(kind: str, found: list[int], answers: list[str]) -> None:
 
 
 def key_at(where: dict, n: int) -> int:
-    scope = philox.scope_key(where["master_seed"], where["task"], where["epoch"], 0)
-    name = philox.name_key(scope, philox.name_words(where["name"]))
-    return philox.stream_key(name, 0, 0, n, philox.DOMAIN_SHUFFLE)
+    scope = scalar.scope_key(where["master_seed"], where["task"], where["epoch"], 0)
+    name = scalar.name_key(scope, scalar.name_words(where["name"]))
+    return scalar.stream_key(name, 0, 0, n, scalar.DOMAIN_SHUFFLE)
 
 
 def test_known_answers_are_frozen():
@@ -69,8 +70,6 @@ def test_known_answers_of_the_reference():
         if kind == "inverse":
             found = _reference_shuffle.positions(key, n, at)
             expect(kind, found.tolist(), answers)
-            for k in range(0, count, 4):
-                assert _reference_shuffle.position(key, n, int(at[k])) == found[k]
             continue
         found = _reference_shuffle.indices(key, n, start, stride, count).tolist()
         expect(kind, found, answers)
@@ -78,7 +77,6 @@ def test_known_answers_of_the_reference():
         for k in range(0, count, 40):
             i = start + k * stride
             assert _reference_shuffle.index(key, n, i) == found[k]
-            assert _reference_shuffle.position(key, n, found[k]) == i
 
 
 def test_known_answers_of_the_functions():
@@ -98,22 +96,22 @@ def test_known_answers_of_the_functions():
 
 
 @needs_native
-@pytest.mark.parametrize("path", derive_ops.simd_paths())
+@pytest.mark.parametrize("path", derive.simd_paths())
 def test_known_answers_of_every_instruction_set(path):
-    derive_ops.set_simd(path)
+    set_simd(path)
     try:
         for text in texts():
             kind, where, (n, start, stride, count), answers = parse(text)
             key, at = key_at(where, n), torch.arange(start, start + count * stride, stride)
             if kind == "inverse":
-                expect(kind, derive_ops.shuffle_positions(key, n, at).tolist(), answers)
+                expect(kind, derive.shuffle_positions(key, n, at).tolist(), answers)
                 continue
             out = torch.empty(count, dtype=torch.int64)
-            derive_ops.fill_shuffle(out, key, n, start, stride)
+            derive.fill_shuffle(out, key, n, start, stride)
             expect(kind, out.tolist(), answers)
-            assert torch.equal(derive_ops.shuffle_positions(key, n, out), at)
+            assert torch.equal(derive.shuffle_positions(key, n, out), at)
     finally:
-        derive_ops.set_simd(None)
+        set_simd(None)
 
 
 WITHOUT_NATIVE = """
@@ -187,8 +185,8 @@ def test_inverse_of_random_positions():
         n = int(random.integers(2 ** (bits - 1), 2**bits, endpoint=True))
         key = int(random.integers(0, 2**63)) << 60 | bits
         at = torch.from_numpy(random.integers(0, n, 4000))
-        found = derive_ops.shuffle_positions(key, n, at)
-        forward = [derive_ops.shuffle_index(key, n, i) for i in found[:50].tolist()]
+        found = derive.shuffle_positions(key, n, at)
+        forward = [derive.shuffle_index(key, n, i) for i in found[:50].tolist()]
         assert forward == at[:50].tolist()
         there = _reference_shuffle.positions(key, n, at.numpy())
         assert np.array_equal(found.numpy(), there)
@@ -245,11 +243,11 @@ def test_all_ranks_have_one_order():
 
 def test_keys_are_those_of_the_lookups():
     """Domain 5 of the stream key: no sample, stream or scope has the same."""
-    scope, words = philox.scope_key(42, 1, 7, 0), philox.name_words("shuffle")
-    name = philox.name_key(scope, words)
-    keys = {philox.stream_key(name, 0, 0, 100, domain) for domain in (2, 3, 5)}
+    scope, words = scalar.scope_key(42, 1, 7, 0), scalar.name_words("shuffle")
+    name = scalar.name_key(scope, words)
+    keys = {scalar.stream_key(name, 0, 0, 100, domain) for domain in (2, 3, 5)}
     assert len(keys) == 3
-    assert derive_ops.shuffle_key(scope, words, 100) in keys
+    assert derive.shuffle_key(scope, words, 100) in keys
     assert seeder(42).derive_key("shuffle", task=1, epoch=7, rank=0, index=100) in keys
 
 

@@ -19,14 +19,13 @@ from helpers.worker_cases import Draws, DrawsAll, draw_from, flat, options
 from torch.utils.data import ConcatDataset, Dataset, WeightedRandomSampler
 
 import fastseed
-from fastseed._backend import derive_ops
-from fastseed._backend.reference import philox
+from fastseed._backend.reference import scalar
 from fastseed.data import Loader, per_sample
 from fastseed.data.loader import loader as plain_loader
 from fastseed.data.worker import per_sample as sample_rng
 from fastseed.data.worker.scope import current_scope
 from fastseed.data.worker.streams import _depths
-from fastseed.derivation.equal_streams import StreamUsers
+from fastseed.derivation.shared_use import StreamUsers
 
 GLOBALS = ("python", "numpy", "torch")
 
@@ -144,11 +143,11 @@ def test_what_is_meant_does_not_warn(caplog):
 
 
 def test_names_have_the_keys_of_the_specification():
-    scope = philox.scope_key(42, 1, 5, 0)
-    key = philox.stream_key(philox.name_key(scope, philox.name_words("masks")), 0, 0, 0, 1)
+    scope = scalar.scope_key(42, 1, 5, 0)
+    key = scalar.stream_key(scalar.name_key(scope, scalar.name_words("masks")), 0, 0, 0, 1)
     named = key & 2**64 - 1, key >> 64
-    lo, tweak = philox.name_key(named, philox.name_words("python"))
-    expected = philox.stream_key((lo, tweak ^ 3), 0, 0, 0, derive_ops.DOMAIN_SAMPLE)
+    lo, tweak = scalar.name_key(named, scalar.name_words("python"))
+    expected = scalar.stream_key((lo, tweak ^ 3), 0, 0, 0, scalar.DOMAIN_SAMPLE)
     found = per_sample(Draws("python", 6), name="masks")[3]
     assert found == random.Random(expected).getrandbits(62)
 

@@ -97,7 +97,7 @@ def registered():
 def test_registered_generators_have_their_streams_under_fork():
     made = registered()
     pool = GeneratorPool([torch.Generator() for _ in range(2)], name="pool")
-    bank = StreamBank(2, name="bank")
+    bank = StreamBank(2, "bank")
     for generator in (pool, bank):
         fastseed.register_generator(generator)
     samples = Epochs(DrawsAll([*made.values(), pool, bank], 2), batch_size=1).run(5)
@@ -105,7 +105,7 @@ def test_registered_generators_have_their_streams_under_fork():
         *singles, of_pool, of_bank = samples[worker][1:]
         assert singles == [first_of(key(name, worker), name) for name in made]
         assert of_pool == first_of(key("pool", worker, index=1), "torch.Generator")
-        bank.reseed_members(
+        bank._reseed_members(
             fastseed.derivation.streams.stream(
                 42, fastseed.derivation.scopes.Scope(1, 5, 0), "bank", 3
             )
@@ -155,7 +155,7 @@ def test_a_callable_that_fails_is_named():
 def test_registered_generators_keep_their_identity_under_spawn(caplog):
     """The worker's registered generators are the very objects that its dataset holds."""
     made = registered()
-    bank = StreamBank(2, name="bank")
+    bank = StreamBank(2, "bank")
     fastseed.register_generator(bank)
     fastseed.register_generator(lambda seed: None, name="unknown")
     fastseed.register_generator(remember, name="call")

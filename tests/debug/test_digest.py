@@ -9,8 +9,9 @@ import types
 import numpy as np
 import pytest
 import torch
+from helpers.simd import set_simd
 
-from fastseed._backend import derive_ops, native
+from fastseed._backend import derive, native
 from fastseed._backend.reference import digest as reference
 from fastseed.debug import tensor_digest
 from fastseed.debug.tensor_digest import MODULUS
@@ -73,17 +74,17 @@ def test_digest_known_answers():
     assert digest(tree).hex == "a25bd628ae7cfb7685e66d19fdb5c86e"
 
 
-@pytest.fixture(params=("reference", *derive_ops.simd_paths()))
+@pytest.fixture(params=("reference", *derive.simd_paths()))
 def path(request, monkeypatch):
     """Each loop that there is on this CPU, and NumPy's."""
     if request.param == "reference":
         monkeypatch.setattr(tensor_digest, "native", types.SimpleNamespace(kernels=None))
         yield request.param
         return
-    before = derive_ops.simd()
-    derive_ops.set_simd(request.param)
+    before = derive.simd()
+    set_simd(request.param)
     yield request.param
-    derive_ops.set_simd(before)
+    set_simd(before)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +114,7 @@ def test_strides_that_are_never_used_do_not_matter(path, shape):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(derive_ops.simd() != "avx512", reason="64 GiB take too long otherwise")
+@pytest.mark.skipif(derive.simd() != "avx512", reason="64 GiB take too long otherwise")
 def test_more_groups_than_32_bits_count():
     """One row read again and again: all of it in one call is the sum of its parts."""
     row = torch.arange(1 << 19, dtype=torch.int32).view(torch.uint8)
@@ -209,7 +210,7 @@ def test_digest_changes_nothing_and_draws_nothing():
 def part_of(tensor, shape, offsets):
     """The rows and fragments of a tensor of ``shape`` whose box at ``offsets`` is ``tensor``."""
     boxes = [[(offset, size)] for offset, size in zip(offsets, tensor.shape, strict=True)]
-    return tensor_digest.cut(tensor, boxes, shape) if tensor.numel() else ([], [])
+    return tensor_digest.rows_of_shard(tensor, boxes, shape) if tensor.numel() else ([], [])
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import torch
 from helpers.support import seeder
 
 import fastseed
-from fastseed._backend import derive_ops
+from fastseed._backend.reference import scalar
 from fastseed.derivation import reserved, streams
 
 ALL = [*reserved.NAMES, "init/weight", "dropout/0"]
@@ -24,7 +24,7 @@ def test_a_reserved_name_is_refused_wherever_a_stream_is_named(name):
     with pytest.raises(ValueError, match=rf"fastseed\.GeneratorPool: {message}"):
         fastseed.GeneratorPool(members, name=name)
     with pytest.raises(ValueError, match=rf"fastseed\.(random\.)?StreamBank: {message}"):
-        fastseed.random.StreamBank(1, name=name)
+        fastseed.random.StreamBank(1, name)
     if name != "rollout":
         with pytest.raises(ValueError, match=rf"fastseed\.rollouts\.seeds: {message}"):
             fastseed.rollouts.seeds(0, [1], 1, name=name, master_seed=1)
@@ -74,14 +74,14 @@ class Noise(torch.utils.data.Dataset):
 def test_every_name_that_the_library_derives_is_reserved(monkeypatch):
     """Names are recorded where they are hashed, during a tour of what derives keys."""
     names: set[str] = set()
-    hashed = derive_ops.name_words
+    hashed = scalar.name_words
 
     def record(name):
         names.add(name)
         return hashed(name)
 
     streams.name_words.cache_clear()
-    monkeypatch.setattr(derive_ops, "name_words", record)
+    monkeypatch.setattr(scalar, "name_words", record)
     fastseed.init(42, rank=0, world_size=1, on_os_fork="reseed")
     tour()
     streams.name_words.cache_clear()

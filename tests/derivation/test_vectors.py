@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 import torch
 from helpers import vectors
+from helpers.simd import set_simd
 from helpers.support import holds_key, seeder
 from helpers.vectors import Row, parse_row, read_rows, rows_of
 
 import fastseed
-from fastseed._backend import derive_ops, native
-from fastseed._backend.reference import philox, shuffle
+from fastseed._backend import derive, native
+from fastseed._backend.reference import philox, scalar, shuffle
 
 TOP24, TOP32, TOP64 = ((1 << bits) - 1 for bits in (24, 32, 64))
 SIMD = ("portable", "avx2", "avx512")
@@ -70,20 +71,20 @@ def test_vectors_hold_the_golden_values():
     words = [f"{w:08x}" for w in state.outputs]
     assert words[:4] == ["c0ec2edb", "47c322e0", "40c9c1e1", "bce374c4"]
     assert words[-2:] == ["96687d1b", "f56a8663"]
-    key = _name(philox, 42, 1, 7, 0, "torch.cpu")
-    key = philox.stream_key(key, 3, 0, 0)
+    key = _name(scalar, 42, 1, 7, 0, "torch.cpu")
+    key = scalar.stream_key(key, 3, 0, 0)
     assert state.inputs == (key & TOP64, key >> 64)
 
 
 def golden_order(m, index) -> list[int]:
     """By the derivation of module ``m`` and the shuffle ``index``."""
-    key = m.stream_key(_name(m, 42, 1, 7, 0, "shuffle"), 0, 0, 10, philox.DOMAIN_SHUFFLE)
+    key = m.stream_key(_name(m, 42, 1, 7, 0, "shuffle"), 0, 0, 10, scalar.DOMAIN_SHUFFLE)
     return [index(key, 10, i) for i in range(10)]
 
 
 def test_vectors_golden_order():
-    assert golden_order(philox, shuffle.index) == GOLDEN_ORDER
-    assert golden_order(derive_ops, derive_ops.shuffle_index) == GOLDEN_ORDER
+    assert golden_order(scalar, shuffle.index) == GOLDEN_ORDER
+    assert golden_order(derive, derive.shuffle_index) == GOLDEN_ORDER
     fastseed.init(42, rank=0, world_size=1)
     assert fastseed.data.ShuffleSampler(10).indices(task=1, epoch=7).tolist() == GOLDEN_ORDER
 
@@ -162,7 +163,7 @@ def test_vectors_parser_refuses_what_it_does_not_know(line):
 
 def _name(m, master: int, task: int, epoch: int, step: int, name: str) -> tuple[int, int]:
     """Levels 1 and 2."""
-    return m.name_key(m.scope_key(master, task, epoch, step), m.name_words(name))
+    return m.name_key(m.scope_key(master, task, epoch, step), scalar.name_words(name))
 
 
 def _stream(m, row: Row) -> tuple[tuple[int, int], int, int, int, int]:
@@ -170,16 +171,19 @@ def _stream(m, row: Row) -> tuple[tuple[int, int], int, int, int, int]:
     name = _name(m, *row.inputs[:5])
     if row.kind == "sample":
         index, occurrence = row.inputs[5:]
-        return name, 0, occurrence, index, philox.DOMAIN_SAMPLE
-    return name, *row.inputs[5:8], philox.DOMAIN_STREAM
+        return name, 0, occurrence, index, scalar.DOMAIN_SAMPLE
+    return name, *row.inputs[5:8], scalar.DOMAIN_STREAM
 
 
-def _range(m, what, name, rank, worker, start, n, domain=philox.DOMAIN_STREAM) -> np.ndarray:
+def _range(m, what, name, rank, worker, start, n, domain=scalar.DOMAIN_STREAM) -> np.ndarray:
     """Keys or seeds of consecutive indices, by the reference or by the operators."""
-    if m is philox:
-        return getattr(philox, f"derive_{what}")(name, rank, worker, start, n, domain)
+    if m is scalar:
+        keys = philox.derive_keys(name, rank, worker, start, n, domain)
+        return keys if what == "keys" else keys[:, 0]
     out = torch.empty((n, 2) if what == "keys" else (n,), dtype=torch.uint64)
-    getattr(m, f"fill_{what}")(out, name, rank, worker, start, domain)
+    words = [scalar.signed(word) for word in (*name, start)]
+    op = getattr(torch.ops.fastseed, f"derive_{what}")
+    op(out, *words[:2], rank | domain << 24, worker, words[2])
     return out.numpy()
 
 
@@ -212,7 +216,7 @@ def _block_as_name(m, row: Row) -> tuple[int, ...]:
 
 
 def _words(m, row: Row) -> tuple[int, ...]:
-    return tuple(word >> by & TOP32 for word in m.name_words(*row.inputs) for by in (0, 32))
+    return tuple(word >> by & TOP32 for word in scalar.name_words(*row.inputs) for by in (0, 32))
 
 
 def _seeds(m, row: Row) -> tuple[str]:
@@ -235,7 +239,7 @@ DERIVE = {
     "stream": _key,
     "sample": _key,
     "mt19937": lambda m, row: tuple(
-        m.mt19937_state(row.inputs[0] | row.inputs[1] << 64).tolist()
+        (philox if m is scalar else m).mt19937_state(row.inputs[0] | row.inputs[1] << 64).tolist()
     ),
     "seeds": _seeds,
     "narrow": _narrow,
@@ -251,40 +255,40 @@ def check_all(m) -> None:
 
 
 def test_vectors_reference():
-    check_all(philox)
+    check_all(scalar)
 
 
 def test_vectors_reference_block():
     for row in rows_of("block"):
-        assert philox.block(*row.inputs) == row.outputs
+        assert scalar.block(*row.inputs) == row.outputs
 
 
 def test_vectors_ops_on_the_reference_backend(monkeypatch):
     with monkeypatch.context() as without:
         without.setattr(native, "kernels", None)
         without.setattr(native, "generators", None)
-        assert derive_ops.simd_paths() == ()
-        check_all(derive_ops)
+        assert derive.simd_paths() == ()
+        check_all(derive)
 
 
 @pytest.fixture(params=SIMD)
 def simd(request):
     """One instruction set of the native kernels; whichever this machine lacks is skipped."""
-    if request.param not in derive_ops.simd_paths():
+    if request.param not in derive.simd_paths():
         pytest.skip(
-            f"no native kernels for {request.param} here (there are: {derive_ops.simd_paths()})"
+            f"no native kernels for {request.param} here (there are: {derive.simd_paths()})"
         )
-    derive_ops.set_simd(request.param)
-    assert derive_ops.simd() == request.param
+    set_simd(request.param)
+    assert derive.simd() == request.param
     return request.param
 
 
 def test_every_simd_path_is_in_the_list():
-    assert set(derive_ops.simd_paths()) <= set(SIMD)
+    assert set(derive.simd_paths()) <= set(SIMD)
 
 
 def test_vectors_ops_native(simd):
-    check_all(derive_ops)
+    check_all(derive)
 
 
 @pytest.mark.skipif(native.generators is None, reason="needs _generators")
@@ -301,7 +305,7 @@ def test_vectors_native_states(simd):
 def test_vectors_native_seeds_on_threads(simd, threads):
     torch.set_num_threads(threads)
     for row in rows_of("seeds"):
-        assert _seeds(derive_ops, row) == row.outputs, row.text
+        assert _seeds(derive, row) == row.outputs, row.text
 
 
 # ---------------------------------------------------------------- the public functions

@@ -15,7 +15,6 @@ import fastseed
 SUBPACKAGES = (
     "random",
     "nn",
-    "nn.init",
     "sampling",
     "rollouts",
     "data",

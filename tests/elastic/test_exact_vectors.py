@@ -8,8 +8,11 @@ import struct
 import pytest
 import torch
 from helpers import vectors
+from helpers.simd import set_simd
 
-from fastseed._backend import derive_ops, exact_ops
+from fastseed._backend import derive
+from fastseed._backend.ops import exact as exact_op
+from fastseed._backend.ops.register import REFERENCES
 from fastseed._backend.reference import exact_sum as reference
 from fastseed.elastic import rounding
 
@@ -24,12 +27,12 @@ PATTERNS = {"float32": "<f", "float64": "<d"}
 rows = functools.partial(vectors.fields_of, "exact_sum")
 
 
-@pytest.fixture(params=("reference", *derive_ops.simd_paths()))
+@pytest.fixture(params=("reference", *derive.simd_paths()))
 def exact_sum(request):
     """The operator of a backend."""
     if request.param == "reference":
-        return exact_ops.exact_sum_in_numpy
-    derive_ops.set_simd(request.param)
+        return REFERENCES["exact_sum"]
+    set_simd(request.param)
     return torch.ops.fastseed.exact_sum.default
 
 
@@ -55,7 +58,7 @@ def test_sums(exact_sum):
         factors = {"-": [], "=": [values]}.get(others) or (
             [] if others == "-" else [tensor_of(dtype, others)]
         )
-        total = torch.zeros(exact_ops.SIZE, dtype=torch.int64)
+        total = torch.zeros(exact_op.SIZE, dtype=torch.int64)
         exact_sum(total, [values], factors)
         number = reference.to_integer(total.numpy())
         at = int(exponent) + reference.FRACTION_BITS

@@ -12,7 +12,8 @@ import random
 
 import numpy as np
 
-from fastseed._backend import derive_ops
+from fastseed._backend import derive
+from fastseed._backend.reference import scalar
 from fastseed.data.history import Entry, History, Quarantine, Skip
 from fastseed.data.order.mixture import Mixture, shares_of
 from fastseed.data.order.spec import OrderSpec, Source
@@ -31,7 +32,7 @@ class Epoch:
 
     def __post_init__(self) -> None:
         self._entry = functools.lru_cache(None)(self._make)
-        self._scope = derive_ops.scope_key(self.master_seed, 1, self.epoch, 0)
+        self._scope = derive.scope_key(self.master_seed, 1, self.epoch, 0)
         if self.spec.kind == "mixture":
             self._mixture = Mixture(
                 self._scope, self.spec.name, self.spec.sources, bool(self.spec.shuffled)
@@ -43,8 +44,8 @@ class Epoch:
                 for k, index in enumerate(self._mixture.share(p, 0, 1, self.spec.n + 64))
             }
         elif self.spec.kind == "shuffle":
-            name = derive_ops.name_words(self.spec.name)
-            key = derive_ops.shuffle_key(self._scope, name, self.spec.n)
+            name = scalar.name_words(self.spec.name)
+            key = derive.shuffle_key(self._scope, name, self.spec.n)
             self._key = key
 
     def _make(self, p: int) -> tuple[int, int]:
@@ -53,7 +54,7 @@ class Epoch:
             return self._known[p]
         i = p % n
         return (
-            i if self.spec.kind == "sequence" else derive_ops.shuffle_index(self._key, n, i)
+            i if self.spec.kind == "sequence" else derive.shuffle_index(self._key, n, i)
         ), p // n
 
     def entry(self, p: int, gone: set[int]) -> tuple[int, int]:
@@ -149,7 +150,7 @@ class Job:
         return self
 
     def change_weights(self) -> None:
-        scope = derive_ops.scope_key(self.master_seed, 1, self.history.epoch, 0)
+        scope = derive.scope_key(self.master_seed, 1, self.history.epoch, 0)
         mixture = Mixture(scope, self.spec.name, self.spec.sources, bool(self.spec.shuffled))
         counts = mixture.counts(self.position)
         parts = zip(self.spec.sources, counts, strict=True)

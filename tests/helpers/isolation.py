@@ -10,8 +10,9 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from fastseed._backend import derive_ops
+from fastseed._backend import derive
 from fastseed.determinism import settings
+from helpers.simd import set_simd
 
 
 @contextlib.contextmanager
@@ -19,7 +20,7 @@ def unchanged_process() -> Iterator[None]:
     """Restore global generators, environment, threads, the SIMD path and torch's switches."""
     bit_generator = np.random.get_bit_generator()
     drawn = random.getstate(), np.random.get_state(legacy=False), torch.get_rng_state()
-    simd, threads = derive_ops.simd(), torch.get_num_threads()
+    simd, threads = derive.simd(), torch.get_num_threads()
     environment, switches = dict(os.environ), settings.switches(True, True, settings.REPEATABLE)
     values = [switch.read() for switch in switches]
     try:
@@ -31,7 +32,7 @@ def unchanged_process() -> Iterator[None]:
         torch.set_rng_state(drawn[2])
         torch.set_num_threads(threads)
         if simd is not None:
-            derive_ops.set_simd(simd)
+            set_simd(simd)
         for name in set(os.environ) | set(environment):
             if not name.startswith("PYTEST_"):
                 settings.write_variable(name, environment.get(name))

@@ -11,18 +11,18 @@ import math
 import numpy as np
 import torch
 
-from fastseed._backend import derive_ops
-from fastseed._backend.reference import shuffle
+from fastseed._backend import derive
+from fastseed._backend.reference import scalar, shuffle
 
-NAME = derive_ops.name_words("shuffle")
+NAME = scalar.name_words("shuffle")
 
 
 def orders(n: int, count: int, positions: int | None = None, master: int = 42) -> np.ndarray:
     """The orders of n in epochs 0 to count - 1, the first ``positions`` (or all): (count, -)."""
     out = torch.empty(count, positions or n, dtype=torch.int64)
     for epoch in range(count):
-        key = derive_ops.shuffle_key(derive_ops.scope_key(master, 1, epoch, 0), NAME, n)
-        derive_ops.fill_shuffle(out[epoch], key, n, 0, 1)
+        key = derive.shuffle_key(derive.scope_key(master, 1, epoch, 0), NAME, n)
+        derive.fill_shuffle(out[epoch], key, n, 0, 1)
     return out.numpy()
 
 
@@ -33,7 +33,7 @@ def weak_orders(n: int, count: int, rounds: int) -> np.ndarray:
     try:
         found = []
         for epoch in range(count):
-            key = derive_ops.shuffle_key(derive_ops.scope_key(42, 1, epoch, 0), NAME, n)
+            key = derive.shuffle_key(derive.scope_key(42, 1, epoch, 0), NAME, n)
             found.append(shuffle.indices(key, n, 0, 1, n))
     finally:
         shuffle.rounds = before

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import fastseed
-from fastseed._backend import derive_ops
-from fastseed._backend.reference import philox, shuffle
+from fastseed._backend import derive
+from fastseed._backend.reference import philox, scalar, shuffle
 from helpers.paths import SCRIPTS
 from helpers.processes import (
     LAUNCHER_VARIABLES,
@@ -35,7 +35,7 @@ needs_seed_sequences = pytest.mark.skipif(
     not SETS_SEED_SEQUENCES, reason="NumPy before 2.0 cannot set a seed sequence"
 )
 needs_native = pytest.mark.skipif(
-    derive_ops.backend != "native", reason="needs the native code, which is not in use here"
+    derive.backend != "native", reason="needs the native code, which is not in use here"
 )
 
 
@@ -91,19 +91,19 @@ def reference_key(
     rank: int = 3,
     worker: int = 0,
     index: int = 0,
-    domain: int = philox.DOMAIN_STREAM,
+    domain: int = scalar.DOMAIN_STREAM,
 ) -> int:
     """The 128-bit key at these coordinates, by the reference alone."""
-    scope = philox.scope_key(master, task, epoch, step)
-    name_key = philox.name_key(scope, philox.name_words(name))
-    return philox.stream_key(name_key, rank, worker, index, domain)
+    scope = scalar.scope_key(master, task, epoch, step)
+    name_key = scalar.name_key(scope, scalar.name_words(name))
+    return scalar.stream_key(name_key, rank, worker, index, domain)
 
 
 def reference_sample_key(
     name: str, index: int, occurrence: int = 0, *, task: int = 1, epoch: int = 5, master: int = 42
 ) -> int:
     """The 128-bit key of a sample, by the reference alone."""
-    where = {"rank": 0, "worker": occurrence, "index": index, "domain": philox.DOMAIN_SAMPLE}
+    where = {"rank": 0, "worker": occurrence, "index": index, "domain": scalar.DOMAIN_SAMPLE}
     return reference_key(name, master, task, epoch, **where)
 
 
@@ -111,7 +111,7 @@ def reference_narrow_seed(
     name: str, bits: int = 31, *, epoch: int = 0, rank: int = 0, **where: Any
 ) -> int:
     """The seed that a callable of 31 or 32 bits gets, by the reference alone."""
-    key = reference_key(name, epoch=epoch, rank=0, domain=philox.DOMAIN_NARROW, **where)
+    key = reference_key(name, epoch=epoch, rank=0, domain=scalar.DOMAIN_NARROW, **where)
     return shuffle.index(key, 1 << bits, rank)
 
 

@@ -164,7 +164,7 @@ def test_channels_are_dropped_whole():
             cls(0.5, name="channels")(torch.ones(8, 16))
 
 
-def test_data_rows_follow_the_sampler():
+def test_rows_of_micro_batches_follow_the_sampler():
     for world_size in (1, 2, 4):
         rows = {}
         for rank in range(world_size):
@@ -173,7 +173,7 @@ def test_data_rows_follow_the_sampler():
             order = list(fastseed.data.ShuffleSampler(8, shuffle=False))
             for micro in range(2):
                 count = 4 // world_size
-                block = nn.data_rows(count, micro, 2)
+                block = nn.rows.of_micro_batch(count, micro, 2)
                 for i, sample in enumerate(order[micro * count : (micro + 1) * count]):
                     rows[block.start + i * block.step] = sample
         assert rows == {i: i for i in range(8)}
@@ -244,7 +244,7 @@ def test_layer_needs_a_scope_a_name_and_rows():
         layer(x)
     fastseed.init(42, rank=0, world_size=2)
     restart()
-    with pytest.raises(RuntimeError, match=r"same mask on all of the 2 ranks.*data_rows"):
+    with pytest.raises(RuntimeError, match=r"same mask on all of the 2 ranks.*of_micro_batch"):
         layer(x)
     with nn.rows(2, 4), pytest.raises(RuntimeError, match="3 rows, and 2 are left of 4 from row 2"):
         layer(x)
@@ -265,7 +265,7 @@ def test_layer_needs_a_scope_a_name_and_rows():
         (lambda: nn.rows(0, 0), "total must be in"),
         (lambda: nn.rows(0, 4, step=0), "step must be in"),
         (lambda: nn.rows(1, 4, step=2, count=3), "count must be in"),
-        (lambda: nn.data_rows(2, 2, 2), "micro_batch must be in"),
+        (lambda: nn.rows.of_micro_batch(2, 2, 2), "micro_batch must be in"),
         (lambda: nn.label(""), "text must be a non-empty string"),
         (lambda: nn.Dropout(0.5, name=""), "name must be a non-empty string"),
         (lambda: nn.Dropout(0.5, batch_dim=-1), "batch_dim must be in"),

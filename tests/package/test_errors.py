@@ -273,7 +273,7 @@ def test_one_default_generator_that_fails_is_reported_and_the_others_are_reseede
     for name, adapter in s.defaults.adapters.items():
         clean[name] = adapter.state().tolist()
     scramble()
-    if s.defaults.adapters["numpy"].find_words() is not None:
+    if s.defaults.adapters["numpy"].find_memory() is not None:
         monkeypatch.setattr(native.generators, "reseed_defaults_of_cpu", fails)
         monkeypatch.setattr(native.generators, "reseed_sample_of_cpu", fails)
     monkeypatch.setattr(s.defaults.adapters[failing], "reseed", fails)

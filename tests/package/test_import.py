@@ -15,7 +15,7 @@ from helpers.processes import Script
 from helpers.support import SCRIPTS, needs_native, run_python, run_script
 
 import fastseed
-from fastseed._backend import derive_ops
+from fastseed._backend import derive
 
 
 @functools.cache
@@ -70,11 +70,11 @@ def test_all_is_what_there_is():
 
 def test_build_info_names_what_is_in_use():
     info = fastseed.build_info()
-    assert info["backend"] == derive_ops.backend in ("native", "reference")
+    assert info["backend"] == derive.backend in ("native", "reference")
     assert info["torch"] == torch.__version__
     assert info["derivation"] == 1
-    assert info["simd"] == derive_ops.simd()
-    assert info["simd_paths"] == list(derive_ops.simd_paths())
+    assert info["simd"] == derive.simd()
+    assert info["simd_paths"] == list(derive.simd_paths())
     if info["backend"] == "native":
         assert info["simd"] in info["simd_paths"] and info["simd_paths"][0] == "portable"
         assert info["native"] == "loaded" == info["generators"]
@@ -106,7 +106,7 @@ def test_backend_unknown_is_refused(backend):
 
 @needs_native
 def test_simd_path_from_the_environment():
-    for path in ("portable", derive_ops.simd_paths()[-1]):
+    for path in ("portable", derive.simd_paths()[-1]):
         assert imported(FASTSEED_SIMD=path)["build_info"]["simd"] == path
     said = failing(FASTSEED_SIMD="sse9")
     assert "FASTSEED_SIMD must be one of portable" in said and said.endswith("got sse9")
@@ -193,6 +193,6 @@ def test_log_line_names_the_backend(caplog):
     with caplog.at_level(logging.INFO, logger="fastseed"):
         fastseed.init(42)
     (record,) = caplog.records
-    assert f"backend {derive_ops.backend}" in record.getMessage()
-    if derive_ops.backend == "native":
-        assert str(derive_ops.simd()) in record.getMessage()
+    assert f"backend {derive.backend}" in record.getMessage()
+    if derive.backend == "native":
+        assert str(derive.simd()) in record.getMessage()

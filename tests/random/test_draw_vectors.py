@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 import torch
 from helpers import vectors
+from helpers.simd import set_simd
 from helpers.vectors import Draw, Real, draw_rows, parse_draw, read_draws, real_rows
 
-from fastseed._backend import derive_ops
-from fastseed._backend.operators import IMPLEMENTATIONS
+from fastseed._backend import derive
+from fastseed._backend.ops.register import REFERENCES
 from fastseed._backend.reference import draws as reference
-from fastseed._backend.reference import philox
+from fastseed._backend.reference import scalar
 
 FIRST_RELEASE = (954, "5d15fe3e66b917a88b0cf72de0620d52b986f47a62e8b7abf5d23c57e2499b7d")
 SIMD = ("portable", "avx2", "avx512")
@@ -71,14 +72,14 @@ def candidates(row: Draw) -> list[int]:
     needed = []
     for j in range(row.first, row.first + len(row.values)):
         p, count, block = 4 * b + j * words, 0, b + j * words // 4
-        r = philox.block(row.lo, block % 2**32, block >> 32, row.hi % 2**32, row.hi >> 32)[
+        r = scalar.block(row.lo, block % 2**32, block >> 32, row.hi % 2**32, row.hi >> 32)[
             p % 4 : p % 4 + words
         ]
         while sum(w << 32 * i for i, w in enumerate(r)) * span % top < top % span:
             t, part = divmod(count, 4 // words)
             count += 1
             second = p >> 32 | (0x80 + t) << 24
-            r = philox.block(row.lo, p % 2**32, second, row.hi % 2**32, row.hi >> 32)
+            r = scalar.block(row.lo, p % 2**32, second, row.hi % 2**32, row.hi >> 32)
             r = r[part * words : (part + 1) * words]
         needed.append(count)
     return needed
@@ -184,13 +185,13 @@ def test_draw_vectors_reference_functions(function, dtype):
 def operator(request):
     """``draw_bits`` and the others by name: on one instruction set, and what stands in for them."""
     if request.param == "NumPy":
-        return lambda name: IMPLEMENTATIONS[name]
-    if request.param not in derive_ops.simd_paths():
+        return lambda name: REFERENCES[name]
+    if request.param not in derive.simd_paths():
         pytest.skip(
-            f"no native kernels for {request.param} here (there are: {derive_ops.simd_paths()})"
+            f"no native kernels for {request.param} here (there are: {derive.simd_paths()})"
         )
-    derive_ops.set_simd(request.param)
-    assert derive_ops.simd() == request.param
+    set_simd(request.param)
+    assert derive.simd() == request.param
     return lambda name: getattr(torch.ops.fastseed, name)
 
 

@@ -137,7 +137,7 @@ def hostile(rng):
 
 
 def bank():
-    made = fastseed.random.StreamBank(3, name="fuzz")
+    made = fastseed.random.StreamBank(3, "fuzz")
     made.reseed_from_seeds([1, 2, 3])
     return made
 

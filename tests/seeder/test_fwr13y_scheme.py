@@ -27,8 +27,8 @@ from hypothesis import strategies as st
 
 import fastseed
 import fastseed.pyt
-from fastseed._backend import derive_ops
-from fastseed._backend.reference import philox
+from fastseed._backend import derive
+from fastseed._backend.reference import philox, scalar
 
 RANKS, EPOCHS, TASKS = 10_000, 100, 2  # the job of the figures: 2,000,000 seeds
 
@@ -198,19 +198,19 @@ def keys_here(s, name="torch.cpu", *, ranks=200, epochs=10, tasks=2, first_epoch
 
 def seeds_here(master, name="torch.cpu"):
     """Our 64-bit seeds of the whole job of the figures, 1-D, by the library's own derivation."""
-    words = derive_ops.name_words(name)
+    words = scalar.name_words(name)
     found = np.empty((EPOCHS, TASKS, RANKS), np.uint64)
     for epoch in range(EPOCHS):
         for task in range(TASKS):
-            scope = derive_ops.scope_key(master, task, epoch, 0)
-            found[epoch, task] = _vector_seeds(*derive_ops.name_key(scope, words))
+            scope = derive.scope_key(master, task, epoch, 0)
+            found[epoch, task] = _vector_seeds(*derive.name_key(scope, words))
     return found.ravel()
 
 
 def _vector_seeds(key, tweak):
     """The seeds of index 0 on every rank: the reference's block function over a vector of ranks."""
     low, high = np.uint64(tweak & 0xFFFFFFFF), np.uint64(tweak >> 32)
-    rank_words = np.arange(RANKS, dtype=np.uint64) | np.uint64(derive_ops.DOMAIN_STREAM << 24)
+    rank_words = np.arange(RANKS, dtype=np.uint64) | np.uint64(scalar.DOMAIN_STREAM << 24)
     r = philox._blocks(key, low, high, rank_words, np.uint64(0))
     return r[0] | r[1] << np.uint64(32)
 
@@ -226,13 +226,13 @@ def test_key_formula_above_is_the_packages():
 
 def narrow_seeds_here(master, name="generator/0"):
     """The 31-bit seeds of a registered callable in the whole job of the figures, (scope, rank)."""
-    words, rows = derive_ops.name_words(name), []
+    words, rows = scalar.name_words(name), []
     for epoch in range(EPOCHS):
         for task in range(TASKS):
-            scope = derive_ops.name_key(derive_ops.scope_key(master, task, epoch, 0), words)
-            key = philox.stream_key(scope, 0, 0, 0, philox.DOMAIN_NARROW)
+            scope = derive.name_key(derive.scope_key(master, task, epoch, 0), words)
+            key = scalar.stream_key(scope, 0, 0, 0, scalar.DOMAIN_NARROW)
             row = torch.empty(RANKS, dtype=torch.int64)
-            derive_ops.fill_shuffle(row, key, 1 << 31, 0, 1)
+            derive.fill_shuffle(row, key, 1 << 31, 0, 1)
             rows.append(row.numpy())
     return np.stack(rows)
 

@@ -221,19 +221,19 @@ def restore(before):
 
 
 def test_a_bank_never_has_the_keys_of_one_state_and_the_positions_of_another(job):
-    bank = fastseed.random.StreamBank(4, name="bank")
+    bank = fastseed.random.StreamBank(4, "bank")
     bank.reseed(1, 1)
-    bank.rand(7)
-    saved, expected = bank.state_dict(), bank.rand(3)
+    bank.uniform(7)
+    saved, expected = bank.state_dict(), bank.uniform(3)
 
     def prepare():
         bank.reseed(1, 2)
 
     prepare()
-    other = bank.rand(3)
+    other = bank.uniform(3)
     for where in interruptions(lambda: bank.load_state_dict(saved), prepare):
         try:
-            found = bank.rand(3)
+            found = bank.uniform(3)
         except RuntimeError as error:
             assert "the bank has no keys yet" in str(error), where
         else:

@@ -19,7 +19,7 @@ from helpers.derivation_numpy import (
     coordinate_name,
 )
 
-from fastseed._backend import derive_ops
+from fastseed._backend.reference import scalar
 
 SAMPLES = 2**14
 HIGHEST, LOWEST = 5.5, 3.4
@@ -34,7 +34,7 @@ def random_coordinates() -> dict[str, np.ndarray]:
 def small_coordinates() -> dict[str, np.ndarray]:
     """As jobs have them: small integers, and names of the library's own."""
     at = {name: arbitrary(f"small {name}", SAMPLES, 128) for name in BITS}
-    words = np.array([derive_ops.name_words(name) for name in NAMES], np.uint64)
+    words = np.array([scalar.name_words(name) for name in NAMES], np.uint64)
     lo, hi = words[at["name_lo"] % np.uint64(len(words))].T
     return {**at, "name_lo": lo, "name_hi": hi}
 

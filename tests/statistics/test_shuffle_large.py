@@ -12,7 +12,7 @@ import pytest
 import torch
 from helpers.shuffle_orders import NAME, blocks_score, cells_score, mean_score, orders
 
-from fastseed._backend import derive_ops
+from fastseed._backend import derive
 from fastseed._backend.reference import shuffle
 
 HIGHEST = 5.0
@@ -22,9 +22,9 @@ HUGE = (10**9, 2**32 + 1, 2**48)
 
 
 def part(n: int, start: int, stride: int, count: int, epoch: int = 0) -> np.ndarray:
-    key = derive_ops.shuffle_key(derive_ops.scope_key(42, 1, epoch, 0), NAME, n)
+    key = derive.shuffle_key(derive.scope_key(42, 1, epoch, 0), NAME, n)
     out = torch.empty(count, dtype=torch.int64)
-    derive_ops.fill_shuffle(out, key, n, start, stride)
+    derive.fill_shuffle(out, key, n, start, stride)
     return out.numpy()
 
 

@@ -10,7 +10,8 @@ import pytest
 import torch
 from helpers.derivation_numpy import NARROW_DOMAIN, Level, name_keys, scope_keys, stream_keys
 
-from fastseed._backend import derive_ops
+from fastseed._backend import derive
+from fastseed._backend.reference import scalar
 from fastseed.derivation import scopes, streams
 
 MASTER, RANKS, EPOCHS, TASKS = 42, 10_000, 100, 2
@@ -52,7 +53,7 @@ def stream_at(name: str, task: int, epoch: int, rank: int) -> streams.Stream:
 def name_at_every_point(name: str) -> Level:
     """Return the scopes of every task and epoch."""
     task, epoch = np.divmod(np.arange(TASKS * EPOCHS, dtype=np.uint64), np.uint64(EPOCHS))
-    return name_keys(scope_keys(MASTER, task, epoch, 0), *derive_ops.name_words(name))
+    return name_keys(scope_keys(MASTER, task, epoch, 0), *scalar.name_words(name))
 
 
 def job_keys(name: str) -> np.ndarray:
@@ -71,7 +72,7 @@ def narrow_seeds(name: str, bits: int) -> np.ndarray:
     keys = stream_keys(name_at_every_point(name), 0, 0, 0, domain=NARROW_DOMAIN)
     found = torch.empty(len(keys), RANKS, dtype=torch.int64)
     for (lo, hi), row in zip(keys.tolist(), found, strict=True):
-        derive_ops.fill_shuffle(row, lo | hi << 64, 1 << bits, 0, 1)
+        derive.fill_shuffle(row, lo | hi << 64, 1 << bits, 0, 1)
     for t, e, r in SOME_POINTS:
         assert int(found[t * EPOCHS + e, r]) == stream_at(name, t, e, r).seed(bits)
     return found.numpy().astype(np.uint64)

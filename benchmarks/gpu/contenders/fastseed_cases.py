@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 import fastseed
-from fastseed._backend.reference import philox
+from fastseed._backend.reference import philox, scalar
 
 from ... import laws
 from ...case import expect
@@ -26,12 +26,12 @@ SLICE = 4096
 
 
 def _scope(epoch: int = EPOCH) -> Any:
-    return philox.scope_key(MASTER, TASK, epoch, 0)
+    return scalar.scope_key(MASTER, TASK, epoch, 0)
 
 
 def _keys(start: int, n: int, epoch: int = EPOCH) -> Any:
     """The reference's keys of indices ``start``, ..., (n, 2) uint64."""
-    name = philox.name_key(_scope(epoch), philox.name_words(NAME))
+    name = scalar.name_key(_scope(epoch), scalar.name_words(NAME))
     return philox.derive_keys(name, 0, 0, start, n)
 
 
@@ -106,15 +106,15 @@ def _fill(bench: BenchDevice, case: str, law: Law | None, fill: Callable[..., An
 
 def _bank(n: int, device: str) -> Any:
     fastseed.init(MASTER, 1, 0)
-    bank = fastseed.random.StreamBank(n, device=device, name=NAME)
+    bank = fastseed.random.StreamBank(n, NAME, device)
     bank.reseed(TASK, EPOCH)
     return bank
 
 
 DRAWS: dict[str, tuple[Law, Callable[[Any, int], Any]]] = {
-    "bank.rand": (UNIFORM, lambda bank, length: bank.rand(length)),
-    "bank.randn": (NORMAL, lambda bank, length: bank.randn(length)),
-    "bank.randint": (RANDINT, lambda bank, length: bank.randint(0, laws.RANGE, (length,))),
+    "bank.rand": (UNIFORM, lambda bank, length: bank.uniform(length)),
+    "bank.randn": (NORMAL, lambda bank, length: bank.normal(length)),
+    "bank.randint": (RANDINT, lambda bank, length: bank.randint((length,), 0, laws.RANGE)),
 }
 
 

@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from . import philox
-from .philox import U32, U64, Array, Words
-from .philox import block as _block
+from .philox import U32, U64, Array, Uint64s
+from .scalar import block as _block
 
-Reals = Words  # an array of float32 or float64
+Reals = Uint64s  # an array of float32 or float64
 Real = type[np.float32] | type[np.float64]
 Coefficients = tuple[np.float32, ...] | tuple[np.float64, ...] | tuple[Array, ...]
 
@@ -362,7 +362,7 @@ def trunc_normal(
 def bernoulli(
     keys: U64, positions: U64, start: int, count: int, threshold: int
 ) -> npt.NDArray[np.bool_]:
-    """Return whether the word is below ``threshold`` (of 2**32)."""
+    """Return which words are below ``threshold`` (of 2**32)."""
     limit = np.uint64(threshold)
     return _values(keys, positions, start, count, 1, lambda raw: raw.astype(np.uint64) < limit)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from . import philox
+from . import philox, scalar
 from .philox import U64
 
 EACH = 8
@@ -28,6 +28,6 @@ def is_kept(key: list[int], indices: U64, threshold: int) -> npt.NDArray[np.bool
     return kept
 
 
-def layer_key(scope: philox.ScopeKey, name: philox.Name, label: int) -> int:
+def layer_key(scope: scalar.ScopeKey, name: scalar.Name, label: int) -> int:
     """Return the key of a layer at a scope."""
-    return philox.stream_key(philox.name_key(scope, name), philox.SHARED_RANK, 0, label)
+    return scalar.stream_key(scalar.name_key(scope, name), scalar.SHARED_RANK, 0, label)

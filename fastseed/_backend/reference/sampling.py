@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from . import philox
+from . import scalar
 from .draws import LN2_64, exponential_float64
-from .philox import U64, _blocks
+from .philox import U64, blocks
 
 F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]
@@ -41,7 +41,7 @@ def token_stream(key: tuple[int, int], position: int, role: int) -> tuple[int, i
     lo, hi = key
     position &= 2**64 - 1
     tag = ROLE_TAG + (role << 24)
-    r = philox.block(lo, position & _LOW32, position >> 32 | tag, hi & _LOW32, hi >> 32)
+    r = scalar.block(lo, position & _LOW32, position >> 32 | tag, hi & _LOW32, hi >> 32)
     return r[0] | r[1] << 32, r[2] | r[3] << 32
 
 
@@ -51,7 +51,7 @@ def token_words(stream: tuple[int, int], tokens: U64) -> U64:
     halves = []
     for second in (0, 1):
         w = (np.uint64(second), np.uint64(hi & _LOW32), np.uint64(hi >> 32))
-        words = np.stack(np.broadcast_arrays(*_blocks(lo, tokens >> np.uint64(2), *w)))
+        words = np.stack(np.broadcast_arrays(*blocks(lo, tokens >> np.uint64(2), *w)))
         halves.append(np.take_along_axis(words, (tokens & np.uint64(3)).astype(np.int64)[None], 0))
     found: U64 = (halves[0] << np.uint64(32) | halves[1])[0]
     return found
@@ -107,23 +107,20 @@ def is_temperature(t: float) -> bool:
 
 def winner(
     x: F32, key: tuple[int, int], position: int, role: int,
-    temperature: float, threshold: int, first: int, weights: bool,
+    temperature: float, threshold: int, first: int,
 ) -> tuple[float, int]:  # fmt: skip
     """(score, token) of the winner of some consecutive tokens of a row; token -1 is no token."""
-    invalid = np.isnan(x).any() or (x == np.inf).any() or (weights and (x < 0).any())
-    if invalid or not is_temperature(temperature):
+    if np.isnan(x).any() or (x == np.inf).any() or not is_temperature(temperature):
         return float("nan"), -1
     alive = token_codes(x, first) >= max(threshold, LEAST_CODE)
-    if weights:
-        alive &= x > 0
     tokens = np.flatnonzero(alive)
     if not tokens.size:
         return -float("inf"), -1
     values = x[tokens].astype(np.float64) + 0.0  # -0 becomes 0
     numbers = tokens.astype(np.uint64) + np.uint64(first)
-    if weights or temperature != 0:
+    if temperature != 0:
         noise = token_noise(token_stream(key, position, role), numbers)
-        values = (natural_log(values) if weights else values / np.float64(temperature)) + noise
+        values = values / np.float64(temperature) + noise
     best = int(values.argmax())  # the first of equal ones
     return float(values[best]), int(numbers[best])
 

@@ -12,8 +12,9 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from . import philox
-from .philox import DOMAIN_SHUFFLE, Words
+from . import philox, scalar
+from .philox import Uint64s
+from .scalar import DOMAIN_SHUFFLE
 
 I64 = npt.NDArray[np.int64]
 
@@ -35,10 +36,10 @@ def rounds(n: int) -> int:
     return _ROUNDS_OF_SMALL if n <= _SMALL else _ROUNDS
 
 
-def _step(key: int, r: int, v: Words, m: int) -> Words:
+def _step(key: int, r: int, v: Uint64s, m: int) -> Uint64s:
     """High 64 bits of (w m), w being 64 bits of the block of ``v``: in [0, m). Of uint64 arrays."""
     hi, shift = key >> 64, np.uint64(32)
-    r0, r1, _, _ = philox._blocks(
+    r0, r1, _, _ = philox.blocks(
         key & _LOW64,
         v,
         np.uint64(r | DOMAIN_SHUFFLE << 24),
@@ -52,7 +53,7 @@ def _step(key: int, r: int, v: Words, m: int) -> Words:
 def _one_step(key: int, r: int, v: int, m: int) -> int:
     """The same of one int."""
     hi = key >> 64
-    r0, r1, _, _ = philox.block(key & _LOW64, v, r | DOMAIN_SHUFFLE << 24, hi & _LOW32, hi >> 32)
+    r0, r1, _, _ = scalar.block(key & _LOW64, v, r | DOMAIN_SHUFFLE << 24, hi & _LOW32, hi >> 32)
     return (r0 | r1 << 32) * m >> 64
 
 
@@ -70,24 +71,10 @@ def index(key: int, n: int, i: int) -> int:
             return left * b + right
 
 
-def position(key: int, n: int, j: int) -> int:
-    """The position of number ``j``: the rounds backwards."""
-    if n == 1:
-        return 0
-    (a, b), count = sides(n), rounds(n)
-    left, right = divmod(j, b)
-    while True:
-        for r in range(count - 2, -1, -2):
-            right = (right - _one_step(key, r + 1, left, b)) % b
-            left = (left - _one_step(key, r, right, a)) % a
-        if left * b + right < n:
-            return left * b + right
-
-
-def narrow_seed(name: philox.NameKey, rank: int, worker: int, i: int, bits: int) -> int:
-    """The seed of ``bits`` bits of a rank: no two ranks have the same of a name, worker and i."""
-    key = philox.stream_key(name, 0, worker, i, philox.DOMAIN_NARROW)
-    return index(key, 1 << bits, rank)
+def narrow_seed(name: scalar.NameKey, rank_field: int, worker: int, i: int, bits: int) -> int:
+    """The seed of ``bits`` bits of a rank field: no two have the same of a name, worker and i."""
+    key = scalar.stream_key(name, 0, worker, i, scalar.DOMAIN_NARROW)
+    return index(key, 1 << bits, rank_field)
 
 
 def indices(key: int, n: int, start: int, stride: int, count: int) -> I64:
@@ -96,7 +83,7 @@ def indices(key: int, n: int, start: int, stride: int, count: int) -> I64:
     for at in range(0, count, _CHUNK):
         k = np.arange(min(_CHUNK, count - at), dtype=np.uint64)
         x = np.uint64(start + at * stride) + k * np.uint64(stride)
-        out[at : at + len(k)] = _walked(key, n, x, _once)
+        out[at : at + len(k)] = _cycle_walk(key, n, x, _permute)
     return out
 
 
@@ -106,21 +93,23 @@ def positions(key: int, n: int, numbers: I64) -> I64:
     inside = np.flatnonzero((numbers >= 0) & (numbers < n))
     for at in range(0, len(inside), _CHUNK):
         part = inside[at : at + _CHUNK]
-        out[part] = _walked(key, n, numbers[part].astype(np.uint64), _once_back)
+        out[part] = _cycle_walk(key, n, numbers[part].astype(np.uint64), _unpermute)
     return out
 
 
-def _walked(key: int, n: int, x: Words, once: Callable[[int, int, Words], Words]) -> Words:
-    """All rounds by ``once``, as often as it takes to arrive below n."""
+def _cycle_walk(
+    key: int, n: int, x: Uint64s, permute: Callable[[int, int, Uint64s], Uint64s]
+) -> Uint64s:
+    """All rounds by ``permute``, as often as it takes to arrive below n."""
     if n == 1:
         return np.zeros_like(x)
-    x = once(key, n, x)
+    x = permute(key, n, x)
     while (outside := np.flatnonzero(x >= np.uint64(n))).size:
-        x[outside] = once(key, n, x[outside])
+        x[outside] = permute(key, n, x[outside])
     return x
 
 
-def _once(key: int, n: int, x: Words) -> Words:
+def _permute(key: int, n: int, x: Uint64s) -> Uint64s:
     """All rounds, once."""
     (a, b), count = sides(n), rounds(n)
     left, right = np.divmod(x, np.uint64(b))
@@ -130,7 +119,7 @@ def _once(key: int, n: int, x: Words) -> Words:
     return left * np.uint64(b) + right
 
 
-def _once_back(key: int, n: int, x: Words) -> Words:
+def _unpermute(key: int, n: int, x: Uint64s) -> Uint64s:
     """All rounds backwards, once."""
     (a, b), count = sides(n), rounds(n)
     left, right = np.divmod(x, np.uint64(b))

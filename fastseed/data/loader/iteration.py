@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch.utils.data import BatchSampler, DataLoader
 
-from ..._backend import derive_ops
+from ..._backend import derive
 from ...derivation import scopes, streams
 from ...generators.torch_rng import TorchGenerator
 from ...seeder.seeder import Seeder
@@ -57,7 +57,7 @@ class Iteration:
         self.requested = 0  # batches whose indices were handed out
         self.delivered = 0  # batches up to the last one that the loop was given
         self._master_seed, self._rank = seeder.master_seed, seeder.data_rank
-        self._resume: Callable[[], None] | None = None  # the streams of another library's sampler
+        self._resume: list[Any] | None = None  # the streams of another library's sampler
         self._is_batched = loader.batch_sampler is not None
         is_counted = samples.is_regular and self._is_batched and samples.layout.n != UNKNOWN
         # The position after each batch that is under way, where their sizes differ.
@@ -72,7 +72,7 @@ class Iteration:
         return self.samples.layout.position_after(self.scope.start, self.delivered)
 
     def _stream(self, name: str, step: int, rank: int) -> streams.Stream:
-        scope = derive_ops.scope_key(self._master_seed, self.scope.task, self.scope.epoch, step)
+        scope = derive.scope_key(self._master_seed, self.scope.task, self.scope.epoch, step)
         return streams.stream_in(streams.named_scope(scope, self.name), name, rank)
 
     def generator(self) -> torch.Generator:
@@ -173,20 +173,24 @@ class Iteration:
         number of workers, and a resumed run would have another one. The main process continues as
         if nothing had been drawn, also after an interrupt at any point.
         """
-        restore: Callable[[], None] | None = None
+        saved: list[Any] | None = None
 
         def draw() -> object:
-            nonlocal restore
-            restore = GENERATORS.hold()
+            nonlocal saved
+            saved = GENERATORS.save()
             if self._resume is None:
                 GENERATORS.reseed(lambda name: self._stream(f"{_NAME}.{name}", 0, rank))
             else:
-                self._resume()
+                GENERATORS.restore(self._resume)
             result = call()
-            self._resume = GENERATORS.hold()
+            self._resume = GENERATORS.save()
             return result
 
-        return run_then_restore(draw, lambda: restore and restore())
+        def restore() -> None:
+            if saved is not None:
+                GENERATORS.restore(saved)
+
+        return run_then_restore(draw, restore)
 
 
 def _set_scope(samplers: list[object], task: int, epoch: int) -> None:

@@ -19,7 +19,7 @@ from torch.utils.data import (
 from ..._backend.compile import eager
 from ..._utils import StateDict, validation
 from ...derivation import context, scopes
-from ...derivation.equal_streams import StreamUsers
+from ...derivation.shared_use import StreamUsers
 from ...seeder.seeder import Seeder
 from .. import framework_checks
 from ..order.nested import samplers_in, without_generator
@@ -222,10 +222,10 @@ class Loader(DataLoader[Any]):
         if isinstance(self.dataset, PerSample):
             self.dataset._enter_scope(at.task, at.epoch)
         elif self.num_workers and self.name is None:
-            _stream_users.enter(self, at.task, at.epoch, at.start)
+            _stream_users.warn_if_shared(self, at.task, at.epoch, at.start)
         sampler = samples_of(index_sampler_of(self))
         if isinstance(sampler, ShuffleSampler) and sampler.spec.describe() == _ORDER:
-            _order_users.enter(self, at.task, at.epoch, sampler.n)
+            _order_users.warn_if_shared(self, at.task, at.epoch, sampler.n)
 
     def _warn_of_ranks(self, seeder: Seeder, ranks: int) -> None:
         """Log a warning if every rank reads every sample, or ranks have unequal steps."""

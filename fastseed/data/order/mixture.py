@@ -16,7 +16,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from ..._backend import derive_ops
+from ..._backend import derive
+from ..._backend.reference import scalar
 from ...derivation import scopes, streams
 from .golden_ratio import BLOCK, STEP, UNIT, ShareOfPoints
 from .permutation import Array, Order, Permutation, check_visits
@@ -47,7 +48,7 @@ def shares_of(weights: list[float]) -> list[int]:
 class Mixture(Order):
     """The order of a mixture in one epoch; it has no end."""
 
-    scope: derive_ops.ScopeKey
+    scope: scalar.ScopeKey
     name: str
     sources: tuple[Source, ...]
     shuffle: bool
@@ -152,11 +153,11 @@ class Mixture(Order):
 
     def _sources(self, block: int) -> np.ndarray:
         """Return the source of each position of a block."""
-        key = derive_ops.stream_key(
-            self._name_key(self.name), scopes.SHARED, 0, block, derive_ops.DOMAIN_SHUFFLE
+        key = derive.stream_key(
+            self._name_key(self.name), scopes.SHARED, 0, block, scalar.DOMAIN_SHUFFLE
         )
-        order = derive_ops.empty_like_keys(BLOCK, dtype=torch.int64)
-        derive_ops.fill_shuffle(order, key, BLOCK, 0, 1)
+        order = derive.empty_words(BLOCK, dtype=torch.int64)
+        derive.fill_shuffle(order, key, BLOCK, 0, 1)
         points = (self._start() + (block * BLOCK + order.numpy()) * STEP) % UNIT
         ends = np.cumsum([source.share for source in self.sources])
         return np.searchsorted(ends, points, side="right")
@@ -170,7 +171,7 @@ class Mixture(Order):
 
     def _start(self) -> int:
         """Return the first point of the sequence."""
-        return derive_ops.stream_key(self._name_key(self.name), scopes.SHARED, 0, 0) % UNIT
+        return derive.stream_key(self._name_key(self.name), scopes.SHARED, 0, 0) % UNIT
 
     def _pass(self, s: int, times: int) -> Permutation:
         """Return the order of a source when it was exhausted so many times."""
@@ -183,9 +184,7 @@ class Mixture(Order):
                 f"times, got {times}"
             )
         key = self._name_key(name)
-        return Permutation(
-            size, derive_ops.stream_key(key, 0, times, size, derive_ops.DOMAIN_SHUFFLE)
-        )
+        return Permutation(size, derive.stream_key(key, 0, times, size, scalar.DOMAIN_SHUFFLE))
 
-    def _name_key(self, name: str) -> derive_ops.NameKey:
-        return derive_ops.name_key(self.scope, streams.name_words(name))
+    def _name_key(self, name: str) -> scalar.NameKey:
+        return derive.name_key(self.scope, streams.name_words(name))

@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ..._backend import derive_ops, draw_ops, tensors
+from ..._backend import derive, native, tensors
+from ..._backend.compile import refuse_capture
 from .repeats import Repeat
 
 # Indices made at a time: soon, then in bulk, but without waking other threads.
@@ -64,7 +65,7 @@ class Order:
         """Write the samples at positions start, start + 1, ... to ``out``, which is checked."""
         tensors.check_out(function, "out", out, (count,), torch.int64)
         instead = "call it before the capture and copy the result"
-        draw_ops.refuse_capture(function, out.device, instead)
+        refuse_capture(function, out.device, instead)
         return self._write(out, start, count)
 
     def _write(self, out: torch.Tensor, start: int, count: int) -> torch.Tensor:
@@ -93,7 +94,7 @@ class Permutation(Order):
         """Return the position of each of the int64 ``samples``; -1 for one outside of [0, n)."""
         if self.key is None:
             return torch.where((samples >= 0) & (samples < self.n), samples, -1)
-        return derive_ops.shuffle_positions(self.key, self.n, samples)
+        return derive.shuffle_positions(self.key, self.n, samples)
 
     def entries(self, start: int, count: int) -> tuple[Array, Array]:
         occurrences, i = np.divmod(np.arange(start, start + count), self.n)
@@ -108,21 +109,21 @@ class Permutation(Order):
         return _repeated(self.positions(torch.from_numpy(samples)).numpy(), self.n, limit)
 
     def index(self, i: int) -> int:
-        return i if self.key is None else derive_ops.shuffle_index(self.key, self.n, i)
+        return i if self.key is None else derive.shuffle_index(self.key, self.n, i)
 
     def part(self, start: int, count: int, stride: int = 1) -> torch.Tensor:
-        out = derive_ops.empty_like_keys(count, dtype=torch.int64)
+        out = derive.empty_words(count, dtype=torch.int64)
         return self._fill(out, start, stride)
 
     def _fill(self, out: torch.Tensor, start: int, stride: int) -> torch.Tensor:
         if self.key is None:
             torch.arange(start, start + len(out) * stride, stride, out=out)
         else:
-            derive_ops.fill_shuffle(out, self.key, self.n, start, stride)
+            derive.fill_shuffle(out, self.key, self.n, start, stride)
         return out
 
     def _write(self, out: torch.Tensor, start: int, count: int) -> torch.Tensor:
-        on_cuda = out.device.type == "cuda" and draw_ops.has_cuda
+        on_cuda = out.device.type == "cuda" and native.has_cuda
         if out.is_contiguous() and (on_cuda or out.device.type == "cpu"):
             return self._fill(out, start, 1)
         return super()._write(out, start, count)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..._backend import derive_ops
+from ..._backend import derive
 from ...derivation import streams
 from .mixture import Mixture, Source
 from .permutation import Array, Order, Permutation
@@ -43,10 +43,10 @@ class OrderSpec(NamedTuple):
         """Return the order of an epoch."""
         if self.kind == SEQUENCE:
             return Permutation(self.n, None)
-        scope = derive_ops.scope_key(master_seed, task, epoch, 0)
+        scope = derive.scope_key(master_seed, task, epoch, 0)
         if self.kind == SHUFFLE:
             name = streams.name_words(self.name)
-            return Permutation(self.n, derive_ops.shuffle_key(scope, name, self.n))
+            return Permutation(self.n, derive.shuffle_key(scope, name, self.n))
         return Mixture(scope, self.name, self.sources, bool(self.shuffled))
 
     def describe(self) -> str:

@@ -16,7 +16,7 @@ from torch.utils.data import Dataset, IterableDataset, get_worker_info
 from ..._backend.compile import eager
 from ..._utils import StateDict, validation
 from ...derivation import context, scopes, streams
-from ...derivation.equal_streams import StreamUsers
+from ...derivation.shared_use import StreamUsers
 from ...generators.torch_rng import TorchGenerator
 from ...seeder.seeder import current_seeder
 from .pickling import is_spawning
@@ -153,7 +153,7 @@ class PerSample(DatasetWrapper, Dataset[object]):
     def _enter_scope(self, task: int, epoch: int) -> None:
         """Log a warning if another dataset has the same random numbers in this scope."""
         if self._name is None:
-            _users.enter(self, task, epoch, self.generator)
+            _users.warn_if_shared(self, task, epoch, self.generator)
 
     # -------------------------------------------------------------- samples
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from torch.utils.data import get_worker_info
 
-from ..._backend import derive_ops
+from ..._backend import derive
 from ..._utils import validation
 from ...derivation import scopes, streams
 from ...generators.default import DefaultGenerators
@@ -147,7 +147,7 @@ class WorkerInit:
         source, info = self._source, get_worker_info()
         at = source.read() if isinstance(source, ScopeInSharedMemory) else source
         found = () if info is None else found_in(info.dataset, self.seeder.entries)
-        start = derive_ops.scope_key(self.seeder.master_seed, at.task, at.epoch, at.start)
+        start = derive.scope_key(self.seeder.master_seed, at.task, at.epoch, at.start)
         scope = streams.named_scope(start, self.seeder.name)
 
         def stream_of(name: str, shared: bool = False) -> streams.Stream:

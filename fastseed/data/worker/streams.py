@@ -10,7 +10,8 @@ from typing import TypeVar
 import torch
 from torch.utils.data import get_worker_info
 
-from ..._backend import derive_ops
+from ..._backend import derive
+from ..._backend.reference import scalar
 from ...derivation import streams
 from ...generators.adapter import LOW64, GeneratorAdapter
 from ...seeder.errors import reseed_error
@@ -38,7 +39,7 @@ class SampleStreams:
         transform: object,
     ) -> None:
         self.seeder, self.task, self.epoch = seeder, task, epoch
-        scope = derive_ops.scope_key(seeder.master_seed, task, epoch, 0)
+        scope = derive.scope_key(seeder.master_seed, task, epoch, 0)
         self.scope = streams.named_scope(scope, name)
         self._dataset, self._transform = dataset, transform  # both are searched for generators
         self.settle()
@@ -69,14 +70,13 @@ class SampleStreams:
 
     def snapshot(self) -> Callable[[], None]:
         """Return a function that restores the exact states that the generators have now."""
-        restore_defaults = GENERATORS.hold()
-        held = [(entry.adapter, entry.adapter.state()) for entry in self._others]
+        of_defaults = GENERATORS.save()
+        saved = [(entry.adapter, entry.adapter.save()) for entry in self._others]
 
         def restore() -> None:
-            restore_defaults()
-            for adapter, state in held:
-                if state is not None:
-                    adapter.load_state(adapter.parse_state(state))
+            GENERATORS.restore(of_defaults)
+            for adapter, state in saved:
+                adapter.restore(state)
 
         return restore
 
@@ -86,7 +86,7 @@ class SampleStreams:
         return find_draws(call, [*GENERATORS.adapters.items(), *pairs])
 
 
-def _reseed_defaults(scope: derive_ops.ScopeKey, index: int, occurrence: int) -> None:
+def _reseed_defaults(scope: scalar.ScopeKey, index: int, occurrence: int) -> None:
     """Give the three global generators their stream of a sample."""
     failures = GENERATORS.reseed_sample(scope, index, occurrence)
     if failures:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import torch
 
 from ..._backend.compile import eager
-from ..._backend.derive_ops import ScopeKey
+from ..._backend.reference.scalar import ScopeKey
 from ..._utils import validation
 from ...derivation import scopes, streams
 from ...distributed.mesh import RankFields

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 
-from ..._backend import derive_ops
+from ..._backend import derive
+from ..._backend.reference import scalar
 from ...derivation import streams
 from ...derivation.forks import Ancestry
 from ...derivation.scopes import SHARED, Scope
@@ -44,8 +45,8 @@ class PhiloxScheme:
             return failures
 
         @functools.cache
-        def scope(rank: int) -> derive_ops.ScopeKey:
-            return derive_ops.scope_key(ancestry.master(master_seed, rank), *at)
+        def scope(rank: int) -> scalar.ScopeKey:
+            return derive.scope_key(ancestry.master(master_seed, rank), *at)
 
         def stream_of(name: str) -> Stream:
             rank = self._rank_fields.of(name)

@@ -1,0 +1,69 @@
+"""The operators of keys: ``torch.ops.fastseed.derive_keys``, ``reseed_streams`` and others."""
+# Annotations are read at run time: no `from __future__ import annotations` here.
+
+from torch import Tensor
+
+from ..reference import philox, scalar
+from .register import define, operator
+
+_LOW64 = 2**64 - 1
+
+
+def _derive(out: Tensor, name: scalar.NameKey, rank_word: int, worker: int, start: int) -> None:
+    out.numpy()[:] = philox.derive_keys(name, rank_word, worker, start & _LOW64, len(out), domain=0)
+
+
+@operator("out")
+def derive_keys(out: Tensor, key: int, tweak: int, rank_word: int, worker: int, start: int) -> None:
+    """Write the keys of consecutive indices, (n, 2)."""
+    _derive(out, (key & _LOW64, tweak & _LOW64), rank_word, worker, start)
+
+
+@operator("out")
+def derive_seeds(
+    out: Tensor, key: int, tweak: int, rank_word: int, worker: int, start: int
+) -> None:
+    """Write the low halves of the same keys, (n,)."""
+    name = key & _LOW64, tweak & _LOW64
+    keys = philox.derive_keys(name, rank_word, worker, start & _LOW64, len(out), domain=0)
+    out.numpy()[:] = keys[:, 0]
+
+
+@operator("keys", "positions")
+def reseed_streams(
+    keys: Tensor, positions: Tensor, key: int, tweak: int, rank_word: int, worker: int, start: int
+) -> None:
+    """Give each stream its key under a name's key, and position 0."""
+    _derive(keys, (key & _LOW64, tweak & _LOW64), rank_word, worker, start)
+    positions.zero_()
+
+
+@operator("keys", "positions")
+def reseed_streams_at(
+    keys: Tensor, positions: Tensor, scope: Tensor,
+    name_lo: int, name_hi: int, rank_word: int, worker: int, start: int,
+) -> None:  # fmt: skip
+    """Give each stream its key at a scope that is a tensor, and position 0."""
+    key, tweak = scope.tolist()
+    name = scalar.name_key((key, tweak), (name_lo & _LOW64, name_hi & _LOW64))
+    _derive(keys, name, rank_word, worker, start)
+    positions.zero_()
+
+
+@operator("keys", "positions")
+def reseed_streams_from(
+    keys: Tensor, positions: Tensor, seeds: Tensor, indices: Tensor | None,
+    name_lo: int, name_hi: int,
+) -> None:  # fmt: skip
+    """Give each stream the key of its own master seed and index."""
+    rank_word = scalar.SHARED_RANK | scalar.DOMAIN_STREAM << 24
+    at = [0] * len(keys) if indices is None else indices.tolist()
+    for row, (seed, i) in enumerate(zip(seeds.tolist(), at, strict=True)):
+        scope = scalar.scope_key(seed, 0, 0, 0)
+        name = scalar.name_key(scope, (name_lo & _LOW64, name_hi & _LOW64))
+        _derive(keys[row : row + 1], name, rank_word, 0, i)
+    positions.zero_()
+
+
+advise_huge_pages = define("advise_huge_pages", "(Tensor(a0!) out) -> ()")
+"""Ask for huge pages for a fresh tensor; None without native code."""

@@ -1,0 +1,55 @@
+"""The operators that choose tokens: ``torch.ops.fastseed.sampling_race`` and another."""
+# Annotations are read at run time: no `from __future__ import annotations` here.
+
+import torch
+from torch import Tensor
+
+from ..reference import sampling
+from .register import operator
+
+NUMBERS = (torch.float32, torch.float16, torch.bfloat16)
+"""The dtypes of logits."""
+
+DIGIT_BITS = sampling.DIGIT_BITS
+BINS = 1 << DIGIT_BITS
+DIGITS = 5
+INDEX_BITS = sampling.INDEX_BITS
+LEAST_CODE = sampling.LEAST_CODE
+
+
+@operator("scores", "tokens")
+def sampling_race(
+    scores: Tensor, tokens: Tensor, numbers: Tensor, keys: Tensor, positions: Tensor,
+    temperature: Tensor, threshold: Tensor, role: int, first: int,
+) -> None:  # fmt: skip
+    """Write score and token of the winner of each part of each row, (B, parts).
+
+    ``numbers`` is (B, V), logits, of which a part holds ceil(V / parts); ``threshold``
+    is the least code that survives, (B,).
+    """
+    parts = scores.size(1)
+    size = -(-numbers.size(1) // parts)
+    for row, values in enumerate(numbers.float().numpy()):
+        lo, hi = keys[row].tolist()
+        for part in range(parts):
+            scores[row, part], tokens[row, part] = sampling.winner(
+                values[part * size : (part + 1) * size], (lo, hi), int(positions[row]), role,
+                float(temperature[row]), int(threshold[row]), first + part * size,
+            )  # fmt: skip
+
+
+@operator("out")
+def sampling_histogram(
+    out: Tensor, numbers: Tensor, floor: Tensor, prefix: Tensor, greatest: Tensor | None,
+    temperature: Tensor, digit: int, first: int,
+) -> None:  # fmt: skip
+    """Write how many codes have each value of a digit, (B, 4096); masses with ``greatest``.
+
+    Codes below ``floor`` do not count, nor those whose higher digits are not ``prefix``.
+    """
+    for row, values in enumerate(numbers.float().numpy()):
+        masses = None
+        if greatest is not None:
+            masses = sampling.token_masses(values, greatest[row].numpy(), float(temperature[row]))
+        found = sampling.histogram(values, int(floor[row]), int(prefix[row]), digit, first, masses)
+        out[row] = torch.from_numpy(found)
