@@ -52,7 +52,7 @@ def test_at_lists_the_samples_of_a_step(folder, capsys):
     code, found = document(capsys, "show", "a.pt", "at", 5)
     assert code == exit_codes.OK and found["next"] == {"epoch": 2, "step": 1}
     assert [row["sample"] for row in found["visits"]] == expected.sample.tolist()
-    keys = [f"{high << 64 | low:032x}" for low, high in expected.keys().tolist()]
+    keys = [f"{high << 64 | low:032x}" for low, high in lineage.keys(expected).tolist()]
     assert [row["key"] for row in found["visits"]] == keys
     assert found["visits"][0]["source"] is None
     assert document(capsys, "show", "a.pt", "at", 2, "--epoch", 1)[1] == found
@@ -70,7 +70,7 @@ def test_where_lists_the_visits_to_come_too(folder, capsys):
     assert points == [(v.epoch, v.step, v.row) for v in lineage.where(3)] and len(points) == 3
     assert len(document(capsys, "show", "a.pt", "where", 3, "--epochs", 9)[1]["visits"]) == 9
     _, shown = ran(capsys, "show", "a.pt", "where", 3, "--epochs", 9)
-    to_come = sum(visit[:2] >= (2, 1) for visit in lineage.where(3, epochs=range(9)))
+    to_come = sum(v[:2] >= (2, 1) for v in lineage.where(3, epochs=range(9)).tolist())
     assert f"9 visit(s), {to_come} of them to come; next:" in shown.out
 
 

@@ -236,7 +236,7 @@ def test_equal_epochs_are_compared_at_once_and_others_up_to_a_limit(monkeypatch)
 
 def test_rows_refuse_other_arguments():
     lineage = loop().lineage()
-    with pytest.raises(TypeError, match=r"rows_of: visits must be the answer of a Lineage"):
+    with pytest.raises(TypeError, match=r"visits must be what at returned"):
         checkpoints.rows_of(lineage, 5)
     with pytest.raises(TypeError, match=r"rows_of: lineage must be a Lineage"):
         checkpoints.rows_of(5, lineage.at(0, 0))
