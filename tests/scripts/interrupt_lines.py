@@ -115,12 +115,12 @@ def construct(folder: Path) -> None:
 
 
 def task_block(folder: Path) -> None:
-    with fastseed.integrations.inside(2):
+    with fastseed.integrations.run_in_task(2):
         torch.rand(2)
 
 
 def open_ledger(folder: Path) -> Any:
-    where = {"journal": folder / "results", "master_seed": 1}
+    where = {"results": folder / "results", "master_seed": 1}
     return fastseed.rollouts.Ledger(40, batch_size=2, samples=2, window=2, lag=1, **where)
 
 
