@@ -19,6 +19,7 @@ from torch.utils import _python_dispatch
 
 if TYPE_CHECKING:
     import torch.distributed as dist
+    from torch.utils.data import DataLoader
 
 
 def has_kernel(operator: str, dispatch_key: str) -> bool:
@@ -216,8 +217,41 @@ def gather_of(module: Any) -> Any:
 def leave_function_mode(mode: object) -> None:
     """Leave a function mode that an interrupt has left active; torch can only pop the innermost."""
     above: list[Any] = []
-    while mode in overrides._get_current_function_mode_stack():
-        if (last := overrides._pop_mode()) is not mode:
+    stack: Any = overrides
+    while mode in stack._get_current_function_mode_stack():
+        if (last := stack._pop_mode()) is not mode:
             above.append(last)
     for other in reversed(above):
-        overrides._push_mode(other)
+        stack._push_mode(other)
+
+
+# ---------------------------------------------------------------- DataLoader
+
+
+def current_iterator(loader: DataLoader[Any]) -> Any:
+    """Return the iterator that a loader keeps while its workers persist; None otherwise."""
+    return _read(loader, "_iterator")
+
+
+def workers_of(iterator: Any) -> list[Any]:
+    """Return the processes of a loader's iterator, whose exit codes torch does not show."""
+    return list(_read(iterator, "_workers")) if _has_workers(iterator) else []
+
+
+def received_batches(iterator: Any) -> int | None:
+    """Return how many batches, and errors in their place, came from workers; None without them."""
+    return int(_read(iterator, "_rcvd_idx")) if _has_workers(iterator) else None
+
+
+def _has_workers(iterator: Any) -> bool:
+    return iterator is not None and _read(iterator, "_num_workers") > 0
+
+
+def _read(owner: Any, name: str) -> Any:
+    try:
+        return getattr(owner, name)
+    except AttributeError as error:
+        raise RuntimeError(
+            f"fastseed: torch {torch.__version__} has no {type(owner).__name__}.{name}: install a "
+            "version of torch that fastseed was tested with, or a newer fastseed"
+        ) from error
