@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._guards import TracingContext
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd import forward_ad
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
@@ -58,6 +59,17 @@ def context_of_backward() -> contextvars.Context | None:
         return None
     found: contextvars.Context = torch._C._get_obj_in_tls("context")
     return found
+
+
+def graph_being_traced() -> object:
+    """Return what stands for the graph that ``torch.compile`` traces now, or None."""
+    return TracingContext.try_get()
+
+
+def answer_at_trace(function: Any) -> Any:
+    """Let ``torch.compile`` call a function while it traces: its own decorator imports Dynamo."""
+    function._dynamo_marked_constant = True
+    return function
 
 
 def has_tangents() -> bool:

@@ -19,7 +19,7 @@ import fastseed
 from fastseed.data import ResumableLoader, per_sample
 from fastseed.integrations import Tasks
 from fastseed.integrations.transformers import FastseedCallback
-from fastseed.tools import rng_states
+from fastseed.tools import checkpoints
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 N, BATCH, EPOCHS = 12, 3, 3
@@ -317,6 +317,6 @@ def test_two_ranks(tmp_path: Path):
     for found, expected in zip(rest, whole, strict=True):
         assert found["digest"] == expected["digest"]
         assert found["draws"] == expected["draws"][3:] and len(found["draws"]) == 1
-    held = rng_states.inspect(tmp_path / "checkpoint-3")
+    held = checkpoints.inspect(tmp_path / "checkpoint-3")
     assert held and {("rank 1", "numpy"), ("rank 0", "torch.cpu")} < {o[:2] for o in held.states}
-    assert all(found.words for found in rng_states.compare(tmp_path / "checkpoint-2", held.path))
+    assert all(found.text for found in checkpoints.compare(tmp_path / "checkpoint-2", held.path))

@@ -48,9 +48,8 @@ LEFT_OUT = {
     "enforce_reproducibility": "starts the process again",
     "determinism.apply_config": "starts the process again",
     "data.worker_init_fn": "called by torch with a number",
-    "debug.doctor": "seconds a call; it takes no tensors",
+    "debug.check": "seconds a call; it takes no tensors",
     "data.Seekable": "an abstract class",
-    "debug.audit": "seconds a call; it takes no arguments",
     "ReseedError": "made by the library",
     "determinism.Report": "made by the library",
     **dict.fromkeys(
