@@ -18,6 +18,7 @@ from torch.utils import _python_dispatch
 
 if TYPE_CHECKING:
     import torch.distributed as dist
+    from torch.utils.data import DataLoader
 
 
 def has_kernel(operator: str, dispatch_key: str) -> bool:
@@ -213,3 +214,35 @@ def gather_of(module: Any) -> Any:
     """Return how ``fully_shard`` gathers the parameters of a module; None if it manages none."""
     groups = module._get_fsdp_state()._fsdp_param_groups
     return groups[0]._all_gather_comm if groups else None
+
+
+# ---------------------------------------------------------------- DataLoader
+
+
+def current_iterator(loader: DataLoader[Any]) -> Any:
+    """Return the iterator that a loader keeps while its workers persist; None otherwise."""
+    return _read(loader, "_iterator")
+
+
+def workers_of(iterator: Any) -> list[Any]:
+    """Return the processes of a loader's iterator, whose exit codes torch does not show."""
+    return list(_read(iterator, "_workers")) if _has_workers(iterator) else []
+
+
+def received_batches(iterator: Any) -> int | None:
+    """Return how many batches, and errors in their place, came from workers; None without them."""
+    return int(_read(iterator, "_rcvd_idx")) if _has_workers(iterator) else None
+
+
+def _has_workers(iterator: Any) -> bool:
+    return iterator is not None and _read(iterator, "_num_workers") > 0
+
+
+def _read(owner: Any, name: str) -> Any:
+    try:
+        return getattr(owner, name)
+    except AttributeError as error:
+        raise RuntimeError(
+            f"fastseed: torch {torch.__version__} has no {type(owner).__name__}.{name}: install a "
+            "version of torch that fastseed was tested with, or a newer fastseed"
+        ) from error
