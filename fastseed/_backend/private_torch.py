@@ -118,12 +118,15 @@ def leave_dispatch_mode(mode: Any, flags: dict[str, bool]) -> None:
         tell_dynamo(flags[_FLAGS[-1]])
 
 
+_is_compiling = torch.compiler.is_compiling
+
+
 def is_plain_eager() -> bool:
     """Return whether new tensors are ordinary ones: neither traced nor made by a dispatch mode.
 
     torch has no public function that says so.
     """
-    return not torch.compiler.is_compiling() and torch._C._len_torch_dispatch_stack() == 0
+    return not _is_compiling() and torch._C._len_torch_dispatch_stack() == 0
 
 
 # ---------------------------------------------------------------- accelerators
