@@ -271,11 +271,11 @@ context.observe_scope(_write_scope)
 # ---------------------------------------------------------------- one use of each row
 
 
-class _Use:
+class _Use(NamedTuple):
     """Which rows a layer was used for, and the size of a row."""
 
-    def __init__(self, taken: range, row_elements: int) -> None:
-        self.taken, self.row_elements = taken, row_elements
+    taken: range
+    row_elements: int
 
 
 def check_use(layer: LayerName, label_index: int, taken: range, row_elements: int) -> None:
@@ -284,8 +284,9 @@ def check_use(layer: LayerName, label_index: int, taken: range, row_elements: in
     A recomputation, in a backward pass, must be of rows that were used in this scope.
     """
     uses = process_state.used.setdefault((layer.name, label_index), [])
+    mine = _Use(taken, row_elements)
     if private_torch.in_backward():
-        if any((use.taken, use.row_elements) == (taken, row_elements) for use in uses):
+        if mine in uses:
             return
         raise RuntimeError(
             f"fastseed.nn.Dropout: {layer.name!r} is recomputed in a backward pass for "
@@ -293,7 +294,6 @@ def check_use(layer: LayerName, label_index: int, taken: range, row_elements: in
             "before the next fastseed.reseed, and in the same fastseed.nn.rows and "
             "fastseed.nn.label blocks as the forward pass"
         )
-    mine = _Use(taken, row_elements)
     uses.append(mine)  # before the check: of two threads the second one sees the first one's
     for other in tuple(uses):
         if other is mine:
