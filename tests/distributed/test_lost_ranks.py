@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from helpers.support import run_script
 
-
 ELASTIC = ("mean", "get_total_norm", "clip_grad_norm_", "replicated", "fully_shard")
 PATHS = {
     "find_threshold": "sampling.find_threshold",
