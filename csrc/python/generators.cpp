@@ -18,8 +18,6 @@ namespace {
 
 namespace py = pybind11;
 
-// ------------------------------------------------------------------------------- one generator
-
 // A key for whatever kind of generator it is: the full state of torch's own CPU generators, seed
 // `lo` and offset 0 for the counter-based ones and for those of other libraries.
 void reseed_any(at::Generator gen, Key key) {
@@ -30,8 +28,6 @@ void reseed_any(at::Generator gen, Key key) {
   std::lock_guard<std::mutex> lock(gen.mutex());
   gen.set_current_seed(key.lo);
 }
-
-// ------------------------------------------------------------------------------- many generators
 
 // Many generators behind one handle, so that a call converts nothing.
 //
@@ -129,8 +125,6 @@ class Pool {
   std::vector<Member> cpu_, others_;
 };
 
-// ------------------------------------------------------------------------------- accelerators
-
 const at::AcceleratorHooksInterface& hooks_of(const std::string& type) {
   const c10::DeviceType device = c10::Device(type).type();
   return at::globalContext().getAcceleratorHooksInterface(device);
@@ -167,14 +161,13 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.doc() = "Keys for the generators of this process (see csrc/python/generators.cpp).";
 
   add_default_generators(m);
-  add_fork_calls(m);
 
   m.def("scope_key", [](uint64_t master, uint32_t task, uint32_t epoch, uint64_t step) {
-    const Scope scope = scope_key(master, task, epoch, step);
+    const ScopeKey scope = scope_key(master, task, epoch, step);
     return std::make_pair(scope.key, scope.tweak);
   });
   m.def("name_key", [](uint64_t key, uint64_t tweak, uint64_t name_lo, uint64_t name_hi) {
-    const NameKey found = name_key(Scope{key, tweak}, Name{name_lo, name_hi});
+    const NameKey found = name_key(ScopeKey{key, tweak}, Name{name_lo, name_hi});
     return std::make_pair(found.key, found.tweak);
   });
   m.def("stream_key",

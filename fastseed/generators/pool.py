@@ -103,7 +103,7 @@ class GeneratorPool:
 
     def _reseed_members(self, stream: Stream) -> None:
         """Give member i the key of index i of ``stream``."""
-        _users.enter(self, self.name, stream)
+        _users.warn_if_shared(self, self.name, stream)
         if self._native is not None:
             self._native.reseed(*stream.name_key, stream.rank_word, stream.worker)
             return
@@ -184,12 +184,16 @@ class MembersAdapter:
         return states
 
     def parse_state(self, state: torch.Tensor) -> Any:
-        """Return the members' states as ``load_state`` takes them; ValueError if invalid."""
+        """Return the members' states as ``restore`` takes them; ValueError if invalid."""
         return self.target._parse(state)
 
-    def load_state(self, parsed: Any) -> None:
-        """Restore what ``parse_state`` returned."""
-        self.target._load(parsed)
+    def save(self) -> Any:
+        """Return the members' states as ``restore`` takes them."""
+        return self.target._parse(self.target._pack())
+
+    def restore(self, saved: Any) -> None:
+        """Restore what ``save`` or ``parse_state`` returned."""
+        self.target._load(saved)
 
 
 def _check_generators(

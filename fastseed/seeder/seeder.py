@@ -390,7 +390,7 @@ class Seeder:
                 raise
         for name, adapter in adapters.items():
             if name in decoded.exact:
-                adapter.load_state(decoded.exact[name])
+                adapter.restore(decoded.exact[name])
         self.forks.load_states(decoded.streams)
         states.report(self, state, sorted(adapters.keys() - decoded.exact.keys()))
         if failed is not None:

@@ -10,9 +10,7 @@ import sys
 import pytest
 from native_programs import (
     CUDA,
-    EXACT,
     FLAGS,
-    HERE,
     KERNELS,
     OPTIMIZE,
     PROGRAMS,
@@ -101,14 +99,6 @@ def test_draws_have_no_fused_multiply_add(tmp_path):
     code = "\n".join(f for f in functions if "add_in_two" not in f.partition(":\n")[0])
     assert re.search(r"\bv?mul[ps]s\b", code), "no multiplication was found either"
     assert not re.search(r"\bv?fn?m(add|sub)", code)
-
-
-@pytest.mark.proof
-def test_short_functions_have_the_bits_of_the_core(tmp_path):
-    built = build(tmp_path, ("-O2", *EXACT), [HERE / "cuda_real_checks.cpp"], kernels=False)
-    done = run(built)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert int(done.stdout.split()[0]) > 100_000_000
 
 
 def arm_compiler() -> tuple[str, ...]:

@@ -37,7 +37,7 @@ def test_replays_draw_anew_and_follow_reseeds():
         twin.reseed(1, epoch)
         for _ in range(3):
             graph.replay()
-            assert torch.equal(normals.cpu(), twin.randn(*SHAPE))
+            assert torch.equal(normals.cpu(), twin.normal(*SHAPE))
             assert torch.equal(integers.cpu(), twin.randint(0, 100, (3,)))
             assert torch.equal(bank.positions.cpu(), twin.positions)
 
@@ -87,7 +87,7 @@ def test_compiled_draws_are_the_eager_ones():
         return x + bank.normal(SHAPE)
 
     for _ in range(3):
-        assert torch.equal(step(torch.zeros(N, *SHAPE, device="cuda")).cpu(), twin.randn(*SHAPE))
+        assert torch.equal(step(torch.zeros(N, *SHAPE, device="cuda")).cpu(), twin.normal(*SHAPE))
     assert torch.equal(bank.positions.cpu(), twin.positions)
 
 

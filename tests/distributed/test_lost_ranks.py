@@ -12,7 +12,7 @@ ELASTIC = ("mean", "get_total_norm", "clip_grad_norm_", "replicated", "fully_sha
 PATHS = {
     "find_threshold": "sampling.find_threshold",
     "digest": "debug.digest",
-    "assert_ranks_agree": "debug.assert_ranks_agree",
+    "assert_ranks_agree": "debug.check",
     **{name: f"elastic.{name}" for name in ELASTIC},
     **dict.fromkeys(ELASTIC[3:], "elastic.SlotGradients.step"),
 }

@@ -224,7 +224,7 @@ def test_a_pool_with_a_cuda_member_is_refused_before_any_has_changed(monkeypatch
     before = pool.state_dict()["states"]
     for name, call in (
         ("reseed", lambda: pool.reseed(2)),
-        ("manual_seed", lambda: pool.reseed_from_seeds([1, 2, 3])),
+        ("reseed_from_seeds", lambda: pool.reseed_from_seeds([1, 2, 3])),
     ):
         with pytest.raises(
             RuntimeError, match=f"fastseed.GeneratorPool.{name}: must not .*StreamBank"

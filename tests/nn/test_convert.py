@@ -12,10 +12,10 @@ from helpers.support import restart
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_sequence
-from torch.utils.checkpoint import checkpoint
 
 import fastseed
-from fastseed.nn import convert, revert, rows
+from fastseed.nn import convert, revert
+from fastseed.nn.dropout import calls as dropout_calls
 
 pytestmark = pytest.mark.usefixtures("seeded")
 
@@ -76,30 +76,6 @@ def test_every_dropout_follows_the_key_alone():
     assert torch.equal(found.eval()(X), model().eval()(X))
 
 
-def test_micro_batches_have_the_masks_of_the_whole():
-    found = convert(model())
-    whole = found(X)
-    restart()
-    parts = []
-    for row in range(4):
-        with rows(row, 4):
-            parts.append(found(X[row : row + 1]))
-    torch.testing.assert_close(torch.cat(parts), whole)
-
-
-@pytest.mark.parametrize("reentrant", [False, True])
-def test_checkpointed_blocks_have_equal_gradients(reentrant):
-    found = convert(model())
-    x = X.clone().requires_grad_()
-    (expected,) = torch.autograd.grad(found(x).square().sum(), x)
-    restart()
-    h = x
-    for block in found:
-        h = checkpoint(block, h, use_reentrant=reentrant, preserve_rng_state=False)
-    h.square().sum().backward()
-    assert torch.equal(x.grad, expected)
-
-
 def test_compiled_model_equals_the_model():
     found = convert(model())
     compiled = torch.compile(found, fullgraph=True, backend="aot_eager")
@@ -130,6 +106,19 @@ def test_converted_models_are_copied_and_pickled():
         restart()
         assert torch.equal(other(X), expected)
         assert list(other.state_dict()) == list(model().state_dict())
+
+
+def test_reseed_removes_the_mode_of_a_forward_whose_end_was_interrupted(monkeypatch):
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    found, active = convert(Block()), torch.overrides._get_current_function_mode_stack
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(dropout_calls._ReplaceCalls, "__exit__", stop)
+        found(X)
+    assert len(active()) == 1
+    fastseed.reseed(1)
+    assert active() == []
 
 
 def test_revert_gives_the_model_back():
@@ -262,9 +251,7 @@ def test_replicas_of_data_parallel_are_refused():
         assert not any(isinstance(m, fastseed.nn.Dropout) for m in found.modules())
 
 
-def test_convert_checks_its_arguments():
-    with pytest.raises(TypeError, match="model must be a torch"):
-        convert("a")
+def test_inputs_of_a_module_without_dropout_are_not_sharded():
     with pytest.raises(ValueError, match="module must be one with dropout"):
         fastseed.nn.shard_inputs(nn.Linear(1, 1), None, [])
 

@@ -306,15 +306,6 @@ def test_param_init_of_torchtitan():
             model.init_states()
     assert torch.equal(one.wq.weight, other.wq.weight) and not one.wq.bias.any()
 
-    def fill(name, tensor, **parameters):
-        return fastseed.random.trunc_normal_(tensor, key(name), **parameters)
-
-    given = build()
-    init = {"weight": functools.partial(fill, "wq.weight", std=0.02), "bias": nn.init.zeros_}
-    given.wq.param_init = init
-    given.init_states()
-    assert torch.equal(one.wq.weight, given.wq.weight)
-
 
 def test_construct():
     class Model(nn.Module):

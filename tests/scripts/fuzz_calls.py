@@ -41,16 +41,15 @@ LIMIT_S = 60  # of one call, which may be the first one that needs torch._dynamo
 CHUNK = 5000  # calls of one child
 MEMORY = 6 << 30
 PACKAGES = (
-    *("checkpoint", "data", "data.lineage", "debug", "determinism", "distributed", "integrations"),
+    *("checkpoint", "data", "debug", "determinism", "distributed", "integrations"),
     *("elastic", "nn", "nn.functional", "random", "rollouts", "sampling"),
 )
 LEFT_OUT = {
     "enforce_reproducibility": "starts the process again",
     "determinism.apply_config": "starts the process again",
     "data.worker_init_fn": "called by torch with a number",
-    "debug.doctor": "seconds a call; it takes no tensors",
+    "debug.check": "seconds a call; it takes no tensors",
     "data.Seekable": "an abstract class",
-    "debug.audit": "seconds a call; it takes no arguments",
     "ReseedError": "made by the library",
     "determinism.Report": "made by the library",
     **dict.fromkeys(

@@ -20,6 +20,7 @@ from torch.distributed.tensor import Shard, distribute_tensor
 
 import fastseed
 from fastseed import elastic
+from fastseed.debug.tree_digest import assert_ranks_agree
 from fastseed.distributed import rendezvous
 
 LOST, WORLD = 2, 3
@@ -48,7 +49,7 @@ def messages(how):
     calls = {
         "find_threshold": lambda: fastseed.sampling.find_threshold(logits, top_k=3, group=world),
         "digest": lambda: fastseed.debug.digest(sharded),
-        "assert_ranks_agree": lambda: fastseed.debug.assert_ranks_agree(torch.nn.Linear(2, 2)),
+        "assert_ranks_agree": lambda: assert_ranks_agree(torch.nn.Linear(2, 2)),
     }
     if how == "RAISE":
         calls = {}

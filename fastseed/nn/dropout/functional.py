@@ -234,28 +234,22 @@ def check_attention(
     enable_gqa: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return keys and values with as many heads as the queries have; refuse what does not fit."""
-    given = {"query": query, "key": key, "value": value}
-    for name, tensor in {**given, "attn_mask": query if attn_mask is None else attn_mask}.items():
-        dtypes = REALS if name in given else (*REALS, torch.bool)
-        tensors.check_dtype(function, name, tensor, *dtypes)
-        if name in given and tensor.dim() < 2:
-            rule = "of shape (..., length, features)"
-            raise validation.value_error(function, name, rule, tuple(tensor.shape))
-        _check_dense(function, name, tensor)
-        if tensor.device != query.device:
-            rule = f"on the device of query, {query.device}"
-            raise validation.value_error(function, name, rule, tensor.device)
-    if enable_gqa:
+    given = [query, key, value] if attn_mask is None else [query, key, value, attn_mask]
+    for name, tensor in zip(("query", "key", "value", "attn_mask"), given, strict=False):
+        dtypes = (*REALS, torch.bool) if name == "attn_mask" else REALS
+        _check_dense(function, name, tensors.check_dtype(function, name, tensor, *dtypes))
+    fits = min(tensor.dim() for tensor in given[:3]) > 1 and len({t.device for t in given}) == 1
+    if fits and enable_gqa:
         key, value = _repeated_heads(key, query), _repeated_heads(value, query)
-    fits = key.size(-1) == query.size(-1) and value.size(-2) == key.size(-2)
-    fits = fits and _broadcast(*(tensor.shape[:-2] for tensor in (query, key, value)))
-    if attn_mask is not None:
-        fits = fits and _broadcast(attn_mask.shape, (*query.shape[:-1], key.size(-2)))
+    if fits:
+        fits = key.size(-1) == query.size(-1) and value.size(-2) == key.size(-2)
+        fits = fits and _broadcast(query.shape[:-2], key.shape[:-2], value.shape[:-2])
+        if attn_mask is not None:
+            fits = fits and _broadcast(attn_mask.shape, (*query.shape[:-1], key.size(-2)))
     if not fits:
-        shapes = [tuple(tensor.shape) for tensor in (query, key, value)]
-        shapes += [] if attn_mask is None else [tuple(attn_mask.shape)]
-        rule = "those of query, key, value and attn_mask of one attention"
-        raise validation.value_error(function, "shapes", rule, shapes)
+        rule = "query, key, value and attn_mask of one attention, on one device"
+        shapes = [(tuple(tensor.shape), str(tensor.device)) for tensor in given]
+        raise validation.value_error(function, "tensors", rule, shapes)
     return key, value
 
 

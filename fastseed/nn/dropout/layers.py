@@ -19,6 +19,7 @@ from .scope import (
     ThreadScope,
     check_scope,
     check_use,
+    check_use_in_graph,
     device_scope,
     has_values,
     process_state,
@@ -42,9 +43,12 @@ class Dropout(torch.nn.Dropout):
     repeats the mask without any saved state, and every layout of ranks and micro-batches has the
     same. ``fastseed.nn.convert`` makes these layers from those of torch and names them.
 
-    A ``DTensor`` says itself which part of the whole it is. For other inputs ``fastseed.nn.rows``
-    says which rows of the global batch they hold, and ``shard_inputs`` along which dimensions of a
-    mesh they are cut.
+    A ``DTensor`` records which part of the whole it is. For other inputs ``fastseed.nn.rows`` sets
+    which rows of the global batch they hold, and ``shard_inputs`` along which dimensions of a mesh
+    they are cut.
+
+    A second use for the same rows in one scope is an error. Compiled code checks this within one
+    graph only: two calls of it without ``reseed``, ``rows`` or ``label`` in between repeat masks.
 
     The scope and the record of used rows belong to the process, rows and label to the thread. So
     threads may use one layer at the same time for different rows, in blocks of their own, while no
@@ -217,7 +221,9 @@ def _drop(
             pieces = where.pieces(shape, [[(0, size)] for size in shape])
         found = functional.drop(input, mask, pieces, channels)
     # last, so that a refused input is no use of its rows
-    if real and not torch.compiler.is_compiling():
+    if torch.compiler.is_compiling():
+        check_use_in_graph(layer, scope.label_index)
+    elif real:
         where.check(layer, scope.label_index)
     return found
 

@@ -9,6 +9,7 @@ and the blocks of ``fastseed.nn.dropout.rows`` rows and label.
 from __future__ import annotations
 
 import contextvars
+import logging
 import os
 import threading
 import weakref
@@ -26,6 +27,7 @@ from ...derivation.scopes import require_keys
 if TYPE_CHECKING:
     from ...seeder.seeder import Seeder
 
+logger = logging.getLogger("fastseed")
 _CPU = torch.device("cpu")
 
 
@@ -269,11 +271,11 @@ context.observe_scope(_write_scope)
 # ---------------------------------------------------------------- one use of each row
 
 
-class _Use:
+class _Use(NamedTuple):
     """Which rows a layer was used for, and the size of a row."""
 
-    def __init__(self, taken: range, row_elements: int) -> None:
-        self.taken, self.row_elements = taken, row_elements
+    taken: range
+    row_elements: int
 
 
 def check_use(layer: LayerName, label_index: int, taken: range, row_elements: int) -> None:
@@ -282,8 +284,9 @@ def check_use(layer: LayerName, label_index: int, taken: range, row_elements: in
     A recomputation, in a backward pass, must be of rows that were used in this scope.
     """
     uses = process_state.used.setdefault((layer.name, label_index), [])
+    mine = _Use(taken, row_elements)
     if private_torch.in_backward():
-        if any((use.taken, use.row_elements) == (taken, row_elements) for use in uses):
+        if mine in uses:
             return
         raise RuntimeError(
             f"fastseed.nn.Dropout: {layer.name!r} is recomputed in a backward pass for "
@@ -291,7 +294,6 @@ def check_use(layer: LayerName, label_index: int, taken: range, row_elements: in
             "before the next fastseed.reseed, and in the same fastseed.nn.rows and "
             "fastseed.nn.label blocks as the forward pass"
         )
-    mine = _Use(taken, row_elements)
     uses.append(mine)  # before the check: of two threads the second one sees the first one's
     for other in tuple(uses):
         if other is mine:
@@ -306,6 +308,31 @@ def check_use(layer: LayerName, label_index: int, taken: range, row_elements: in
         "`with fastseed.nn.label(...)`; other rows of the batch belong into "
         "`with fastseed.nn.rows(start, total)`"
     )
+
+
+_traced: weakref.WeakKeyDictionary[object, set[tuple[str, int]]] = weakref.WeakKeyDictionary()
+"""The names and labels of the layers in each graph that ``torch.compile`` traces."""
+
+
+@private_torch.answer_at_trace
+def _repeats_in_graph(name: str, label_index: int) -> str:
+    """Note a layer of the graph that is being traced; return what is wrong if it was there."""
+    layers = _traced.setdefault(private_torch.graph_being_traced(), set())
+    if (name, label_index) not in layers:
+        layers.add((name, label_index))
+        return ""
+    wrong = (
+        f"fastseed.nn.Dropout: {name!r} is used twice in one compiled graph, and its mask would "
+        "repeat: use a layer of another name for the second"
+    )
+    logger.warning(wrong)  # also where torch goes on after the error, in two graphs
+    return wrong
+
+
+def check_use_in_graph(layer: LayerName, label_index: int) -> None:
+    """RuntimeError, and a warning, where a compiled graph uses a layer twice."""
+    if wrong := _repeats_in_graph(layer.name, label_index):
+        raise RuntimeError(wrong)
 
 
 def _named(taken: range) -> str:

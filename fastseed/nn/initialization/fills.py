@@ -116,14 +116,10 @@ def _randperm(tensor: torch.Tensor, key: int) -> None:
 def _check_tensor(
     tensor: torch.Tensor, dtypes: tuple[torch.dtype, ...], dimensions: tuple[int, int], rule: str
 ) -> None:
-    """Check an output before anything is written; ``rule`` names its dimensions, from and to."""
+    """Check dtype and dimensions of an output, from and to; ``rule`` names these."""
     tensors.check_dtype(_FUNCTION, "tensor", tensor, *dtypes)
-    _check_memory(tensor)
     if not dimensions[0] <= tensor.dim() <= dimensions[1]:
         raise validation.value_error(_FUNCTION, "tensor", rule, tensor)
-    if layout.is_dtensor(tensor):
-        with torch.no_grad():
-            layout.of_dtensor(_FUNCTION, tensor)
 
 
 def _check_memory(tensor: torch.Tensor) -> None:

@@ -187,9 +187,8 @@ def initialize(
     model has. Torch's generators are neither used nor changed. In the block, modules that
     ``fully_shard`` has sharded have their original classes.
 
-    The block concerns the thread that enters it: threads may initialize models of their own at the
-    same time, and what another thread draws comes from torch's generators, also where the block
-    started that thread.
+    The block concerns the thread that enters it. Other threads may initialize other models; what
+    they draw outside of a block comes from torch's generators.
 
     Args:
         model: the model, or a part of one. Parameters may be plain tensors, on any device or on
@@ -201,19 +200,15 @@ def initialize(
         prefix: what stands before the names of ``model`` in the whole model, with or without its
             dot: ``"layers.3"`` for a stage of a pipeline. Give a second model another word.
 
-    Returns:
-        A context manager.
-
     Raises:
         TypeError, ValueError: an argument is invalid.
         RuntimeError: before ``init``; while another thread initializes the same sharded model; in
             the block, for a random operator that cannot be mapped, which is named with its
             parameter, for a generator that is passed, or for tied weights that are two tensors.
 
-    Warns:
-        UserWarning: nothing was initialized, because transformers has marked the model as
-            initialized. Another model that exists and was initialized with the same names at the
-            same task, epoch and step is a warning in the log: both have the same random numbers.
+    It warns where transformers has marked the model as initialized, so that nothing was. The log
+    names another model, which exists, that was initialized with the same names at the same task,
+    epoch and step: both have the same random numbers.
 
     Examples:
         >>> import torch

@@ -41,7 +41,7 @@ class GeneratorState(NamedTuple):
     @classmethod
     def capture(cls, accelerators: Sequence[AcceleratorGenerators]) -> GeneratorState:
         """Return the present state."""
-        return cls(torch.default_generator.get_state(), [a.snapshot() for a in accelerators])
+        return cls(torch.default_generator.get_state(), [a.save() for a in accelerators])
 
     def restore(self, accelerators: Sequence[AcceleratorGenerators]) -> None:
         """Put this state back into torch's default generators."""
@@ -170,7 +170,7 @@ def refuse_worker(function: str) -> None:
         raise RuntimeError(
             f"fastseed.{function}: must not be used in a DataLoader worker, where all workers "
             "would draw the same; workers have streams of their own already "
-            "(fastseed.data.worker_init_fn, fastseed.data.loader)"
+            "(fastseed.data.worker_init_fn, fastseed.data.Loader)"
         )
 
 
