@@ -28,6 +28,7 @@ from ..derivation import scopes
 from ..sampling import sample
 from ..sampling.arguments import Keys
 from ..sampling.thresholds import Integers, Numbers
+from ..seeder import api
 from ..seeder.seeder import current_seeder
 from . import _common
 from ._common import Tasks, move_to
