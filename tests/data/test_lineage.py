@@ -14,6 +14,7 @@ import pytest
 import torch
 from helpers import vectors
 from helpers.loaders import Indexed, dealt, draw, same
+from helpers.processes import run_ranks
 from torch.utils.data import DataLoader
 
 import fastseed
@@ -364,3 +365,12 @@ def test_where_counts_in_the_order_of_each_step():
     assert SPECIFIED["where"](contract, 25, range(2)) == [
         visit[:8] for visit in lineage.where(25, epochs=range(2)).tolist()
     ]
+
+
+def test_ranks_that_remove_other_samples_are_refused():
+    first, second = run_ranks("quarantine_ranks.py", 2)
+    assert 7 not in first["alike"] + second["alike"] and len(first["alike"]) == 14
+    for case in ("samples", "step"):
+        for found in (first, second):
+            assert "steps.quarantine: all ranks must call it alike in the same step" in found[case]
+            assert "on rank 0 but" in found[case]
