@@ -52,7 +52,6 @@ def test_every_stop(workers, persistent):
         assert list(batches) == whole[stop:], stop
 
 
-@pytest.mark.parametrize("workers", [0, 2])
 def test_loader_refuses_a_stateful_data_loader():
     assert issubclass(stateful.StatefulDataLoader, DataLoader)
     with pytest.raises(TypeError, match=r"without its own __iter__.*, got .*StatefulDataLoader"):
