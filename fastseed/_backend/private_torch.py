@@ -5,6 +5,8 @@ An upgrade of torch that renames one of them is a change of this file alone.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 
@@ -21,3 +23,13 @@ def is_wrapped(tensor: torch.Tensor) -> bool:
 def is_batched(tensor: torch.Tensor) -> bool:
     """Return whether ``torch.vmap`` maps over a tensor, whose strides are those of one example."""
     return bool(torch._C._functorch.is_batchedtensor(tensor))
+
+
+def in_backward() -> bool:
+    """Return whether this thread runs a backward pass: no public query says so."""
+    return bool(torch._C._current_graph_task_id() != -1)
+
+
+def default_store() -> Any:
+    """Return the store of the default process group: torch has no public way to it."""
+    return torch.distributed.distributed_c10d._get_default_store()

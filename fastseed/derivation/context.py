@@ -70,4 +70,4 @@ def origin(function: str, instead: str) -> Origin:
     """
     found = current(function)
     require_keys(function, found.scheme, f"use {instead}")
-    return Origin(found.stream_master, found.rank_fields.default)
+    return Origin(found._stream_master, found._rank_fields.default)

@@ -36,8 +36,6 @@ NARROW_BITS = (31, 32)
 OWN_NAMES = ("python", "numpy", "torch.cpu", "torch.cuda", "torch.xpu", "torch.mps")
 """The built-in streams."""
 
-_ANY = 2**1000
-
 SCHEMES = ("philox-v1", "fwr13y")
 
 
@@ -72,6 +70,11 @@ def check_scope(function: str, task: object, epoch: object, step: object) -> Sco
     )
 
 
+def check_master_seed(function: str, argument: str, seed: object) -> int:
+    """Return a master seed; TypeError or ValueError if it is not one."""
+    return validation.check_int(function, argument, seed, 0, MAX_MASTER)
+
+
 def check_name(function: str, name: object) -> str:
     """Return a stream name: any non-empty string that UTF-8 can encode."""
     return validation.check_text(function, "name", name)
@@ -86,8 +89,4 @@ def require_keys(function: str, scheme: str, instead: str = "") -> None:
 
 def check_rank_field(function: str, rank: object) -> int:
     """Return the argument ``rank`` of a stream: a rank, or ``SHARED``."""
-    rule = f"in [0, {MAX_RANK}] or fastseed.SHARED"
-    number = validation.check_int(function, "rank", rank, -_ANY, _ANY)
-    if not 0 <= number <= SHARED:
-        raise validation.value_error(function, "rank", rule, rank)
-    return number
+    return validation.check_int(function, "rank", rank, 0, SHARED)

@@ -270,19 +270,19 @@ def test_one_default_generator_that_fails_is_reported_and_the_others_are_reseede
 
     s, clean = seeder(), {}
     s.reseed(1, 2)
-    for name, adapter in s.defaults.adapters.items():
+    for name, adapter in s._defaults.adapters.items():
         clean[name] = adapter.state().tolist()
     scramble()
-    if s.defaults.adapters["numpy"].find_words() is not None:
+    if s._defaults.adapters["numpy"].find_words() is not None:
         monkeypatch.setattr(native.generators, "reseed_defaults_of_cpu", fails)
         monkeypatch.setattr(native.generators, "reseed_sample_of_cpu", fails)
-    monkeypatch.setattr(s.defaults.adapters[failing], "reseed", fails)
+    monkeypatch.setattr(s._defaults.adapters[failing], "reseed", fails)
     with pytest.raises(fastseed.ReseedError) as caught:
         s.reseed(1, 2)
     assert list(caught.value.failures) == [failing]
-    for name, adapter in s.defaults.adapters.items():
+    for name, adapter in s._defaults.adapters.items():
         assert (adapter.state().tolist() == clean[name]) == (name != failing)
-    assert list(s.defaults.reseed_sample((1, 2), 3, 0)) == [failing]
+    assert list(s._defaults.reseed_sample((1, 2), 3, 0)) == [failing]
 
 
 def test_callables_that_raise_under_the_legacy_scheme():

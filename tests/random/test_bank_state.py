@@ -159,7 +159,7 @@ def test_registration_is_refused_as_for_pools():
     fastseed.register_generator(StreamBank(1, name="a"))
     with pytest.raises(ValueError, match="name must be one that is not registered yet"):
         fastseed.register_generator(StreamBank(2, name="a"))
-    fastseed.init(42, scheme="fwr13y")
+    fastseed.pyt.init(42, scheme="fwr13y")
     with pytest.raises(
         TypeError, match="generator must be a callable under scheme 'fwr13y', got Stream"
     ):

@@ -65,7 +65,7 @@ def test_init_under_fwr13y_changes_no_generator():
     before = snapshot()
     original.init(42, 8, 3)
     assert snapshot() == before
-    fastseed.init(42, 8, 3, scheme="fwr13y")
+    fastseed.pyt.init(42, 8, 3, scheme="fwr13y")
     assert snapshot() == before and context.seeder.scope is None
 
 
@@ -141,7 +141,7 @@ def test_reseeding_in_a_dataloader_worker_is_refused(call):
     assert in_a_worker(calls[call]) == (
         f"fastseed.{call.split('.')[-1]}: must not be used in a DataLoader worker, where all "
         "workers would draw the same; workers have streams of their own already "
-        "(fastseed.data.worker_init_fn, fastseed.data.loader)"
+        "(fastseed.data.worker_init_fn, fastseed.data.Loader)"
     )
 
 
@@ -266,5 +266,5 @@ def test_ngpus_is_world_size_and_local_rank_is_rank():
     ],
 )
 def test_ranks_that_contradict_each_other_are_refused(place, message):
-    with pytest.raises(ValueError, match=rf"fastseed\.init: {message}"):
+    with pytest.raises(ValueError, match=rf"fastseed\.Seeder: {message}"):
         Seeder(42, **place)
