@@ -23,7 +23,7 @@ TEST_ARGS ?=
 OTHERS = --ignore=tests/integrations --ignore=tests/statistics
 # In folders without a folder `fastseed`, which Python would import instead of the wheel.
 TEST_THE_WHEEL = cd tests && ../build/test-wheel/bin/python -m pytest -q package/test_wheel.py \
-  derivation/test_vectors.py 'docs/test_guides.py::test_block_runs_alone[quick-start-0]' \
+  derivation/test_vectors.py 'docs/test_guides.py::test_block_runs_alone[README-0]' \
   && cd ../build && test-wheel/bin/python -m fastseed
 BENCH_ARGS ?=
 # What reads or writes the states of NumPy's generators.

@@ -13,20 +13,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .table import at_least, duration, times
+from .table import duration, times
 
-_COLUMNS_WITHOUT_TARGET = 5
 BEGIN, END = "<!-- benchmarks:begin -->", "<!-- benchmarks:end -->"
 
-MET, MISSED, OPEN = "#2c7fb8", "#d95f0e", "#a6a6a6"  # distinct without red and green
+FASTER, SLOWER = "#2c7fb8", "#d95f0e"  # distinct without red and green
 
-# (case, baseline) of the rows that the README shows.
+# (case, baseline) of the rows that the README shows: gains and losses.
 SUMMARY = (
+    ("reseed/cpu/3-generators", "three seed calls by hand"),
     ("reseed/cpu/3-generators", "fwr13y, 8 frames deep"),
-    ("derive_seeds/cpu/1e7", "NumPy Philox"),
-    ("rand/cpu/4096x1024", "loop of torch's, generator=g"),
-    ("pool.reseed/cpu/1e4", "loop of manual_seed"),
+    ("uniform/cpu/4096x1024", "loop of torch's, generator=g"),
     ("sample/cpu/64x151936", "a generator for each row"),
+    ("loader.pass/cpu/20000", "DataLoader"),
+    ("sampler.order/cpu/1e6", "torch.randperm"),
 )
 
 
@@ -53,9 +53,9 @@ def key(row: dict[str, Any]) -> tuple[str, str]:
 
 def row_cells(row: dict[str, Any]) -> tuple[str, ...]:
     """A row of the markdown table."""
-    case, target = f"`{row['name']}`", at_least(row["target"])
+    case = f"`{row['name']}`"
     if row["status"] != "ok":
-        return case, "", row["against"], f"{row['status']}: {row['reason']}", "", target, ""
+        return case, "", row["against"], f"{row['status']}: {row['reason']}", ""
     ratio = times(row["ratio"])
     return (
         case,
@@ -63,8 +63,6 @@ def row_cells(row: dict[str, Any]) -> tuple[str, ...]:
         row["against"],
         duration(row["baseline"]["median_s"]),
         f"**{ratio}**" if row["ratio"] >= 1 else ratio,
-        target,
-        {True: "yes", False: "**no**", None: ""}[row["met"]],
     )
 
 
@@ -85,19 +83,15 @@ def markdown(
     result: dict[str, Any],
     chart: str | None = None,
     others: Sequence[dict[str, Any]] = (),
-    *,
-    targets: bool = True,
 ) -> str:
     """Return the machine, the table with a column of ratios for each other one, and the chart."""
     machines = [one["machine"] for one in others]
     there = [f"{machine['cpu']} ({machine['simd']})" for machine in machines]
-    head = ("case", "fastseed", "against", "its time", "ratio", "target", "met", *there)
-    align = (":--", "--:", ":--", "--:", "--:", "--:", ":--", *("--:" for _ in others))
+    head = ("case", "fastseed", "against", "its time", "ratio", *there)
+    align = (":--", "--:", ":--", "--:", "--:", *("--:" for _ in others))
     rows = [head, align]
     for row in result["cases"]:
         rows.append((*row_cells(row), *(ratio_there(row, other) for other in others)))
-    if not targets:
-        rows = [row[:_COLUMNS_WITHOUT_TARGET] for row in rows]
     lines = ["  \n".join(map(machine_line, (result["machine"], *machines))), ""]
     lines += [f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in rows]
     if chart is not None:
@@ -117,19 +111,14 @@ def replace_between_markers(text: str, inner: str) -> str:
 # ---------------------------------------------------------------------------- the chart
 
 
-def _colour(row: dict[str, Any]) -> str:
-    return {True: MET, False: MISSED, None: OPEN}[row["met"]]
-
-
 def draw_bars(axes: Any, rows: list[dict[str, Any]]) -> None:
-    """Horizontal targets from 1 to the ratio, with a tick at each row's target."""
+    """Draw a bar from 1 to the ratio of each row."""
     for y, row in enumerate(rows):
         ratio = row["ratio"]
-        axes.barh(y, ratio - 1, left=1, height=0.66, color=_colour(row), zorder=2)
+        colour = FASTER if ratio >= 1 else SLOWER
+        axes.barh(y, ratio - 1, left=1, height=0.66, color=colour, zorder=2)
         column = axes.get_yaxis_transform()  # the figures stand in one column, at the right edge
         axes.text(1, y, times(ratio), transform=column, va="center", ha="right", fontsize=8)
-        if row["target"] is not None:
-            axes.plot([row["target"]] * 2, [y - 0.42, y + 0.42], color="black", lw=2, zorder=3)
     axes.set_yticks(range(len(rows)), [f"{row['name']}  vs  {row['against']}" for row in rows])
     axes.set_ylim(len(rows) - 0.4, -0.6)
 
@@ -140,8 +129,6 @@ def draw_chart(result: dict[str, Any], file: Path) -> None:
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
 
     rows = [row for row in result["cases"] if row["status"] == "ok"]
     if not rows:
@@ -149,7 +136,7 @@ def draw_chart(result: dict[str, Any], file: Path) -> None:
     figure, axes = plt.subplots(figsize=(10, 1.3 + 0.29 * len(rows)), layout="constrained")
     axes.set_xscale("log")
     draw_bars(axes, rows)
-    ratios = [row["ratio"] for row in rows] + [row["target"] or 1 for row in rows]
+    ratios = [row["ratio"] for row in rows]
     axes.set_xlim(min(0.5, *ratios) / 1.5, max(2, *ratios) * 3)
     axes.axvline(1, color="black", lw=0.8, zorder=4)
     axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}x")
@@ -159,13 +146,6 @@ def draw_chart(result: dict[str, Any], file: Path) -> None:
         axes.spines[side].set_visible(False)
     axes.set_xlabel("times faster than the baseline (left of 1x: slower)")
     axes.set_title(f"fastseed on {result['machine']['cpu']}", loc="left", fontsize=11)
-    shown = [Patch(color=MET, label="target met"), Patch(color=MISSED, label="target missed")]
-    shown += [
-        Patch(color=OPEN, label="no target"),
-        Line2D([], [], color="black", lw=2, label="target"),
-    ]
-    axes.legend(handles=shown, fontsize=8, frameon=False, ncols=4, loc="lower right",
-                bbox_to_anchor=(1, 1))  # fmt: skip
     file.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(file, dpi=130, metadata={"Software": None})
     plt.close(figure)
@@ -197,7 +177,7 @@ def main(arguments: list[str] | None = None) -> int:
             folder = (options.page or Path("page.md")).parent
             link = Path(os.path.relpath(options.chart, folder)).as_posix()
         if options.readme is not None:
-            rewrite(options.readme, markdown(summary(result), targets=False))
+            rewrite(options.readme, markdown(summary(result)))
         if options.page is not None:
             rewrite(options.page, markdown(result, link, others))
         if options.readme is None and options.page is None:

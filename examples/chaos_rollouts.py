@@ -52,7 +52,7 @@ class Chaos:
         self.out, self.seed, self.epochs, self.kills = out, seed, epochs, kills
         self.random = random.Random(chaos_seed)
         self.killed: Counter[str] = Counter()
-        self.pause = 500  # bytes of the journal: some rollouts
+        self.pause = 500  # bytes of the logs: some batches
         self.producers = [self.start_producer() for _ in range(3)]
         self.trainer = self.start_trainer()
 
@@ -76,13 +76,13 @@ class Chaos:
 
     def run(self) -> None:
         """Run to the end, and disturb it after a few rollouts, whatever the machine's speed."""
-        journal, size = self.out / "rollouts.journal", 0
+        size = 0
         end = time.monotonic() + SECONDS
         while not (self.out / "result.json").exists():
             time.sleep(self.random.uniform(0.01, 0.05))
             if self.trainer.exitcode is not None:
                 self.restart()
-            grown = journal.stat().st_size if journal.exists() else 0
+            grown = sum(log.stat().st_size for log in self.out.glob("attempt-*.jsonl"))
             if grown > size:
                 end = time.monotonic() + SECONDS
             elif time.monotonic() > end:
@@ -130,20 +130,13 @@ def read_chain(out: Path) -> list[dict]:
 
 
 def judge(whole: Path, broken: Path, epochs: int) -> dict:
-    """Compare two runs; all but the first three are 0 or True if nothing was lost or repeated."""
+    """Compare two runs; all but the first are 0 or True if nothing was lost or repeated."""
     chains = [read_chain(whole), read_chain(broken)]
     results = [json.loads((out / "result.json").read_text()) for out in (whole, broken)]
     units = train_rollouts.PROMPTS * train_rollouts.SAMPLES * epochs
     trained = Counter(itertools.chain.from_iterable(batch["units"] for batch in chains[1]))
-    records = (broken / "rollouts.journal").read_text().splitlines()[1:]
-    generated = [json.loads(line[65:]) for line in records]
-    lengths = [len(record["result"]) for record in generated if "result" in record]
     return {
         "attempts": len(list(broken.glob("attempt-*"))),
-        "lengths_generated": sorted(Counter(lengths).items()),
-        "lengths_trained": sorted(
-            Counter(len(text) for batch in chains[1] for text in batch["results"]).items()
-        ),
         "lost": units - len(trained),
         "repeated": sum(trained.values()) - len(trained),
         "different_batches": sum(a["units"] != b["units"] for a, b in zip(*chains, strict=True)),

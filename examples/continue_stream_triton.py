@@ -54,7 +54,7 @@ def continue_in_a_kernel(bank: fastseed.random.StreamBank) -> torch.Tensor:
 def main() -> None:
     fastseed.init(42, rank=0, world_size=1)
     device = "cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda"
-    ours, plain = (fastseed.random.StreamBank(100, device, name="environments") for _ in range(2))
+    ours, plain = (fastseed.random.StreamBank(100, "environments", device) for _ in range(2))
     ours.reseed(1, 0)
     ours.randn(5, rows=torch.arange(0, 100, 3, device=device))  # positions 0 and 8
     plain.load_state_dict(ours.state_dict())

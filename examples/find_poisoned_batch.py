@@ -20,7 +20,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 import fastseed
-from fastseed.tools import journals
+from fastseed.tools import checkpoints
 
 EPOCHS, BATCH, POISONED_STEP = 4, 64, 65  # counted over all epochs
 Record = dict[int, dict[str, torch.Tensor]]  # by the number of the step
@@ -58,7 +58,7 @@ class Job:
 
     def samples_of(self, number: int) -> torch.Tensor:
         lineage = self.steps.lineage()
-        return torch.from_numpy(lineage.at(*journals.locate(lineage, number)).sample)
+        return torch.from_numpy(lineage.at(*checkpoints.locate(lineage, number)).sample)
 
     def parts(self) -> dict:
         return {"model": self.model, "optimizer": self.optimizer, "steps": self.steps}

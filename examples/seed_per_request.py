@@ -25,11 +25,11 @@ def serve(seeds: list[int], batch: int, device: str) -> dict[int, str]:
     digests: dict[int, str] = {}
     for at in range(0, len(seeds), batch):
         wave = seeds[at : at + batch]
-        bank = fastseed.random.StreamBank(len(wave), device=device, name="image")
+        bank = fastseed.random.StreamBank(len(wave), "image", device)
         bank.reseed_from_seeds(wave)
-        image = bank.randn(*SHAPE)
+        image = bank.normal(SHAPE)
         for _ in range(STEPS):
-            image = 0.9 * image + 0.1 * bank.randn(*SHAPE)
+            image = 0.9 * image + 0.1 * bank.normal(SHAPE)
         for seed, picture in zip(wave, image.cpu(), strict=True):
             digests[seed] = hashlib.sha256(picture.numpy().tobytes()).hexdigest()
     return digests

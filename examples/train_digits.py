@@ -235,7 +235,7 @@ def main() -> None:
 
     if args.watch:
         number = steps.epoch * len(steps) + steps.step
-        fastseed.debug.Watch(parallel, optimizer, path=args.watch, step=number).follow()
+        fastseed.debug.Watch(parallel, optimizer, path=args.watch, step=number).attach()
     metrics, samples = Metrics(args.metrics, rank), SampleLog(args.samples, rank)
     at = {"epoch": steps.epoch, "step": steps.step}
     metrics.write("start", master_seed=args.seed, ranks=world_size, **at)

@@ -9,7 +9,7 @@ them with the policy version and the seed that each is planned for, and send the
 take twenty times as long as others. Kill any of them, and start it again: the weights at the end
 are those of a run without interruption, bit for bit.
 
-FOLDER has the checkpoints, the last policies, the journal, the address of the trainer, and a log
+FOLDER has the checkpoints, the last policies, the results, the address of the trainer, and a log
 of what each attempt trained on. ``chaos_rollouts.py`` kills the processes and compares the logs.
 """
 
@@ -59,7 +59,7 @@ def train(
     optimizer = Momentum(model)
     ledger = Ledger(
         PROMPTS, batch_size=BATCH, samples=SAMPLES, epochs=epochs, lag=LAG, lease_seconds=3.0,
-        journal=out / "rollouts.journal",
+        results=out / "rollouts.sqlite",
     )  # fmt: skip
     newest = out / "newest"
     if newest.exists():

@@ -162,7 +162,7 @@ def train(args: argparse.Namespace) -> dict[str, Any]:
                 output = run(text)
             loss = F.cross_entropy(output.float().flatten(0, 1), following.flatten())
             loss.backward()
-            if slot.counts:
+            if not slot.is_padding:
                 parts.append(loss.detach())
         clip(model.parameters(), 1.0)
         optimizer.step()

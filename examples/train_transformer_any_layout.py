@@ -7,7 +7,7 @@ The model, in ``demolib/transformer.py``, predicts the next character of Python'
 is written in plain torch, with dropout on embeddings, attention weights, hidden and residual
 activations, and knows of no layout.
 Three lines make its random numbers independent of the layout: ``fastseed.nn.convert`` for dropout,
-``fastseed.nn.initialize`` for the weights, ``fastseed.nn.data_rows`` to say which rows a rank has.
+``fastseed.nn.initialize`` for the weights, ``fastseed.nn.rows`` to say which rows a rank has.
 
 Each layout trains with all random numbers from fastseed, and as negative controls with torch's own
 initialization and torch's own dropout, although torch's generators too are seeded before each step.
@@ -133,7 +133,7 @@ def train(layout: Layout, source: str, args: argparse.Namespace) -> dict[str, An
         total = torch.zeros(())
         for part in range(layout.micro_batches):
             x, y = (t.chunk(layout.micro_batches)[part] for t in (text, following))
-            with fastseed.nn.data_rows(len(x), part, layout.micro_batches):
+            with fastseed.nn.rows.of_micro_batch(len(x), part, layout.micro_batches):
                 loss = F.cross_entropy(run(x).flatten(0, 1), y.flatten()) / layout.micro_batches
                 loss.backward()
             total += loss.detach()

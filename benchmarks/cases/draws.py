@@ -25,9 +25,9 @@ FROM_KEYS = {
     "randint": f"randint(keys, 0, {laws.RANGE}, (length,), out=out)",
 }
 FROM_BANK = {
-    "uniform": "bank.rand(length)",
-    "normal": "bank.randn(length)",
-    "randint": f"bank.randint(0, {laws.RANGE}, (length,))",
+    "uniform": "bank.uniform(length)",
+    "normal": "bank.normal(length)",
+    "randint": f"bank.randint((length,), 0, {laws.RANGE})",
 }
 IN_PLACE = {"uniform": "uniform_(out, key)", "normal": "normal_(out, key)"}
 

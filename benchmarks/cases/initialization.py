@@ -46,7 +46,7 @@ def gpt2(layers: int, words: int) -> Contest:
         weight = model.layers[1].weight
         key = fastseed.derive_key("init/layers.1.weight", task=0, rank=fastseed.SHARED)
         contest.fastseed.run()
-        wanted = fastseed.random.randn(key, tuple(weight.shape), std=0.02)
+        wanted = fastseed.random.normal(key, tuple(weight.shape), std=0.02)
         expect(torch.equal(weight, wanted), "the weight that its name gives")
         contest.baselines[0].run()
         expect(not torch.equal(weight, wanted), "other weights by torch")

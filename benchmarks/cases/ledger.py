@@ -8,7 +8,7 @@ import queue
 import random
 from collections.abc import Callable
 
-from fastseed.rollouts import Ledger
+from fastseed.rollouts import Ledger, ledger_state
 
 from ..case import Case, Contest, Side, expect
 
@@ -66,10 +66,8 @@ def load(holes: int) -> Contest:
     """A state of 10^7 units with single open ones; the baseline reads their numbers from JSON."""
     book = Ledger(UNITS, batch_size=UNITS // 2, lag=1, window=2, master_seed=1)
     numbers = sorted(random.Random(1).sample(range(UNITS), holes))
-    state = {
-        **book.state_dict(), "batches": 1, "frontier": UNITS, "dropped": {"old": UNITS // 2},
-        "trained": UNITS // 2 - holes, "holes": " ".join(map(str, numbers)),
-    }  # fmt: skip
+    held = ledger_state.State(1, UNITS, numbers, dropped={"old": UNITS // 2})
+    state = ledger_state.write(book._plan, held)
     side = Side("load_state_dict", "load(state)", {"load": book.load_state_dict, "state": state})
     names = {"loads": json.loads, "text": json.dumps(numbers)}
     baseline = Side("json.loads", "loads(text)", names)

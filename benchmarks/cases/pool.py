@@ -100,7 +100,7 @@ def manual_seed(n: int, threads: int, convert: Callable[[list[int]], object]) ->
     _need(threads)
     generators = _generators(n)
     names = {"pool": fastseed.GeneratorPool(generators, NAME), "seeds": convert(_seeds(n))}
-    side = Side("pool.manual_seed", "pool.manual_seed(seeds)", names, threads)
+    side = Side("pool.manual_seed", "pool.reseed_from_seeds(seeds)", names, threads)
     return Contest(side, (_loop(generators),), _check_manual_seed)
 
 

@@ -36,7 +36,7 @@ def _filtered(logits: torch.Tensor, k: int, p: float) -> torch.Tensor:
 
 def _names() -> dict:
     logits = torch.randn(ROWS, VOCABULARY, generator=torch.Generator().manual_seed(0)) * 3
-    bank = StreamBank(ROWS)
+    bank = StreamBank(ROWS, "bank")
     bank.reseed_from_seeds(range(ROWS))
     return {
         "logits": logits,

@@ -22,7 +22,7 @@ enum class Domain : uint32_t {
 constexpr uint32_t kSharedRank = (1u << 24) - 1;
 
 // Level 1: where the job is in time.
-struct Scope {
+struct ScopeKey {
   uint64_t key;
   uint64_t tweak;
 };
@@ -60,12 +60,12 @@ FS_HD Block counter_of(uint64_t low, uint32_t w2, uint32_t w3) {
   return Block{{static_cast<uint32_t>(low), static_cast<uint32_t>(low >> 32), w2, w3}};
 }
 
-FS_HD Scope scope_key(uint64_t master, uint32_t task, uint32_t epoch, uint64_t step) {
+FS_HD ScopeKey scope_key(uint64_t master, uint32_t task, uint32_t epoch, uint64_t step) {
   const Block r = philox4x32(master, counter_of(step, epoch, with_domain(task, Domain::kScope)));
-  return Scope{r.lo(), r.hi()};
+  return ScopeKey{r.lo(), r.hi()};
 }
 
-FS_HD NameKey name_key(const Scope& scope, const Name& name) {
+FS_HD NameKey name_key(const ScopeKey& scope, const Name& name) {
   const Block r =
       philox4x32(scope.key, counter_of(name.lo ^ scope.tweak, static_cast<uint32_t>(name.hi),
                                        static_cast<uint32_t>(name.hi >> 32)));

@@ -17,9 +17,9 @@ struct WordSums {
   uint64_t w[4];
 };
 
-// The block of one group: its bytes are the counter, its place the key.
-FS_HD Block digest_group(uint64_t key, uint64_t place, Block bytes) {
-  return philox4x32<kDigestRounds>(key + place, bytes);
+// The block of one group: its bytes are the counter, its number the key.
+FS_HD Block digest_group(uint64_t key, uint64_t group_number, Block bytes) {
+  return philox4x32<kDigestRounds>(key + group_number, bytes);
 }
 
 // low | high << 64 = w0 + w1 2^32 + w2 2^64 + w3 2^96, modulo 2^128; added to `total`.

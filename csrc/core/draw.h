@@ -246,10 +246,10 @@ struct RandInt {
                              : static_cast<Word>(i == 0 ? b.lo() : b.hi());
   }
 
-  FS_HD Word retry(const Drawn& d, uint64_t place) const {
+  FS_HD Word retry(const Drawn& d, uint64_t word) const {
     Word w = 0;
     for (int attempt = 0; attempt < kRetryBlocks; ++attempt) {
-      const Block b = retry_block(d.key, place, attempt);
+      const Block b = retry_block(d.key, word, attempt);
       for (int i = 0; i < 4 / kWords; ++i) {
         w = pick(b, i);
         if (w * range >= threshold) {

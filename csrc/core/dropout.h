@@ -72,7 +72,7 @@ struct LayerCall {
 };
 
 // The key of a layer at a scope, shared by all ranks, and the index of the first element.
-FS_HD DropoutKey layer_key(const Scope& scope, const LayerCall& call, uint64_t first_row) {
+FS_HD DropoutKey layer_key(const ScopeKey& scope, const LayerCall& call, uint64_t first_row) {
   const Stream stream{name_key(scope, call.name), with_domain(kSharedRank, Domain::kStream), 0};
   return DropoutKey{stream_key(stream, call.label), first_row * call.row_elements};
 }

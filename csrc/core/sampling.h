@@ -8,16 +8,13 @@
 namespace fastseed {
 
 constexpr uint64_t kRoleTag = uint64_t{0x40} << 56;  // of the second counter word, plus the role
-constexpr int kRoles = 4;
-constexpr int kIndexBits = 28;  // of a code
+constexpr int kRoles = 2;                            // of the target model and of a draft
+constexpr int kIndexBits = 28;                       // of a code
 constexpr int64_t kMaxTokens = int64_t{1} << 24;
 constexpr int64_t kNoToken = -1;
 
 constexpr double kLn2 = 0x1.62e42fefa39efp-1;
 constexpr double kLog2E = 0x1.71547652b82fep+0;
-
-// What a row of numbers is: logits, or weights (a score is then the logarithm of one).
-enum class Numbers { kLogits, kWeights };
 
 // The stream whose words are those of the tokens at a position.
 FS_HD Key token_stream(Key key, uint64_t position, uint64_t role) {
@@ -62,12 +59,10 @@ FS_HD uint32_t order_of(float x) {
 
 constexpr uint32_t kLeastOrder = 0x00800000u;  // that of the least finite number
 constexpr uint32_t kInfinityOrder = 0xff800000u;
-constexpr uint32_t kZeroOrder = 0x80000000u;
 
-// Of a row with numbers of these orders: NaN, +infinity, or a weight below 0.
-FS_HD bool is_invalid(uint32_t least, uint32_t greatest, Numbers numbers) {
-  const uint32_t low = numbers == Numbers::kLogits ? kLeastOrder - 1 : kZeroOrder;
-  return least < low || greatest >= kInfinityOrder;
+// Of a row with logits of these orders: NaN or +infinity.
+FS_HD bool is_invalid(uint32_t least, uint32_t greatest) {
+  return least < kLeastOrder - 1 || greatest >= kInfinityOrder;
 }
 
 constexpr int64_t kLeastCode = int64_t{kLeastOrder} << kIndexBits;
@@ -130,66 +125,46 @@ struct Race {
   Key stream;
   double temperature;
   int64_t threshold;  // the least code that survives
-  Numbers numbers;
 
   FS_HD bool survives(float x, uint32_t token) const {
-    return token_code(x, token) >= threshold && (numbers == Numbers::kLogits || x > 0.0f);
+    return token_code(x, token) >= threshold;
   }
 
   // Of a survivor.
   FS_HD double score(float x, uint32_t token) const {
     const double value = static_cast<double>(x);
-    if (numbers == Numbers::kWeights) {
-      return add(natural_log(value), token_noise(stream, token));
-    }
     return temperature == 0.0 ? add(value, 0.0)  // -0 becomes 0
                               : add(divide(value, temperature), token_noise(stream, token));
   }
 };
 
-// Could a token have the score `best` or more? From its number and the upper half of its word, with
+// Could a token have the score `best` or more? From its logit and the upper half of its word, with
 // few operations in float32, so that few tokens need their score; no bit of a winner depends on it.
 //
 // The noise of a token is -ln E, of E >= 1 - u. So a logit x cannot win where 1 - u is above
-// 2^(x slope + shift), which is exp(x / temperature - best), and a weight x > 0 cannot where it is
-// above x slope, which is x exp(-best); both from above, with room for their rounding.
+// 2^(x slope + shift), which is exp(x / temperature - best) from above, with room for rounding.
 struct ScoreBound {
-  float slope, shift;
-  bool weights;
-
   // Before there is a score any token may win.
   FS_HD explicit ScoreBound(const Race& race)
-      : slope(0.0f), shift(kAny), weights(race.numbers == Numbers::kWeights) {
-    if (weights) {
-      slope = bits_float(0x7f800000u);
-    } else {
-      inverse_ = static_cast<float>(divide(kLog2E, race.temperature));
-    }
-  }
+      : inverse_(static_cast<float>(divide(kLog2E, race.temperature))) {}
 
   FS_HD void raise(double best) {
     const double exact = mul(-best, kLog2E);
     const double size = exact < 0.0 ? -exact : exact;
     const double power = add(exact, add(0x1p-10, mul(add(size, 256.0), 0x1p-20)));
-    if (!weights) {
-      const bool any = !(size < 1e30);
-      slope = any ? 0.0f : inverse_;
-      shift = any ? kAny : static_cast<float>(power);
-    } else if (power < 100.0) {  // above that even the least weight may win
-      slope = power_of_two(static_cast<float>(power));
-    }
+    const bool any = !(size < 1e30);
+    slope_ = any ? 0.0f : inverse_;
+    shift_ = any ? kAny : static_cast<float>(power);
   }
 
-  FS_HD bool logit_may_win(float x, uint32_t word) const {
-    return distance(word) <= power_of_two(add(mul(x, slope), shift));
-  }
-  FS_HD bool weight_may_win(float x, uint32_t word) const {
-    return distance(word) <= mul(x, slope);
+  FS_HD bool may_win(float x, uint32_t word) const {
+    return distance(word) <= power_of_two(add(mul(x, slope_), shift_));
   }
 
  private:
   static constexpr float kAny = 100.0f;  // 2^100 is above every distance
-  float inverse_ = 0.0f;                 // log2(e) / temperature
+  float inverse_;                        // log2(e) / temperature
+  float slope_ = 0.0f, shift_ = kAny;
 
   // 2^power from above, below 2^100: 2^(e + f) is below 2^e (1 + f), whose pattern the sum becomes.
   FS_HD static float power_of_two(float power) {

@@ -194,36 +194,6 @@ FS_LANES void lanes_of_seeds(const uint64_t* seeds, const int64_t* indices, cons
   }
 }
 
-template <class V>
-FS_LANES void lanes_of_grid(const SeedGrid& grid, int64_t first, int64_t n, uint64_t* out) {
-  const typename V::Type k0 = V::set(static_cast<uint32_t>(grid.name.key)),
-                         k1 = V::set(static_cast<uint32_t>(grid.name.key >> 32));
-  constexpr int64_t kCells = 64;  // words are loaded long after they were written one by one
-  uint64_t x[kCells] = {}, rank_word[kCells] = {}, worker[kCells] = {}, seeds[kCells];
-  int64_t row = first / grid.columns, column = first % grid.columns;
-  for (int64_t i = 0; i < n; i += kCells) {
-    const int64_t count = n - i < kCells ? n - i : kCells;
-    for (int64_t k = 0; k < count; ++k) {
-      x[k] = grid.indices[row] ^ grid.name.tweak;
-      rank_word[k] = grid.rank_word(row);
-      worker[k] = grid.worker(row, column);
-      if (++column == grid.columns) {
-        column = 0;
-        ++row;
-      }
-    }
-    for (int64_t k = 0; k < count; k += V::kLanes) {
-      const typename V::Type low = V::load(x + k);
-      const LaneBlocks<V> r = philox_keyed<V>(
-          k0, k1, {{low, V::shift_right_32(low), V::load(rank_word + k), V::load(worker + k)}});
-      V::store(seeds + k, V::join(r.w[0], r.w[1]));
-    }
-    for (int64_t k = 0; k < count; ++k) {
-      out[i + k] = seeds[k];
-    }
-  }
-}
-
 // Initializes W::kLanes states side by side, one a 32-bit lane, kLanes words at a time, and turns
 // each square of words so that a state's words lie one after another. Each step also asks for one
 // cache line of each of the `next` states, so that they have arrived when their turn comes.

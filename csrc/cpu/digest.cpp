@@ -42,11 +42,11 @@ class Stage {
  public:
   Stage(uint64_t key, DigestGroups add, uint64_t* total) : key_(key), add_(add), total_(total) {}
 
-  void add(uint64_t place, const uint8_t* bytes, int64_t n) {
+  void add(uint64_t group_number, const uint8_t* bytes, int64_t n) {
     const int64_t groups = row_groups(n), whole = n / 16;
-    if (place != place_ + static_cast<uint64_t>(count_) || count_ + groups > kStagedGroups) {
+    if (group_number != place_ + static_cast<uint64_t>(count_) || count_ + groups > kStagedGroups) {
       flush();
-      place_ = place;
+      place_ = group_number;
     }
     uint8_t* at = buffer_ + 16 * count_;
     for (int64_t k = 0; k < whole; ++k) {
@@ -84,10 +84,10 @@ void launch_digest(uint64_t key, const DigestRows& rows, int64_t begin, int64_t 
     return;
   }
   const bool dense = rows.row_bytes == 16 * per_row && rows.stride == rows.row_bytes &&
-                     rows.place_stride == static_cast<uint64_t>(per_row);
+                     rows.group_stride == static_cast<uint64_t>(per_row);
   if (dense || rows.rows == 1) {
     const int64_t whole = dense ? end : std::min(end, rows.row_bytes / 16);
-    add(key, rows.place + static_cast<uint64_t>(begin), rows.bytes + 16 * begin,
+    add(key, rows.group_number + static_cast<uint64_t>(begin), rows.bytes + 16 * begin,
         std::max(whole - begin, int64_t{0}), total);
     begin = std::max(begin, whole);
   }
@@ -95,19 +95,19 @@ void launch_digest(uint64_t key, const DigestRows& rows, int64_t begin, int64_t 
   int64_t row = begin / per_row, first = begin % per_row;
   for (int64_t i = begin; i < end; ++row, first = 0) {
     const int64_t n = std::min(per_row - first, end - i);
-    uint64_t place =
-        rows.place + rows.place_stride * static_cast<uint64_t>(row) + static_cast<uint64_t>(first);
+    uint64_t group_number = rows.group_number + rows.group_stride * static_cast<uint64_t>(row) +
+                            static_cast<uint64_t>(first);
     const uint8_t* bytes = rows.bytes + row * rows.stride + 16 * first;
     int64_t left = std::min(rows.row_bytes - 16 * first, 16 * n);
     if (n > kLongRow) {
       const int64_t whole = left / 16;
-      add(key, place, bytes, whole, total);
-      place += static_cast<uint64_t>(whole);
+      add(key, group_number, bytes, whole, total);
+      group_number += static_cast<uint64_t>(whole);
       bytes += 16 * whole;
       left -= 16 * whole;
     }
     if (left > 0) {
-      stage.add(place, bytes, left);
+      stage.add(group_number, bytes, left);
     }
     i += n;
   }

@@ -15,7 +15,7 @@ namespace {
 constexpr unsigned kPrefetchDistance = 8192;  // bytes; measured: 5% of what comes from memory
 
 template <class V>
-struct Words {
+struct LaneWords {
   typename V::Type c0, c1, c2, c3;
 };
 
@@ -28,7 +28,7 @@ FS_LANES void digest_lanes(const uint8_t* bytes, typename V::Type& k0,
   using T = typename V::Type;
   const T m0 = V::set(kPhiloxM0), m1 = V::set(kPhiloxM1);
   const T w0 = V::set(kPhiloxW0), step = V::set(V::kLanes);
-  Words<V> x[kSideBySide];
+  LaneWords<V> x[kSideBySide];
   T k[kSideBySide];
   _Pragma("GCC unroll 8") for (int g = 0; g < kSideBySide; ++g) {
     const uint8_t* from = bytes + 16 * V::kLanes * g;
@@ -99,10 +99,10 @@ FS_LANES void digest_segment(uint64_t key, const uint8_t* bytes, int64_t groups,
 }
 
 template <class V>
-FS_LANES void digest_range(uint64_t key, uint64_t place, const uint8_t* bytes, int64_t groups,
-                           uint64_t* total) {
+FS_LANES void digest_range(uint64_t key, uint64_t group_number, const uint8_t* bytes,
+                           int64_t groups, uint64_t* total) {
   for (int64_t at = 0; at < groups;) {
-    const uint64_t first = key + place + static_cast<uint64_t>(at);
+    const uint64_t first = key + group_number + static_cast<uint64_t>(at);
     const uint64_t to_boundary = (uint64_t{1} << 32) - (first & 0xffffffffu);
     const uint64_t rest = static_cast<uint64_t>(groups - at);
     const int64_t count = static_cast<int64_t>(rest < to_boundary ? rest : to_boundary);

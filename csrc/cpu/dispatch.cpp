@@ -29,7 +29,7 @@ std::string join_names() {
   return names;
 }
 
-const CpuPath* find_path(const std::string& name, const char* what) {
+const CpuPath* find_path(const std::string& name) {
   const CpuPath* found = nullptr;
   for (const CpuPath* path : kPaths) {
     if (path->supported() && (name.empty() || name == path->name)) {
@@ -37,8 +37,8 @@ const CpuPath* find_path(const std::string& name, const char* what) {
     }
   }
   if (found == nullptr) {
-    throw std::invalid_argument(std::string("fastseed.simd: ") + what + " must be one of " +
-                                join_names() + " on this CPU, got " + name);
+    throw std::invalid_argument("fastseed: FASTSEED_SIMD must be one of " + join_names() +
+                                " on this CPU, got " + name);
   }
   return found;
 }
@@ -59,7 +59,7 @@ const CpuPath& cpu_path() {
   const CpuPath* p = chosen.load(std::memory_order_acquire);
   if (p == nullptr) {
     const char* name = std::getenv("FASTSEED_SIMD");
-    p = find_path(name == nullptr ? "" : name, "FASTSEED_SIMD");
+    p = find_path(name == nullptr ? "" : name);
     chosen.store(p, std::memory_order_release);
   }
   return *p;
@@ -80,7 +80,7 @@ std::string simd_path() {
 }
 
 void set_simd_path(const std::string& name) {
-  chosen.store(find_path(name, "name"), std::memory_order_release);
+  chosen.store(find_path(name), std::memory_order_release);
 }
 
 int mt19937_init_width() {
@@ -88,11 +88,11 @@ int mt19937_init_width() {
 }
 
 void launch_derive_keys(const Stream& stream, uint64_t start, int64_t n, uint64_t* out) {
-  cpu_path().blocks(range_of(stream, start), n, out, stores_for(16 * n));
+  cpu_path().derive_keys(range_of(stream, start), n, out, stores_for(16 * n));
 }
 
 void launch_derive_seeds(const Stream& stream, uint64_t start, int64_t n, uint64_t* out) {
-  cpu_path().low_halves(range_of(stream, start), n, out, stores_for(8 * n));
+  cpu_path().derive_seeds(range_of(stream, start), n, out, stores_for(8 * n));
 }
 
 void launch_keys_of_seeds(const uint64_t* seeds, const int64_t* indices, const Name& name,
@@ -100,15 +100,11 @@ void launch_keys_of_seeds(const uint64_t* seeds, const int64_t* indices, const N
   cpu_path().keys_of_seeds(seeds, indices, name, n, out);
 }
 
-void launch_derive_seed_grid(const SeedGrid& grid, int64_t first, int64_t n, uint64_t* out) {
-  cpu_path().seed_grid(grid, first, n, out);
-}
-
 void launch_mt19937_expand(Key key, uint32_t* state) {
   // Block j has the counter (j, domain, hi), that is index j under a tweak with a zero low word.
   const Block first = mt19937_counter(key, 0);
   const BlockRange range{key.lo, first.lo(), first.w[2], first.w[3], 0};
-  cpu_path().blocks(range, kMtBlocks, reinterpret_cast<uint64_t*>(state), Stores::kCached);
+  cpu_path().derive_keys(range, kMtBlocks, reinterpret_cast<uint64_t*>(state), Stores::kCached);
   state[0] |= kMtTopBit;
 }
 
@@ -118,7 +114,7 @@ void launch_mt19937_init(const uint32_t* seeds, uint32_t* const* states, uint32_
   const int width = p.init_width;
   int i = 0;
   for (; i + width <= n; i += width) {
-    p.init(seeds + i, states + i, next == nullptr ? nullptr : next + i);
+    p.mt19937_init(seeds + i, states + i, next == nullptr ? nullptr : next + i);
   }
   for (; i < n; ++i) {
     mt19937_init(seeds[i], states[i]);

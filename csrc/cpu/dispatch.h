@@ -52,10 +52,10 @@ using RowWords = void (*)(const uint64_t* keys, const uint64_t* firsts, int64_t 
 using DrawLoops = std::tuple<RowWords FS_EACH_DISTRIBUTION(FS_CONVERT)>;
 #undef FS_CONVERT
 
-// Adds the blocks of `groups` groups of 16 bytes, whose places count up from `place`, to
+// Adds the blocks of `groups` groups of 16 bytes, whose numbers count up from `group_number`, to
 // total[0] | total[1] << 64.
-using DigestGroups = void (*)(uint64_t key, uint64_t place, const uint8_t* bytes, int64_t groups,
-                              uint64_t* total);
+using DigestGroups = void (*)(uint64_t key, uint64_t group_number, const uint8_t* bytes,
+                              int64_t groups, uint64_t* total);
 
 // n elements and their numbers, 16 bits each.
 template <class T>
@@ -73,7 +73,7 @@ struct OrderRange {
 // The loops of one instruction set; n is at most kSamplingChunk. Indices found are in order.
 constexpr int64_t kSamplingChunk = 2048;
 struct SamplingLoops {
-  OrderRange (*orders)(const float* x, int64_t n);
+  OrderRange (*order_range)(const float* x, int64_t n);
   // of numbers whose order is in [low, high]
   int64_t (*select)(const float* x, int64_t n, uint32_t low, uint32_t high, int32_t* found);
   // of numbers that may win
@@ -99,7 +99,8 @@ struct ExactLoopsOf {
   void (*squares)(const T* x, int64_t n, double high, double low, uint64_t* sums);
   // Puts 0 in `within` for magnitudes that are not in [floor, ceiling), and those below `floor`
   // side by side into `small`, which may be `x`; returns how many.
-  int64_t (*part)(const T* x, int64_t n, uint64_t floor, uint64_t ceiling, T* within, T* small);
+  int64_t (*split_small)(const T* x, int64_t n, uint64_t floor, uint64_t ceiling, T* within,
+                         T* small);
 };
 
 struct ExactLoops {
@@ -113,17 +114,15 @@ struct ExactLoops {
 struct CpuPath {
   const char* name;
   bool (*supported)();
-  int init_width;                                                           // states of `init`
-  void (*low_halves)(const BlockRange&, int64_t n, uint64_t* out, Stores);  // one word a block
+  int init_width;  // states of `mt19937_init`
+  void (*derive_seeds)(const BlockRange&, int64_t n, uint64_t* out, Stores);  // one word a block
   // two words a block; `out` need not be aligned
-  void (*blocks)(const BlockRange&, int64_t n, uint64_t* out, Stores);
+  void (*derive_keys)(const BlockRange&, int64_t n, uint64_t* out, Stores);
   // as launch_keys_of_seeds
   void (*keys_of_seeds)(const uint64_t* seeds, const int64_t* indices, const Name&, int64_t n,
                         uint64_t* out);
-  // as launch_derive_seed_grid
-  void (*seed_grid)(const SeedGrid&, int64_t first, int64_t n, uint64_t* out);
   // `init_width` MT19937 states side by side; `next` as many addresses to prefetch, or null
-  void (*init)(const uint32_t* seeds, uint32_t* const* states, uint32_t* const* next);
+  void (*mt19937_init)(const uint32_t* seeds, uint32_t* const* states, uint32_t* const* next);
   // as launch_shuffle, of n > 1 numbers
   void (*shuffle)(const Shuffle&, const Positions&, int64_t* out);
   // replaces `count` of n > 1 numbers by their positions

@@ -15,8 +15,8 @@ constexpr int64_t kFewBlocks = 2;  // not worth a vector
 constexpr int64_t kShortRow = 8;   // blocks; streams that give no more are drawn side by side
 static_assert(kSideBySide * kShortRow <= kChunk, "their words have to fit");
 
-// Words that CpuPath::blocks writes as halves of 64 bits.
-struct Words {
+// BlockWords that CpuPath::derive_keys writes as halves of 64 bits.
+struct BlockWords {
   typedef uint64_t __attribute__((may_alias)) Pair;
   alignas(64) uint32_t w[4 * kChunk];
 
@@ -31,7 +31,7 @@ struct Words {
   void fill(const CpuPath& path, Key key, uint64_t block, int64_t blocks) {
     const BlockRange range{key.lo, 0, static_cast<uint32_t>(key.hi),
                            static_cast<uint32_t>(key.hi >> 32), block};
-    path.blocks(range, blocks, reinterpret_cast<Pair*>(w), Stores::kCached);
+    path.derive_keys(range, blocks, reinterpret_cast<Pair*>(w), Stores::kCached);
   }
 };
 
@@ -42,27 +42,27 @@ void draw_run(const D& distribution, const CpuPath& path, Key key, uint64_t begi
   constexpr int64_t kEach = 4 / D::kWords;
   const int64_t end = (last + kEach - 1) / kEach;
   const Convert<D> convert = std::get<Convert<D>>(path.draws);
-  Words words;
+  BlockWords words;
   typename D::Value values[kEach * kChunk];
   for (int64_t block = first / kEach; block < end; block += kChunk) {
     const int64_t blocks = end - block < kChunk ? end - block : kChunk;
-    const uint64_t place = begin + static_cast<uint64_t>(block);
+    const uint64_t from_block = begin + static_cast<uint64_t>(block);
     const int64_t from = first > block * kEach ? first : block * kEach;
     const int64_t to = last < (block + blocks) * kEach ? last : (block + blocks) * kEach;
     if (blocks <= kFewBlocks) {
       for (int64_t b = 0; b < blocks; ++b) {
-        const uint64_t at = place + static_cast<uint64_t>(b);
+        const uint64_t at = from_block + static_cast<uint64_t>(b);
         typename D::Value made[kEach];
         distribution(Drawn{draw_block(key, at), key, at}, made);
         std::memcpy(values + kEach * b, made, sizeof(made));
       }
     } else {
-      words.fill(path, key, place, blocks);
+      words.fill(path, key, from_block, blocks);
       if (to - from == blocks * kEach && blocks % kWide == 0) {
-        convert(distribution, key, place, words.w, blocks, out + (from - first));
+        convert(distribution, key, from_block, words.w, blocks, out + (from - first));
         continue;
       }
-      convert(distribution, key, place, words.w, words.widen<D>(blocks), values);
+      convert(distribution, key, from_block, words.w, words.widen<D>(blocks), values);
     }
     std::memcpy(out + (from - first), values + (from - block * kEach),
                 static_cast<size_t>(to - from) * sizeof(*out));
@@ -85,7 +85,7 @@ void draw_rows(const D& distribution, const CpuPath& path, const Streams& stream
   constexpr int64_t kEach = 4 / D::kWords;
   const int64_t per_row = (length + kEach - 1) / kEach;
   const Convert<D> convert = std::get<Convert<D>>(path.draws);
-  Words words;
+  BlockWords words;
   typename D::Value values[kEach * kChunk];
   for (int64_t row = first; row < last; row += kSideBySide) {
     const int64_t rows = last - row < kSideBySide ? last - row : kSideBySide;

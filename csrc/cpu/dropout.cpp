@@ -11,15 +11,15 @@ namespace {
 constexpr int64_t kSame = 256;    // copies of a number at a time
 constexpr uint64_t kChunk = 512;  // blocks at a time: their words stay in the cache
 
-// Words that CpuPath::blocks writes as halves of 64 bits, read as 16-bit numbers.
+// Words that CpuPath::derive_keys writes as halves of 64 bits, read as 16-bit numbers.
 typedef uint64_t __attribute__((may_alias)) Pair;
 
 void write_numbers(const CpuPath& path, Key key, uint64_t block, uint64_t blocks,
                    uint16_t* numbers) {
   const BlockRange range{key.lo, 0, static_cast<uint32_t>(key.hi),
                          static_cast<uint32_t>(key.hi >> 32), block};
-  path.blocks(range, static_cast<int64_t>(blocks), reinterpret_cast<Pair*>(numbers),
-              Stores::kCached);
+  path.derive_keys(range, static_cast<int64_t>(blocks), reinterpret_cast<Pair*>(numbers),
+                   Stores::kCached);
 }
 
 // `count` elements whose indices are those from `first` on, modulo 2^64.

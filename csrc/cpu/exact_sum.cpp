@@ -54,7 +54,8 @@ class BlockSum {
       const MagnitudeRange range = loops_.magnitudes(x, n);
       if (range.greatest >= kInfinity) {
         count_not_finite(x, n);
-        const int64_t padded = pad(small, loops_.part(x, n, kInfinity, kInfinity, within, small));
+        const int64_t padded =
+            pad(small, loops_.split_small(x, n, kInfinity, kInfinity, within, small));
         x = small;
         n = padded;
         continue;
@@ -72,7 +73,7 @@ class BlockSum {
         add_close(x, n, top);
         return;
       }
-      const int64_t left = loops_.part(x, n, floor, kInfinity, within, small);
+      const int64_t left = loops_.split_small(x, n, floor, kInfinity, within, small);
       add_close(within, n, top);
       n = pad(small, left);
       x = small;

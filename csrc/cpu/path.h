@@ -12,11 +12,11 @@
 namespace fastseed {
 namespace {
 
-FS_TARGET void low_halves(const BlockRange& range, int64_t n, uint64_t* out, Stores stores) {
+FS_TARGET void derive_seeds(const BlockRange& range, int64_t n, uint64_t* out, Stores stores) {
   lanes_range<Lanes64, false>(range, n, out, stores);
 }
 
-FS_TARGET void blocks(const BlockRange& range, int64_t n, uint64_t* out, Stores stores) {
+FS_TARGET void derive_keys(const BlockRange& range, int64_t n, uint64_t* out, Stores stores) {
   lanes_range<Lanes64, true>(range, n, out, stores);
 }
 
@@ -25,11 +25,7 @@ FS_TARGET void keys_of_seeds(const uint64_t* seeds, const int64_t* indices, cons
   lanes_of_seeds<Lanes64>(seeds, indices, name, n, out);
 }
 
-FS_TARGET void seed_grid(const SeedGrid& grid, int64_t first, int64_t n, uint64_t* out) {
-  lanes_of_grid<Lanes64>(grid, first, n, out);
-}
-
-FS_TARGET void init(const uint32_t* seeds, uint32_t* const* states, uint32_t* const* next) {
+FS_TARGET void mt19937_init(const uint32_t* seeds, uint32_t* const* states, uint32_t* const* next) {
   lanes_init<Lanes32>(seeds, states, next);
 }
 
@@ -41,18 +37,18 @@ FS_TARGET void shuffle_positions(const Shuffle& shuffle, int64_t count, int64_t*
   shuffle_array_back<Lanes64>(shuffle, count, numbers);
 }
 
-FS_TARGET void digest(uint64_t key, uint64_t place, const uint8_t* bytes, int64_t groups,
+FS_TARGET void digest(uint64_t key, uint64_t group_number, const uint8_t* bytes, int64_t groups,
                       uint64_t* total) {
-  digest_range<Lanes64>(key, place, bytes, groups, total);
+  digest_range<Lanes64>(key, group_number, bytes, groups, total);
 }
 
 }  // namespace
 
 static_assert(Lanes32::kLanes <= kMaxInitWidth, "callers have arrays of that size");
 
-const CpuPath FS_PATH = {kName,          supported,         Lanes32::kLanes, low_halves,
-                         blocks,         keys_of_seeds,     seed_grid,       init,
-                         shuffle,        shuffle_positions, digest,          kDrawLoops,
-                         kSamplingLoops, kDropoutLoops,     kExactLoops};
+const CpuPath FS_PATH = {
+    kName,         supported,      Lanes32::kLanes, derive_seeds,      derive_keys,
+    keys_of_seeds, mt19937_init,   shuffle,         shuffle_positions, digest,
+    kDrawLoops,    kSamplingLoops, kDropoutLoops,   kExactLoops};
 
 }  // namespace fastseed

@@ -24,13 +24,13 @@ bool supported() {
   return true;
 }
 
-void low_halves(const BlockRange& range, int64_t n, uint64_t* out, Stores) {
+void derive_seeds(const BlockRange& range, int64_t n, uint64_t* out, Stores) {
   for (int64_t i = 0; i < n; ++i) {
     out[i] = block_at(range, i).lo;
   }
 }
 
-void blocks(const BlockRange& range, int64_t n, uint64_t* out, Stores) {
+void derive_keys(const BlockRange& range, int64_t n, uint64_t* out, Stores) {
   for (int64_t i = 0; i < n; ++i) {
     const Key r = block_at(range, i);
     const uint64_t words[] = {r.lo, r.hi};
@@ -48,16 +48,8 @@ void keys_of_seeds(const uint64_t* seeds, const int64_t* indices, const Name& na
   }
 }
 
-void seed_grid(const SeedGrid& grid, int64_t first, int64_t n, uint64_t* out) {
-  for (int64_t i = 0; i < n; ++i) {
-    const int64_t row = (first + i) / grid.columns, column = (first + i) % grid.columns;
-    const Stream stream{grid.name, grid.rank_word(row), grid.worker(row, column)};
-    out[i] = stream_key(stream, grid.indices[row]).lo;
-  }
-}
-
-void init(const uint32_t* seeds, uint32_t* const* states, uint32_t* const*) {
-  mt19937_init(seeds[0], states[0]);
+void mt19937_init(const uint32_t* seeds, uint32_t* const* states, uint32_t* const*) {
+  fastseed::mt19937_init(seeds[0], states[0]);
 }
 
 // Side by side, since each is one long chain of dependent steps.
@@ -120,12 +112,13 @@ Block load_group(const uint8_t* bytes) {
   return block;
 }
 
-void digest(uint64_t key, uint64_t place, const uint8_t* bytes, int64_t groups, uint64_t* total) {
+void digest(uint64_t key, uint64_t group_number, const uint8_t* bytes, int64_t groups,
+            uint64_t* total) {
   for (int64_t at = 0; at < groups; at += kMaxGroupsPerSum) {
     const int64_t end = std::min(groups, at + kMaxGroupsPerSum);
     WordSums sums = {};
     for (int64_t i = at; i < end; ++i) {
-      const uint64_t here = place + static_cast<uint64_t>(i);
+      const uint64_t here = group_number + static_cast<uint64_t>(i);
       const Block r = digest_group(key, here, load_group(bytes + 16 * i));
       for (int k = 0; k < 4; ++k) {
         sums.w[k] += r.w[k];
@@ -137,9 +130,10 @@ void digest(uint64_t key, uint64_t place, const uint8_t* bytes, int64_t groups, 
 
 }  // namespace
 
-const CpuPath kPortablePath = {"portable",     supported,         1,          low_halves,
-                               blocks,         keys_of_seeds,     seed_grid,  init,
-                               shuffle,        shuffle_positions, digest,     kDrawLoops,
-                               kSamplingLoops, kDropoutLoops,     kExactLoops};
+const CpuPath kPortablePath = {"portable",    supported,   1,
+                               derive_seeds,  derive_keys, keys_of_seeds,
+                               mt19937_init,  shuffle,     shuffle_positions,
+                               digest,        kDrawLoops,  kSamplingLoops,
+                               kDropoutLoops, kExactLoops};
 
 }  // namespace fastseed

@@ -41,7 +41,7 @@ class TokenWords {
     const int64_t blocks = (skip + n + 3) / 4;
     const BlockRange range{stream_.lo, 0, static_cast<uint32_t>(stream_.hi),
                            static_cast<uint32_t>(stream_.hi >> 32), static_cast<uint64_t>(block)};
-    path_.blocks(range, blocks, reinterpret_cast<Pair*>(words_), Stores::kCached);
+    path_.derive_keys(range, blocks, reinterpret_cast<Pair*>(words_), Stores::kCached);
     return words_ + skip;
   }
 
@@ -69,7 +69,7 @@ class PartRace {
       return Winner::invalid();
     }
     const OrderRange all = find_greatest();
-    if (n_ == 0 || is_invalid(all.least, all.greatest, race_.numbers)) {
+    if (n_ == 0 || is_invalid(all.least, all.greatest)) {
       return n_ == 0 ? Winner::none() : Winner::invalid();
     }
     const uint32_t least = static_cast<uint32_t>(race_.threshold >> kIndexBits);
@@ -79,7 +79,7 @@ class PartRace {
     const float* x = chunk_.read(numbers_ + greatest_at_, length(greatest_at_));
     (void)loops_.select(x, length(greatest_at_), all.greatest, all.greatest, found_);
     consider(x, greatest_at_, found_[0]);
-    if (race_.numbers == Numbers::kWeights || race_.temperature != 0.0) {
+    if (race_.temperature != 0.0) {
       for (int64_t at = 0; at < n_; at += kChunk) {
         run_chunk(at, least);
       }
@@ -96,7 +96,8 @@ class PartRace {
   OrderRange find_greatest() {
     OrderRange all{0xffffffffu, 0};
     for (int64_t at = 0; at < n_; at += kChunk) {
-      const OrderRange part = loops_.orders(chunk_.read(numbers_ + at, length(at)), length(at));
+      const OrderRange part =
+          loops_.order_range(chunk_.read(numbers_ + at, length(at)), length(at));
       all.least = part.least < all.least ? part.least : all.least;
       if (part.greatest > all.greatest) {
         all.greatest = part.greatest;

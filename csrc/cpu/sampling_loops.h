@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kGroup = 64;
 
-FS_DRAW_TARGET OrderRange orders(const float* __restrict x, int64_t n) {
+FS_DRAW_TARGET OrderRange order_range(const float* __restrict x, int64_t n) {
   uint32_t least = 0xffffffffu, greatest = 0;
   for (int64_t i = 0; i < n; ++i) {
     const uint32_t order = order_of(x[i]);
@@ -58,22 +58,20 @@ FS_DRAW_TARGET int64_t select(const float* __restrict x, int64_t n, uint32_t low
   return indices_where(InOrder{x, low, high - low}, n, found);
 }
 
-template <bool kWeights>
 struct MayWin {
   ScoreBound bound;
   const float* __restrict x;
   const uint32_t* __restrict words;
 
   FS_DRAW_TARGET inline uint32_t test(int64_t i) const {
-    return kWeights ? bound.weight_may_win(x[i], words[i]) : bound.logit_may_win(x[i], words[i]);
+    return bound.may_win(x[i], words[i]);
   }
 };
 
 FS_DRAW_TARGET int64_t candidates(const ScoreBound& bound, const float* __restrict x,
                                   const uint32_t* __restrict words, int64_t n,
                                   int32_t* __restrict found) {
-  return bound.weights ? indices_where(MayWin<true>{bound, x, words}, n, found)
-                       : indices_where(MayWin<false>{bound, x, words}, n, found);
+  return indices_where(MayWin{bound, x, words}, n, found);
 }
 
 FS_DRAW_TARGET void masses(const float* __restrict x, int64_t n, float greatest, double temperature,
@@ -83,7 +81,7 @@ FS_DRAW_TARGET void masses(const float* __restrict x, int64_t n, float greatest,
   }
 }
 
-constexpr SamplingLoops kSamplingLoops{&orders, &select, &candidates, &masses};
+constexpr SamplingLoops kSamplingLoops{&order_range, &select, &candidates, &masses};
 
 }  // namespace
 }  // namespace fastseed

@@ -62,8 +62,9 @@ struct FromMemory {
   };
 
   FS_DEVICE Open open() const {
-    const NameKey name = once_per_block<NameKey>(
-        [&] { return name_key(Scope{load(stream.scope), load(stream.scope + 1)}, stream.name); });
+    const NameKey name = once_per_block<NameKey>([&] {
+      return name_key(ScopeKey{load(stream.scope), load(stream.scope + 1)}, stream.name);
+    });
     return Open{Stream{name, stream.rank_word, stream.worker}, high};
   }
 };
@@ -95,7 +96,7 @@ struct DeriveSeeds {
   Span span;
   uint64_t* out;
 
-  FS_DEVICE void operator()(Place at) const {
+  FS_DEVICE void operator()(ThreadIndex at) const {
 #pragma unroll 1
     for (int64_t tile = at.block; tile < span.tiles; tile += at.blocks) {
       const int64_t i = span.head + tile * kTile + 2 * at.thread;
@@ -124,7 +125,7 @@ struct DeriveKeys {
   uint64_t* out;
   uint64_t* positions;
 
-  FS_DEVICE void operator()(Place at) const {
+  FS_DEVICE void operator()(ThreadIndex at) const {
     const auto& from = source.open();
 #pragma unroll 1
     for (int64_t tile = at.block; tile < span.tiles; tile += at.blocks) {
@@ -163,7 +164,7 @@ struct ReseedFrom {
   int64_t* positions;
   bool aligned;
 
-  FS_DEVICE void operator()(Place at) const {
+  FS_DEVICE void operator()(ThreadIndex at) const {
 #pragma unroll 1
     for (int64_t i = int64_t{at.block} * kThreads + at.thread; i < n;
          i += int64_t{at.blocks} * kThreads) {

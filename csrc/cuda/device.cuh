@@ -22,8 +22,7 @@ namespace fastseed {
 constexpr int kThreads = 256;
 constexpr int kVectorBytes = 16;
 
-// Where a thread is.
-struct Place {
+struct ThreadIndex {
   uint32_t block;
   uint32_t blocks;
   uint32_t thread;
@@ -32,7 +31,7 @@ struct Place {
 template <class Body>
 __global__ void __launch_bounds__(kThreads, Body::kMinBlocks)
     body_kernel(const __grid_constant__ Body body) {
-  body(Place{blockIdx.x, gridDim.x, threadIdx.x});
+  body(ThreadIndex{blockIdx.x, gridDim.x, threadIdx.x});
 }
 
 inline void check_cuda(cudaError_t error, const char* op) {

@@ -111,7 +111,7 @@ struct DigestTiles {
   int64_t tiles;
   uint64_t* sums;
 
-  FS_DEVICE void operator()(Place at) const {
+  FS_DEVICE void operator()(ThreadIndex at) const {
     int64_t begin = share(at.block, at.blocks);
     const int64_t end = share(at.block + 1, at.blocks);
     if (begin >= end) {
@@ -156,7 +156,7 @@ struct DigestTiles {
     const int64_t per_row = row_groups(rows.row_bytes), all = rows.rows * per_row;
     const int64_t end = last * kDigestTile < all ? last * kDigestTile : all;
     const bool dense = rows.row_bytes == 16 * per_row && rows.stride == rows.row_bytes &&
-                       rows.place_stride == static_cast<uint64_t>(per_row);
+                       rows.group_stride == static_cast<uint64_t>(per_row);
     const bool vectors =
         reinterpret_cast<uintptr_t>(rows.bytes) % kVectorBytes == 0 && (dense || rows.rows == 1);
     WordSums words = {};
@@ -165,7 +165,7 @@ struct DigestTiles {
       const int64_t inside = dense ? end : rows.row_bytes / 16;
       const int64_t whole = inside < end ? inside : end;
       const uint8_t* bytes = rows.bytes + 16 * g;
-      uint64_t key = e.key + rows.place + static_cast<uint64_t>(g);
+      uint64_t key = e.key + rows.group_number + static_cast<uint64_t>(g);
 #pragma unroll 1
       for (; g + (kSideBySide - 1) * kThreads < whole; g += kDigestTile) {
         Block groups[kSideBySide];
@@ -184,12 +184,13 @@ struct DigestTiles {
 #pragma unroll 1
     for (; g < end; g += kThreads) {
       const int64_t row = quotient(g, per_row), column = g - row * per_row;
-      const uint64_t place = rows.place + rows.place_stride * static_cast<uint64_t>(row) +
-                             static_cast<uint64_t>(column);
+      const uint64_t group_number = rows.group_number +
+                                    rows.group_stride * static_cast<uint64_t>(row) +
+                                    static_cast<uint64_t>(column);
       const int64_t left = rows.row_bytes - 16 * column;
       const uint8_t* bytes = rows.bytes + rows.stride * row + 16 * column;
-      add(words,
-          digest_group(e.key, place, load_any(bytes, left < 16 ? static_cast<int>(left) : 16)));
+      add(words, digest_group(e.key, group_number,
+                              load_any(bytes, left < 16 ? static_cast<int>(left) : 16)));
     }
     return words;
   }

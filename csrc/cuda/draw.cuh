@@ -9,7 +9,6 @@
 #pragma once
 #include "../kernels/draws.h"
 #include "device.cuh"
-#include "fp_math.cuh"
 #include "store.cuh"
 #include "strided_layout.cuh"
 
@@ -90,7 +89,7 @@ template <class D, class Values>
 FS_DEVICE void convert(const D& distribution, const Drawn& drawn, Values& out, int begin) {
   constexpr int kEach = 4 / D::kWords;
   typename D::Value values[kEach];
-  OnDevice<D>::values(distribution, drawn, values);
+  distribution(drawn, values);
 #pragma unroll
   for (int i = 0; i < kEach; ++i) {
     out[begin + i] = values[i];
@@ -141,7 +140,7 @@ struct OneLine {
   int64_t length;
   typename D::Value* out;
 
-  FS_DEVICE void operator()(Place at) const {
+  FS_DEVICE void operator()(ThreadIndex at) const {
     constexpr uint64_t kStep = C::kPerThread == 1 ? 1 : kThreads;
     const Key key = key_of(streams, 0);
     const uint64_t begin = block_of(streams, 0) + first;
@@ -164,7 +163,7 @@ struct OneLine {
          b < blocks; b += int64_t{at.blocks} * kThreads) {
       const uint64_t from = begin + static_cast<uint64_t>(b);
       typename D::Value values[C::kBlockValues];
-      OnDevice<D>::values(distribution, Drawn{draw_block(key, from), key, from}, values);
+      distribution(Drawn{draw_block(key, from), key, from}, values);
 #pragma unroll
       for (int i = 0; i < C::kBlockValues; ++i) {
         if (b * C::kBlockValues + i < length) {
@@ -190,7 +189,7 @@ struct ManyLines {
   Divider line_of;
   typename D::Value* out;
 
-  FS_DEVICE void operator()(Place at) const {
+  FS_DEVICE void operator()(ThreadIndex at) const {
 #pragma unroll 1
     for (uint32_t item = at.block * kThreads + at.thread; item < items;
          item += at.blocks * kThreads) {
@@ -233,7 +232,7 @@ struct AnyLayout {
     const Key key = key_of(streams, row.row);
     const uint64_t drawn = block_of(streams, row.row) + block;
     typename D::Value values[kEach];
-    OnDevice<D>::values(distribution, Drawn{draw_block(key, drawn), key, drawn}, values);
+    distribution(Drawn{draw_block(key, drawn), key, drawn}, values);
     typename D::Value* to = out + at + from;
     constexpr int kBytes = Chunk<D>::kBlockBytes;
     constexpr uintptr_t kAlign = kBytes < kVectorBytes ? kBytes : kVectorBytes;

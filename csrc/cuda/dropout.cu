@@ -2,7 +2,6 @@
 // lie on an aligned address, 16 bytes at once.
 #include "../kernels/dropout.h"
 #include "device.cuh"
-#include "fp_math.cuh"
 #include "store.cuh"
 #include "strided_layout.cuh"
 
@@ -87,10 +86,10 @@ struct LayerKey {
   LayerCall call;
   uint64_t* out;
 
-  FS_DEVICE void operator()(Place at) const {
+  FS_DEVICE void operator()(ThreadIndex at) const {
     if (at.block == 0 && at.thread == 0) {
       const uint64_t row = load(reinterpret_cast<const uint64_t*>(first_row));
-      const DropoutKey made = layer_key(Scope{load(scope), load(scope + 1)}, call, row);
+      const DropoutKey made = layer_key(ScopeKey{load(scope), load(scope + 1)}, call, row);
       store(out, made.key.lo);
       store(out + 1, made.key.hi);
       store(out + 2, made.first);

@@ -11,10 +11,10 @@ enum class Terms { kValues, kSquares, kProducts };
 
 constexpr int kEach = 4;  // values of a thread in a tile
 constexpr int64_t kTile = int64_t{kEach} * kThreads;
-// Integers are below 2^55 and a thread adds fewer than 2^20 of them between flushes.
+// Integers are below 2^55. A launch of kMostUncarried values has at least 8 blocks, so a warp adds
+// at most 2^20 of them, and 128 bits hold their sum.
 constexpr int kReach = 50;   // of exponents that a window takes
 constexpr int kAnchor = 40;  // the first exponent's place among them
-constexpr int64_t kMostTerms = int64_t{1} << 20;
 
 FS_DEVICE float load_number(const float* at) {
   return __ldcs(at);
@@ -86,7 +86,7 @@ struct ExactTiles {
   ExactTable<T> parts;
   int64_t* total;
 
-  FS_DEVICE void operator()(Place at) const {
+  FS_DEVICE void operator()(ThreadIndex at) const {
     int64_t tile = at.block;
     for (int i = 0; i < parts.count; ++i) {
       const int64_t tiles = (parts.sizes[i] + kTile - 1) / kTile;
@@ -99,14 +99,13 @@ struct ExactTiles {
   }
 
   // The tiles of part i from `tile` on, each `blocks` after the one before.
-  FS_DEVICE void sum(int i, int64_t tile, Place at) const {
+  FS_DEVICE void sum(int i, int64_t tile, ThreadIndex at) const {
     const int64_t n = parts.sizes[i], step = int64_t{at.blocks} * kTile;
     const T* values = parts.values[i];
     const T* factors = kTerms == Terms::kProducts ? parts.factors[i] : nullptr;
     int64_t first = tile * kTile + at.thread;
     Window window{0, 0, base_of_warp(first < n ? values + first : nullptr)};
     const int shared_base = window.base;
-    int64_t terms = 0;
 #pragma unroll 1
     for (; first < n; first += step) {
       Number x[kEach], y[kEach];
@@ -119,11 +118,6 @@ struct ExactTiles {
 #pragma unroll
       for (int k = 0; k < kEach; ++k) {
         add(window, x[k], y[k]);
-      }
-      terms += kEach;
-      if (terms >= kMostTerms) {
-        window.flush(AddAtomically{total});
-        terms = 0;
       }
     }
     add_of_warp(window, shared_base, at.thread);
@@ -216,7 +210,7 @@ struct CarryExact {
   int64_t count;
   int64_t* total;
 
-  FS_DEVICE void operator()(Place at) const {
+  FS_DEVICE void operator()(ThreadIndex at) const {
     if (at.block != 0 || at.thread != 0) {
       return;
     }

@@ -77,16 +77,14 @@ struct LaneRace {
       return;
     }
     const Block words = draw_block(race.stream, static_cast<uint64_t>(block));
-    const bool greedy = race.numbers == Numbers::kLogits && race.temperature == 0.0;
+    const bool greedy = race.temperature == 0.0;
 #pragma unroll 1
     for (int i = 0; i < 4; ++i) {
       const uint32_t word =
           i < 2 ? (i == 0 ? words.w[0] : words.w[1]) : (i == 2 ? words.w[2] : words.w[3]);
       const float value = i < 2 ? (i == 0 ? x[0] : x[1]) : (i == 2 ? x[2] : x[3]);
       const uint32_t token = static_cast<uint32_t>(4 * block + i);
-      if (race.survives(value, token) &&
-          (greedy || (bound.weights ? bound.weight_may_win(value, word)
-                                    : bound.logit_may_win(value, word)))) {
+      if (race.survives(value, token) && (greedy || bound.may_win(value, word))) {
         const Winner winner{race.score(value, token), static_cast<int64_t>(token)};
         best = winner.beats(best) ? winner : best;
       }
@@ -102,7 +100,7 @@ struct RaceParts {
   WinnersOut out;
   int64_t part_size;
 
-  FS_DEVICE void operator()(Place at) const {
+  FS_DEVICE void operator()(ThreadIndex at) const {
     const int64_t warps = int64_t{at.blocks} * (kThreads / kLanes);
     const uint32_t lane = at.thread % kLanes;
     const int64_t all = numbers.rows * out.parts;
@@ -144,9 +142,8 @@ struct RaceParts {
         }
       }
     }
-    const bool invalid =
-        !is_temperature(race.temperature) ||
-        (mine.least <= mine.greatest && is_invalid(mine.least, mine.greatest, race.numbers));
+    const bool invalid = !is_temperature(race.temperature) ||
+                         (mine.least <= mine.greatest && is_invalid(mine.least, mine.greatest));
     return best_of_warp(invalid ? Winner::invalid() : mine.best);
   }
 };
@@ -156,7 +153,7 @@ struct ClearBins {
   int64_t count;
   int64_t* bins;
 
-  FS_DEVICE void operator()(Place at) const {
+  FS_DEVICE void operator()(ThreadIndex at) const {
 #pragma unroll 1
     for (int64_t i = int64_t{at.block} * kThreads + at.thread; i < count;
          i += int64_t{at.blocks} * kThreads) {
@@ -173,7 +170,7 @@ struct CountDigits {
   int64_t tiles;  // of kThreads columns, in a row
   int64_t* bins;
 
-  FS_DEVICE void operator()(Place at) const {
+  FS_DEVICE void operator()(ThreadIndex at) const {
     const int64_t all = numbers.rows * tiles;
 #pragma unroll 1
     for (int64_t tile = at.block; tile < all; tile += at.blocks) {

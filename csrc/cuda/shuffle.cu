@@ -154,10 +154,10 @@ struct ShuffleBody {
   int64_t head;  // elements before the first tile
   int64_t* out;
 
-  FS_DEVICE void operator()(Place place) const {
+  FS_DEVICE void operator()(ThreadIndex at) const {
 #pragma unroll 1
-    for (int64_t tile = place.block; tile < tiles; tile += place.blocks) {
-      const int64_t k = head + tile * kTile + 2 * place.thread;
+    for (int64_t tile = at.block; tile < tiles; tile += at.blocks) {
+      const int64_t k = head + tile * kTile + 2 * at.thread;
       Cell cells[2] = {rounds.cell(source.load(k, n)), rounds.cell(source.load(k + 1, n))};
       int64_t found[2];
       rounds.walk<Source::kWay>(cells, n, found);
@@ -167,8 +167,8 @@ struct ShuffleBody {
     }
     const int64_t rest = count - tiles * kTile;
 #pragma unroll 1
-    for (int64_t r = int64_t{place.block} * kThreads + place.thread; r < rest;
-         r += int64_t{place.blocks} * kThreads) {
+    for (int64_t r = int64_t{at.block} * kThreads + at.thread; r < rest;
+         r += int64_t{at.blocks} * kThreads) {
       const int64_t k = r < head ? r : r + tiles * kTile;
       Cell cells[1] = {rounds.cell(source.load(k, n))};
       int64_t found[1];

@@ -84,7 +84,7 @@ struct OverLines {
   uint32_t per_line;
   Divider line_of;
 
-  FS_DEVICE void operator()(Place at) const {
+  FS_DEVICE void operator()(ThreadIndex at) const {
 #pragma unroll 1
     for (uint32_t item = at.block * kThreads + at.thread; item < items;
          item += at.blocks * kThreads) {

@@ -20,26 +20,6 @@ void launch_derive_seeds(const Stream& stream, uint64_t start, int64_t n, uint64
 void launch_keys_of_seeds(const uint64_t* seeds, const int64_t* indices, const Name& name,
                           int64_t n, uint64_t* out);
 
-// A row for each index. Its workers (below 2^32) are its own where `worker_step` is `columns`, and
-// those of all rows where it is 0; so is its rank with `rank_step` 1 or 0.
-struct SeedGrid {
-  NameKey name;
-  const uint64_t* indices;
-  const uint64_t* workers;
-  const uint64_t* ranks;
-  int64_t columns, worker_step, rank_step;
-
-  uint32_t worker(int64_t row, int64_t column) const {
-    return static_cast<uint32_t>(workers[row * worker_step + column]);
-  }
-  uint32_t rank_word(int64_t row) const {
-    return with_domain(static_cast<uint32_t>(ranks[row * rank_step]), Domain::kStream);
-  }
-};
-
-// out[i] = lo of the key of cell first + i of the grid, row by row, 0 <= i < n.
-void launch_derive_seed_grid(const SeedGrid& grid, int64_t first, int64_t n, uint64_t* out);
-
 // state[0..623] = the expansion of `key`.
 void launch_mt19937_expand(Key key, uint32_t* state);
 

@@ -12,8 +12,8 @@ struct DigestRows {
   int64_t row_bytes;
   int64_t rows;
   int64_t stride;         // bytes from one row to the next
-  uint64_t place;         // of the first group
-  uint64_t place_stride;  // from one row's first group to the next one's
+  uint64_t group_number;  // of the first group
+  uint64_t group_stride;  // from one row's first group to the next one's
 };
 
 // Adds the groups [begin, end) of all of them, counted row after row. The sum does not depend on

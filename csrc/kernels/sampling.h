@@ -6,7 +6,7 @@
 
 namespace fastseed {
 
-// Rows of logits or weights; `stride` numbers lie between the beginnings of two rows.
+// Rows of logits; `stride` numbers lie between the beginnings of two rows.
 template <class T>
 struct NumberRows {
   const T* data;
@@ -27,12 +27,11 @@ struct RaceRows {
   const double* temperatures;
   const int64_t* thresholds;
   uint64_t role;
-  Numbers numbers;
 
   FS_HD Race race(int64_t row) const {
     const Key key{keys[2 * row], keys[2 * row + 1]};
     return Race{token_stream(key, static_cast<uint64_t>(positions[row]), role), temperatures[row],
-                thresholds[row] > kLeastCode ? thresholds[row] : kLeastCode, numbers};
+                thresholds[row] > kLeastCode ? thresholds[row] : kLeastCode};
   }
 };
 

@@ -1,7 +1,6 @@
 // The operators on CUDA devices: arguments checked, then one launch on the current stream. None but
 // `digest`, which copies a table to the device, waits for the device: a graph may capture the
-// others. Schemas are in
-// fastseed/_backend.
+// others. Schemas are in fastseed/_backend/ops.
 #if !defined(USE_CUDA)
 #define USE_CUDA  // torch's header then declares aoti_torch_get_current_cuda_stream
 #endif
@@ -51,6 +50,7 @@ struct Cuda {
     const Layout layout =
         layout_of(out.numel(), streams.count, part.sizes, part.strides, part.offset, op);
     return [=, &out](const auto& distribution, auto* data) {
+      check_words(distribution, layout, op);
       mark_written(out);
       const OnDevice device(out);
       launch_draw_cuda(distribution, streams, layout, data, device.stream());
@@ -118,10 +118,10 @@ void shuffle_positions(const Tensor& out, const Tensor& samples, int64_t lo, int
 
 void sampling_race(const Tensor& scores, const Tensor& tokens, const Tensor& numbers,
                    const Tensor& keys, const Tensor& positions, const Tensor& temperature,
-                   const Tensor& threshold, int64_t role, int64_t first, bool weights) {
+                   const Tensor& threshold, int64_t role, int64_t first) {
   for_numbers(numbers, first, "sampling_race", [&](const auto& rows) {
     const RaceArgs args =
-        race_args(scores, tokens, numbers, keys, positions, temperature, threshold, role, weights);
+        race_args(scores, tokens, numbers, keys, positions, temperature, threshold, role);
     mark_written(scores);
     mark_written(tokens);
     const OnDevice device(numbers);
@@ -155,8 +155,8 @@ void digest(const Tensor& sums, std::vector<Tensor> memory, const Tensor& plan) 
         rows.row_bytes,
         rows.rows,
         rows.stride,
-        static_cast<int64_t>(rows.place),
-        static_cast<int64_t>(rows.place_stride),
+        static_cast<int64_t>(rows.group_number),
+        static_cast<int64_t>(rows.group_stride),
         tiles};
     row = std::copy(std::begin(columns), std::end(columns), row);
     tiles += (groups_of(rows) + kDigestTile - 1) / kDigestTile;
@@ -216,13 +216,18 @@ void exact_sum(const Tensor& total, std::vector<Tensor> values, std::vector<Tens
                {longs_of(total), device.stream()},
                {longs_of(total), device.stream()},
                {longs_of(total), device.stream()}};
+  int64_t count = 0;
   for (size_t i = 0; i < values.size(); ++i) {
+    count += values[i].numel();
     for_reals(values[i], factors, i, [&](const auto* numbers, const auto* others) {
       using T = std::remove_cv_t<std::remove_pointer_t<decltype(numbers)>>;
       std::get<ExactLaunches<T>>(launches).add(numbers, others, values[i].numel());
     });
   }
   std::apply([](auto&... each) { (each.flush(), ...); }, launches);
+  if (count == 0) {  // each call carries
+    launch_exact_sum_cuda(ExactTable<float>{}, longs_of(total), device.stream());
+  }
 }
 
 }  // namespace

@@ -30,8 +30,8 @@ inline Layout layout_of(int64_t total, int64_t count, const std::vector<int64_t>
                         const std::vector<int64_t>& strides, int64_t offset, const char* op) {
   STD_TORCH_CHECK(sizes.size() == strides.size(), "fastseed.", op,
                   ": strides must be as many as sizes");
-  STD_TORCH_CHECK(offset >= 0 && offset <= kMostValues, "fastseed.", op,
-                  ": offset must be in [0, 2**56], got ", offset);
+  STD_TORCH_CHECK(offset >= 0 && offset <= kMostValues - (total > 0 ? 1 : 0), "fastseed.", op,
+                  ": offset must be in [0, 2**56), got ", offset);
   Layout layout{};
   layout.offset = offset;
   layout.runs = 1;
@@ -57,7 +57,7 @@ inline Layout layout_of(int64_t total, int64_t count, const std::vector<int64_t>
     if (sizes[d] == 1) {
       continue;
     }
-    STD_TORCH_CHECK(strides[d] <= (kMostValues - last) / (sizes[d] - 1), "fastseed.", op,
+    STD_TORCH_CHECK(strides[d] <= (kMostValues - 1 - last) / (sizes[d] - 1), "fastseed.", op,
                     ": sizes and strides must name values below 2**56");
     last += (sizes[d] - 1) * strides[d];
     if (!dims.empty() && steps.back() == sizes[d] * strides[d]) {
@@ -85,6 +85,14 @@ inline Layout layout_of(int64_t total, int64_t count, const std::vector<int64_t>
     layout.runs *= dims[d];
   }
   return layout;
+}
+
+// Words are counted as far as values are, so that no retry has the counter of another word.
+template <class Distribution>
+void check_words(const Distribution&, const Layout& layout, const char* op) {
+  STD_TORCH_CHECK(layout.length == 0 || layout.start(layout.runs - 1) + layout.length <=
+                                            kMostValues / Distribution::kWords,
+                  "fastseed.", op, ": out must hold values of words below 2**56");
 }
 
 template <class T>

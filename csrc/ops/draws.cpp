@@ -18,6 +18,7 @@ struct Cpu {
     const Layout layout =
         layout_of(total, streams.count, part.sizes, part.strides, part.offset, op);
     return [=, &out](const auto& distribution, auto* data) {
+      check_words(distribution, layout, op);
       mark_written(out);
       parallel(total, kGrain, [&](int64_t begin, int64_t end) {
         launch_draw(distribution, streams, layout, begin, end, data);

@@ -73,7 +73,7 @@ void write_mt19937(const py::array_t<uint32_t, py::array::c_style>& words, uint3
 }
 
 // Returns the halves of the key of Python's generator, which only random.seed can set.
-std::pair<uint64_t, uint64_t> reseed_all(const Scope& scope, uint32_t rank_word, uint32_t worker,
+std::pair<uint64_t, uint64_t> reseed_all(const ScopeKey& scope, uint32_t rank_word, uint32_t worker,
                                          uint64_t index, const py::object& lock,
                                          uintptr_t address) {
   static const at::Generator& torch_default = at::detail::getDefaultCPUGenerator();
@@ -90,7 +90,7 @@ std::pair<uint64_t, uint64_t> reseed_all(const Scope& scope, uint32_t rank_word,
 std::pair<uint64_t, uint64_t> reseed_defaults_of_cpu(uint64_t master, uint32_t task, uint32_t epoch,
                                                      uint64_t step, uint32_t rank,
                                                      const py::object& lock, uintptr_t address) {
-  const Scope scope = scope_key(master, task, epoch, step);
+  const ScopeKey scope = scope_key(master, task, epoch, step);
   return reseed_all(scope, with_domain(rank, Domain::kStream), 0, 0, lock, address);
 }
 
@@ -98,7 +98,7 @@ std::pair<uint64_t, uint64_t> reseed_sample_of_cpu(uint64_t key, uint64_t tweak,
                                                    uint32_t occurrence, const py::object& lock,
                                                    uintptr_t address) {
   const uint32_t rank_word = with_domain(0, Domain::kSample);
-  return reseed_all(Scope{key, tweak}, rank_word, occurrence, index, lock, address);
+  return reseed_all(ScopeKey{key, tweak}, rank_word, occurrence, index, lock, address);
 }
 
 }  // namespace

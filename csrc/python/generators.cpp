@@ -167,14 +167,13 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.doc() = "Keys for the generators of this process (see csrc/python/generators.cpp).";
 
   add_default_generators(m);
-  add_fork_calls(m);
 
   m.def("scope_key", [](uint64_t master, uint32_t task, uint32_t epoch, uint64_t step) {
-    const Scope scope = scope_key(master, task, epoch, step);
+    const ScopeKey scope = scope_key(master, task, epoch, step);
     return std::make_pair(scope.key, scope.tweak);
   });
   m.def("name_key", [](uint64_t key, uint64_t tweak, uint64_t name_lo, uint64_t name_hi) {
-    const NameKey found = name_key(Scope{key, tweak}, Name{name_lo, name_hi});
+    const NameKey found = name_key(ScopeKey{key, tweak}, Name{name_lo, name_hi});
     return std::make_pair(found.key, found.tweak);
   });
   m.def("stream_key",

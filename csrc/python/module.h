@@ -5,6 +5,5 @@
 namespace fastseed {
 
 void add_default_generators(pybind11::module_& m);
-void add_fork_calls(pybind11::module_& m);
 
 }  // namespace fastseed

@@ -3,39 +3,21 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 import torch
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# What Dynamo calls for each Python frame; None outside of compiled regions. On a torch without this
-# query every call goes through torch.compiler.disable, which costs more.
-_frame_callback: Callable[[], object] = getattr(
-    torch._C._dynamo.eval_frame, "get_eval_frame_callback", lambda: False
-)
-
-
-def _skip(function: Callable[..., object]) -> None:
-    """Let Dynamo run a function as it is, where this torch can; else it warns of the query above.
-
-    The same as ``torch._dynamo.eval_frame.skip_code``, without importing Dynamo.
-    """
-    native: Any = torch._C._dynamo.eval_frame
-    if hasattr(native, "set_code_exec_strategy"):
-        action = native._FrameAction
-        strategy = native._FrameExecStrategy(action.SKIP, action.DEFAULT)
-        native.set_code_exec_strategy(function.__code__, strategy)
-
 
 def eager(function: Callable[P, R]) -> Callable[P, R]:
     """Run ``function`` eagerly on every call, also from inside a ``torch.compile``d region.
 
     There it breaks the graph; under ``fullgraph=True`` torch raises an error with the reason given
-    here. The same as ``torch.compiler.disable``, without importing Dynamo, which takes seconds,
-    before the first call in such a region.
+    here. The same as ``torch.compiler.disable``, which would import Dynamo and take seconds.
     """
     package = function.__module__.split(".")[1]
     # the classes of these two are at the top level
@@ -55,13 +37,12 @@ def eager(function: Callable[P, R]) -> Callable[P, R]:
                 f"{name}: must not be called while a model is exported, "
                 "which would leave it out; call it outside of the model"
             )
-        if _frame_callback() is None:
+        if "torch._dynamo" not in sys.modules:  # nothing was compiled
             return function(*args, **kwargs)
-        if disabled is None:  # between two graphs of a compiled region
+        if disabled is None:
             disabled = torch.compiler.disable(function, reason=reason)  # type: ignore[no-untyped-call]
         return disabled(*args, **kwargs)
 
-    _skip(call)
     # The marks by which Dynamo knows functions that it must not trace.
     call._torchdynamo_disable = True  # type: ignore[attr-defined]
     call._torchdynamo_disable_msg = reason  # type: ignore[attr-defined]

@@ -8,7 +8,6 @@ calls the operators' loops; without it torch's and NumPy's public interfaces set
 from __future__ import annotations
 
 import importlib
-import os
 import warnings
 from pathlib import Path
 from types import ModuleType
@@ -19,7 +18,7 @@ import torch
 from .._utils import environ
 from . import private_torch
 
-INTERFACE = 19
+INTERFACE = 20
 """Counted up with each change of an operator, of csrc/ops/interface.h or of ``_generators``.
 
 It is part of the names of both libraries (see setup.py): of another one, none is loaded.
@@ -71,11 +70,7 @@ def _load_kernels() -> ModuleType:
     torch.ops.load_library(str(_file_of("_kernels")))  # type: ignore[no-untyped-call]
     for schema in _TOOLS:
         library.define(schema)  # type: ignore[no-untyped-call]
-    path, paths = os.environ.get(environ.SIMD), torch.ops.fastseed.simd_paths().split()
-    if path and path not in paths:
-        raise ValueError(
-            f"fastseed: FASTSEED_SIMD must be one of {', '.join(paths)} on this CPU, got {path}"
-        )
+    torch.ops.fastseed.simd_path()  # checks FASTSEED_SIMD
     return torch.ops.fastseed
 
 

@@ -5,9 +5,20 @@ An upgrade of torch that renames one of them is a change of this file alone.
 
 from __future__ import annotations
 
-from typing import Any
+import contextvars
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._guards import TracingContext
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.autograd import forward_ad
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
+from torch.utils import _python_dispatch
+
+if TYPE_CHECKING:
+    import torch.distributed as dist
+    from torch.utils.data import DataLoader
 
 
 def has_kernel(operator: str, dispatch_key: str) -> bool:
@@ -25,11 +36,210 @@ def is_batched(tensor: torch.Tensor) -> bool:
     return bool(torch._C._functorch.is_batchedtensor(tensor))
 
 
+# ---------------------------------------------------------------- fake tensors, autograd
+
+
+def is_fake(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor has no values: torch has no public type for it."""
+    return type(tensor) is FakeTensor
+
+
+def is_traced() -> bool:
+    """Return whether operators are recorded into a graph, where fake tensors stand for real."""
+    return get_proxy_mode() is not None
+
+
 def in_backward() -> bool:
-    """Return whether this thread runs a backward pass: no public query says so."""
+    """Return whether this thread runs a backward pass."""
     return bool(torch._C._current_graph_task_id() != -1)
 
 
+def context_of_backward() -> contextvars.Context | None:
+    """Return the context of the thread that called ``backward()``, in a thread of autograd."""
+    if not torch._C._is_key_in_tls("context"):
+        return None
+    found: contextvars.Context = torch._C._get_obj_in_tls("context")
+    return found
+
+
+def graph_being_traced() -> object:
+    """Return what stands for the graph that ``torch.compile`` traces now, or None."""
+    return TracingContext.try_get()
+
+
+def answer_at_trace(function: Any) -> Any:
+    """Let ``torch.compile`` call a function while it traces: its own decorator imports Dynamo."""
+    function._dynamo_marked_constant = True
+    return function
+
+
+def has_tangents() -> bool:
+    """Return whether forward-mode derivatives are computed."""
+    level: Any = vars(forward_ad)["_current_level"]
+    return bool(level >= 0)
+
+
+# ---------------------------------------------------------------- modes
+
+_FLAGS = (
+    "_is_in_torch_dispatch_mode",
+    "_is_in_non_infra_torch_dispatch_mode",
+    "_is_in_any_mode_without_ignore_compile_internals",
+)
+
+
+def dispatch_modes() -> list[object]:
+    """Return the dispatch modes of this thread, the innermost one last."""
+    return list(_python_dispatch._get_current_dispatch_mode_stack())
+
+
+def dispatch_mode_flags() -> dict[str, bool]:
+    """Return the flags of the process that say whether some dispatch mode is active."""
+    return {name: value for name, value in vars(_python_dispatch).items() if name in _FLAGS}
+
+
+def leave_dispatch_mode(mode: Any, flags: dict[str, bool]) -> None:
+    """Leave a mode that an interrupt has left half entered or active; set the flags before it.
+
+    Torch itself can only pop the innermost mode.
+    """
+    is_active = mode in dispatch_modes()
+    if not is_active and not mode.old_dispatch_mode_flags:
+        return
+    above: list[Any] = []
+    while is_active and (last := _python_dispatch._pop_mode()) is not mode:
+        above.append(last)
+    for other in reversed(above):
+        _python_dispatch._push_mode(other)
+    vars(_python_dispatch).update(flags)
+    tell_dynamo = vars(_python_dispatch).get("set_is_in_mode_without_ignore_compile_internals")
+    if tell_dynamo is not None:
+        tell_dynamo(flags[_FLAGS[-1]])
+
+
+def is_plain_eager() -> bool:
+    """Return whether new tensors are ordinary ones: neither traced nor made by a dispatch mode.
+
+    torch has no public function that says so.
+    """
+    return not torch.compiler.is_compiling() and torch._C._len_torch_dispatch_stack() == 0
+
+
+# ---------------------------------------------------------------- accelerators
+
+
+def queue_seeding(module: Any, seed_all: Callable[[], None], why: str) -> bool:
+    """Queue a call that seeds every device for when torch initializes an accelerator.
+
+    It replaces the seeding queued before. False if ``module`` (``torch.cuda``, ...) has no queue.
+    """
+    tracker = getattr(module, "_lazy_seed_tracker", None)
+    if tracker is not None:
+        tracker.queue_seed_all(seed_all, [f"{why}\n"])
+    elif hasattr(module, "_lazy_call"):
+        module._lazy_call(seed_all, seed_all=True)
+    else:
+        return False
+    return True
+
+
+def mps_generator() -> torch.Generator:
+    """Return the default generator of MPS, which ``torch.mps`` has under no public name."""
+    return torch.mps._get_default_mps_generator()
+
+
+# ---------------------------------------------------------------- gradients, groups, FSDP2
+
+
+def gradient_hooks(tensor: torch.Tensor) -> set[int]:
+    """Return the ids of hooks on a parameter's gradient: torch has no public list of them."""
+    tables = (tensor._backward_hooks, getattr(tensor, "_post_accumulate_grad_hooks", None))
+    return {key for table in tables for key in table or ()}
+
+
+def version_of(tensor: torch.Tensor) -> int:
+    """Return how often a tensor was written in place: autograd's own count."""
+    return int(tensor._version)
+
+
+def buffers_of(module: torch.nn.Module) -> dict[str, torch.Tensor | None]:
+    """Return the buffers of a module to read and replace, those that are None too."""
+    return module._buffers
+
+
+def multiply_(tensors: Sequence[torch.Tensor], factor: float) -> None:
+    """Multiply tensors of one dtype and device in place, with one kernel for many of them."""
+    torch._foreach_mul_(list(tensors), factor)
+
+
+def device_types(group: dist.ProcessGroup | None) -> list[str]:
+    """Return the kinds of devices whose tensors a group takes, the preferred first; None is all."""
+    import torch.distributed as dist
+
+    return [device.type for device in (group or dist.group.WORLD)._device_types]  # type: ignore[union-attr]
+
+
 def default_store() -> Any:
-    """Return the store of the default process group: torch has no public way to it."""
-    return torch.distributed.distributed_c10d._get_default_store()
+    """Return the store of ``init_process_group``, which has no public getter."""
+    import torch.distributed as dist
+
+    return dist.distributed_c10d._get_default_store()
+
+
+_FSDP_SETTINGS = (
+    *("_reduce_scatter_comm", "_all_gather_comm", "gradient_divide_factor", "reduce_grads"),
+    *("all_reduce_grads", "force_sum_reduction_for_comms", "reduce_scatter_unused_params"),
+)
+
+
+def save_fsdp_settings(module: Any) -> Callable[[], None]:
+    """Return a function that restores how ``fully_shard`` reduces gradients: there are no getters.
+
+    It also forgets a partial sum over replicas, which has none of the gradients.
+    """
+    groups = list(module._get_fsdp_state()._fsdp_param_groups)
+    saved = [{name: getattr(group, name) for name in _FSDP_SETTINGS} for group in groups]
+
+    def restore() -> None:
+        for group, settings in zip(groups, saved, strict=True):
+            vars(group).update(settings, _partial_reduce_output=None)
+
+    return restore
+
+
+def gather_of(module: Any) -> Any:
+    """Return how ``fully_shard`` gathers the parameters of a module; None if it manages none."""
+    groups = module._get_fsdp_state()._fsdp_param_groups
+    return groups[0]._all_gather_comm if groups else None
+
+
+# ---------------------------------------------------------------- DataLoader
+
+
+def current_iterator(loader: DataLoader[Any]) -> Any:
+    """Return the iterator that a loader keeps while its workers persist; None otherwise."""
+    return _read(loader, "_iterator")
+
+
+def workers_of(iterator: Any) -> list[Any]:
+    """Return the processes of a loader's iterator, whose exit codes torch does not show."""
+    return list(_read(iterator, "_workers")) if _has_workers(iterator) else []
+
+
+def received_batches(iterator: Any) -> int | None:
+    """Return how many batches, and errors in their place, came from workers; None without them."""
+    return int(_read(iterator, "_rcvd_idx")) if _has_workers(iterator) else None
+
+
+def _has_workers(iterator: Any) -> bool:
+    return iterator is not None and _read(iterator, "_num_workers") > 0
+
+
+def _read(owner: Any, name: str) -> Any:
+    try:
+        return getattr(owner, name)
+    except AttributeError as error:
+        raise RuntimeError(
+            f"fastseed: torch {torch.__version__} has no {type(owner).__name__}.{name}: install a "
+            "version of torch that fastseed was tested with, or a newer fastseed"
+        ) from error

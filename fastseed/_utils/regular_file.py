@@ -25,10 +25,10 @@ def open_file(path: str | os.PathLike[str], mode: str = "rb", most: int | None =
         OSError: it cannot be opened.
     """
     with contextlib.suppress(FileNotFoundError):  # `open` makes the file, or raises it
-        _check(os.stat(path), most)  # opening a device may act on it
+        check(os.stat(path), most)  # opening a device may act on it
     file = open(path, mode, opener=_open_at_once)  # noqa: SIM115
     try:
-        _check(os.fstat(file.fileno()), most)
+        check(os.fstat(file.fileno()), most)
     except BaseException:
         file.close()
         raise
@@ -52,7 +52,8 @@ def _open_at_once(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK, 0o666)
 
 
-def _check(found: os.stat_result, most: int | None) -> None:
+def check(found: os.stat_result, most: int | None = None) -> None:
+    """Refuse what is no regular file, a sparse giant, and a file of more than ``most`` bytes."""
     if not stat.S_ISREG(found.st_mode):
         raise ValueError("a regular file")
     if most is not None and found.st_size > most:

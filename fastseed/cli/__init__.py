@@ -20,13 +20,11 @@ from typing import Any, NoReturn
 from . import exit_codes, output
 
 COMMANDS = {
-    "run": "run a program with seed and determinism variables set",
-    "verify": "verify that a training command repeats and resumes, to the last bit",
-    "bisect": "find the first difference of two recorded runs",
-    "checkpoint": "show and compare the random number states in checkpoints of any framework",
-    "data": "say which step has which sample, and where two jobs have other samples",
-    "env": "record the environment of a run, and compare two",
-    "doctor": "report what a script seeds and what it does not",
+    "run": "start a program with seed and determinism variables set",
+    "check": "report what a program seeds and what it does not",
+    "verify": "run a program several times, kill it, seed it anew, and compare",
+    "diff": "find the first difference of two recordings, checkpoints, environments or jobs",
+    "show": "show a recording, a checkpoint, an environment, or the samples of a job",
 }
 """The subcommands with their help, in the order in which it shows them."""
 
@@ -40,6 +38,7 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         # No abbreviations: a new option must not change the meaning of an old command line.
         super().__init__(*args, **{"allow_abbrev": False, **kwargs})
+        self.formatter_class = argparse.RawDescriptionHelpFormatter
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         found, unknown = super().parse_known_args(args, namespace)
@@ -74,13 +73,14 @@ def parser(commands: Collection[str] = tuple(COMMANDS)) -> argparse.ArgumentPars
         prog="fastseed",
         description="Make a run reproducible, verify that it is, and find out why it is not.",
         epilog=exit_codes.describe(),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("--version", action=_Version, nargs=0, help="print the version")
-    subparsers = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    output.add_common(top)
+    subparsers = top.add_subparsers(dest="command", metavar="COMMAND")
     for name, help in COMMANDS.items():
         one = subparsers.add_parser(name, help=help)
         if name in commands:
+            output.add_common(one)
             importlib.import_module(f".{name}", __name__).add(one)
     return top
 
@@ -92,18 +92,57 @@ def main(argv: Sequence[str] | None = None) -> int:
     ``{"error": {"exit_code": …, "message": …}}``. ``argv`` are by default those of this process.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
+    as_json = "--json" in arguments[: (*arguments, "--").index("--")]
     try:
         args = parser(arguments[:1]).parse_args(arguments)
-        code = int(importlib.import_module(f".{args.command}", __name__).run(args))
+        as_json = args.json  # the program's own --json does not count
+        if args.command is None:
+            code = _summary(as_json)
+        else:
+            code = int(importlib.import_module(f".{args.command}", __name__).run(args))
         sys.stdout.flush()  # here, where a broken pipe can be handled
         return code
     except SystemExit as done:  # argparse, after --help and --version
         return done.code if isinstance(done.code, int) else exit_codes.OK
     except (Exception, KeyboardInterrupt) as error:
-        return _report(error, arguments)
+        return _report(error, as_json)
 
 
-def _report(error: BaseException, arguments: list[str]) -> int:
+def _summary(as_json: bool) -> int:
+    """Print what is installed, and the subcommands."""
+    import torch
+
+    from .._backend.build import build_info
+    from .._utils import StateDict, environ
+    from .._utils.version import __version__
+
+    info = build_info()
+    cuda = torch.cuda.device_count()
+    document: StateDict = {
+        "version": __version__,
+        "torch": str(torch.__version__),
+        "backend": info["backend"],
+        "why": info["native"],
+        "cuda": info["cuda"],
+        "devices": ["cpu", *(torch.cuda.get_device_name(i) for i in range(cuda))],
+        "variables": {n: v for n, v in os.environ.items() if n.startswith(environ.PREFIX)},
+    }
+    if as_json:
+        output.emit({**document, "commands": COMMANDS})
+        return exit_codes.OK
+    output.say(f"fastseed {__version__}, torch {torch.__version__}")
+    output.say(f"backend    {info['backend']} ({info['simd']}; native part: {info['native']})")
+    output.say(f"CUDA part  {info['cuda']}")
+    output.say(f"devices    {', '.join(document['devices'])}")
+    for name, value in document["variables"].items():
+        output.say(f"{name}={value}")
+    output.say()
+    for name, text in COMMANDS.items():
+        output.say(f"fastseed {name:<8} {text}")
+    return exit_codes.OK
+
+
+def _report(error: BaseException, as_json: bool) -> int:
     """Print an error that ended the command, and return the exit code."""
     code = exit_codes.code_of(error)
     if code == exit_codes.PIPE:
@@ -111,7 +150,7 @@ def _report(error: BaseException, arguments: list[str]) -> int:
         with contextlib.suppress(Exception):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return code
-    if code == exit_codes.INTERRUPTED:
+    if isinstance(error, KeyboardInterrupt):
         output.say("fastseed: interrupted", error=True)
         return code
     if code == exit_codes.BUG:
@@ -121,10 +160,10 @@ def _report(error: BaseException, arguments: list[str]) -> int:
     message = str(error) or type(error).__name__
     if isinstance(error, MemoryError):
         message = "fastseed: there is too little memory"
-    if isinstance(error, OSError) and error.filename is not None:
-        message = f"fastseed: {error.filename!r}: {error.strerror}"
+    elif isinstance(error, OSError) and error.errno is not None:
+        name = "" if error.filename is None else f"{error.filename!r}: "
+        message = f"fastseed: {name}{error.strerror}"
     output.say(message if isinstance(error, exit_codes.Exit) else f"error: {message}", error=True)
-    options = arguments[: arguments.index("--")] if "--" in arguments else arguments
-    if "--json" in options:
+    if as_json:
         output.emit({"error": {"exit_code": code, "message": message}})
     return code

@@ -8,9 +8,9 @@ MEANINGS = {
     OK: "success: equal, passed, nothing found",
     FOUND: "a difference, a finding or a failure was found",
     USAGE: "wrong usage or bad input",
-    UNAVAILABLE: "not possible here: a missing extra or tool, or an invalid state",
+    UNAVAILABLE: "not possible here: a missing extra or tool, a full disk, or an invalid state",
     BUG: "an unexpected error, with a traceback",
-    INTERRUPTED: "interrupted",
+    INTERRUPTED: "interrupted (129 after SIGHUP, 143 after SIGTERM)",
     PIPE: "broken pipe",
 }
 """The meanings. An unexpected error is never 1, so that CI does not take it for a finding."""
@@ -24,23 +24,35 @@ class Exit(Exception):
         self.code = code
 
 
+class Signalled(KeyboardInterrupt):
+    """A signal that ends a subcommand as Ctrl-C does."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
 def code_of(error: BaseException) -> int:
     """Return the exit code for an error that a subcommand raised.
 
-    The type of the library's own errors decides: TypeError and ValueError are bad input,
-    RuntimeError and ImportError mean that it is not possible here, as does too little memory. Any
-    other error is a bug.
+    The type of the library's own errors decides: TypeError, ValueError and OSError are bad input,
+    RuntimeError, TimeoutError and ImportError mean that it is not possible here, as do too little
+    memory and a full disk. Any other error is a bug.
     """
     own = str(error).startswith("fastseed")
     match error:
         case Exit():
             return error.code
+        case Signalled():
+            return 128 + error.number
         case KeyboardInterrupt():
             return INTERRUPTED
         case BrokenPipeError():
             return PIPE
-        case OSError() if error.filename is not None:
-            return USAGE
+        case TimeoutError():
+            return UNAVAILABLE
+        case OSError():
+            return USAGE if own or error.filename is not None else UNAVAILABLE
         case TypeError() | ValueError() if own:
             return USAGE
         case MemoryError():

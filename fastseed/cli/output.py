@@ -1,7 +1,7 @@
 """Printing for the subcommands: lines, tables, JSON, and the options that they share.
 
 Text from files may hold anything. Printed text holds no control characters, so that it cannot move
-the cursor or set a colour; only ``copy`` writes text as it is, and not to a terminal.
+the cursor or set a colour.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import Any
 from .._utils import JSON
 from . import exit_codes
 
-MOST_ROWS = 40  # of a table without --all
+_WIDEST = 60  # characters of a value in a table
+MAX_ROWS = 40  # of a table without --all
 
 # C0 except newline and tab, DEL, C1, and the characters that reorder or hide text (bidi controls).
 _CONTROL = re.compile(
@@ -25,31 +26,52 @@ _CONTROL = re.compile(
 )
 
 
-def add_all(parser: argparse.ArgumentParser) -> None:
-    """Add the option ``--all`` (``args.most``: None with it, for ``table``)."""
+def add_common(parser: argparse.ArgumentParser) -> None:
+    """Add ``--json`` and ``--all`` (``args.json`` and ``args.limit``, for ``table``)."""
+    parser.add_argument("--json", action="store_true", help="print one JSON document instead")
     parser.add_argument(
-        "--all", action="store_const", const=None, default=MOST_ROWS, dest="most",
-        help=f"all rows, not the first {MOST_ROWS}",
+        "--all", action="store_const", const=None, default=MAX_ROWS, dest="limit",
+        help=f"all rows, not the first {MAX_ROWS}",
     )  # fmt: skip
 
 
-def add_json(parser: argparse.ArgumentParser) -> None:
-    """Add the option ``--json`` (``args.json``)."""
-    parser.add_argument("--json", action="store_true", help="print one JSON document instead")
+def add_deterministic(parser: argparse.ArgumentParser) -> None:
+    """Add ``--deterministic[=warn]`` (``args.deterministic``, as ``launch.variables`` takes it)."""
+    for name, value in (("--deterministic", True), ("--deterministic=warn", "warn")):
+        parser.add_argument(
+            name, dest="deterministic", action="store_const", const=value, default=False,
+            help=f"deterministic algorithms, or {'warnings' if value == 'warn' else 'errors'}",
+        )  # fmt: skip
 
 
 def add_program(parser: argparse.ArgumentParser) -> None:
-    """Add the program to start, after ``--`` (``args.program``, for ``program``)."""
-    parser.add_argument("program", nargs=argparse.REMAINDER, metavar="-- PROGRAM ...")
+    """Add a program: a script or ``-m`` and a module; ``--`` before it is accepted."""
+    parser.add_argument("-m", dest="module", action="store_true", help="PROGRAM is a module")
+    parser.add_argument("program", nargs=argparse.REMAINDER, metavar="PROGRAM ...")
 
 
-def program(args: argparse.Namespace) -> list[str]:
-    """Return the program and its arguments; ``Exit`` without one."""
-    command: list[str] = args.program[1:] if args.program[:1] == ["--"] else args.program
-    if not command or not command[0]:
-        example = f"fastseed {args.command} ... -- python train.py ..."
+def words_of(args: argparse.Namespace) -> list[str]:
+    """Return the program and its arguments; ``args.module`` says whether it is a module."""
+    words: list[str] = args.program[1:] if args.program[:1] == ["--"] else args.program
+    if words[:1] == ["-m"] and not args.module:
+        args.module, words = True, words[1:]
+    if words and not words[0]:
+        raise exit_codes.Exit(f"fastseed {args.command}: PROGRAM must not be empty")
+    return words
+
+
+def command_of(args: argparse.Namespace) -> list[str]:
+    """Return the command that starts the program; ``Exit`` without one.
+
+    A Python script or module is started by this interpreter.
+    """
+    words = words_of(args)
+    if not words:
+        example = f"fastseed {args.command} train.py ..."
         raise exit_codes.Exit(f"fastseed {args.command}: a program is missing: {example}")
-    return command
+    if args.module:
+        return [sys.executable, "-m", *words]
+    return [sys.executable, *words] if words[0].endswith(".py") else words
 
 
 def clean(text: object) -> str:
@@ -66,23 +88,11 @@ def say(text: object = "", *, error: bool = False) -> None:
     print(line.encode(encoding, "backslashreplace").decode(encoding), file=stream)
 
 
-def copy(text: str) -> None:
-    """Print text for another program byte by byte; to a terminal without control characters.
-
-    Lone surrogates are bytes that are not UTF-8, as Python reads them.
-    """
-    buffer = getattr(sys.stdout, "buffer", None)
-    if sys.stdout.isatty() or buffer is None:
-        say(text.removesuffix("\n"))
-        return
-    sys.stdout.flush()
-    buffer.write(text.encode("utf-8", "surrogateescape"))
-
-
 def emit(document: object) -> None:
     """Print one JSON document: ASCII, and NaN or infinity are an error (they are not JSON).
 
-    Named tuples and dataclasses are objects of their fields; digests of 128 bits are hexadecimal.
+    Named tuples and dataclasses are objects of their fields; integers from 2**64 on, such as
+    digests, are 32 hexadecimal digits.
     """
     print(json.dumps(_plain(document), indent=2, ensure_ascii=True, allow_nan=False))
 
@@ -103,7 +113,7 @@ def table(
     rows: Sequence[Sequence[object]],
     *,
     title: str = "",
-    most: int | None = None,
+    limit: int | None = None,
 ) -> None:
     """Print a table as aligned text, which is never wrapped or cut, so that `grep` works.
 
@@ -111,9 +121,9 @@ def table(
         columns: the headings.
         rows: the cells of each row, as many as columns.
         title: a line above the table.
-        most: how many rows to print, and then the number of the others; None for all.
+        limit: how many rows to print, and then the number of the others; None for all.
     """
-    cells = [[_one_line(cell) for cell in row] for row in rows[:most]]
+    cells = [[_one_line(cell) for cell in row] for row in rows[:limit]]
     widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
     if title:
         say(title)
@@ -125,3 +135,11 @@ def table(
 
 def _one_line(cell: object) -> str:
     return clean(cell).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def short(value: object) -> str:
+    """Return a value as text that a table has room for."""
+    if value is None:
+        return "-"
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 1]}…"

@@ -13,7 +13,9 @@ NOT_STARTED, NOT_FOUND = 126, 127  # what `env` and shells end with
 _ABOUT = """\
 Set PYTHONHASHSEED and the other variables that are read once at the start, and become the program:
 its output, its signals and its exit code are its own. No shell is involved. In a Python program
-`fastseed.init()` takes the seed and --deterministic from here.
+`fastseed.init()`, without a number, takes the seed and --deterministic from here. A script (*.py)
+or `-m` with a module is started by this Python. With --out and no program, only the environment is
+recorded.
 """
 _CODES = f"""\
 exit codes: the program's own (a shell shows 128 + n after signal n), whatever they mean, and before
@@ -26,41 +28,32 @@ it starts
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Describe this subcommand and add its arguments."""
-    parser.usage = "fastseed run [--seed N] [--deterministic] [--capture DIR] -- PROGRAM …"
+    parser.usage = "fastseed run [--seed N] [--deterministic[=warn]] [--out DIR] PROGRAM ..."
     parser.description, parser.epilog = _ABOUT, _CODES
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--seed", type=int, metavar="N", help="the master seed, 0 to 2**64 - 1")
-    parser.add_argument(
-        "--deterministic", action="store_true", help="deterministic algorithms, or errors"
-    )
-    parser.add_argument(
-        "--warn-only", action="store_true", help="deterministic algorithms, or warnings"
-    )
-    parser.add_argument(
-        "--capture", metavar="DIR", help="write the environment to this folder (fastseed env)"
-    )
-    parser.add_argument("--name", help="the name of this run: capture to DIR/NAME")
+    output.add_deterministic(parser)
+    text = "the folder of this run: the environment goes to DIR/environment, Watch writes to DIR"
+    parser.add_argument("--out", metavar="DIR", help=text)
+    text = "with --out: also uncommitted changes as text, WITH ANY SECRET that is in them"
+    parser.add_argument("--patches", action="store_true", help=text)
     parser.add_argument("--quiet", action="store_true", help="do not print the variables")
     parser.add_argument("--dry-run", action="store_true", help="print the variables, start nothing")
-    output.add_json(parser)
     output.add_program(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Set the variables, capture the environment, and become the program."""
+    """Set the variables, record the environment, and become the program."""
     from .._utils import environ
     from ..determinism import launch
 
-    command = output.program(args)
-    if args.name is not None and args.capture is None:
-        raise exit_codes.Exit("fastseed run: --name needs --capture DIR")
-    if args.json and not args.dry_run:
+    only_record = args.out is not None and not output.words_of(args)
+    command = [] if only_record else output.command_of(args)
+    if args.json and not args.dry_run and not only_record:
         problem = "--json needs --dry-run, since the output is the program's"
         raise exit_codes.Exit(f"fastseed run: {problem}")
-    how = "warn" if args.warn_only else args.deterministic
-    new = launch.variables(os.environ, seed=args.seed, deterministic=how)
-    if args.capture is not None:
-        new[environ.RUN_DIR] = os.path.abspath(launch.run_folder(args.capture, args.name))
+    new = launch.variables(os.environ, seed=args.seed, deterministic=args.deterministic)
+    if args.out is not None:
+        new[environ.RUN_DIR] = os.path.abspath(args.out)
     if args.dry_run:
         if args.json:
             output.emit({"variables": new, "command": command})
@@ -69,19 +62,23 @@ def run(args: argparse.Namespace) -> int:
                 output.say(f"{name}={value}")
         return exit_codes.OK
     os.environ.update(new)
-    if args.capture is not None:
+    if args.out is not None:
         from ..tools import environment
 
-        environment.capture(new[environ.RUN_DIR])
+        folder = os.path.join(args.out, "environment")
+        found = environment.capture(folder, patches=args.patches)
+        if only_record:
+            if args.json:
+                output.emit({"environment": folder, **found["about"]})
+            else:
+                output.say(f"recorded the environment in {folder}")
+            return exit_codes.OK
     if not args.quiet:
         shown = " ".join(f"{name}={value}" for name, value in new.items())
         output.say(f"fastseed run: {shown or 'all variables were set already'}", error=True)
     try:
         return launch.become(command, os.environ)
     except OSError as error:
-        problem = f"{command[0]!r}: {error.strerror}"
+        problem = f"{shlex.join(command[:1])}: {error.strerror}"
         code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_STARTED
-        if command[0].endswith(".py") and os.path.isfile(command[0]):
-            code = NOT_STARTED
-            problem = f"{command[0]!r} is not executable; write -- python {shlex.join(command)}"
         raise exit_codes.Exit(f"fastseed run: {problem}", code) from None

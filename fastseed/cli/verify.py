@@ -1,10 +1,11 @@
-"""`fastseed verify`: show that a training command repeats and resumes, or only that it repeats."""
+"""`fastseed verify`: show that a program repeats, survives a kill, and depends on its seed."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
 import os
+import shlex
 import signal
 import sys
 import threading
@@ -15,119 +16,58 @@ from .._utils import StateDict
 from . import exit_codes, output
 
 if TYPE_CHECKING:
-    from ..tools.verify.runner import Event
+    from ..tools.verify import Report, Run
 
 _ABOUT = """\
-Run a training command uninterrupted (X epochs), truncated (X/2 epochs, with a checkpoint), resumed
-from that checkpoint, and unseeded, several times each. The first three have to agree to the last
-bit of every loss; the unseeded baseline has to differ. Runs are kept in DIR: started again, only
-missing runs are run. Reports are written to DIR/report. With --repeat-only, run any program twice
-as it is, and compare what it prints and what fastseed.debug.Watch records. With --ranks, run a
-script under torchrun with several numbers of ranks, and compare what fastseed.debug.Watch records.
+Run a program whole; then kill it with SIGKILL when half of the whole run's records of
+fastseed.debug.Watch, else half of its lines of output, are there, and start the same command again;
+then run it with another seed: each several times. Whole runs must be equal, a run that was killed
+must continue as if nothing had happened, and another seed must change something. Compared are
+losses (JSON lines with "loss" and "step", in the output or in --log), else the lines of the output,
+and recordings.
+
+In the words of the program {run} is an empty folder for a run's output, the same one when it is
+started again, and {seed} is the seed. No shell is involved.
 """
-_PLACEHOLDERS = """\
-the command: names in braces are placeholders; words between [ and ] are left out if a placeholder
-in them has no value, and `or` between them separates alternatives, of which the first that has its
-values is used. The command is started without a shell.
-"""
-_EXAMPLE = """\
+_EXAMPLES = """\
 examples:
-  fastseed verify --repeat-only -- python train.py
-  fastseed verify --ranks 1,2,3,4 -- train.py --steps 10
-  fastseed verify --epochs 8 --dir verification --log metrics.jsonl -- \\
-    python train.py --epochs {epochs} --metrics {run}/metrics.jsonl --checkpoint {checkpoint} \\
-    [ --resume {resume} or --seed {seed} ]
+  fastseed verify --seed 42 train.py --checkpoint {run}/checkpoint.pt
+  fastseed verify --out verified --log log.jsonl train.py --folder {run}
+  fastseed verify --stop "python train.py --epochs 2 --save {run}/c.pt" \\
+    --resume "python train.py --epochs 4 --load {run}/c.pt" train.py --epochs 4
+  fastseed verify --ranks 1,2,4 train.py
 """
-# Arguments whose names are fields of fastseed.tools.verify.Options.
-_ARGUMENTS: dict[str, StateDict] = {
-    "--epochs": {"type": int, "metavar": "X", "help": "epochs, at least 2"},
-    "--dir": {"dest": "directory", "metavar": "DIR", "help": "run folder"},
-    "--runs": {"type": int, "metavar": "N", "help": "runs of each experiment (default: 8)"},
-    "--jobs": {"type": int, "metavar": "J", "help": "runs at a time (default: 1)"},
-    "--seed": {"type": int, "metavar": "N", "help": "master seed (default: 0)"},
-    "--no-baseline": {
-        "dest": "baseline", "action": "store_false", "help": "skip the unseeded baseline"
-    },
-    "--deterministic": {
-        "action": "store_true", "help": "start runs as fastseed run --deterministic does"
-    },
-    "--log": {"metavar": "PATH", "help": "the log of a run, below {run} (default: its output)"},
-    "--value": {"metavar": "KEY", "help": "name of the loss (default: loss)"},
-    "--step": {"metavar": "KEY", "help": "name of the step, or several separated by commas"},
-    "--timeout": {"type": float, "metavar": "SECONDS", "help": "time limit of each run"},
-}  # fmt: skip
-_PASSED = {True: "passed", False: "FAILED", None: "not checked"}
-_OF_ALL = ("seed", "deterministic", "timeout")  # the options that --repeat-only and --ranks have
+_WORDS = {True: "passed", False: "FAILED", None: "not checked"}
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Describe this subcommand and add its arguments."""
-    from ..tools.verify import PLACEHOLDERS
-
-    names = "".join(f"  {{{name}}}".ljust(15) + f"{text}\n" for name, text in PLACEHOLDERS.items())
-    parser.usage = (
-        "fastseed verify --epochs X --dir DIR [options] -- PROGRAM ...\n"
-        "       fastseed verify --repeat-only [options] -- PROGRAM ...\n"
-        "       fastseed verify --ranks N,N,... [options] -- SCRIPT ..."
-    )
+    parser.usage = "fastseed verify [options] PROGRAM ..."
     parser.description = _ABOUT
-    parser.epilog = f"{_PLACEHOLDERS}{names}\n{_EXAMPLE}\n{exit_codes.describe()}"
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    for name, how in _ARGUMENTS.items():
-        # Options without a value stay out, so that the defaults are those of Options.
-        parser.add_argument(name, default=argparse.SUPPRESS, **how)
-    modes = parser.add_mutually_exclusive_group()
-    modes.add_argument(
-        "--repeat-only", action="store_true", help="run the program twice as it is, and compare"
+    parser.epilog = f"{_EXAMPLES}\n{exit_codes.describe()}"
+    text = "runs of each experiment (default: 2)"
+    parser.add_argument("--times", type=int, default=2, metavar="N", help=text)
+    text = "a command that stops in the middle, in place of the kill"
+    parser.add_argument("--stop", type=shlex.split, metavar="CMD", help=text)
+    text = "the command that then continues"
+    parser.add_argument("--resume", type=shlex.split, metavar="CMD", help=text)
+    for name, text in (("--no-kill", "kill no run"), ("--no-other-seed", "with no other seed")):
+        parser.add_argument(name, action="store_false", dest=name[5:].replace("-", "_"), help=text)
+    text = "in place of all this: run under torchrun with each of these numbers of ranks"
+    parser.add_argument("--ranks", type=_numbers, metavar="N,N,...", help=text)
+    text = "the seed of init() without a number (default: the program's own)"
+    parser.add_argument("--seed", type=int, metavar="N", help=text)
+    output.add_deterministic(parser)
+    text = "a log of losses below {run} (default: the output)"
+    parser.add_argument("--log", metavar="PATH", help=text)
+    parser.add_argument(
+        "--value", default="loss", metavar="KEY", help="name of the loss (default: loss)"
     )
-    modes.add_argument(
-        "--ranks",
-        type=_numbers,
-        metavar="N,N,...",
-        help="run the script under torchrun with each of these numbers of ranks, and compare",
-    )
-    output.add_json(parser)
+    parser.add_argument("--step", metavar="KEY", help="name of the step, or several: epoch,step")
+    parser.add_argument("--timeout", type=float, metavar="SECONDS", help="time limit of each run")
+    text = "keep the runs, a report and a picture of the losses in this new folder"
+    parser.add_argument("--out", metavar="DIR", help=text)
     output.add_program(parser)
-
-
-def run(args: argparse.Namespace) -> int:
-    """Check what is given, and verify."""
-    command = output.program(args)
-    names = [how.get("dest", name[2:]) for name, how in _ARGUMENTS.items()]
-    given = {name: getattr(args, name) for name in names if hasattr(args, name)}
-    if args.repeat_only or args.ranks:
-        mode = "--repeat-only" if args.repeat_only else "--ranks"
-        if surplus := sorted(given.keys() - set(_OF_ALL)):
-            allowed = ", ".join(f"--{name}" for name in _OF_ALL)
-            problem = f"{mode} takes {allowed} and --json only, got {', '.join(surplus)}"
-            raise exit_codes.Exit(f"fastseed verify: {problem}")
-        if args.ranks:
-            return _compare_ranks(command, args.ranks, given, args.json)
-        return _repeat(command, given, args.json)
-    if not {"epochs", "directory"} <= given.keys():
-        problem = "--epochs X and --dir DIR are needed; --repeat-only and --ranks run without them"
-        raise exit_codes.Exit(f"fastseed verify: {problem}")
-    return _verify(command, given, args.json)
-
-
-def _repeat(command: list[str], given: StateDict, as_json: bool) -> int:
-    """Run the program twice, and print whether the runs are equal."""
-    from ..tools import verify
-
-    with _interruptible():
-        found = verify.repeat(command, **given)
-    if as_json:
-        output.emit({"equal": bool(found), **found._asdict()})
-        return exit_codes.OK if found else exit_codes.FOUND
-    if found.line is not None:
-        output.say(f"the output differs first in line {found.line}:")
-        for line in (found.a, found.b):
-            output.say(f"    {'(the output has ended)' if line is None else line}")
-    if found.recorded is not None:
-        output.say(f"recordings: {found.recorded}")
-    count = f"{found.lines} line{'s' * (found.lines != 1)} of output"
-    output.say(f"PASSED: two runs are equal in {count}" if found else "FAILED: two runs differ")
-    return exit_codes.OK if found else exit_codes.FOUND
 
 
 def _numbers(text: str) -> list[int]:
@@ -135,69 +75,67 @@ def _numbers(text: str) -> list[int]:
     return [int(part) for part in text.split(",")]
 
 
-def _compare_ranks(command: list[str], ranks: list[int], given: StateDict, as_json: bool) -> int:
-    """Run the script with each number of ranks, and print whether the runs are equal."""
-    from ..tools import verify
+def run(args: argparse.Namespace) -> int:
+    """Verify, and print."""
+    command = output.command_of(args)
+    from ..tools import environment
+    from ..tools.verify import verify
 
+    names = ("times", "stop", "resume", "kill", "other_seed", "ranks", "seed", "deterministic",
+             "log", "value", "step", "timeout", "out")  # fmt: skip
+    given: StateDict = {name: getattr(args, name) for name in names}
+    if not args.json:
+        given["progress"] = _print_run
     with _interruptible():
-        found = verify.compare_ranks(command, ranks, **given)
-    if as_json:
-        runs = [run._asdict() for run in found.runs]
-        output.emit({"equal": bool(found), "runs": runs, "notes": found.notes})
-        return exit_codes.OK if found else exit_codes.FOUND
-    words = {True: "equal", False: "DIFFERENT"}
-    rows = [(run.ranks, run.steps, run.digest, words[not run.difference]) for run in found.runs]
-    output.table(("ranks", "steps", "weights", "state after each step"), rows)
-    output.say()
-    for run in found.runs:
-        if run.difference:
-            output.say(f"first difference: {run.difference}")
-    for note in found.notes:
-        output.say(f"note: {note}")
-    if found:
-        output.say("PASSED: the same bits on every number of ranks")
+        report = verify(command, **given)
+        if args.out is not None:
+            environment.capture(os.path.join(args.out, "environment"))
+    if args.json:
+        output.emit(report.document())
     else:
-        output.say("FAILED: the bits depend on the number of ranks")
-    return exit_codes.OK if found else exit_codes.FOUND
+        _print(report, args)
+    return exit_codes.OK if report else exit_codes.FOUND
 
 
-def _verify(command: list[str], given: StateDict, as_json: bool) -> int:
-    """Run the four experiments, write the reports, print."""
-    from ..tools import verify
-    from ..tools.verify import reports
-
-    options = verify.Options(command=command, **given)
-    with _interruptible():
-        report = verify.verify(options, None if as_json else _print_event)
-    written = reports.write(report, os.path.join(options.directory, "report"))
-    if as_json:
-        sys.stdout.write(reports.to_json(report))
-        return exit_codes.OK if report else exit_codes.FOUND
-    checks = [(one.name, one.title, _PASSED[one.passed], one.message) for one in report.checks]
-    output.table(("check", "property", "result", "details"), checks, title="Checks")
-    columns = ("experiment", "runs", "last step", "loss", "time")
+def _print(report: Report, args: argparse.Namespace) -> None:
+    if report.ranks:
+        rows = [
+            (run.ranks, run.steps, run.digest, "DIFFERENT" if run.difference else "equal")
+            for run in report.ranks
+        ]
+        output.table(("ranks", "steps", "weights", "state after each step"), rows)
+    else:
+        columns = ("experiment", "runs", "lines", "last loss", "time")
+        output.table(columns, report.experiments())
     output.say()
-    output.table(columns, reports.experiments(report), title="Experiments")
+    checks = [(one.title, _WORDS[one.passed], one.message) for one in report.checks]
+    output.table(("check", "", "details"), checks)
     output.say()
     for cause in report.causes:
         output.say(f"cause: {cause}")
     for note in report.notes:
         output.say(f"note: {note}")
-    if len(written) == 1:
-        output.say('note: no curves.png without matplotlib: pip install "fastseed[report]"')
-    for path in written:
-        output.say(f"wrote {os.path.relpath(path)}")
-    word = "PASSED" if report else "FAILED"
-    output.say(f"{word}: {report.verdict}: {report.summary}")
-    return exit_codes.OK if report else exit_codes.FOUND
+    if args.out is not None:
+        names = [name for name in ("report.json", "losses.png")
+                 if os.path.exists(os.path.join(args.out, name))]  # fmt: skip
+        output.say(f"wrote {', '.join(os.path.join(args.out, name) for name in names)}")
+        if len(names) == 1 and any(report.curve_of(one).values for one in report.measured):
+            output.say('note: no losses.png without matplotlib: pip install "fastseed[report]"')
+    output.say(report.verdict.upper())
+
+
+def _print_run(run: Run) -> None:
+    how = "was killed after" if run.killed else "took"
+    output.say(f"{run.name} {how} {run.seconds:.1f} s", error=True)
+    sys.stderr.flush()
 
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[None]:
     """SIGTERM and a closed terminal end the runs, as Ctrl-C does."""
 
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
+    def interrupt(number: int, _: object) -> None:
+        raise exit_codes.Signalled(number)
 
     before: dict[signal.Signals, signal._HANDLER] = {}
     if threading.current_thread() is threading.main_thread():  # other threads may not set handlers
@@ -209,10 +147,3 @@ def _interruptible() -> Iterator[None]:
     finally:
         for one, handler in before.items():
             signal.signal(one, handler)
-
-
-def _print_event(event: Event) -> None:
-    if event.what != "started":
-        how = "kept" if event.what == "kept" else f"took {event.seconds:.1f} s"
-        output.say(f"{event.done} of {event.total}: {event.name} {how}", error=True)
-        sys.stderr.flush()

@@ -1,19 +1,8 @@
-"""Find out why two runs differ: digests, recordings, and random numbers outside fastseed."""
+"""Find out why two runs differ: digests, recordings, and what seeds this process."""
 
 from .bisection import bisect
-from .checkup import doctor
-from .rng_audit import audit
-from .tree_digest import Digest, assert_ranks_agree, compare, debug_hash, digest
+from .checkup import check
+from .tree_digest import compare, digest
 from .watch import Watch
 
-__all__ = [
-    "Digest",
-    "Watch",
-    "assert_ranks_agree",
-    "audit",
-    "bisect",
-    "compare",
-    "debug_hash",
-    "digest",
-    "doctor",
-]
+__all__ = ["Watch", "bisect", "check", "compare", "digest"]

@@ -9,29 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from .._utils.validation import check_path, value_error
 from . import kept_tensors
+from .difference import Difference, sides
 from .kept_tensors import ElementDifference
 from .module_calls import ROOT, CallTensor
 from .tree_digest import Leaf
 from .watch_file import CALLS, FOLDER, GROUPS, Recording, Values
 
 _FILE = re.compile(r"rank-\d{1,9}\.watch")
-_SETTING = re.compile(r"(\d+\.)?group \d+\.(?!params\.)")
-
-
-class RecordedDifference(NamedTuple):
-    """A difference between two runs at one step; a side that does not exist is None."""
-
-    group: str
-    """``generator``, ``forward``, ``backward``, ``buffer``, ``gradient``, ``optimizer`` or
-    ``parameter``."""
-    name: str
-    a: Leaf | None
-    b: Leaf | None
-
-    def __str__(self) -> str:
-        return f"{self.group} {self.name}: {self.a or 'absent'} | {self.b or 'absent'}"
+_SETTING = re.compile(r"optimizer (\d+\.)?group \d+\.(?!params\.)")
 
 
 class FirstCall(NamedTuple):
@@ -81,7 +70,7 @@ class Bisection:
     step: int | None
     start: bool
     rank: int | None
-    differences: tuple[RecordedDifference, ...]
+    differences: tuple[Difference, ...]
     elements: ElementDifference | None
     call: FirstCall | None
     compared: int
@@ -94,7 +83,7 @@ class Bisection:
         return self.step is None
 
     @property
-    def first(self) -> RecordedDifference | None:
+    def first(self) -> Difference | None:
         """The first difference."""
         return self.differences[0] if self.differences else None
 
@@ -137,10 +126,10 @@ def bisect(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Bisection:
         ...                 model.bias.data[0] += i
         ...             recorded = watch.record()
         >>> found = fastseed.debug.bisect(*folders)
-        >>> found.step, found.first.group, found.first.name
-        (2, 'parameter', 'bias')
+        >>> found.step, found.first.name
+        (2, 'parameter bias')
     """
-    one, other = _recordings("a", a), _recordings("b", b)
+    one, other = (recordings("debug.bisect", *side) for side in (("a", a), ("b", b)))
     common = sorted(one.keys() & other.keys())
     if not common:
         raise ValueError(
@@ -157,17 +146,18 @@ def bisect(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Bisection:
         notes += _notes(left, right, f"rank {rank}: " if len(common) > 1 else "")
         steps = left.steps.keys() & right.steps.keys()
         compared |= steps
-        differing |= {(step, rank) for step in steps if _compare_step(left, right, step, unused)}
+        differing |= {(step, rank) for step in steps if _differ(left, right, step, unused)}
     if not compared:
         raise ValueError(
             f"fastseed.debug.bisect: a and b must have a step in common, got {a!s} and {b!s}"
         )
-    notes += [f"generator {name} differs at some steps, unused there" for name in sorted(unused)]
     if not differing:
+        notes += _notes_of_unused(unused)
         return Bisection(None, False, None, (), None, None, len(compared), 0, tuple(notes))
     step, rank = min(differing)
     runs = one[rank], other[rank]
-    differences = _compare_step(*runs, step, set())
+    differences = _compare_step(*runs, step, unused)
+    notes += _notes_of_unused(unused)
     start = any(run.values(step).start for run in runs)
     call = _first_call(*runs, step, differences)
     if call is None and not start:
@@ -185,6 +175,10 @@ def bisect(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Bisection:
     )
 
 
+def _notes_of_unused(names: set[str]) -> list[str]:
+    return [f"{name} differs at some steps, unused there" for name in sorted(names)]
+
+
 def _note_of_calls(runs: tuple[Recording, Recording], step: int) -> list[str]:
     """Return why no call of a module is the first difference, if both runs recorded calls."""
     if not all(set(CALLS) & set(run.header["groups"]) for run in runs):
@@ -200,12 +194,12 @@ def _note_of_calls(runs: tuple[Recording, Recording], step: int) -> list[str]:
 # ---------------------------------------------------------------- files
 
 
-def _recordings(argument: str, given: str | os.PathLike[str]) -> dict[int, Recording]:
+def recordings(function: str, argument: str, given: str | os.PathLike[str]) -> dict[int, Recording]:
     """Return the recordings of a run by rank."""
-    path = Path(check_path("debug.bisect", argument, given))
+    path = Path(check_path(function, argument, given))
     rule = "a folder with recordings of fastseed.debug.Watch, or one of its files"
     if not path.exists():
-        raise value_error("debug.bisect", argument, f"{rule}, that exists", str(path))
+        raise value_error(function, argument, f"{rule}, that exists", str(path))
     if not path.is_dir():
         found = Recording(path)
         return {found.header["rank"]: found}
@@ -213,7 +207,7 @@ def _recordings(argument: str, given: str | os.PathLike[str]) -> dict[int, Recor
         files = [file for file in sorted(folder.glob("rank-*.watch")) if _FILE.fullmatch(file.name)]
         if files:
             return {int(file.stem.removeprefix("rank-")): Recording(file) for file in files}
-    raise value_error("debug.bisect", argument, rule, str(path))
+    raise value_error(function, argument, rule, str(path))
 
 
 def _notes(a: Recording, b: Recording, where: str) -> list[str]:
@@ -252,21 +246,34 @@ def _numbers(values: Iterable[int]) -> str:
 # ---------------------------------------------------------------- one step
 
 
+def _differ(a: Recording, b: Recording, step: int, unused: set[str]) -> bool:
+    """Return whether a step differs; tables are built only where the digests do not say so."""
+    one, other = a.values(step), b.values(step)
+    if one.entries == other.entries and not (one.start or other.start):
+        if one.digests == other.digests:
+            return False
+        groups = set(a.header["groups"]) & set(b.header["groups"]) - {"generator"}
+        rows = (np.frombuffer(side.digests.encode(), "S32") for side in (one, other))
+        if any(one.entries[i].group in groups for i in np.flatnonzero(np.not_equal(*rows))):
+            return True
+    return bool(_compare_step(a, b, step, unused))
+
+
 def _compare_step(
     a: Recording, b: Recording, step: int, unused: set[str]
-) -> tuple[RecordedDifference, ...]:
+) -> tuple[Difference, ...]:
     """Return the differences at a step; add generators that only differ unused to ``unused``."""
     one, other = a.values(step), b.values(step)
     groups = set(a.header["groups"]) & set(b.header["groups"])
     if one.start or other.start:  # there are no gradients yet, and generators may be reseeded
         groups -= {"gradient", "generator"}
     found = _differences(one, other, groups)
-    names = {d.name for d in found if d.group == "generator"}
+    names = {d.name for d in found if _group(d) == "generator"}
     idle = names - _used(a, step, names) - _used(b, step, names)
     unused |= idle
-    found = [d for d in found if d.group != "generator" or d.name not in idle]
+    found = [d for d in found if d.name not in idle]
     if one.start != other.start:  # a schedule may have run between the two
-        found = [d for d in found if d.group != "optimizer" or not _SETTING.match(d.name)]
+        found = [d for d in found if not _SETTING.match(d.name)]
     return tuple(found)
 
 
@@ -276,56 +283,60 @@ def _used(recording: Recording, step: int, names: set[str]) -> set[str]:
     if before is None or not names:
         return names
     now, then = recording.values(step).by_name(), recording.values(before).by_name()
-    return {name for name in names if now.get(("generator", name)) != then.get(("generator", name))}
+    keys = {name: ("generator", name.partition(" ")[2]) for name in names}
+    return {name for name, key in keys.items() if now.get(key) != then.get(key)}
 
 
-def _differences(a: Values, b: Values, groups: set[str]) -> list[RecordedDifference]:
+def _differences(a: Values, b: Values, groups: set[str]) -> list[Difference]:
     if a.entries == b.entries and a.digests == b.digests:
         return []
     left, right = a.by_name(), b.by_name()
     found = [
-        RecordedDifference(group, name, left.get((group, name)), right.get((group, name)))
+        sides(f"{group} {name}", left.get((group, name)), right.get((group, name)))
         for group, name in left | right
         if group in groups and left.get((group, name)) != right.get((group, name))
     ]
-    return sorted(found, key=lambda difference: GROUPS.index(difference.group))
+    return sorted(found, key=lambda difference: GROUPS.index(_group(difference)))
+
+
+def _group(difference: Difference) -> str:
+    return difference.name.partition(" ")[0]
 
 
 # ---------------------------------------------------------------- the first call of a module
 
 
 def _first_call(
-    a: Recording, b: Recording, step: int, differences: tuple[RecordedDifference, ...]
+    a: Recording, b: Recording, step: int, differences: tuple[Difference, ...]
 ) -> FirstCall | None:
     """Return the first call of a module that differs, with what it was given."""
-    found = next((d for d in differences if d.group in CALLS), None)
+    found = next((d for d in differences if _group(d) in CALLS), None)
     if found is None:
         return None
-    tensor = CallTensor.parse(found.name)
+    direction, _, name = found.name.partition(" ")
+    tensor = CallTensor.parse(name)
     source, kind = "output", "gradients of outputs"
-    if found.group == "forward":
+    if direction == "forward":
         source, kind = "input", "inputs"
-    begins = f"{tensor.module} #{tensor.call} {source}"
-    names = (e.name for e in a.values(step).entries if e.group == found.group)
+    begins = f"{direction} {tensor.module} #{tensor.call} {source}"
+    names = (f"{e.group} {e.name}" for e in a.values(step).entries)
     given = {name for name in names if name.startswith(begins)}
     cause = ""
     if found.a is None or found.b is None:
         cause = f"only {'b' if found.a is None else 'a'} has it"
     elif found.name.startswith(begins):
         cause = "nothing before it differs"
-    elif given and not given & {d.name for d in differences if d.group == found.group}:
+    elif given and not given & {d.name for d in differences}:
         cause = f"{kind} equal"
-    return FirstCall(step, found.group, tensor, cause, _elements(a, b, step, found))
+    return FirstCall(step, direction, tensor, cause, _elements(a, b, step, found))
 
 
-def _elements(
-    a: Recording, b: Recording, step: int, found: RecordedDifference
-) -> ElementDifference | None:
+def _elements(a: Recording, b: Recording, step: int, found: Difference) -> ElementDifference | None:
     """Return by how much two tensors differ, if both were kept and have one shape and dtype."""
-    if found.a is None or found.b is None or found.a[1:] != found.b[1:]:
+    one, other = found.a, found.b
+    if not (isinstance(one, Leaf) and isinstance(other, Leaf)) or one[1:] != other[1:]:
         return None
     left, right = (
-        kept_tensors.load(r.path.parent, r.header["rank"], step, f"{found.group} {found.name}")
-        for r in (a, b)
+        kept_tensors.load(r.path.parent, r.header["rank"], step, found.name) for r in (a, b)
     )
     return None if left is None or right is None else kept_tensors.measure(left, right)

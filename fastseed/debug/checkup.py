@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
@@ -22,29 +21,31 @@ from ..generators.pool import GeneratorPool
 from ..seeder.seeder import Seeder, process_seeder
 from .exact_state import make_mt19937, read_adapter, words_between
 from .generator_states import state_of
+from .generator_use import FINE, NOTE, WRONG, Row, watched_use
+from .tree_digest import assert_ranks_agree
 
-FINE, NOTE, WRONG = "fine", "note", "wrong"
-
-_MOST_DRAWN = 2_500_000  # words that are counted
-
-
-class Row(NamedTuple):
-    """One thing that ``doctor`` examined."""
-
-    topic: str
-    """``build``, ``job``, ``streams``, ``ranks`` or ``process``."""
-    item: str
-    status: str
-    """``fine``, ``note`` (worth knowing) or ``wrong`` (to be fixed)."""
-    detail: str
+_MAX_DRAWN = 2_500_000  # words that are counted
 
 
-def doctor(*, ranks: bool | None = False, timeout: float = 60.0) -> list[Row]:
+def check(
+    run: Callable[[], object] | None = None,
+    *,
+    module: object = None,
+    ranks: bool | None = False,
+    timeout: float = 60.0,
+) -> list[Row]:
     """Examine this process: build, job, every stream, and what else decides random numbers.
 
     Args:
-        ranks: whether to check that all ranks agree, too; then every rank has to make this call
-            (see ``fastseed.distributed.verify_agreement``). None: if there are several ranks.
+        run: a function to call first, such as two steps of training. Rows of the topic ``use`` name
+            each generator that it drew from and that fastseed does not control, each call that
+            seeded a default generator, scopes that were reseeded twice, and training that draws
+            and never calls ``reseed``. Its errors are passed on. Generators at module level of
+            installed packages are left out.
+        module: with ``ranks``, anything that ``digest`` takes: it must be the same on all ranks, as
+            in DDP. Digests are exchanged, not data.
+        ranks: whether to check that all ranks agree; then every rank has to make this call (see
+            ``fastseed.distributed.verify_agreement``). None: if there are several ranks.
         timeout: seconds to wait for the other ranks, (0, 86400].
 
     Returns:
@@ -57,12 +58,25 @@ def doctor(*, ranks: bool | None = False, timeout: float = 60.0) -> list[Row]:
         >>> import torch, fastseed
         >>> fastseed.init(42)
         >>> fastseed.reseed(1, epoch=3)
-        >>> bits = torch.empty(700, dtype=torch.int32).random_()
-        >>> [row.detail for row in fastseed.debug.doctor() if row.item == "torch.cpu"]
+        >>> rows = fastseed.debug.check(lambda: torch.empty(700, dtype=torch.int32).random_())
+        >>> [row.detail for row in rows if row.item == "torch.cpu"]
         ['700 words drawn since reseed']
+        >>> [row.item for row in rows if row.status == "wrong"]
+        []
     """
+    if run is not None and not callable(run):
+        raise validation.type_error("debug.check", "run", "callable or None", run)
     if ranks is not None:
-        ranks = validation.check_bool("debug.doctor", "ranks", ranks)
+        ranks = validation.check_bool("debug.check", "ranks", ranks)
+    used: list[Row] = []
+    if run is not None:
+        with watched_use() as used:
+            run()
+    return [*examine(module=module, ranks=ranks, timeout=timeout), *used]
+
+
+def examine(*, module: object, ranks: bool | None, timeout: float) -> list[Row]:
+    """Return the rows about this process as it is."""
     current = process_seeder()
     rows = list(_build())
     if current is None:
@@ -73,7 +87,7 @@ def doctor(*, ranks: bool | None = False, timeout: float = 60.0) -> list[Row]:
             rows += _streams(current)
     several = current is not None and current.world_size > 1
     if several or _ranks_in_group() > 1 if ranks is None else ranks:
-        rows.append(_ranks(timeout))  # also before init, or the other ranks would wait
+        rows += _ranks(timeout, module)  # also before init, or the other ranks would wait
     return [*rows, *_process()]
 
 
@@ -137,13 +151,15 @@ def _generator(name: str, generator: object, key: int, note: str = "") -> Row:
     if now is None or now.algorithm != "MT19937" or isinstance(generator, np.random.Generator):
         detail = f"a {type(generator).__name__}, whose state is not examined{note}"
         return Row("streams", name, FINE, detail)
+    if now.seed is not None and now.seed != key % 2**64:  # torch stores it with the state
+        return Row("streams", name, WRONG, "has another seed: registered or seeded by a later call")
     words = derive.mt19937_state(key).tolist()
     if isinstance(generator, random.Random):
         words = random.Random(key).getstate()[1][:-1]
-    count = words_between(make_mt19937(words, MT_WORDS, seed=now.seed), now, _MOST_DRAWN)
+    count = words_between(make_mt19937(words, MT_WORDS, seed=now.seed), now, _MAX_DRAWN)
     if count is None or count < 0:
-        detail = "does not follow from the last reseed: registered or seeded by a later call"
-        return Row("streams", name, WRONG, detail)
+        detail = f"not within {_MAX_DRAWN:,} words after the last reseed: drawn further, or seeded"
+        return Row("streams", name, NOTE, f"{detail} by a later call{note}")
     detail = f"{count} words drawn since reseed" if count else "nothing drawn since reseed"
     return Row("streams", name, FINE, detail + note)
 
@@ -172,14 +188,19 @@ def _ranks_in_group() -> int:
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 0
 
 
-def _ranks(timeout: float) -> Row:
+def _ranks(timeout: float, module: object) -> Iterator[Row]:
     if _ranks_in_group() == 0:
-        return Row("ranks", "agreement", NOTE, "not checked: there is no process group")
+        yield Row("ranks", "agreement", NOTE, "not checked: there is no process group")
+        return
+    count = f"{_ranks_in_group()} ranks agree"
     try:
         verify_agreement(timeout=timeout)
+        yield Row("ranks", "agreement", FINE, count)
+        if module is not None:
+            assert_ranks_agree(module)
+            yield Row("ranks", "module", FINE, count)
     except (RuntimeError, TimeoutError) as error:
-        return Row("ranks", "agreement", WRONG, str(error))
-    return Row("ranks", "agreement", FINE, f"{_ranks_in_group()} ranks agree")
+        yield Row("ranks", "agreement", WRONG, str(error))
 
 
 def _process() -> Iterator[Row]:

@@ -20,7 +20,7 @@ BIT_GENERATORS = {
         np.random.MT19937, np.random.PCG64, np.random.PCG64DXSM, np.random.Philox, np.random.SFC64,
     )
 }  # fmt: skip
-MOST_WORDS = 10_000_000
+MAX_WORDS = 10_000_000
 """How far ``words_between`` searches by default; a tenth of a second for each direction."""
 
 _NEAR, _CHUNK = 1 << 13, 1 << 20
@@ -106,14 +106,14 @@ def read_adapter(state: torch.Tensor) -> GeneratorState:
     return make_mt19937(np.frombuffer(words, "<u4").tolist(), position, cached)
 
 
-def words_between(a: GeneratorState, b: GeneratorState, most: int = MOST_WORDS) -> int | None:
+def words_between(a: GeneratorState, b: GeneratorState, limit: int = MAX_WORDS) -> int | None:
     """Return how many words ``b`` is further than ``a`` on one stream; negative if it is behind.
 
     A word is one output of the bit generator, 32 bits of MT19937 and 64 bits of the others; of
     torch's generator of a GPU it is one step of the offset.
 
     Returns:
-        The number; None if the states are on different streams or further apart than ``most``.
+        The number; None if the states are on different streams or further apart than ``limit``.
     """
     if a.algorithm != b.algorithm or a.seed != b.seed:  # torch keeps the seed with the state
         return None
@@ -121,7 +121,7 @@ def words_between(a: GeneratorState, b: GeneratorState, most: int = MOST_WORDS) 
         return 0
     if a.algorithm == CUDA:
         return int(json.loads(b.text)[1]) - int(json.loads(a.text)[1])
-    for reach in (min(most, _NEAR), most):  # near states first, in both directions
+    for reach in (min(limit, _NEAR), limit):  # near states first, in both directions
         for start, target, sign in ((a, b, 1), (b, a, -1)):
             found = _find(start, target, reach)
             if found is not None:
@@ -129,13 +129,13 @@ def words_between(a: GeneratorState, b: GeneratorState, most: int = MOST_WORDS) 
     return None
 
 
-def _find(start: GeneratorState, target: GeneratorState, most: int) -> int | None:
+def _find(start: GeneratorState, target: GeneratorState, limit: int) -> int | None:
     """Return after how many words ``start`` gives the numbers of ``target``."""
     walker = _bit_generator(start)
     wanted = _bit_generator(target).random_raw(_SAME)
     held = walker.random_raw(_SAME - 1)
-    for done in range(0, most + 1, _CHUNK):
-        size = min(_CHUNK, most + 1 - done)
+    for done in range(0, limit + 1, _CHUNK):
+        size = min(_CHUNK, limit + 1 - done)
         held = np.concatenate([held[1 - _SAME :], walker.random_raw(size)])
         for at in np.flatnonzero(held[:size] == wanted[0]):
             if np.array_equal(held[at : at + _SAME], wanted):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -10,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from .._utils import regular_file
 from .._utils.validation import check_instance, check_int, value_error
 
 Keep = Mapping[int, str]
@@ -59,10 +61,15 @@ def is_kept(keep: Keep, step: int, key: str) -> bool:
 def save(folder: Path, rank: int, step: int, tensors: Mapping[str, torch.Tensor]) -> None:
     """Write the tensors of a step, or remove what an earlier recording kept of it."""
     path = _path(folder, rank, step)
-    if tensors:
-        torch.save(dict(tensors), path)
-    else:
+    if not tensors:
         path.unlink(missing_ok=True)
+        return
+    temporary = path.with_suffix(".tmp")
+    try:
+        torch.save(dict(tensors), temporary)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def load(folder: Path, rank: int, step: int, key: str) -> torch.Tensor | None:
@@ -71,6 +78,7 @@ def load(folder: Path, rank: int, step: int, key: str) -> torch.Tensor | None:
     if not path.exists():
         return None
     try:
+        regular_file.open_file(path).close()  # torch would wait for a pipe
         found = torch.load(path, map_location="cpu", weights_only=True, mmap=True).get(key)
     except Exception as error:  # torch raises many types for files of other kinds
         raise ValueError(

@@ -5,12 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
 
-from .._utils.validation import type_error, value_error
 from ..distributed.rendezvous import collective
 from ..random import layout
 from . import tensor_digest
@@ -29,7 +28,9 @@ def parts_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, Part]:
 
     A collective only if a ``DTensor`` is ``Partial``.
     """
-    sharded = {name: _settled(name, t) for name, t in tensors.items() if layout.is_dtensor(t)}
+    sharded = {
+        name: _without_partial(name, t) for name, t in tensors.items() if layout.is_dtensor(t)
+    }
     parts = tensor_digest.parts_of({**tensors, **sharded} if sharded else tensors)
     for name, tensor in sharded.items():
         parts[name].mesh, placements = tensor.device_mesh, enumerate(tensor.placements)
@@ -52,7 +53,7 @@ def join(parts: Mapping[str, Part]) -> None:
         raise RuntimeError(f"fastseed.debug.digest: a mesh holds only a part of {incomplete[0]!r}")
 
 
-def _settled(name: str, found: DTensor) -> DTensor:
+def _without_partial(name: str, found: DTensor) -> DTensor:
     """Return a ``DTensor`` without partial sums: those of a ``Partial`` one are added up."""
     if found.device_mesh.get_coordinate() is None:
         raise RuntimeError(
@@ -105,38 +106,28 @@ def _reduce(mesh: DeviceMesh, dim: int, parts: list[Part]) -> None:
 # ---------------------------------------------------------------- agreement
 
 _SHOWN = 8  # tensors of a rank, and ranks, at most, that a message names
-_AGREE = "debug.assert_ranks_agree"
+_AGREE = "debug.check"
 
 
-def group_size(group: dist.ProcessGroup | None) -> int:
-    """Return how many ranks are compared: 1 without torch.distributed."""
-    if not (dist.is_available() and dist.is_initialized()):
-        if group is not None:
-            rule = "None before torch.distributed.init_process_group"
-            raise type_error(_AGREE, "group", rule, group)
-        return 1
-    if group is not None and group == cast(object, dist.GroupMember.NON_GROUP_MEMBER):
-        raise value_error(_AGREE, "group", "one that this process is in", group)
-    if group is not None and not isinstance(group, dist.ProcessGroup):
-        raise type_error(_AGREE, "group", "a torch.distributed process group or None", group)
-    return dist.get_world_size(group)
+def process_count() -> int:
+    """Return the number of ranks in the process group; 1 without one."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
-def agree(table: Mapping[str, int], problem: str, group: dist.ProcessGroup | None) -> None:
+def agree(table: Mapping[str, int], problem: str) -> None:
     """Raise on all ranks unless all have this table; all enter the same collectives."""
-    ranks = dist.get_process_group_ranks(group)
     first = [(table, problem)]
-    collective(_AGREE, dist.broadcast_object_list, first, src=ranks[0], group=group)
-    found = [""] * len(ranks)
+    collective(_AGREE, dist.broadcast_object_list, first, src=0)
+    found = [""] * process_count()
     difference = _compared(table, problem, *first[0])
-    collective(_AGREE, dist.all_gather_object, found, difference, group=group)
-    lines = [f"rank {rank}: {text}" for rank, text in zip(ranks, found, strict=True) if text]
+    collective(_AGREE, dist.all_gather_object, found, difference)
+    lines = [f"rank {rank}: {text}" for rank, text in enumerate(found) if text]
     if not lines:
         return
     more = f"; and {len(lines) - _SHOWN} ranks more" if len(lines) > _SHOWN else ""
     raise RuntimeError(
-        f"fastseed.{_AGREE}: module must be the same on all {len(ranks)} ranks; "
-        f"compared with rank {ranks[0]}: " + "; ".join(lines[:_SHOWN]) + more
+        f"fastseed.{_AGREE}: module must be the same on all {len(found)} ranks; "
+        "compared with rank 0: " + "; ".join(lines[:_SHOWN]) + more
     )
 
 

@@ -154,7 +154,7 @@ def _rows(name: str, tensor: torch.Tensor) -> tuple[list[Rows], list[Fragment]]:
     if local.numel() == 0:
         return [], []
     if runs is not None:
-        return cut(local, runs, tensor.shape)
+        return rows_of_shard(local, runs, tensor.shape)
     table = _bytes(local)
     return [Rows(table, 0, -(-table.shape[1] // GROUP))], []
 
@@ -207,7 +207,7 @@ def _is_in_memory(tensor: torch.Tensor) -> bool:
         return False
 
 
-def cut(
+def rows_of_shard(
     local: torch.Tensor, boxes: list[list[layout.Run]], shape: Sequence[int]
 ) -> tuple[list[Rows], list[Fragment]]:
     """Return the rows of a local tensor that holds these indices of a tensor of ``shape``."""

@@ -17,11 +17,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import torch.distributed as dist
 
-from .._utils.validation import check_instance, type_error, value_error
-from ..random import layout
+from .._utils.validation import type_error, value_error
 from . import rank_digest, tensor_digest
+from .difference import Difference, sides
 from .tensor_digest import MODULUS
 
 _FUNCTION = "debug.digest"
@@ -81,17 +80,6 @@ class Digest:
         return self.hex
 
 
-class Difference(NamedTuple):
-    """A leaf in which two trees differ; a side without such a leaf is None."""
-
-    name: str
-    a: Leaf | None
-    b: Leaf | None
-
-    def __str__(self) -> str:
-        return f"{self.name or '(the tensor)'}: {self.a or 'absent'} | {self.b or 'absent'}"
-
-
 def digest(obj: object) -> Digest:
     """Return the digest of a tensor, module, optimizer, state dict, or tree of containers.
 
@@ -128,41 +116,6 @@ def digest(obj: object) -> Digest:
     return Digest(whole(table), table)
 
 
-def debug_hash(tensor: torch.Tensor) -> int:
-    """Return the digest of a tensor as an int, for torch's ``DebugMode``.
-
-    ``DebugMode`` compares two runs operation by operation, by a hash of each output. Its own hashes
-    do not depend on the order of the elements, and its default hash not on their signs.
-
-    Args:
-        tensor: any tensor that ``digest`` takes. Only the local tensor of a ``DTensor`` counts:
-            nothing is communicated.
-
-    Returns:
-        An integer of [0, 2**128).
-
-    Raises:
-        TypeError: it is not a tensor, or one without data.
-
-    Examples:
-        >>> import torch, fastseed
-        >>> from torch.utils._debug_mode import DebugMode
-        >>> logs = []
-        >>> for x in (torch.tensor([1.0, 2.0]), torch.tensor([2.0, 1.0])):
-        ...     with (
-        ...         DebugMode() as mode,
-        ...         DebugMode.log_tensor_hashes(hash_fn=fastseed.debug.debug_hash),
-        ...     ):
-        ...         y = x * 3
-        ...     logs.append(mode.logs)
-        >>> len(DebugMode.check_hash_mismatches(*logs))
-        1
-    """
-    check_instance("debug.debug_hash", "tensor", tensor, torch.Tensor, "a tensor")
-    local: Any = tensor.to_local() if layout.is_dtensor(tensor) else tensor
-    return digest(local.detach()).value
-
-
 def table_of(leaves: Iterable[tuple[str, object]]) -> dict[str, Leaf]:
     """Return the digest of each leaf: a collective if there are DTensors among them."""
     named: dict[str, object] = {}
@@ -181,34 +134,19 @@ def table_of(leaves: Iterable[tuple[str, object]]) -> dict[str, Leaf]:
     }
 
 
-def assert_ranks_agree(module: object, group: dist.ProcessGroup | None = None) -> None:
+def assert_ranks_agree(module: object) -> None:
     """Raise on every rank unless a module is the same, bit for bit, on all of them.
 
-    This is for replicated modules, as in DDP. Of a ``DTensor`` the whole counts. Digests are
-    exchanged, not data.
-
-    Args:
-        module: anything that ``digest`` takes; ranks may differ in names and number of tensors.
-        group: the ranks to compare, all of which have to make this call; None for all ranks.
-            With one rank, or without torch.distributed, the function returns at once.
-
-    Raises:
-        TypeError: ``group`` is not a process group.
-        ValueError: this process is not in ``group``.
-        RuntimeError: ranks differ, or one could not digest its module; the message is the same on
-            all ranks and names ranks and tensors.
-
-    Examples:
-        >>> import torch, fastseed
-        >>> fastseed.debug.assert_ranks_agree(torch.nn.Linear(2, 3))
+    Of a ``DTensor`` the whole counts. Digests are exchanged, not data; the message is the same on
+    all ranks and names ranks and tensors.
     """
-    if rank_digest.group_size(group) <= 1:
+    if rank_digest.process_count() <= 1:
         return
     try:
         table, problem = {name: leaf.value for name, leaf in digest(module).table.items()}, ""
     except (TypeError, ValueError, RuntimeError) as error:
         table, problem = {}, str(error)
-    rank_digest.agree(table, problem, group)
+    rank_digest.agree(table, problem)
 
 
 def compare(a: object, b: object) -> list[Difference]:
@@ -233,8 +171,8 @@ def compare(a: object, b: object) -> list[Difference]:
     """
     left, right = (x if isinstance(x, Digest) else digest(x) for x in (a, b))
     names = {**left.table, **right.table}
-    found = [Difference(name, left.table.get(name), right.table.get(name)) for name in names]
-    return [difference for difference in found if difference.a != difference.b]
+    pairs = ((name, left.table.get(name), right.table.get(name)) for name in names)
+    return [sides(name, one, other) for name, one, other in pairs if one != other]
 
 
 # ---------------------------------------------------------------- trees

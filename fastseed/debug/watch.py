@@ -53,11 +53,12 @@ class Watch:
         optimizer: the optimizer, or a list of them, whose state and hyperparameters are recorded;
             None for none.
         path: a folder; rank r writes ``rank-r.watch`` in it. None: ``watch`` in the folder that
-            ``FASTSEED_RUN_DIR`` names (``fastseed verify`` and ``fastseed run --capture`` set it).
+            ``FASTSEED_RUN_DIR`` names (``fastseed verify`` and ``fastseed run --out`` set it).
         every: record steps that are multiples of it, [1, 2**31).
         step: the number of the next step, [0, 2**62); not 0 for a resumed run.
-        append: whether to continue an existing file. A step that is recorded again replaces the
-            earlier record.
+        append: whether to continue an existing file, which has the same ``every``, ``groups`` and
+            ``modules`` (recorded or not). A step that is recorded again replaces the earlier
+            record.
         groups: what is recorded after each step. ``generator``: the default generators of Python,
             NumPy and torch, on the CPU and on every accelerator that torch has initialized.
             ``buffer``, ``gradient``, ``optimizer``, ``parameter``.
@@ -73,7 +74,8 @@ class Watch:
             the recording, for ``bisect`` to count elements; ``""`` is the whole model.
 
     Raises:
-        TypeError, ValueError: an argument is invalid, or the file to continue is not a recording.
+        TypeError, ValueError: an argument is invalid, or the file to continue is not a recording,
+            or one with other arguments.
         RuntimeError: ``path`` is None and ``FASTSEED_RUN_DIR`` is not set.
         FileExistsError: the file of this rank exists, and ``append`` is false.
 
@@ -189,7 +191,7 @@ class Watch:
         self._step = now + 1
         return now % self._every == 0
 
-    def follow(self) -> Watch:
+    def attach(self) -> Watch:
         """Record automatically after each step of the optimizer (the last one of several).
 
         Returns:
@@ -201,7 +203,7 @@ class Watch:
         last: Any = self._optimizers[-1] if self._optimizers else None
         if not hasattr(last, "register_step_post_hook"):
             raise RuntimeError(
-                f"fastseed.{_FUNCTION}.follow: optimizer must be a torch.optim.Optimizer, got "
+                f"fastseed.{_FUNCTION}.attach: optimizer must be a torch.optim.Optimizer, got "
                 f"{type(last).__name__}; call record() after each step instead"
             )
         if self._hook is None:

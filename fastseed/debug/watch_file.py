@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from .._utils import StateDict, strict_json
+from .._utils import StateDict, regular_file, strict_json
 from .._utils.validation import value_error
 from .tree_digest import Leaf
 
@@ -83,28 +83,44 @@ class Writer:
             self._append(line_of({"format": FORMAT, **header}))
         else:
             self._end = old.end
-            self._cut()
             self._tables = {table: i for i, table in enumerate(old.tables)}
+            try:
+                _check_header(old.header, header)
+                self._cut()
+            except BaseException:
+                self._file.close()
+                raise
 
     def step(self, step: int, table: Mapping[str, Leaf], start: bool) -> None:
         """Append the digests of a step by group and name, with a blank between them."""
         entries, data = tuple(_entry(key, leaf) for key, leaf in table.items()), b""
         number = self._tables.get(entries, len(self._tables))
-        if number == len(self._tables):
+        is_new = number == len(self._tables)
+        if is_new:
             data = line_of({"table": entries})
         digests = "".join(leaf.hex for leaf in table.values())
         members = {"step": step, "start": start, "table_number": number, "digests": digests}
-        self._append(data + line_of(members))
-        self._tables[entries] = number
+        try:
+            self._tables[entries] = number
+            self._append(data + line_of(members))
+        except BaseException:
+            if is_new:
+                del self._tables[entries]
+            raise
 
     def _append(self, data: bytes) -> None:
+        """Append whole lines, or nothing: also after an interrupt."""
+        end = self._end
         try:
             if self._file.write(data) != len(data):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
-        except OSError:
+            self._end = end + len(data)
+        except BaseException as error:
+            self._end = end
             self._cut()
+            if isinstance(error, OSError) and error.filename is None:
+                raise OSError(error.errno, error.strerror, str(self.path)) from error
             raise
-        self._end += len(data)
 
     def _cut(self) -> None:
         """Remove an incomplete line at the end."""
@@ -114,6 +130,14 @@ class Writer:
     def close(self) -> None:
         """Close the file; a second call does nothing."""
         self._file.close()
+
+
+def _check_header(old: StateDict, new: StateDict) -> None:
+    """Check that a recording is continued with the arguments that began it."""
+    for name in ("every", "groups"):
+        if old.get(name) != new[name]:
+            rule = f"as in the recording to continue, {old.get(name)!r}"
+            raise value_error("debug.Watch", name, rule, new[name])
 
 
 class Recording:
@@ -140,7 +164,11 @@ class Recording:
         self.steps: dict[int, tuple[int, bool, int]] = {}
         self.repeated: list[int] = []
         self.end = 0
-        with open(path, "rb") as file:
+        try:
+            opened = regular_file.open_file(path)
+        except ValueError as error:
+            raise value_error("debug.bisect", "path", str(error), str(path)) from None
+        with opened as file:
             while (start := file.read(len(_CRC))) == _CRC:
                 line = start + file.readline(_LONGEST)
                 if len(line) > _LONGEST:
@@ -150,10 +178,13 @@ class Recording:
                 self._parse(line)
                 self.end += len(line)
             self.incomplete = bool(start)
-            blocks = iter(lambda: file.read(1 << 20), b"")
             if not self.header:
                 rule = "a file of fastseed.debug.Watch with its header"
                 raise value_error("debug.bisect", "path", rule, str(path))
+            left = os.fstat(file.fileno()).st_size - self.end
+            if left > _LONGEST:
+                raise self._damaged(f"{left} bytes without a record follow")
+            blocks = iter(lambda: file.read(1 << 20), b"")
             # Some file systems leave zeros after a crash.
             if not _CRC.startswith(start) and any(part.strip(b"\0") for part in (start, *blocks)):
                 raise self._damaged("there is no record")

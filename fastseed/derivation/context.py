@@ -8,6 +8,7 @@ has the old one or the new one; call it before threads are started. A forked chi
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -65,9 +66,17 @@ def origin(function: str, instead: str) -> Origin:
     """Return what the keys of this process's own streams are derived from.
 
     Raises:
-        RuntimeError: before ``fastseed.init``.
+        RuntimeError: before ``fastseed.init``, and in a DataLoader worker: all workers have these
+            numbers, so that they would draw the same.
         ValueError: the scheme has no keys; ``instead`` serves there.
     """
     found = current(function)
+    workers = sys.modules.get("torch.utils.data")
+    if workers is not None and workers.get_worker_info() is not None:
+        raise RuntimeError(
+            f"fastseed.{function}: must not be called in a DataLoader worker, where all workers "
+            f"would draw the same; call {instead}, or register it before the workers start "
+            "(fastseed.register_generator)"
+        )
     require_keys(function, found.scheme, f"use {instead}")
     return Origin(found._stream_master, found._rank_fields.default)

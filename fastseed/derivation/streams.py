@@ -1,4 +1,4 @@
-"""Streams and the keys that belong to them, computed by ``fastseed._backend.derive_ops``.
+"""Streams and the keys that belong to them, computed by ``fastseed._backend.derive``.
 
 A *scope* is a point in time of the job (task, epoch, step), and its *scope key* that point under a
 master seed; a *stream* is a named generator on a rank. The only state is a cache of names.

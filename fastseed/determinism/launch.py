@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from .._utils import environ, validation
 from . import hash_seed
 from .variables import CHILD_VARIABLES, VARIABLES
-
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 
 
 def variables(
@@ -36,14 +32,6 @@ def variables(
         new |= CHILD_VARIABLES
         new |= {v.name: v.wanted for v in VARIABLES if not v.accepts(base.get(v.name, ""))}
     return {name: value for name, value in new.items() if base.get(name) != value}
-
-
-def run_folder(directory: str | os.PathLike[str], name: str | None) -> Path:
-    """Return ``directory/name``, or ``directory``; ValueError unless it is a plain file name."""
-    if name is not None and not _NAME.fullmatch(name):
-        rule = "1 to 128 letters, digits, '.', '_' and '-' that do not start with '.' or '-'"
-        raise validation.value_error("run", "name", rule, name)
-    return Path(directory, name or "")
 
 
 def become(command: Sequence[str], environment: Mapping[str, str]) -> int:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.device_mesh import DeviceMesh
 
 from .._utils import StateDict, validation
 from ..derivation import context
-from ..distributed import agreement, rendezvous
 from ..distributed.discovery import discover_rank
-from .collector import SlotPlan
+from .collector import Rows, SlotPlan
+from .peers import FUNCTION, Peers, check_group
 
-FUNCTION = "elastic.SlotGradients"
 _MOST_SLOTS = 2**24
+_SETTINGS = ("training", "p", "dropout", "eps", "momentum")
 
 
 def find_group(group: object) -> dist.ProcessGroup | None:
@@ -27,15 +23,8 @@ def find_group(group: object) -> dist.ProcessGroup | None:
         TypeError, ValueError: an argument is invalid.
         RuntimeError: there are several ranks, and no process group of them.
     """
-    rule = "a process group, a mesh of one dimension or None"
-    kinds = (dist.ProcessGroup, DeviceMesh, type(None))
-    validation.check_instance(FUNCTION, "group", group, kinds, rule)
-    if isinstance(group, DeviceMesh):
-        if group.ndim != 1:
-            raise validation.value_error(FUNCTION, "group", rule, group)
-        group = group.get_group()
-    if isinstance(group, dist.ProcessGroup):
-        return group
+    if group is not None:
+        return check_group(FUNCTION, group)
     if not (dist.is_available() and dist.is_initialized()):
         if discover_rank().world_size > 1:
             raise RuntimeError(
@@ -55,7 +44,8 @@ def make_plan(slots: object, group: dist.ProcessGroup | None) -> SlotPlan:
     count = validation.check_int(FUNCTION, "slots", slots, 1, _MOST_SLOTS)
     if group is None:
         return SlotPlan(count)
-    return SlotPlan(count, dist.get_rank(group), dist.get_world_size(group), group)
+    rank, ranks = dist.get_rank(group), dist.get_world_size(group)
+    return SlotPlan(count, rank, ranks, group, Peers(group))
 
 
 def check_model(model: object) -> nn.Module:
@@ -96,46 +86,11 @@ def describe_machine(device: torch.device) -> StateDict:
     return found
 
 
-def agree(group: dist.ProcessGroup | None, record: StateDict, problem: Exception | None) -> None:
-    """Raise on every rank, naming the ranks, where records differ or a rank has a problem.
-
-    Args:
-        record: what all ranks must have in common; the long dict under "tensors" is compared by a
-            digest first.
-        problem: the error of this rank, which is raised here and reported to the others.
-    """
-    if group is not None and dist.get_world_size(group) > 1:
-        tensors = record.get("tensors")
-        own = {**record, "tensors": hashlib.sha256(json.dumps(tensors).encode()).hexdigest()}
-        try:
-            verdict = _meet(group, own if problem is None else {"problem": str(problem)})
-            if "tensors" in verdict:
-                verdict = _meet(group, tensors or {})
-        except (TimeoutError, RuntimeError):
-            if problem is not None:
-                raise problem from None
-            raise
-        if problem is None and "error" in verdict:
-            raise RuntimeError(verdict["error"])
-    if problem is not None:
-        raise problem
-
-
-def _meet(group: dist.ProcessGroup, record: StateDict) -> StateDict:
-    return rendezvous.exchange_records(FUNCTION, record, _judge, group=group)
-
-
-def _judge(ranks: list[int], records: list[StateDict]) -> StateDict:
-    """Return an empty verdict if the records agree; else the error for every rank."""
-    rows = list(zip(ranks, records, strict=True))
-    found = [
-        f"{rendezvous.name_ranks([rank])} failed: {row['problem']}"
-        for rank, row in rows
-        if "problem" in row
-    ] or agreement.compare(ranks, records)
-    if not found:
-        return {}
-    if all(sentence.startswith("tensors is") for sentence in found):
-        return {"tensors": "differ"}
-    more = f" (and {len(found) - 3} more)" if len(found) > 3 else ""
-    return {"error": f"fastseed.{FUNCTION}: all ranks must agree, but {'; '.join(found[:3])}{more}"}
+def settings(model: nn.Module) -> Rows:
+    """Return what decides about the passes of modules beside their parameters."""
+    found = []
+    for name, part in model.named_modules():
+        given = {key: getattr(part, key, None) for key in _SETTINGS}
+        plain = [f"{k}={v}" for k, v in given.items() if isinstance(v, (bool, int, float))]
+        found.append([f"module {name!r}", ", ".join(plain)])
+    return found

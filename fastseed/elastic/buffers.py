@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
-from .._utils import StateDict, validation
-from .arguments import FUNCTION
-from .collector import SlotPlan
-from .exchange import describe, gather_means, make_buckets
+from .._backend import private_torch
+from .._utils import validation
+from .collector import Rows, SlotPlan, describe
+from .exchange import Bucket, Place, gather_means, make_buckets
+from .peers import FUNCTION
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -26,7 +28,7 @@ class _Buffer(NamedTuple):
 
     @property
     def now(self) -> torch.Tensor | None:
-        return self.owner._buffers.get(self.name)
+        return private_torch.buffers_of(self.owner).get(self.name)
 
 
 class SlotBuffers:
@@ -34,10 +36,13 @@ class SlotBuffers:
 
     The mean is that of ``TreeSum``, without the weights of the slots, for buffers of floating point
     numbers that changed. Other buffers, such as counters, must have one value after every slot.
+
+    Buffers that changed in an earlier step are sent after each slot. Those that change for the
+    first time are kept until the end of the step, and sent then; constants are never sent.
     """
 
     def __init__(self, model: nn.Module, plan: SlotPlan, bucket_bytes: int) -> None:
-        self._model, self._plan = model, plan
+        self._model, self._plan, self._bucket_bytes = model, plan, bucket_bytes
         self.device = next(model.parameters()).device
         """The device on which flags are added over ranks."""
         found = _find(model)
@@ -45,16 +50,16 @@ class SlotBuffers:
         self._others = [buffer for buffer in found if buffer.tensor.dtype not in _FLOATS]
         self._all = self._floats + self._others
         self._at_start = [buffer.tensor.detach().clone() for buffer in self._all]
-        self._buckets, self._where = make_buckets(
-            [buffer.tensor for buffer in self._floats], plan, bucket_bytes
-        )
+        self._buckets: list[Bucket] = []
+        self._where: dict[int, Place] = {}  # of the floats that are sent after each slot
+        self._kept: list[dict[int, torch.Tensor]] = []  # what else changed, in each micro-step
         self._changed = torch.zeros(0)  # by a slot of this rank, for each buffer
         self._first: list[torch.Tensor] = []  # values of the others after the first slot
         self._differs = torch.zeros(0)  # whether another slot left another value there
 
-    def describe(self) -> StateDict:
-        """Return what all ranks must have in common."""
-        return {f"buffer {buffer.label!r}": describe(buffer.tensor) for buffer in self._all}
+    def describe(self) -> Rows:
+        """Return dtype and shape of each buffer, which all ranks must have in common."""
+        return [[f"buffer {buffer.label!r}", describe(buffer.tensor)] for buffer in self._all]
 
     def begin(self) -> None:
         """Take the values at the start of a step.
@@ -77,19 +82,21 @@ class SlotBuffers:
             value.copy_(buffer.tensor)
         self._changed = torch.zeros(len(self._all), dtype=torch.bool, device=self.device)
         self._differs = torch.zeros(len(self._others), dtype=torch.bool, device=self.device)
-        self._first = []
+        self._first, self._kept = [], []
 
     def collect(self, micro_step: int) -> None:
-        """Send the values that a slot has left, and restore those at the start of the step.
+        """Take or send the values that a slot has left, and restore those at the step's start.
 
         Raises:
             RuntimeError: a buffer has another shape, dtype or device than before.
         """
         if self._plan.slot(micro_step) is not None:
             values = [self._value(buffer) for buffer in self._all]
-            for place, value in zip(self._where, values, strict=False):
-                self._buckets[place.bucket].write(place.member, value)
-            self._changed |= self._compare(values, self._at_start)
+            for index, place in self._where.items():
+                self._buckets[place.bucket].write(place.member, values[index])
+            changed = self._compare(values, self._at_start)
+            self._changed |= changed
+            self._keep(values, changed)
             others = values[len(self._floats) :]
             if self._first:
                 self._differs |= self._compare(others, self._first)
@@ -99,10 +106,18 @@ class SlotBuffers:
         for bucket in self._buckets:
             bucket.send(micro_step)
 
+    def _keep(self, values: list[torch.Tensor], changed: torch.Tensor) -> None:
+        """Copy the floats that changed and are not sent; it waits for the device if any may."""
+        unsent = [i for i in range(len(self._floats)) if i not in self._where]
+        flags = changed[unsent].tolist() if unsent else []
+        self._kept.append(
+            {i: values[i].clone() for i, was in zip(unsent, flags, strict=True) if was}
+        )
+
     def restore(self) -> None:
         """Give every buffer the value at the start of the step."""
         for buffer, value in zip(self._all, self._at_start, strict=True):
-            buffer.owner._buffers[buffer.name] = buffer.tensor
+            private_torch.buffers_of(buffer.owner)[buffer.name] = buffer.tensor
             if not _is_expanded(buffer.tensor):  # else it cannot be written, also by a slot
                 with torch.no_grad():
                     buffer.tensor.copy_(value)
@@ -123,24 +138,44 @@ class SlotBuffers:
         if not any(floats):
             self.discard()
             return
-        gather_means(self._buckets, self._plan.slots)
-        for buffer, place, was in zip(self._floats, self._where, floats, strict=True):
-            if was:
+        self._send_new([i for i, was in enumerate(floats) if was and i not in self._where])
+        gather_means(self._buckets, Fraction(self._plan.slots))
+        for index, place in self._where.items():
+            if floats[index]:
                 with torch.no_grad():
-                    buffer.tensor.copy_(self._buckets[place.bucket].view(place.member))
+                    mean = self._buckets[place.bucket].view(place.member)
+                    self._floats[index].tensor.copy_(mean)
+
+    def _send_new(self, indices: list[int]) -> None:
+        """Send what slots left in buffers that changed for the first time, from now on always."""
+        tensors = [self._floats[i].tensor for i in indices]
+        buckets, places = make_buckets(tensors, self._plan, self._bucket_bytes)
+        for micro_step in range(self._plan.micro_steps):
+            if self._plan.slot(micro_step) is not None:
+                for index, place in zip(indices, places, strict=True):
+                    value = self._kept[micro_step].get(index, self._at_start[index])
+                    buckets[place.bucket].write(place.member, value)
+            for bucket in buckets:
+                bucket.send(micro_step)
+        for index, place in zip(indices, places, strict=True):
+            self._where[index] = place._replace(bucket=place.bucket + len(self._buckets))
+        self._buckets += buckets
 
     def _take_others(self, indices: list[int]) -> None:
         """Take the values after slot 0, if those after all other slots are equal."""
-        buffers = [self._others[i] for i in indices]
+        plan, buffers = self._plan, [self._others[i] for i in indices]
         own = self._first or self._at_start[len(self._floats) :]
         values = [own[i].clone(memory_format=torch.contiguous_format) for i in indices]
-        if self._plan.ranks > 1:
-            for value in values:
-                dist.broadcast(_bytes(value), group=self._plan.group, group_src=0)
+        if plan.ranks > 1:
+            flat = torch.cat([_bytes(value).to(self.device) for value in values])
+            plan.wait(dist.broadcast(flat, group=plan.group, group_src=0, async_op=True), flat)
+            parts = torch.split(flat, [value.numel() * value.element_size() for value in values])
+            for value, part in zip(values, parts, strict=True):
+                _bytes(value).copy_(part)
             if self._first:
                 self._differs[indices] |= self._compare(values, [own[i] for i in indices])
             differs = self._differs.to(torch.int64)
-            dist.all_reduce(differs, group=self._plan.group)
+            plan.wait(dist.all_reduce(differs, group=plan.group, async_op=True), differs)
             self._differs = differs > 0
         wrong = [b.label for b, i in zip(buffers, indices, strict=True) if self._differs[i]]
         if wrong:
@@ -154,6 +189,7 @@ class SlotBuffers:
 
     def discard(self) -> None:
         """Forget the values of the slots."""
+        self._kept = []
         for bucket in self._buckets:
             bucket.discard()
 
@@ -182,13 +218,12 @@ def _find(model: nn.Module) -> list[_Buffer]:
     """Return the buffers of a model, each tensor once."""
     found: dict[int, _Buffer] = {}
     for prefix, module in model.named_modules():
-        for name, tensor in module._buffers.items():
-            if tensor is not None:
-                label = f"{prefix}.{name}" if prefix else name
-                if tensor.layout != torch.strided:
-                    rule = f"with dense buffers, but {label!r} is not: keep it as an attribute"
-                    raise validation.value_error(FUNCTION, "model", rule, tensor.layout)
-                found.setdefault(id(tensor), _Buffer(label, module, name, tensor))
+        for name, tensor in module.named_buffers(recurse=False):
+            label = f"{prefix}.{name}" if prefix else name
+            if tensor.layout != torch.strided:
+                rule = f"with dense buffers, but {label!r} is not: keep it as an attribute"
+                raise validation.value_error(FUNCTION, "model", rule, tensor.layout)
+            found.setdefault(id(tensor), _Buffer(label, module, name, tensor))
     return list(found.values())
 
 

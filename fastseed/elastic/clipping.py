@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, TypeAlias
 import torch
 import torch.distributed as dist
 
-from .._backend import tensors
+from .._backend import private_torch, tensors
 from .._backend.ops.draws import REALS
 from .._utils import validation
 from ..random import layout
 from . import rounding, sums
+from .peers import check_group
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -28,7 +29,7 @@ def clip_grad_norm_(
     max_norm: float,
     *,
     error_if_nonfinite: bool = False,
-    shard_group: dist.ProcessGroup | None = None,
+    group: dist.ProcessGroup | DeviceMesh | None = None,
 ) -> torch.Tensor:
     """Scale all gradients so that their 2-norm is at most ``max_norm``; return the norm before.
 
@@ -38,10 +39,10 @@ def clip_grad_norm_(
 
     Args:
         parameters: parameters or one of them; those without a gradient are left out.
-        max_norm: greatest norm, at least 0; infinity only computes the norm.
+        max_norm: greatest norm, at least 0; infinity only computes the norm, and changes nothing.
         error_if_nonfinite: raise where the norm is NaN or infinite, before a gradient is changed.
             Otherwise gradients are scaled by NaN or 0, as torch does.
-        shard_group: as in :func:`get_total_norm`.
+        group: as in :func:`get_total_norm`.
 
     Returns:
         The norm, as :func:`get_total_norm` returns it.
@@ -51,7 +52,8 @@ def clip_grad_norm_(
             float64.
         ValueError: ``max_norm`` is negative or NaN, or a gradient is sparse or a DTensor of partial
             sums.
-        RuntimeError: the norm is not finite and ``error_if_nonfinite`` is true.
+        RuntimeError: the norm is not finite and ``error_if_nonfinite`` is true; or another rank has
+            an error of its own, ended, or did not answer in time, with its name.
 
     Examples:
         >>> import torch, fastseed
@@ -61,32 +63,47 @@ def clip_grad_norm_(
         tensor(5.)
     """
     name = "elastic.clip_grad_norm_"
-    if not (isinstance(max_norm, float) and max_norm == math.inf):
-        max_norm = validation.check_float(name, "max_norm", max_norm, 0, math.inf)
-    sums.check_group(name, "shard_group", shard_group)
-    given = _listed(name, "parameters", parameters)
-    gradients = [p.grad for p in given if p.grad is not None]
-    parts = _local_parts(name, "gradients", gradients)
-    norm, dtype = _norm(parts, shard_group)
+    ranks = check_group(name, group)
+    problem: Exception | None = None
+    listed: list[torch.Tensor] = []
+    try:
+        if not (isinstance(max_norm, float) and max_norm == math.inf):
+            max_norm = validation.check_float(name, "max_norm", max_norm, 0, math.inf)
+        listed = _listed(name, "parameters", parameters)
+    except (TypeError, ValueError) as error:
+        problem = error
+    gradients = [p.grad for p in listed if p.grad is not None]
+    parts, problem = _local_parts(name, "gradients", gradients, problem)
+    norm, dtype = _norm(name, parts, ranks, problem)
     if error_if_nonfinite and not math.isfinite(norm):
         raise RuntimeError(
             f"fastseed.{name}: the norm must be finite, got {norm}; call it with "
             "error_if_nonfinite=False to scale the gradients all the same"
         )
     scale = max_norm / (norm + _EPSILON)
-    if not scale >= 1.0:  # also NaN
-        by_kind: dict[tuple[torch.device, torch.dtype], list[torch.Tensor]] = {}
-        for local in itertools.chain.from_iterable(parts.values()):
-            by_kind.setdefault((local.device, local.dtype), []).append(local)
-        for alike in by_kind.values():
-            torch._foreach_mul_(alike, scale)
+    if max_norm != math.inf and not scale >= 1.0:  # also NaN
+        _scale(list(itertools.chain.from_iterable(parts.values())), scale)
     return _as_tensor(norm, dtype, gradients)
+
+
+@torch.no_grad()
+def _scale(gradients: list[torch.Tensor], scale: float) -> None:
+    """Multiply gradients by ``scale`` in float64 or float32, and round them once."""
+    by_kind: dict[tuple[torch.device, torch.dtype], list[torch.Tensor]] = {}
+    for gradient in gradients:
+        by_kind.setdefault((gradient.device, gradient.dtype), []).append(gradient)
+    for (_, dtype), alike in by_kind.items():
+        if dtype.itemsize > 2:
+            private_torch.multiply_(alike, scale)
+            continue
+        for gradient in alike:  # on the CPU, kernels of 16 bits round the factor first
+            gradient.copy_(gradient.float().mul_(scale))
 
 
 def get_total_norm(
     tensors: torch.Tensor | Iterable[torch.Tensor],
     *,
-    shard_group: dist.ProcessGroup | None = None,
+    group: dist.ProcessGroup | DeviceMesh | None = None,
 ) -> torch.Tensor:
     """Return the 2-norm of all elements of all tensors, correctly rounded.
 
@@ -98,8 +115,8 @@ def get_total_norm(
         tensors: tensors or one of them. A ``DTensor`` counts once: the ranks along the mesh
             dimensions that shard it add their parts, those along the others have the same. Other
             tensors are taken to be the same on every rank, as the gradients of a replicated model.
-        shard_group: the ranks whose tensors that are no ``DTensor`` are parts of the whole, which
-            are added. None: every rank has all of each.
+        group: the ranks whose tensors that are no ``DTensor`` are parts of the whole, which are
+            added: a process group or a mesh of one dimension. None: every rank has all of each.
 
     Returns:
         A tensor without dimensions on the device of the first one: float64 if one of them is
@@ -109,6 +126,8 @@ def get_total_norm(
     Raises:
         TypeError: one of them is no tensor, or not of float16, bfloat16, float32 or float64.
         ValueError: one of them is sparse or a DTensor of partial sums.
+        RuntimeError: another rank has such an error, ended, or did not answer in time; with its
+            name.
 
     Examples:
         >>> import torch, fastseed
@@ -116,9 +135,15 @@ def get_total_norm(
         tensor(7.)
     """
     name = "elastic.get_total_norm"
-    sums.check_group(name, "shard_group", shard_group)
-    listed = _listed(name, "tensors", tensors)
-    return _as_tensor(*_norm(_local_parts(name, "tensors", listed), shard_group), listed)
+    ranks = check_group(name, group)
+    problem: Exception | None = None
+    listed: list[torch.Tensor] = []
+    try:
+        listed = _listed(name, "tensors", tensors)
+    except (TypeError, ValueError) as error:
+        problem = error
+    parts, problem = _local_parts(name, "tensors", listed, problem)
+    return _as_tensor(*_norm(name, parts, ranks, problem), listed)
 
 
 def _listed(
@@ -139,46 +164,65 @@ _Parts: TypeAlias = dict[_Cut, list[torch.Tensor]]
 
 
 @torch.no_grad()
-def _local_parts(name: str, argument: str, given: list[torch.Tensor]) -> _Parts:
-    """Return this rank's parts of tensors, those together that the same ranks share."""
+def _local_parts(
+    name: str, argument: str, given: list[torch.Tensor], problem: Exception | None
+) -> tuple[_Parts, Exception | None]:
+    """Return this rank's parts of tensors, those together that the same ranks share, and an error.
+
+    A tensor with an error adds nothing, but its ranks are there: other ranks wait for this one.
+    """
     parts: _Parts = {}
     for i, tensor in enumerate(given):
         cut, local, label = None, tensor, f"{argument}[{i}]"
         if layout.is_dtensor(tensor):
-            cut, local = _cut_of(name, label, tensor), tensor.to_local()
-        tensors.check_dtype(name, label, local, *REALS)
-        tensors.check_dense(name, label, local)
-        parts.setdefault(cut, []).append(local.detach() if local.requires_grad else local)
-    return parts
+            cut, local = _cut_of(tensor), tensor.to_local()
+        part = parts.setdefault(cut, [])
+        try:
+            if layout.is_dtensor(tensor):
+                _check_placements(name, label, tensor)
+            tensors.check_dtype(name, label, local, *REALS)
+            tensors.check_dense(name, label, local)
+        except (TypeError, ValueError) as error:
+            problem = problem or error
+        else:
+            part.append(local.detach() if local.requires_grad else local)
+    return parts, problem
 
 
-def _norm(parts: _Parts, shard_group: dist.ProcessGroup | None) -> tuple[float, torch.dtype]:
-    if shard_group is not None:  # also a rank without tensors adds its 0
+def _norm(
+    name: str, parts: _Parts, group: dist.ProcessGroup | None, problem: Exception | None
+) -> tuple[float, torch.dtype]:
+    """Return the norm of the parts of all ranks; where one has a problem, raise on all of them."""
+    if group is not None:  # also a rank without tensors adds its 0
         parts = {None: [], **parts}
     found = []
     for cut, local in parts.items():
         total = sums.accumulate(local, local)
-        if cut is None and shard_group is not None:
-            total = sums.all_reduce(total, shard_group)
-        elif cut is not None:
+        sums.mark(total, problem)
+        if cut is not None:
             for dim in cut[1]:
-                total = sums.all_reduce(total, cut[0].get_group(dim))
+                total = sums.all_reduce(name, total, cut[0].get_group(dim))
+        elif group is not None:
+            total = sums.all_reduce(name, total, group)
         found.append(sums.read(total))
-    wide = any(total.dtype == torch.float64 for total in found)
-    dtype = torch.float64 if wide else torch.float32
+    sums.check(name, found, problem)
+    dtype = sums.dtype_of(found)
     special = [total.special for total in found if total.special is not None]
     if special:
         return sum(special), dtype
     return rounding.square_root(sum(t.finite for t in found), sums.EXPONENT, dtype), dtype
 
 
-def _cut_of(name: str, argument: str, tensor: DTensor) -> _Cut:
+def _cut_of(tensor: DTensor) -> _Cut:
     """Return which ranks have the other parts of a tensor."""
+    sharded = (d for d, placement in enumerate(tensor.placements) if not placement.is_replicate())
+    return tensor.device_mesh, tuple(sharded)
+
+
+def _check_placements(name: str, argument: str, tensor: DTensor) -> None:
     if any(placement.is_partial() for placement in tensor.placements):
         rule = "without partial sums (see DTensor.redistribute)"
         raise validation.value_error(name, argument, rule, tensor.placements)
-    sharded = (d for d, placement in enumerate(tensor.placements) if not placement.is_replicate())
-    return tensor.device_mesh, tuple(sharded)
 
 
 def _as_tensor(norm: float, dtype: torch.dtype, given: list[torch.Tensor]) -> torch.Tensor:

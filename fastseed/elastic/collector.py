@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+import hashlib
+import weakref
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any, NamedTuple
 
+import torch
 import torch.distributed as dist
+from torch import nn
 
-from .._utils import StateDict
+from .._backend import private_torch
+from .._utils import validation
+from ..random.layout import is_dtensor
+from .peers import FUNCTION, Peers
+
+Rows = list[list[str]]
+"""(name, value) of each parameter or buffer of a model, in its order."""
 
 
 class SlotPlan(NamedTuple):
@@ -17,12 +29,14 @@ class SlotPlan(NamedTuple):
         rank: r, of this process in ``group``.
         ranks: w.
         group: the ranks that divide the data; None in a job of one process.
+        peers: how they wait for each other.
     """
 
     slots: int
     rank: int = 0
     ranks: int = 1
     group: dist.ProcessGroup | None = None
+    peers: Peers | None = None
 
     @property
     def micro_steps(self) -> int:
@@ -38,22 +52,75 @@ class SlotPlan(NamedTuple):
         """Return how many ranks have a slot: the first ones, in the order of the slots."""
         return min(self.ranks, self.slots - micro_step * self.ranks)
 
+    def wait(self, work: dist.Work, tensor: torch.Tensor) -> None:
+        """Wait for a collective on ``tensor``; RuntimeError names the rank that is missing."""
+        if self.peers is None:
+            work.wait()
+        else:
+            self.peers.wait(work, tensor.device)
 
-class Collector(Protocol):
+
+class Collector:
     """Takes the gradient of each slot out of the model, and leaves the mean at the end of a step.
 
     The calls of a step, on every rank:
     ``begin``, (``start``, ``collect``) for each micro-step, ``used``, ``finish``; or ``discard``
     at any point after ``begin``, where an error or a ``break`` has left the step. Forward and
     backward pass of a slot run between ``start`` and ``collect``. Sums are those of ``TreeSum``.
+
+    Attributes:
+        names: the first name of each parameter that requires a gradient.
+        parameters: these parameters, once each, in the same order.
     """
 
-    needs_every_rank: bool
+    needs_every_rank = False
     """True if a rank without a slot in the last micro-step has to run a forward and a backward pass
     there all the same, because they hold collectives. Its gradient must not be taken as a leaf."""
 
-    def describe(self) -> StateDict:
-        """Return what all ranks must have in common, in JSON's types: parameters by name."""
+    replicas: dist.ProcessGroup | None = None
+    """The ranks that have the same shards of parameters; None if there are none."""
+
+    def __init__(self, model: nn.Module, plan: SlotPlan) -> None:
+        self._model, self._plan = model, plan
+        named = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        if not named:
+            rule = "a module with parameters that require a gradient"
+            raise validation.value_error(FUNCTION, "model", rule, type(model).__name__)
+        self.names, self.parameters = list(named), list(named.values())
+        self._known = self._fingerprint()
+        self._written: list[tuple[str, torch.Tensor, int]] = []  # versions at the start of a step
+        self._used = [False] * len(self.names)
+        self._undo: list[Callable[[], None]] = []  # what this object did to the model
+
+    def _fingerprint(self) -> list[tuple[object, ...]]:
+        """Return what may not change between steps, of each parameter with a gradient."""
+        return [
+            (name, id(p), p.shape, p.dtype, p.device)
+            for name, p in self._model.named_parameters()
+            if p.requires_grad
+        ]
+
+    def _weak(self, call: Callable[..., None], *own: object) -> Callable[..., None]:
+        """Return a hook that calls a method with ``own``, and does not keep this object alive."""
+        this = weakref.ref(self)
+
+        def hook(*given: object) -> None:
+            if (found := this()) is not None:
+                call(found, *own, *given)
+
+        return hook
+
+    def _after_gradient(self, tensor: torch.Tensor, hook: Callable[..., None]) -> None:
+        """Call a hook after each gradient of a tensor, as long as this object exists."""
+        handle: Any = tensor.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
+        self._undo.append(handle.remove)
+
+    def describe(self) -> Rows:
+        """Return dtype and shape of each parameter, which all ranks must have in common."""
+        return [
+            [f"parameter {name!r}", describe(p) + ("" if p.requires_grad else ", frozen")]
+            for name, p in self._model.named_parameters()
+        ]
 
     def begin(self) -> None:
         """Check the model at the start of a step.
@@ -62,6 +129,38 @@ class Collector(Protocol):
             RuntimeError: parameters were added, removed, replaced, frozen or moved since the
                 collector was made, or one has a gradient already. Nothing has changed.
         """
+        self._check_unchanged()
+        for name, parameter in zip(self.names, self.parameters, strict=True):
+            if parameter.grad is not None:
+                raise RuntimeError(
+                    f"fastseed.{FUNCTION}.step: {name!r} has a gradient at the start of the step, "
+                    "which would be lost: call optimizer.zero_grad(), with set_to_none=True, first"
+                )
+        self._used = [False] * len(self.names)
+        named = self._model.named_parameters()
+        self._written = [(name, p, private_torch.version_of(p)) for name, p in named]
+
+    def _check_unchanged(self) -> None:
+        """RuntimeError if parameters were added, removed, replaced, frozen or moved."""
+        found = self._fingerprint()
+        if found != self._known:
+            changed = sorted({str(row[0]) for row in {*found} ^ {*self._known}})
+            raise RuntimeError(
+                f"fastseed.{FUNCTION}.step: the parameters with gradients must be those of the "
+                f"model that was given, but {changed[:3]} were added, removed, replaced, "
+                "frozen or moved since: make a new SlotGradients, on every rank"
+            )
+
+    def check(self) -> None:
+        """RuntimeError if parameters changed, or were written in place, since the step began."""
+        self._check_unchanged()
+        for name, tensor, version in self._written:
+            if private_torch.version_of(tensor) != version:
+                raise RuntimeError(
+                    f"fastseed.{FUNCTION}.step: the parameter {name!r} must not be written in a "
+                    "step: later slots of this rank would see it, and those of other ranks not; "
+                    "write it after the step"
+                )
 
     def start(self, micro_step: int) -> None:
         """Take the gradients of the next backward pass as the leaf of ``plan.slot(micro_step)``.
@@ -69,6 +168,7 @@ class Collector(Protocol):
         If that is None there is no leaf: no backward pass follows, or with ``needs_every_rank`` one
         whose gradients are dropped.
         """
+        raise NotImplementedError
 
     def collect(self) -> None:
         """End the micro-step: all of its leaves are sent, and no parameter has a gradient.
@@ -76,23 +176,66 @@ class Collector(Protocol):
         Raises:
             RuntimeError: there was no backward pass.
         """
+        raise NotImplementedError
 
     def used(self) -> list[bool]:
         """Return for each parameter whether it had a gradient in a slot of this rank's step.
 
-        The list has the same length on all ranks; it may be empty where the answer is not needed.
-
         Raises:
             RuntimeError: on every rank: the passes of ranks do not fit together.
         """
+        return self._used
 
-    def finish(self, divisor: float, used: list[bool]) -> None:
+    def finish(self, divisor: Fraction, used: list[bool]) -> None:
         """Leave the sum of all leaves, divided once by ``divisor``, in the parameters' gradients.
 
         Args:
-            divisor: V, or the sum of the slots' weights.
+            divisor: V, or the exact sum of the slots' weights.
             used: what ``used`` returned, on any rank: the gradient of other parameters is None.
         """
+        raise NotImplementedError
 
     def discard(self) -> None:
         """Forget the leaves of a step that is left, so that no parameter has a gradient."""
+        for parameter in self.parameters:
+            parameter.grad = None
+
+
+def undo(actions: list[Callable[[], None]]) -> None:
+    """Give a model back as it was."""
+    while actions:
+        actions.pop()()
+
+
+def check_dense(name: str, gradient: torch.Tensor) -> None:
+    """RuntimeError for a sparse gradient, which has no leaf."""
+    if gradient.layout != torch.strided:
+        raise RuntimeError(
+            f"fastseed.{FUNCTION}: the gradient of {name!r} must be dense, got "
+            f"{gradient.layout}: make the module with sparse=False"
+        )
+
+
+def describe(tensor: torch.Tensor) -> str:
+    """Return what all ranks must have in common of a tensor."""
+    return f"{tensor.dtype} of shape {tuple(tensor.shape)}"
+
+
+def value_rows(model: nn.Module, *, shards: bool = False) -> Rows:
+    """Return a digest of each parameter and buffer, or of this rank's shards of those that have."""
+    found: list[tuple[str, torch.Tensor]] = []
+    found += [(f"parameter {name!r}", p) for name, p in model.named_parameters()]
+    found += [(f"buffer {name!r}", b) for name, b in model.named_buffers()]
+    return [
+        [name, digest(t.to_local() if is_dtensor(t) else t)]
+        for name, t in found
+        if is_dtensor(t) == shards
+    ]
+
+
+def digest(tensor: torch.Tensor) -> str:
+    """Return the first digits of SHA-256 of the values; nothing of a subclass without memory."""
+    if type(tensor) not in (torch.Tensor, nn.Parameter) or tensor.is_meta:
+        return type(tensor).__name__
+    flat = tensor.detach().reshape(-1).view(torch.uint8).cpu()
+    return hashlib.sha256(flat.numpy().data).hexdigest()[:16]

@@ -1,62 +1,101 @@
-"""Notice random numbers that a slot takes from torch's generators."""
+"""Notice random numbers that a slot takes from generators, which then depend on the ranks."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
+import pickle
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
 
+import numpy as np
 import torch
-from torch import nn
+from torch.overrides import TorchFunctionMode
 
-from ..nn import Dropout
-from .arguments import FUNCTION
+from ..derivation import context
+from .peers import FUNCTION
 
 logger = logging.getLogger("fastseed")
 
-_TORCH = (
-    *(nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d),
-    *(nn.AlphaDropout, nn.FeatureAlphaDropout),
-)
-
 
 class DrawWatch:
-    """Warns, once, of a slot that moves torch's generators: they depend on the number of ranks."""
+    """Warns, once, of a slot that moves a generator: its numbers depend on the number of ranks.
 
-    def __init__(self, model: nn.Module, device: torch.device) -> None:
-        self._model, self._device = model, device
-        self._has_warned = False
+    It compares the states of the global generators of Python, NumPy and torch and of those that are
+    registered, and in the first slot notices those that functions of torch get as ``generator=``.
+    """
 
-    @contextmanager
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._has_warned, self._is_first = False, True
+
+    @contextlib.contextmanager
     def slot(self, number: int | None) -> Iterator[None]:
-        """Compare the states of torch's generators before and after the passes of a slot."""
-        before = [] if self._has_warned else self._states()
-        yield
-        if before and not all(map(torch.equal, before, self._states())):
+        """Compare the states of generators before and after the passes of a slot."""
+        readers = {} if self._has_warned else self._readers()
+        before = {name: read() for name, read in readers.items()}
+        arguments = _GeneratorArguments()
+        with arguments if self._is_first else contextlib.nullcontext():
+            yield
+        self._is_first = False
+        moved = [name for name, read in readers.items() if read() != before[name]]
+        if arguments.found:
+            moved.append("a torch.Generator passed as generator=")
+        if moved:
             self._has_warned = True
             logger.warning(
-                "fastseed.%s.step: slot %s takes random numbers from torch's generator, which "
-                "depend on the number of ranks (dropout of torch in training: %s): call "
-                "fastseed.nn.convert(model), or run the slot within "
-                "fastseed.fork_rng('slot', index=slot.number, distinct_over=())",
-                *(FUNCTION, number, self._dropout()),
+                "fastseed.%s.step: slot %s takes random numbers from %s, which depend on the "
+                "number of ranks: call fastseed.nn.convert(model) for dropout, or run the slot "
+                "within fastseed.fork_rng('slot', index=slot.number, distinct_over=()), and seed "
+                "a generator of your own in it",
+                *(FUNCTION, number, ", ".join(moved)),
             )
 
-    def _states(self) -> list[torch.Tensor]:
-        states = [torch.get_rng_state()]
+    def _readers(self) -> dict[str, Callable[[], Any]]:
+        """Return how the states of generators are read, as values to compare."""
+        found: dict[str, Callable[[], Any]] = {
+            "torch's generator": lambda: _bytes(torch.get_rng_state()),
+            "Python's random": random.getstate,
+            "NumPy's global generator": lambda: pickle.dumps(np.random.get_state()),
+        }
         if self._device.type not in ("cpu", "meta"):
-            states.append(torch.get_device_module(self._device).get_rng_state(self._device))
-        return states
+            module, device = torch.get_device_module(self._device), self._device
+            found["torch's generator of the device"] = lambda: _bytes(module.get_rng_state(device))
+        for entry in context.seeder._registry if context.seeder is not None else ():
+            if (read := _reader(getattr(entry, "generator", None))) is not None:
+                found[f"the registered generator {entry.name!r}"] = read
+        return found
 
-    def _dropout(self) -> str:
-        """Return the names of modules that draw, as far as modules say so."""
-        found = [repr(name) for name, part in self._model.named_modules() if _draws(part)]
-        return ", ".join(found[:3]) + (", ..." if len(found) > 3 else "") or "in functions"
+
+class _GeneratorArguments(TorchFunctionMode):
+    """Notes whether a function of torch gets a generator other than the default one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found = False
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if kwargs.get("generator") not in (None, torch.default_generator):
+            self.found = True
+        return func(*args, **kwargs)
 
 
-def _draws(part: nn.Module) -> bool:
-    if not part.training or isinstance(part, Dropout):
-        return False
-    if isinstance(part, (nn.RNNBase, nn.MultiheadAttention)):
-        return part.dropout > 0
-    return isinstance(part, nn.RReLU) or (isinstance(part, _TORCH) and part.p > 0)
+def _reader(generator: Any) -> Callable[[], Any] | None:
+    """Return how the state of a registered generator is read; None if it has none to read."""
+    if isinstance(generator, torch.Generator):
+        return lambda: _bytes(generator.get_state())
+    if isinstance(generator, random.Random):
+        return generator.getstate
+    if isinstance(generator, np.random.Generator):
+        return lambda: pickle.dumps(generator.bit_generator.state)
+    if isinstance(generator, np.random.RandomState):
+        return lambda: pickle.dumps(generator.get_state())
+    return None
+
+
+def _bytes(state: torch.Tensor) -> bytes:
+    return state.numpy().tobytes()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import NamedTuple
 
 import torch
@@ -19,11 +19,6 @@ all_gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
 def leaf_dtype(dtype: torch.dtype) -> torch.dtype:
     """Return the dtype in which values of ``dtype`` are added: float64, else float32."""
     return torch.float64 if dtype == torch.float64 else torch.float32
-
-
-def describe(tensor: torch.Tensor) -> str:
-    """Return what all ranks must have in common of a tensor."""
-    return f"{tensor.dtype} of shape {tuple(tensor.shape)}"
 
 
 class Bucket:
@@ -88,13 +83,13 @@ class Bucket:
         """Wait for what was sent last, and add it; the buffer may then be written again."""
         if self._work is None:
             return
-        self._work.wait()
-        self._work = None
+        work, self._work = self._work, None
+        self._plan.wait(work, self._flat)
         for rank in range(self._senders):
             self._sum.push(self._received.narrow(0, rank * self._piece, self._piece), borrowed=True)
         self._sum.keep()
 
-    def gather(self, divisor: float) -> None:
+    def gather(self, divisor: Fraction) -> None:
         """Divide the sum once, and begin to give every rank the mean."""
         self.receive()
         mean = self._sum.mean(divisor)
@@ -109,12 +104,14 @@ class Bucket:
         """Wait for the mean."""
         work, self._work = self._work, None
         if work is not None:
-            work.wait()
+            self._plan.wait(work, self._flat)
 
     def discard(self) -> None:
         """Forget the leaves."""
-        with contextlib.suppress(RuntimeError):  # another rank is gone: the step was left for that
-            self.wait()
+        if self._work is not None:  # nobody waits for it, because another rank may be gone
+            self._work = None
+            self._flat = torch.zeros_like(self._flat)
+            self._received = torch.empty_like(self._received)
         self._sum.discard()
 
 
@@ -150,7 +147,7 @@ def make_buckets(
     return buckets, [places[i] for i in range(len(tensors))]
 
 
-def gather_means(buckets: Sequence[Bucket], divisor: float) -> None:
+def gather_means(buckets: Sequence[Bucket], divisor: Fraction) -> None:
     """Give every rank the mean of all buckets: the sum of the leaves, divided by ``divisor``."""
     for bucket in buckets:
         bucket.gather(divisor)

@@ -9,14 +9,15 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from fractions import Fraction
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 
-from .arguments import FUNCTION
 from .collector import SlotPlan
 from .exchange import all_gather, leaf_dtype
+from .peers import FUNCTION
 from .tree import TreeSum
 
 
@@ -42,15 +43,36 @@ class Piece(NamedTuple):
     offset: int
 
 
+class Order:
+    """What a rank has run in a step, in order, as one number that ranks compare."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.sha256()
+
+    def add(self, micro_step: int, name: str) -> None:
+        """Note that a group of parameters was used."""
+        self._hash.update(f"{micro_step} {name}\n".encode())
+
+    def number(self) -> int:
+        """Return 64 bits, signed."""
+        return int.from_bytes(self._hash.digest()[:8], "little", signed=True)
+
+
 class MicroStep:
     """The micro-step of all scatters of one model, and the exchange that is under way."""
 
     def __init__(self) -> None:
-        self.order = hashlib.sha256()
-        """The groups with a backward pass, in order, of all micro-steps of the step."""
+        self.begin()
         self.number: int | None = None
         self.current: LeafScatter | None = None
         self._finish: Callable[[], None] | None = None
+
+    def begin(self) -> None:
+        """Begin a step, in which no group has had a pass."""
+        self.gathered = Order()
+        """The groups whose parameters were gathered, in all micro-steps of the step."""
+        self.reduced = Order()
+        """The groups with a backward pass."""
 
     def send(self, finish: Callable[[], None]) -> None:
         """Note how the exchange that has just begun ends."""
@@ -65,6 +87,33 @@ class MicroStep:
     def discard(self) -> None:
         """Forget the micro-step and what is under way."""
         self.number, self.current, self._finish = None, None, None
+
+
+class WatchedGather:
+    """The all-gather of one group of parameters, for ``FSDPModule.set_custom_all_gather``.
+
+    It notes the order of groups, frozen ones too, and waits as for all that ranks send.
+    """
+
+    def __init__(self, name: str, plan: SlotPlan, step: MicroStep, gather: Any) -> None:
+        self._name, self._plan, self._step, self._gather = name, plan, step, gather
+        self.allocate = gather.allocate if gather is not None else None
+
+    def __call__(
+        self,
+        output_tensor: torch.Tensor,
+        input_tensor: torch.Tensor,
+        group: dist.ProcessGroup,
+        async_op: bool = False,
+    ) -> dist.Work | None:
+        """Gather the parameters; wait for them here unless ``async_op``."""
+        if self._step.number is not None:
+            self._step.gathered.add(self._step.number, self._name)
+        work: dist.Work | None = self._gather(output_tensor, input_tensor, group, async_op=True)
+        if async_op or work is None:
+            return work
+        self._plan.wait(work, output_tensor)
+        return None
 
 
 class LeafScatter:
@@ -96,7 +145,11 @@ class LeafScatter:
     def allocate(
         self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device
     ) -> torch.Tensor:
-        """Return memory for an input or, when that was copied to, for an output."""
+        """Return memory for an input or, when that was copied to, for an output.
+
+        torch calls it twice for each group and backward pass, for the input first
+        (``foreach_reduce`` of torch 2.13); ``_input`` is not None between the two.
+        """
         if self._input is None:
             self._check()
             sent = leaf_dtype(dtype) if self.dtype is None else self.dtype
@@ -123,7 +176,7 @@ class LeafScatter:
                 "fully_shard of the module that calls it, without one of its own"
             )
         step.current, self._micro_step = self, step.number
-        step.order.update(f"{step.number} {self._name}\n".encode())
+        step.reduced.add(step.number, self._name)
 
     def __call__(
         self,
@@ -139,7 +192,7 @@ class LeafScatter:
         work = dist.all_to_all_single(received, input_tensor, group=group, async_op=True)
 
         def finish() -> None:
-            work.wait()
+            self._plan.wait(work, received)
             self._add(received.view(self._mesh.shards, -1))
 
         self._step.send(finish)
@@ -182,7 +235,7 @@ class LeafScatter:
                 sent[row, : self._elements] = tree.result()
         sent = sent.view(-1, mesh.replicas, part).transpose(0, 1).contiguous()
         received = torch.empty_like(sent)
-        dist.all_to_all_single(received, sent, group=mesh.group)
+        plan.wait(dist.all_to_all_single(received, sent, group=mesh.group, async_op=True), sent)
         return received.view(-1, part)
 
     def _fill(self, slot: int, elements: int) -> None:
@@ -194,14 +247,15 @@ class LeafScatter:
             self._sum.keep()
             self._slots = slot
 
-    def finish(self, divisor: float) -> torch.Tensor:
+    def finish(self, divisor: Fraction) -> torch.Tensor:
         """Return the mean of the shard."""
         part = -(-self._elements // self._mesh.replicas)
         self._fill(self._plan.slots, part)
         mean = self._sum.mean(divisor)
         if self._mesh.replicas > 1:
             whole = mean.new_empty(self._mesh.replicas * mean.numel())
-            all_gather(whole, mean, group=self._mesh.group)
+            work = all_gather(whole, mean, group=self._mesh.group, async_op=True)
+            self._plan.wait(work, mean)
             self._sum.recycle(mean)
             mean = whole
         self.discard()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable
-from typing import SupportsFloat
+from typing import TYPE_CHECKING, SupportsFloat
 
 import torch
 import torch.distributed as dist
@@ -14,6 +15,10 @@ from .._backend.ops.draws import REALS
 from .._utils import validation
 from ..random import layout
 from . import rounding, sums
+from .peers import check_group
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
 
 _NAME = "elastic.mean"
 _EXACT_INTEGER = 2**53  # all integers up to here are numbers of float64
@@ -23,7 +28,7 @@ def mean(
     values: torch.Tensor | Iterable[torch.Tensor | float],
     *,
     weights: torch.Tensor | Iterable[torch.Tensor | float] | None = None,
-    group: dist.ProcessGroup | None = None,
+    group: dist.ProcessGroup | DeviceMesh | None = None,
 ) -> torch.Tensor:
     """Return the mean of all values of all ranks, correctly rounded.
 
@@ -36,8 +41,8 @@ def mean(
             floating point or integers up to 2**53.
         weights: as many, finite and at least 0, such as the tokens of each value:
             sum(w * x) / sum(w), with both sums exact. None: all are 1.
-        group: the ranks that have values; None: all ranks, or this process alone where
-            ``torch.distributed`` is not initialized.
+        group: the ranks that have values, a process group or a mesh of one dimension; None: all
+            ranks, or this process alone where ``torch.distributed`` is not initialized.
 
     Returns:
         A tensor without dimensions on the device of the values: float32 if those of all ranks are
@@ -47,39 +52,72 @@ def mean(
     Raises:
         TypeError: values or weights are neither numbers nor tensors of them.
         ValueError: as many weights as values are not given, or a weight is negative or not finite,
-            or weights add up to 0, on some rank; an integer is beyond 2**53.
+            or weights add up to 0, on some rank; an integer is beyond 2**53; some ranks give
+            weights, and others none.
+        RuntimeError: another rank has such an error, ended, or did not answer in time; with its
+            name.
 
     Examples:
         >>> import fastseed
         >>> fastseed.elastic.mean([0.1, 0.2, 0.3], weights=[1, 1, 2])
         tensor(0.2250, dtype=torch.float64)
     """
-    sums.check_group(_NAME, "group", group)
-    numbers = _numbers("values", values)
-    factors = None if weights is None else _numbers("weights", weights).to(numbers.device)
-    if factors is not None and factors.numel() != numbers.numel():
-        rule = f"as many as values, {numbers.numel()}"
-        raise validation.value_error(_NAME, "weights", rule, factors.numel())
-    rows = [sums.accumulate([numbers])]
-    if factors is not None:
-        # what is wrong on one rank is an infinity of the sum on all of them
-        wide = factors.to(torch.float64)
-        wide = torch.where(wide.isfinite() & (wide >= 0), wide, torch.inf)
-        rows += [sums.accumulate([numbers.to(torch.float64)], [wide]), sums.accumulate([wide])]
-    totals = torch.stack(rows)
+    ranks = check_group(_NAME, group)
+    problem: Exception | None = None
+    numbers, factors = torch.zeros(0), None
+    try:
+        numbers = _numbers("values", values)
+        factors = None if weights is None else _weights(weights, numbers)
+    except (TypeError, ValueError) as error:
+        problem = error
+    totals = torch.stack(_accumulate(numbers, factors))
+    size = 1
     if dist.is_available() and dist.is_initialized():
-        totals = sums.all_reduce(totals, group)
-    plain, *weighted = (sums.read(row) for row in totals.cpu())
-    if not weighted:
-        found = _quotient(plain, plain.values, sums.EXPONENT, plain.dtype)
-    elif weighted[1].special is not None:
+        sums.mark(totals, problem)
+        totals = sums.all_reduce(_NAME, totals, ranks)
+        size = dist.get_world_size(ranks)
+    found = [sums.read(row) for row in totals.cpu()]
+    sums.check(_NAME, found[:1], problem)
+    plain, products, shares = found
+    dtype, with_weights = sums.dtype_of(found[:1]), shares.wide
+    if with_weights not in (0, size):
+        rule = "given on all ranks or on none"
+        raise validation.value_error(_NAME, "weights", rule, f"{with_weights} of {size}")
+    if not with_weights:
+        mean = _quotient(plain, plain.values, sums.EXPONENT, dtype)
+    elif shares.special is not None:
         rule = "finite and at least 0 on all ranks"
         raise validation.value_error(_NAME, "weights", rule, weights)
-    elif weighted[1].finite == 0 and plain.values > 0:
+    elif shares.finite == 0 and plain.values > 0:
         raise validation.value_error(_NAME, "weights", "of a sum above 0", weights)
     else:
-        found = _quotient(weighted[0], weighted[1].finite, 0, plain.dtype)
-    return torch.tensor(found, dtype=plain.dtype, device=numbers.device)
+        mean = _quotient(products, shares.finite, 0, dtype)
+    return torch.tensor(mean, dtype=dtype, device=numbers.device)
+
+
+def _accumulate(numbers: torch.Tensor, factors: torch.Tensor | None) -> list[torch.Tensor]:
+    """Return the accumulators of the values, of the products and of the weights.
+
+    Every rank has three, so that ranks which disagree about weights can be told so.
+    """
+    plain = sums.accumulate([numbers])
+    if factors is None:
+        return [plain, torch.zeros_like(plain), torch.zeros_like(plain)]
+    # what is wrong on one rank is an infinity of the sum on all of them
+    wide = factors.to(torch.float64)
+    wide = torch.where(wide.isfinite() & (wide >= 0), wide, torch.inf)
+    products = sums.accumulate([numbers.to(torch.float64)], [wide])
+    return [plain, products, sums.accumulate([wide])]
+
+
+def _weights(
+    weights: torch.Tensor | Iterable[torch.Tensor | float], numbers: torch.Tensor
+) -> torch.Tensor:
+    factors = _numbers("weights", weights).to(numbers.device)
+    if factors.numel() != numbers.numel():
+        rule = f"as many as values, {numbers.numel()}"
+        raise validation.value_error(_NAME, "weights", rule, factors.numel())
+    return factors
 
 
 def _quotient(total: sums.Total, divisor: int, exponent: int, dtype: torch.dtype) -> float:
@@ -103,7 +141,7 @@ def _numbers(name: str, given: torch.Tensor | Iterable[torch.Tensor | float]) ->
         raise validation.value_error(_NAME, f"{name}[{bad}]", "of one element", listed[bad])
     if not found:
         return torch.zeros(0)
-    dtype = found[0].dtype if len({x.dtype for x in found}) == 1 else torch.float64
+    dtype = functools.reduce(torch.promote_types, [x.dtype for x in found])
     home = next((x.device for x in found if x.device.type != "cpu"), found[0].device)
     return torch.stack([x.reshape(()).to(home, dtype) for x in found])
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import weakref
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from fractions import Fraction
+from typing import TYPE_CHECKING, cast
 
 import torch
 import torch.distributed as dist
@@ -13,18 +12,18 @@ from torch import nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
-from .._utils import StateDict, validation
+from .._backend import private_torch
+from .._utils import validation
 from ..distributed import rendezvous
-from .arguments import FUNCTION
-from .collector import SlotPlan
-from .leaf_scatter import LeafScatter, MicroStep, Piece, ShardMesh
-from .parameters import TrainableParameters
+from .collector import Collector, Rows, SlotPlan, check_dense, undo
+from .leaf_scatter import LeafScatter, MicroStep, Piece, ShardMesh, WatchedGather
+from .peers import FUNCTION
 
 if TYPE_CHECKING:  # what set_custom_reduce_scatter takes has no public name
-    from torch.distributed.fsdp._fully_shard._fsdp_api import ReduceScatter
+    from torch.distributed.fsdp._fully_shard._fsdp_api import AllGather, ReduceScatter
 
 
-class ShardedCollector:
+class ShardedCollector(Collector):
     """Collects gradients in the reduce-scatter of each group of parameters of ``fully_shard``."""
 
     needs_every_rank = True
@@ -35,37 +34,39 @@ class ShardedCollector:
                 f"fastseed.{FUNCTION}: models under fully_shard need torch 2.13 or newer, whose "
                 f"FSDPModule has set_reduce_scatter_unused_params; this is {torch.__version__}"
             )
-        self._model, self._plan = model, plan
         self._modules = {n: m for n, m in model.named_modules() if isinstance(m, FSDPModule)}
         self._reshard()
-        self._trainable = TrainableParameters(model)
-        self._parameters = [
-            _check_parameter(name, p)
-            for name, p in zip(self._trainable.names, self._trainable.tensors, strict=True)
+        super().__init__(model, plan)
+        self._shards = [
+            _check_parameter(name, p) for name, p in zip(self.names, self.parameters, strict=True)
         ]
-        self._mesh = _common_mesh(self._trainable.names, self._parameters, plan)
+        self._mesh = _common_mesh(self.names, self._shards, plan)
+        self.replicas = self._mesh.group
         if plan.slots < plan.ranks:
             rule = f"at least the number of ranks, {plan.ranks}, under fully_shard"
             raise validation.value_error(FUNCTION, "slots", rule, plan.slots)
-        number = {id(p): index for index, p in enumerate(self._parameters)}
+        _check_dtypes(self.names, self._shards, list(self._modules))
+        number = {id(p): index for index, p in enumerate(self.parameters)}
         self._indices = {
             name: number[id(p)]
             for name, p in model.named_parameters(remove_duplicate=False)
             if id(p) in number
         }
         self._step = MicroStep()
-        self._used = [False] * len(self._parameters)
         self._watched: dict[int, torch.dtype] = {}  # of parameters whose unsharded form is hooked
         self._seen: set[str] = set()  # modules that have unsharded their parameters
         self._scatters = {
             name: LeafScatter(name, plan, self._mesh, self._step) for name in self._modules
         }
         self._installed = False
+        self._check_hooks()
 
     def _install(self) -> None:
-        """Take the place of torch's reduce-scatter, which from now on works in slots only."""
-        handles: list[Any] = []
+        """Take the place of torch's reduce-scatter, which works in slots only as long as it has."""
         for name, module in self._modules.items():
+            self._undo.append(private_torch.save_fsdp_settings(module))
+            gather = WatchedGather(name, self._plan, self._step, private_torch.gather_of(module))
+            module.set_custom_all_gather(cast("AllGather", gather))
             module.set_custom_reduce_scatter(cast("ReduceScatter", self._scatters[name]))
             module.set_gradient_divide_factor(1.0)
             module.set_force_sum_reduction_for_comms(True)
@@ -73,39 +74,55 @@ class ShardedCollector:
             module.set_requires_all_reduce(True, recurse=False)
             # so that ranks exchange the same parameters, whichever their slots use
             module.set_reduce_scatter_unused_params(True, recurse=False)
-            part = self._model.get_submodule(name)
-            handles.append(part.register_forward_pre_hook(_weak(self, _watch, name)))
-        for index, parameter in enumerate(self._parameters):
-            handles.append(_after_gradient(parameter, _weak(self, _place, index)))
-        weakref.finalize(self, _remove, handles)
+            watch = self._weak(ShardedCollector._watch, name)
+            handle = self._model.get_submodule(name).register_forward_pre_hook(watch)
+            self._undo.append(handle.remove)
+        for index, parameter in enumerate(self.parameters):
+            self._after_gradient(parameter, self._weak(ShardedCollector._place, index))
+        weakref.finalize(self, undo, self._undo)
+
+    def _check_hooks(self) -> None:
+        """Refuse hooks on sharded parameters, which get no gradient of a slot."""
+        for name, parameter in zip(self.names, self.parameters, strict=True):
+            if len(private_torch.gradient_hooks(parameter)) > self._installed:
+                raise ValueError(
+                    f"fastseed.{FUNCTION}: model must be without hooks on parameters under "
+                    f"fully_shard (here: {name!r}), where they get no gradient of a slot, and with "
+                    "one SlotGradients at a time: change p.grad after the step"
+                )
 
     def _reshard(self) -> None:
         """Return to the sharded parameters, which a forward pass without a backward pass leaves."""
         for module in self._modules.values():
             module.reshard()
 
-    def describe(self) -> StateDict:
-        """See ``Collector``."""
-        named = zip(self._trainable.names, self._parameters, strict=True)
-        places = {f"shards of {name!r}": f"{p.placements}" for name, p in named}
-        return {**self._trainable.describe(), **places}
+    def describe(self) -> Rows:
+        """Return dtype, shape and placements of each parameter."""
+        places = {name: p.placements for name, p in zip(self.names, self._shards, strict=True)}
+        placed = {f"parameter {name!r}": f", {place}" for name, place in places.items()}
+        return [[name, value + placed.get(name, "")] for name, value in super().describe()]
 
     def begin(self) -> None:
-        """See ``Collector``."""
+        """Check the model, and install the exchange before the first step."""
         self._reshard()
-        self._trainable.check()
-        self._used = [False] * len(self._parameters)
-        self._step.order = hashlib.sha256()
+        super().begin()
+        self._check_hooks()
+        self._step.begin()
         if not self._installed:
             self._installed = True
             self._install()
 
+    def check(self) -> None:
+        """Return to the sharded parameters, and check them."""
+        self._reshard()
+        super().check()
+
     def start(self, micro_step: int) -> None:
-        """See ``Collector``."""
+        """Wait for the leaves of a slot."""
         self._step.number, self._step.current = micro_step, None
 
     def collect(self) -> None:
-        """See ``Collector``."""
+        """Add the leaves that are under way."""
         self._step.receive()
         number, self._step.number = self._step.number, None
         if self._step.current is None:
@@ -118,7 +135,7 @@ class ShardedCollector:
                 self._modules[name].set_requires_all_reduce(not scatter.pieces, recurse=False)
 
     def used(self) -> list[bool]:
-        """See ``Collector``."""
+        """Return which parameters had a gradient; before, compare what ranks have run."""
         self._check_order()
         for scatter in self._scatters.values():
             for index in scatter.pieces if scatter.taken else ():
@@ -128,13 +145,18 @@ class ShardedCollector:
     def _check_order(self) -> None:
         """RuntimeError on every rank if they ran different groups, whose collectives mix."""
         plan = self._plan
-        own = int.from_bytes(self._step.order.digest()[:8], "little", signed=True)
-        device = self._parameters[0].to_local().device
-        orders = torch.zeros(plan.ranks, dtype=torch.int64, device=device)
-        orders[plan.rank] = own
+        own = [self._step.reduced.number(), self._step.gathered.number()]
+        device = self._shards[0].to_local().device
+        orders = torch.zeros(plan.ranks, 2, dtype=torch.int64, device=device)
+        orders[plan.rank] = torch.tensor(own)
         if plan.ranks > 1:
-            dist.all_reduce(orders, group=plan.group)
-        others = [rank for rank, order in enumerate(orders.tolist()) if order != own]
+            plan.wait(dist.all_reduce(orders, group=plan.group, async_op=True), orders)
+        shards = self._mesh.shards  # replicas do not gather from each other
+        others = [
+            rank
+            for rank, (reduced, gathered) in enumerate(orders.tolist())
+            if reduced != own[0] or (rank // shards == plan.rank // shards and gathered != own[1])
+        ]
         if others:
             raise RuntimeError(
                 f"fastseed.{FUNCTION}.step: all ranks must run the same modules under fully_shard "
@@ -144,79 +166,55 @@ class ShardedCollector:
                 "it, without one of its own"
             )
 
-    def finish(self, divisor: float, used: list[bool]) -> None:
-        """See ``Collector``."""
+    def finish(self, divisor: Fraction, used: list[bool]) -> None:
+        """Divide the sums of the shards."""
         for scatter in self._scatters.values():
             if scatter.taken:
                 mean = scatter.finish(divisor)
                 for index, piece in scatter.pieces.items():
                     if used[index]:
-                        parameter = self._parameters[index]
-                        part = mean.as_strided(*piece).to(parameter.dtype)
-                        parameter.grad = _like(parameter, part)
+                        shard = self._shards[index]
+                        part = mean.as_strided(*piece).to(shard.dtype)
+                        shard.grad = _like(shard, part)
 
     def discard(self) -> None:
-        """See ``Collector``."""
+        """Forget the leaves."""
         self._step.discard()
         for scatter in self._scatters.values():
             scatter.discard()
-        for parameter in self._parameters:
+        super().discard()
+
+    def _watch(self, name: str, *_: object) -> None:
+        """Hook the unsharded parameters of a module, which exist from its first forward pass on."""
+        if name in self._seen:
+            return
+        self._seen.add(name)
+        prefix, module = f"{name}." if name else "", self._model.get_submodule(name)
+        for path, parameter in module.named_parameters(remove_duplicate=False):
+            index = self._indices.get(prefix + path)
+            if index is None or index in self._watched:
+                continue
+            if parameter is not self.parameters[index]:
+                self._watched[index] = parameter.dtype
+                self._after_gradient(parameter, self._weak(ShardedCollector._use, index))
+
+    def _use(self, index: int, parameter: torch.Tensor) -> None:
+        """Note that a parameter has a gradient in a slot of this rank."""
+        if parameter.grad is not None:
+            check_dense(self.names[index], parameter.grad)
+        number = self._step.number
+        if number is not None and self._plan.slot(number) is not None:
+            self._used[index] = True
+
+    def _place(self, index: int, parameter: torch.Tensor) -> None:
+        """Note where torch puts the gradient of a parameter, and drop it: it has no value."""
+        scatter = self._step.current
+        if self._step.number is not None and scatter is not None:
+            assert isinstance(parameter.grad, DTensor)
+            local = parameter.grad.to_local()
+            scatter.pieces[index] = Piece(local.size(), local.stride(), int(local.storage_offset()))
+            scatter.dtype = self._watched.get(index)
             parameter.grad = None
-
-
-def _watch(collector: ShardedCollector, name: str) -> None:
-    """Hook the unsharded parameters of a module, which exist from its first forward pass on."""
-    if name in collector._seen:
-        return
-    collector._seen.add(name)
-    prefix, module = f"{name}." if name else "", collector._model.get_submodule(name)
-    for path, parameter in module.named_parameters(remove_duplicate=False):
-        index = collector._indices.get(prefix + path)
-        if index is None or index in collector._watched:
-            continue
-        if parameter is not collector._trainable.tensors[index]:
-            collector._watched[index] = parameter.dtype
-            _after_gradient(parameter, _weak(collector, _use, index))
-
-
-def _use(collector: ShardedCollector, index: int) -> None:
-    """Note that a parameter has a gradient in a slot of this rank."""
-    number = collector._step.number
-    if number is not None and collector._plan.slot(number) is not None:
-        collector._used[index] = True
-
-
-def _place(collector: ShardedCollector, index: int) -> None:
-    """Note where torch puts the gradient of a parameter, and drop it: it has no value."""
-    parameter, scatter = collector._parameters[index], collector._step.current
-    if collector._step.number is not None and scatter is not None:
-        assert isinstance(parameter.grad, DTensor)
-        local = parameter.grad.to_local()
-        scatter.pieces[index] = Piece(local.size(), local.stride(), int(local.storage_offset()))
-        scatter.dtype = collector._watched.get(index)
-        parameter.grad = None
-
-
-def _weak(
-    collector: ShardedCollector, call: Callable[[ShardedCollector, Any], None], argument: object
-) -> Callable[..., None]:
-    """Return a hook that does not keep the collector alive."""
-    this = weakref.ref(collector)
-
-    def hook(*_: object) -> None:
-        if (found := this()) is not None:
-            call(found, argument)
-
-    return hook
-
-
-def _after_gradient(parameter: torch.Tensor, hook: Callable[..., None]) -> Any:
-    return parameter.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
-
-
-def _remove(handles: list[Any]) -> None:
-    for handle in handles:
-        handle.remove()
 
 
 def _like(parameter: DTensor, local: torch.Tensor) -> DTensor:
@@ -240,6 +238,20 @@ def _check_parameter(name: str, parameter: torch.Tensor) -> DTensor:
         rule = f"on the device of its mesh, without offload of parameters, but {name!r} is not"
         raise validation.value_error(FUNCTION, "model", rule, parameter.device)
     return parameter
+
+
+def _check_dtypes(names: list[str], parameters: list[DTensor], modules: list[str]) -> None:
+    """Refuse parameters of two dtypes in one group of ``fully_shard``, which torch refuses."""
+    first: dict[str, tuple[str, torch.dtype]] = {}
+    for name, parameter in zip(names, parameters, strict=True):
+        group = max((m for m in modules if f"{name}.".startswith(f"{m}." if m else "")), key=len)
+        other, dtype = first.setdefault(group, (name, parameter.dtype))
+        if dtype != parameter.dtype:
+            rule = (
+                f"of one dtype in each group of fully_shard, but {other!r} is {dtype} and {name!r}"
+                " is not"
+            )
+            raise validation.value_error(FUNCTION, "model", rule, parameter.dtype)
 
 
 def _common_mesh(names: list[str], parameters: list[DTensor], plan: SlotPlan) -> ShardMesh:

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import logging
-import math
+import weakref
 from collections.abc import Iterable, Iterator
-from typing import TypeVar
+from fractions import Fraction
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from .._utils import validation
 from ..nn.dropout.rows import rows
 from . import arguments
-from .arguments import FUNCTION
 from .buffers import SlotBuffers
-from .collector import Collector, SlotPlan
+from .collector import Collector, SlotPlan, value_rows
 from .draws import DrawWatch
+from .peers import FUNCTION, Peers, agree
 from .replicated import ReplicatedCollector
 from .sharded import ShardedCollector
 
@@ -56,9 +58,9 @@ class Slot:
         return f"Slot(number={self.number}, weight={self._weight})"
 
     @property
-    def counts(self) -> bool:
-        """Return whether gradient and loss of the slot are a part of the step."""
-        return self.number is not None
+    def is_padding(self) -> bool:
+        """Return whether the passes only keep collectives in step: no gradient or loss counts."""
+        return self.number is None
 
     @property
     def weight(self) -> float | None:
@@ -108,9 +110,9 @@ class SlotGradients:
 
     Between the slots of a step, ``p.grad`` is None. After a step it lies in memory that the next
     step writes: clone what is to be kept. For P bytes of gradients, in the dtype in which they are
-    added, the object keeps at most (floor(log2 V) + 2) P in one process, and on w ranks
-    2 P + (floor(log2 V) + 2) P / w. A backward pass through the model outside of a slot is
-    an error as long as the object exists.
+    added, the object keeps P (floor(log2(V + 1)) + 1) in one process, and
+    2 P + P floor(log2(V + 1)) / w on w ranks. A backward pass through the model outside of a slot
+    is an error as long as the object exists.
 
     Args:
         model: a module with parameters that require a gradient, on one or several devices.
@@ -148,24 +150,30 @@ class SlotGradients:
     def __init__(
         self, model: nn.Module, slots: int, *, group: object = None, bucket_mb: float = 25.0
     ) -> None:
-        ranks = arguments.find_group(group)
+        ranks: dist.ProcessGroup | None = None
+        if dist.is_available() and dist.is_initialized():
+            ranks = dist.group.WORLD  # which hears of a wrong group
         problem: Exception | None = None
         record = {}
         try:
+            ranks = arguments.find_group(group)
             self._plan = plan = arguments.make_plan(slots, ranks)
-            module = arguments.check_model(model)
+            self._model = module = arguments.check_model(model)
             size = validation.check_float(FUNCTION, "bucket_mb", bucket_mb, 1e-6, 2**20)
             self._collector = _make_collector(module, plan, round(size * 2**20))
             self._buffers = SlotBuffers(module, plan, round(size * 2**20))
-            self._draws = DrawWatch(module, self._buffers.device)
-            tensors = self._collector.describe() | self._buffers.describe()
+            self._draws = DrawWatch(self._buffers.device)
+            tensors = self._collector.describe() + self._buffers.describe()
             record = {"slots": plan.slots, "bucket_mb": size, "tensors": tensors}
             record |= arguments.describe_machine(self._buffers.device)
         except (TypeError, ValueError, RuntimeError) as error:
             problem = error
-        arguments.agree(ranks, record, problem)
-        self._steps = 0
+        name = agree(ranks, record, problem)
+        self._peers = self._plan.peers or Peers(None)
+        self._peers.connect(name)
+        self._steps, self._is_compared = 0, False
         self._left: str | None = None  # where the last step is, until its end
+        self._guard: Any = None  # against optimizers, as long as a step is not complete
 
     @property
     def slots(self) -> int:
@@ -180,32 +188,31 @@ class SlotGradients:
         that depends on rows is that of the slot.
 
         A step that is left early, by ``break`` or an exception, has no gradients: see ``discard``.
+        Until then an optimizer of these parameters raises, and ranks that wait for this one do.
+        The first step compares parameters, buffers and settings of modules over the ranks.
 
         Args:
             batches: the micro-batches of this rank, in the order of its slots, and no others.
 
         Yields:
-            (slot, batch). A slot that does not count (``Slot.counts``) comes last, with the last
+            (slot, batch). A slot that is padding (``Slot.is_padding``) comes last, with the last
             batch again, on a rank without a slot in the last micro-step of a sharded model.
 
         Raises:
-            RuntimeError: the last step was left early; a parameter has a gradient at the start;
-                parameters or buffers of the model were added, removed, replaced, frozen or moved; a
-                slot has no backward pass; slots leave different values in a buffer that has no
-                mean; ranks ran different modules under ``fully_shard``. In backward(): a parameter
-                gets a second gradient in one slot.
+            RuntimeError: the last step was left early; ranks differ in values of parameters or
+                buffers, or in the mode of modules; a parameter has a gradient at the start;
+                parameters or buffers of the model were added, removed, replaced, frozen, moved, or
+                parameters written; a slot has no backward pass; slots leave different values in a
+                buffer that has no mean; ranks ran different modules under ``fully_shard``; a rank
+                left the step, ended, or did not answer in time. In backward(): a parameter gets a
+                second gradient in one slot.
             ValueError: there are fewer or more batches than slots of this rank; some slots have a
                 weight and others have none; all weights are 0.
         """
-        if self._left is not None:
-            raise RuntimeError(
-                f"fastseed.{FUNCTION}.step: the last step was left {self._left}, and its gradients "
-                "are not complete: end the job, or call discard() on every rank to drop them"
-            )
-        self._collector.begin()
-        self._buffers.begin()
         self._steps += 1
-        number, self._left = self._steps, "before its first slot"
+        number = self._steps
+        self._begin(number)
+        self._left = "before its first slot"
         weights: dict[int, float | None] = {}
         try:
             for slot, batch in self._slots(iter(batches)):
@@ -214,12 +221,13 @@ class SlotGradients:
                 if slot.number is not None:
                     weights[slot.number] = slot.weight
             self._finish(weights)
-            self._left = None
+            self._end()
         finally:
             if self._left is not None and self._steps == number:  # else discard() was called
                 logger.warning(
                     "fastseed.%s: a step was left %s; it has no gradients", FUNCTION, self._left
                 )
+                self._peers.leave(self._left)
                 self._drop()
 
     def discard(self) -> None:
@@ -229,7 +237,57 @@ class SlotGradients:
         """
         if self._left is not None:
             self._drop()
+        self._end()
+
+    def _begin(self, number: int) -> None:
+        """Check the model; before the first step, also that all ranks have the same."""
+        self._peers.enter(number)
+        problem: Exception | None = None
+        try:
+            if self._left is not None:
+                raise RuntimeError(
+                    f"fastseed.{FUNCTION}.step: the last step was left {self._left}, and its "
+                    "gradients are not complete: end the job, or call discard() on every rank to "
+                    "drop them"
+                )
+            self._collector.begin()
+            self._buffers.begin()
+        except (RuntimeError, ValueError) as error:
+            self._peers.leave("before its first slot")
+            problem = error
+        if not self._is_compared:
+            self._compare(problem)
+            self._is_compared = True
+        if problem is not None:
+            raise problem
+        optimizers = weakref.WeakMethod(self._refuse_step)
+        self._guard = register_optimizer_step_pre_hook(
+            lambda optimizer, *_: (refuse := optimizers()) and refuse(optimizer)
+        )
+
+    def _compare(self, problem: Exception | None) -> None:
+        """Raise on every rank unless all have the same values and settings."""
+        rows = arguments.settings(self._model) + value_rows(self._model)
+        agree(self._plan.group, {"tensors": rows}, problem)
+        if self._collector.replicas is not None:
+            agree(self._collector.replicas, {"tensors": value_rows(self._model, shards=True)}, None)
+
+    def _refuse_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """RuntimeError if an optimizer has parameters of the model, whose step is not complete."""
+        own = {id(parameter) for parameter in self._collector.parameters}
+        if any(id(p) in own for group in optimizer.param_groups for p in group["params"]):
+            raise RuntimeError(
+                f"fastseed.{FUNCTION}: an optimizer must step after the last slot of a step, but "
+                f"this step is or was left {self._left}: its gradients are not complete; end the "
+                "job, or call discard() to drop them"
+            )
+
+    def _end(self) -> None:
+        """End a step, whose gradients are complete or dropped."""
         self._left = None
+        self._peers.finish()
+        if self._guard is not None:
+            self._guard.remove()
 
     def _drop(self) -> None:
         self._collector.discard()
@@ -242,10 +300,10 @@ class SlotGradients:
         for micro_step in range(plan.micro_steps):
             slot = Slot(plan.slot(micro_step))
             self._collector.start(micro_step)
-            if slot.counts:
+            if not slot.is_padding:
                 held = [self._next(batches, slot)]
-            if slot.counts or self._collector.needs_every_rank:
-                # Where the slot does not count, rows that this rank has not used in this step.
+            if not slot.is_padding or self._collector.needs_every_rank:
+                # Where the slot is padding, rows that this rank has not used in this step.
                 row = (plan.rank + 1) % plan.ranks if slot.number is None else slot.number
                 with rows(row, plan.slots, count=1), self._draws.slot(slot.number):
                     yield slot, held[0]
@@ -267,31 +325,32 @@ class SlotGradients:
 
     def _finish(self, weights: dict[int, float | None]) -> None:
         """Add up what each rank knows of the step, and leave the mean."""
-        slots, used, changed = self._plan.slots, self._collector.used(), self._buffers.changed()
-        known = torch.zeros(slots, dtype=torch.float64)
+        self._collector.check()
+        plan, used, changed = self._plan, self._collector.used(), self._buffers.changed()
+        known = torch.zeros(plan.slots, dtype=torch.float64)
         for slot, weight in weights.items():
             known[slot] = _NO_WEIGHT if weight is None else weight
         # One rank has each slot, so that bits of its weight can be added as an integer.
         known = torch.cat([known.view(torch.int64), torch.tensor([*used, *changed]).long()])
-        if self._plan.ranks > 1:
+        if plan.ranks > 1:
             on_device = known.to(self._buffers.device)
-            dist.all_reduce(on_device, group=self._plan.group)
+            plan.wait(dist.all_reduce(on_device, group=plan.group, async_op=True), on_device)
             known = on_device.cpu()
-        divisor = _divisor(known[:slots].view(torch.float64).tolist())
-        some = (known[slots:] > 0).tolist()
+        divisor = _divisor(known[: plan.slots].view(torch.float64).tolist())
+        some = (known[plan.slots :] > 0).tolist()
         self._buffers.finish(some[len(used) :])
         self._collector.finish(divisor, some[: len(used)])
 
 
-def _divisor(weights: list[float]) -> float:
-    """Return the number of slots, or the sum of their weights if they have some."""
+def _divisor(weights: list[float]) -> Fraction:
+    """Return the number of slots, or the exact sum of their weights if they have some."""
     given = [None if weight == _NO_WEIGHT else weight for weight in weights]
     if not any(weight is not None for weight in given):
-        return float(len(weights))
+        return Fraction(len(weights))
     if None in given:
         rule = "set for all slots of a step or for none"
         raise validation.value_error("elastic.Slot", "weight", rule, given)
-    total = math.fsum(weights)
+    total = sum(map(Fraction, weights), Fraction())
     if total == 0:
         raise validation.value_error("elastic.Slot", "weight", "above 0 for some slot", given)
     return total

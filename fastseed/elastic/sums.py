@@ -13,10 +13,10 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 
-from .._backend import native
+from .._backend import native, private_torch
 from .._backend.ops import exact as exact_op
 from .._backend.reference import exact_sum as reference
-from .._utils import validation
+from ..distributed import rendezvous
 
 EXPONENT = -reference.FRACTION_BITS
 """An accumulator's integer is worth two to this power."""
@@ -31,11 +31,22 @@ class Total(NamedTuple):
     """The sum of the others, NaN or an infinity; None if all values are finite."""
     values: int
     """The number of values of any kind."""
-    dtype: torch.dtype
-    """float64 if some rank added tensors of it, else float32."""
+    wide: int
+    """The number of tensors of float64, of all ranks."""
+    refusals: int
+    """The number of ranks with an error of their own."""
+    refusing: int
+    """The sum of their numbers: the rank, where there is one."""
 
 
-_WIDTH = exact_op.SIZE + 1  # how many tensors are of float64 stands behind an accumulator
+# behind an accumulator: how many tensors are of float64, ranks with an error, and their sum
+_WIDE, _REFUSALS, _REFUSING = range(exact_op.SIZE, exact_op.SIZE + 3)
+_WIDTH = exact_op.SIZE + 3
+
+
+def dtype_of(totals: Sequence[Total]) -> torch.dtype:
+    """Return float64 if some rank added a tensor of it, else float32."""
+    return torch.float64 if any(total.wide for total in totals) else torch.float32
 
 
 def accumulate(
@@ -58,37 +69,51 @@ def accumulate(
             others = [factors[i].to(work).contiguous() for i in here if factors]
         total = torch.zeros(_WIDTH, dtype=torch.int64, device=work)
         if wide := sum(t.dtype == torch.float64 for t in values):
-            total[-1] = wide
-        exact_op.exact_sum(total[:-1], values, others)
+            total[_WIDE] = wide
+        exact_op.exact_sum(total[: exact_op.SIZE], values, others)
         parts.append(total if work == devices[0] else total.to(devices[0]))
     # limbs are below 2**32: those of 2**30 devices and ranks can be added
     return parts[0] if len(parts) == 1 else torch.stack(parts).sum(0)
 
 
-def check_group(function: str, argument: str, group: object) -> None:
-    """Refuse what is neither a process group nor None."""
-    kinds = (dist.ProcessGroup, type(None)) if dist.is_available() else type(None)
-    validation.check_instance(function, argument, group, kinds, "a process group or None")
+def mark(totals: torch.Tensor, problem: Exception | None) -> None:
+    """Note that this rank has an error; it adds its accumulators, so that no other rank waits."""
+    if problem is not None and dist.is_available() and dist.is_initialized():
+        totals[..., _REFUSALS], totals[..., _REFUSING] = 1, dist.get_rank()
 
 
-def all_reduce(totals: torch.Tensor, group: dist.ProcessGroup | None) -> torch.Tensor:
-    """Return the accumulators of all ranks of a group, added."""
-    ranks = dist.distributed_c10d._get_default_group() if group is None else group
-    types = [device.type for device in ranks._device_types]
+def all_reduce(
+    function: str, totals: torch.Tensor, group: dist.ProcessGroup | None
+) -> torch.Tensor:
+    """Return the accumulators of all ranks of a group, added; RuntimeError names a dead rank."""
+    types = private_torch.device_types(group)
     if totals.device.type not in types:
         totals = totals.to(types[0])
-    dist.all_reduce(totals, group=ranks)
+    rendezvous.collective(function, dist.all_reduce, totals, group=group)
     return totals
+
+
+def check(function: str, totals: Sequence[Total], problem: Exception | None) -> None:
+    """Raise this rank's problem, or RuntimeError where another rank has one."""
+    if problem is not None:
+        raise problem
+    for total in totals:
+        if total.refusals:
+            who = rendezvous.name_ranks([total.refusing])
+            who = who if total.refusals == 1 else f"{total.refusals} ranks"
+            raise RuntimeError(
+                f"fastseed.{function}: {who} refused an argument of this call: look there for the "
+                "cause"
+            )
 
 
 def read(total: torch.Tensor) -> Total:
     """Return what an accumulator holds; waits for its device."""
     row = total.cpu().numpy()
-    nan, positive, negative, count, wide = row[reference.LIMBS :].tolist()
+    nan, positive, negative, *counts = row[reference.LIMBS :].tolist()
     special = None
     if nan or (positive and negative):
         special = math.nan
     elif positive or negative:
         special = math.inf if positive else -math.inf
-    dtype = torch.float64 if wide else torch.float32
-    return Total(reference.to_integer(row), special, count, dtype)
+    return Total(reference.to_integer(row), special, *counts)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from fractions import Fraction
 from typing import NamedTuple
 
 import torch
+
+from . import rounding
 
 
 class _Part(NamedTuple):
@@ -55,11 +59,16 @@ class TreeSum:
             total = self._add(self._parts.pop(), total)
         return total.total
 
-    def mean(self, divisor: float) -> torch.Tensor:
-        """Return the sum of all leaves, divided once, and start again."""
+    def mean(self, divisor: Fraction) -> torch.Tensor:
+        """Return the sum of all leaves, divided once, and start again.
+
+        The divisor is rounded once to the dtype of the leaves. All NaN have the same bits.
+        """
         total = self.result()
+        number = rounding.nearest(divisor.numerator, divisor.denominator, 0, total.dtype)
         # by a tensor: CUDA kernels multiply by the reciprocal of a number
-        return total.div_(torch.tensor(divisor, dtype=total.dtype, device=total.device))
+        total.div_(torch.tensor(number, dtype=total.dtype, device=total.device))
+        return total.nan_to_num_(math.nan, math.inf, -math.inf)
 
     def discard(self) -> None:
         """Forget all leaves."""

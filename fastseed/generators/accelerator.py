@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from .._backend import native
+from .._backend import native, private_torch
 from .._backend.compile import BETWEEN_REPLAYS, refuse_capture
 from ..derivation.streams import Stream
 from .adapter import LOW64
@@ -28,7 +28,11 @@ def compiled_types() -> list[str]:
 
     MPS counts where it is available: without Metal, as in some virtual machines, it never will be.
     """
-    there = torch.cuda._is_compiled(), torch.xpu._is_compiled(), torch.backends.mps.is_available()
+    there = (
+        torch.backends.cuda.is_built(),
+        torch.version.xpu is not None,
+        torch.backends.mps.is_available(),
+    )
     kinds = [kind for kind, is_there in zip(KNOWN, there, strict=True) if is_there]
     current = torch.accelerator.current_accelerator()
     if current is not None and current.type not in kinds:
@@ -46,7 +50,7 @@ class AcceleratorGenerators:
 
     is_bulk = True
     in_one_call = native.generators is not None
-    """Return whether native code seeds all devices; otherwise a loop in Python does."""
+    """True if native code seeds all devices; otherwise a loop in Python does."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -91,25 +95,21 @@ class AcceleratorGenerators:
         """Return the state of each device; ValueError if they are not those of these devices."""
         if not self.ready():
             raise ValueError("its accelerator must be initialized first")
-        return parse_states(self.generators(), state)
+        return parse_states("load_state_dict", self.generators(), state)
 
-    def load_state(self, parsed: list[torch.Tensor]) -> None:
-        """Restore a state that ``parse_state`` returned."""
-        self.restore(parsed)
-
-    def snapshot(self) -> list[torch.Tensor] | Stream | None:
+    def save(self) -> list[torch.Tensor] | Stream | None:
         """Return the states by ordinal; before initialization the stream that it starts with."""
         if self.ready():
             return [generator.get_state() for generator in self.generators()]
         return self._waiting
 
-    def restore(self, held: list[torch.Tensor] | Stream | None) -> None:
-        """Put a snapshot back, also where torch has initialized the accelerator since."""
-        if isinstance(held, list):
-            for generator, state in zip(self.generators(), held, strict=True):
+    def restore(self, saved: list[torch.Tensor] | Stream | None) -> None:
+        """Restore what ``save`` returned, also if torch initialized the accelerator since."""
+        if isinstance(saved, list):
+            for generator, state in zip(self.generators(), saved, strict=True):
                 generator.set_state(state)
-        elif held is not None:
-            self.reseed(held)
+        elif saved is not None:
+            self.reseed(saved)
         elif not self.ready():
             self._waiting = None
 
@@ -117,7 +117,7 @@ class AcceleratorGenerators:
         if native.generators is not None:
             return list(native.generators.default_generators(self.kind))
         if self.kind == "mps":
-            return [torch.mps._get_default_mps_generator()]
+            return [private_torch.mps_generator()]
         return list(getattr(self._module, "default_generators", ()))
 
     def _current_device(self) -> int:
@@ -144,12 +144,8 @@ class AcceleratorGenerators:
             self._apply(self._waiting)
 
     def _queue(self) -> None:
-        """Queue the seeding again instead of the previous one, so that the last seeding wins.
-
-        torch's tracker holds one call that seeds all devices, with text for an error message.
-        """
-        tracker = getattr(self._module, "_lazy_seed_tracker", None)
-        if tracker is None:
-            self._module._lazy_call(self._apply_waiting, seed_all=True)
-        else:
-            tracker.queue_seed_all(self._apply_waiting, ["fastseed.reseed\n"])
+        """Queue the seeding again instead of the previous one, so that the last seeding wins."""
+        if not private_torch.queue_seeding(self._module, self._apply_waiting, "fastseed.reseed"):
+            raise RuntimeError(
+                f"torch.{self.kind} queues no seed before it is initialized: initialize it first"
+            )

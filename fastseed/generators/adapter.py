@@ -26,7 +26,7 @@ MT19937_BYTES = _MT19937.size
 
 
 class GeneratorAdapter(Protocol):
-    """Sets, reads and restores the state of one generator, or of a group of them."""
+    """Sets, saves and restores the state of one generator, or of a group of them."""
 
     is_bulk: bool
     """True if it takes the keys of the stream's members 0, 1, ... instead of key 0 alone."""
@@ -34,14 +34,17 @@ class GeneratorAdapter(Protocol):
     def reseed(self, stream: Stream) -> None:
         """Set the whole state from the keys of ``stream``."""
 
+    def save(self) -> Any:
+        """Return the exact state of this moment, for ``restore`` in this process."""
+
+    def restore(self, saved: Any) -> None:
+        """Restore what ``save`` or ``parse_state`` returned."""
+
     def state(self) -> torch.Tensor | None:
         """Return the exact state as a 1-D uint8 tensor; None if it cannot be read now."""
 
     def parse_state(self, state: torch.Tensor) -> Any:
-        """Return a state in the form that ``load_state`` takes; ValueError if it is invalid."""
-
-    def load_state(self, parsed: Any) -> None:
-        """Restore a state that ``parse_state`` returned."""
+        """Return a state in the form that ``restore`` takes; ValueError if it is invalid."""
 
 
 def pack(data: bytes) -> torch.Tensor:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from .._backend import native
 from .._backend.reference.scalar import ScopeKey
 from ..derivation.scopes import Scope
 from ..derivation.streams import Stream, sample_stream
 from .adapter import GeneratorAdapter
-from .numpy_rng import NumpyGlobal, Words
+from .numpy_rng import Mt19937Memory, NumpyGlobal
 from .python_rng import PythonRandom
 from .torch_rng import TorchGenerator
 
@@ -31,27 +32,27 @@ class DefaultGenerators:
 
     def reseed_natively(self, master_seed: int, at: Scope, rank: int) -> bool:
         """Reseed all three; return False where that needs ``reseed``, which names what fails."""
-        words = self._numpy.find_words()
-        if words is None:
+        memory = self._numpy.find_memory()
+        if memory is None:
             return False
         call = native.generators.reseed_defaults_of_cpu
-        return self._reseed_three(words, call, master_seed, *at, rank)
+        return self._reseed_three(memory, call, master_seed, *at, rank)
 
     def reseed_sample(self, scope: ScopeKey, index: int, occurrence: int) -> dict[str, Exception]:
         """Give all three the stream of a sample; return the exceptions of those that failed."""
-        words = self._numpy.find_words()
-        if words is not None:
+        memory = self._numpy.find_memory()
+        if memory is not None:
             call = native.generators.reseed_sample_of_cpu
-            if self._reseed_three(words, call, *scope, index, occurrence):
+            if self._reseed_three(memory, call, *scope, index, occurrence):
                 return {}
         return self.reseed(lambda name: sample_stream(scope, name, index, occurrence))
 
     def _reseed_three(
-        self, words: Words, call: Callable[..., tuple[int, int]], *where: int
+        self, memory: Mt19937Memory, call: Callable[..., tuple[int, int]], *where: int
     ) -> bool:
         """Set all three by one native call; return False if one of them failed."""
         try:
-            lo, hi = call(*where, words.lock, words.address)
+            lo, hi = call(*where, memory.lock, memory.address)
             self._numpy.clear_gauss()
             self._python.seed(lo | hi << 64)
         except Exception:
@@ -68,12 +69,11 @@ class DefaultGenerators:
                 failures[name] = error
         return failures
 
-    def hold(self) -> Callable[[], None]:
-        """Return a function that restores the exact states of this moment."""
-        restores = self._python.hold(), self._numpy.hold(), self._torch.hold()
+    def save(self) -> list[Any]:
+        """Return the exact states of this moment."""
+        return [adapter.save() for adapter in self.adapters.values()]
 
-        def restore() -> None:
-            for one in restores:
-                one()
-
-        return restore
+    def restore(self, saved: list[Any]) -> None:
+        """Restore what ``save`` returned."""
+        for adapter, state in zip(self.adapters.values(), saved, strict=True):
+            adapter.restore(state)

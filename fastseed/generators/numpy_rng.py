@@ -7,8 +7,7 @@ import ctypes
 import functools
 import json
 import threading
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -22,7 +21,6 @@ from ..derivation.streams import Stream
 from .adapter import LOW64, MT19937_BYTES, MT_WORDS, pack, pack_mt19937, unpack, unpack_mt19937
 
 _JSON_BLOCK = 1024
-_MOST_SPAWNED = 10_000  # children that are made only to be counted
 _MAX_POOL = 1024  # words of a SeedSequence, 4 unless the user says otherwise
 
 
@@ -69,9 +67,13 @@ class NumpyGenerator:
             return words
         return torch.cat([words, _to_json({"seed_seq": state["seed_seq"]})])
 
-    def load_state(self, parsed: StateDict) -> None:
-        """Restore a state that ``parse_state`` returned."""
-        self._set(parsed)
+    def save(self) -> StateDict:
+        """Return the exact state as NumPy has it."""
+        return self._get()
+
+    def restore(self, saved: StateDict) -> None:
+        """Restore what ``save`` or ``parse_state`` returned."""
+        self._set(saved)
 
     def parse_state(self, state: torch.Tensor) -> StateDict:
         """Return what NumPy's setters take; ValueError if the state is invalid."""
@@ -98,25 +100,11 @@ def _rebuild(bit_generator: np.random.BitGenerator, key: int) -> None:
 
 
 def _assign(bit_generator: Any, state: StateDict, seeds: _SeedSequence | None) -> None:
-    """Set a state and what ``spawn`` uses, which NumPy before 2.0 cannot set: warn if needed."""
-    if seeds is not None and isinstance(bit_generator.__getstate__(), tuple):
+    """Set a state, and what ``spawn`` uses if it is given."""
+    if seeds is None:
+        bit_generator.state = state
+    else:
         bit_generator.__setstate__((state, seeds))
-        return
-    bit_generator.state = state
-    here = bit_generator.seed_seq
-    if seeds is None or type(here) is not _SeedSequence:
-        return
-    made, wanted = here.n_children_spawned, seeds.n_children_spawned
-    same = _plain({**here.state, "n_children_spawned": wanted}) == _plain(seeds.state)
-    if same and 0 <= wanted - made <= _MOST_SPAWNED:
-        here.spawn(wanted - made)  # counts them
-    elif made or wanted:
-        warnings.warn(
-            "fastseed: what Generator.spawn returns is not reseeded, saved or restored: NumPy "
-            f"{np.__version__} cannot set a seed sequence; install NumPy 2.0 or newer",
-            RuntimeWarning,
-            stacklevel=2,
-        )
 
 
 def _to_json(state: StateDict) -> torch.Tensor:
@@ -215,7 +203,7 @@ class NumpyRandomState(NumpyGenerator):
             self._set({**self._get(), "has_gauss": 0, "gauss": 0.0})
 
 
-class Words(NamedTuple):
+class Mt19937Memory(NamedTuple):
     """The memory of an MT19937: 624 words, followed by the position."""
 
     bit_generator: np.random.BitGenerator
@@ -234,23 +222,23 @@ class NumpyGlobal(NumpyRandomState):
 
     def __init__(self) -> None:
         super().__init__(cast(np.random.RandomState, np.random))  # it has get_state and set_state
-        self._words: Words | None = None
+        self._memory: Mt19937Memory | None = None
 
     def _bit_generator(self) -> np.random.BitGenerator:
         return np.random.get_bit_generator()  # type: ignore[attr-defined]
 
-    def find_words(self) -> Words | None:
+    def find_memory(self) -> Mt19937Memory | None:
         """Return where to write the words; None to use ``set_state``."""
         if native.generators is None:
             return None
-        bit_generator, words = self._bit_generator(), self._words
-        if words is None or words.bit_generator is not bit_generator:
+        bit_generator, memory = self._bit_generator(), self._memory
+        if memory is None or memory.bit_generator is not bit_generator:
             if type(bit_generator) is not np.random.MT19937 or not _can_write_words():
                 return None
             address = int(bit_generator.ctypes.state_address)
             # In one field, so that other threads and interrupts find all of it or nothing.
-            words = self._words = Words(bit_generator, bit_generator.lock, address)
-        return words
+            memory = self._memory = Mt19937Memory(bit_generator, bit_generator.lock, address)
+        return memory
 
     def clear_gauss(self) -> None:
         """Clear the cached Gaussian."""
@@ -258,26 +246,22 @@ class NumpyGlobal(NumpyRandomState):
 
     def reseed(self, stream: Stream) -> None:
         """Set the state that belongs to the key of ``stream``."""
-        words = self.find_words()
-        if words is None:
+        memory = self.find_memory()
+        if memory is None:
             super().reseed(stream)
             return
         key = stream.key()
-        native.generators.expand_mt19937(key & LOW64, key >> 64, words.lock, words.address)
+        native.generators.expand_mt19937(key & LOW64, key >> 64, memory.lock, memory.address)
         self.clear_gauss()
 
-    def hold(self) -> Callable[[], None]:
-        """Return a function that restores the exact state of this moment."""
-        return functools.partial(self.load_state, self._get())
-
-    def load_state(self, parsed: StateDict) -> None:
-        """Restore a state that ``parse_state`` returned; ``set_state`` is slower."""
-        words = self.find_words()
-        if words is None or parsed["has_gauss"]:
-            self._set(parsed)
+    def restore(self, saved: StateDict) -> None:
+        """Restore what ``save`` or ``parse_state`` returned; ``set_state`` is slower."""
+        memory = self.find_memory()
+        if memory is None or saved["has_gauss"]:
+            self._set(saved)
             return
-        inner = parsed["state"]
-        native.generators.write_mt19937(inner["key"], inner["pos"], words.lock, words.address)
+        inner = saved["state"]
+        native.generators.write_mt19937(inner["key"], inner["pos"], memory.lock, memory.address)
         self.clear_gauss()
 
 

@@ -14,11 +14,17 @@ import torch
 
 from .._backend import native, tensors
 from .._backend.compile import BETWEEN_REPLAYS, eager, refuse_capture
-from .._utils import validation
-from ..derivation import context, reserved, scopes, streams
+from .._utils import StateDict, validation
+from ..derivation import context, member_states, reserved, scopes, streams
+from ..derivation.shared_use import StreamUsers
 from ..derivation.streams import Stream
 from .adapter import LOW64
 from .torch_rng import TorchGenerator, pack_states, parse_states
+
+_users: StreamUsers[GeneratorPool] = StreamUsers(
+    "fastseed.GeneratorPool.reseed: another pool with the name %r has the same streams in this "
+    "scope; give each pool its own, GeneratorPool(generators, name)"
+)
 
 
 class GeneratorPool:
@@ -33,7 +39,7 @@ class GeneratorPool:
 
     Args:
         generators: the generators; the pool holds them strongly.
-        name: the stream's name. Pools of one name have the same keys.
+        name: the name of the streams, different for each pool.
 
     Raises:
         TypeError: a member is not a ``torch.Generator``.
@@ -42,14 +48,14 @@ class GeneratorPool:
     Examples:
         >>> import fastseed, torch
         >>> fastseed.init(42)
-        >>> pool = fastseed.GeneratorPool([torch.Generator() for _ in range(1000)], name="envs")
+        >>> pool = fastseed.GeneratorPool([torch.Generator() for _ in range(1000)], "envs")
         >>> pool.reseed(task=1, epoch=3)
         >>> key = fastseed.derive_key("envs", task=1, epoch=3, index=7)
         >>> pool[7].initial_seed() == key % 2**64
         True
     """
 
-    def __init__(self, generators: Iterable[torch.Generator], name: str = "pool") -> None:
+    def __init__(self, generators: Iterable[torch.Generator], name: str) -> None:
         function = "GeneratorPool"
         self._generators = _check_generators(function, generators)
         self.name = reserved.check_free(function, scopes.check_name(function, name))
@@ -80,23 +86,24 @@ class GeneratorPool:
             step: [0, 2**64).
 
         Raises:
-            RuntimeError: before ``init``, or with CUDA members while the current stream captures a
-                CUDA graph.
+            RuntimeError: before ``init``; in a DataLoader worker, where all workers would draw the
+                same; or with CUDA members while the current stream captures a CUDA graph.
             TypeError, ValueError: a coordinate is invalid, or the scheme is ``"fwr13y"``, which has
                 no keys; no generator has changed.
         """
         function = "GeneratorPool.reseed"
-        origin = context.origin(function, "manual_seed")
+        origin = context.origin(function, "reseed_from_seeds")
         at = scopes.check_scope(function, task, epoch, step)
         self._refuse_capture(function)
-        self.reseed_members(streams.stream(origin.master_seed, at, self.name, origin.rank_field))
+        self._reseed_members(streams.stream(origin.master_seed, at, self.name, origin.rank_field))
 
     def _refuse_capture(self, function: str) -> None:
         if self._on_cuda:
             refuse_capture(function, torch.device("cuda"), BETWEEN_REPLAYS)
 
-    def reseed_members(self, stream: Stream) -> None:
+    def _reseed_members(self, stream: Stream) -> None:
         """Give member i the key of index i of ``stream``."""
+        _users.warn_if_shared(self, self.name, stream)
         if self._native is not None:
             self._native.reseed(*stream.name_key, stream.rank_word, stream.worker)
             return
@@ -104,8 +111,8 @@ class GeneratorPool:
             TorchGenerator(generator).seed(stream.key(i))
 
     @eager
-    def manual_seed(self, seeds: torch.Tensor | npt.ArrayLike | Sequence[int]) -> None:
-        """Call ``g.manual_seed(s)`` for each generator and seed, bit for bit, in one call.
+    def reseed_from_seeds(self, seeds: torch.Tensor | npt.ArrayLike | Sequence[int]) -> None:
+        """Give each generator its own seed: ``g.manual_seed(s)`` bit for bit, in one call.
 
         Args:
             seeds: n integers: a tensor or array of an integer dtype, shape (n,), or a sequence of
@@ -117,42 +124,44 @@ class GeneratorPool:
 
         Examples:
             >>> import fastseed, torch
-            >>> pool = fastseed.GeneratorPool([torch.Generator() for _ in range(3)])
-            >>> pool.manual_seed([7, 8, 9])
+            >>> pool = fastseed.GeneratorPool([torch.Generator() for _ in range(3)], "envs")
+            >>> pool.reseed_from_seeds([7, 8, 9])
             >>> [generator.initial_seed() for generator in pool]
             [7, 8, 9]
         """
         array = _seed_array(seeds, len(self))
-        self._refuse_capture("GeneratorPool.manual_seed")
+        self._refuse_capture("GeneratorPool.reseed_from_seeds")
         if self._native is not None:
             self._native.manual_seed(array)
             return
         for generator, seed in zip(self._generators, array.tolist(), strict=True):
             generator.manual_seed(seed)
 
-    def states(self) -> torch.Tensor:
+    def state_dict(self) -> StateDict:
+        """Return the exact states and what identifies the pool: ints, strings, a uint8 tensor."""
+        return member_states.save("GeneratorPool", self.name, len(self), self._pack())
+
+    @eager
+    def load_state_dict(self, state: StateDict) -> None:
+        """Load what ``state_dict`` returned, for a pool of this name with members of these kinds.
+
+        Raises:
+            TypeError, ValueError: ``state`` is from another tool, version or pool, truncated or
+                damaged; no generator has changed.
+        """
+        function = "GeneratorPool.load_state_dict"
+        own = member_states.save("GeneratorPool", self.name, len(self), torch.empty(0))
+        self._load(member_states.parse(function, own, state, self._parse))
+
+    def _pack(self) -> torch.Tensor:
         """Return the exact states, one after another: 1-D, uint8."""
         return pack_states(self._generators)
 
-    def check_states(self, states: torch.Tensor) -> None:
-        """Raise TypeError or ValueError unless ``load_states`` accepts ``states``."""
-        parse_states(self._generators, states)
+    def _parse(self, states: torch.Tensor) -> list[torch.Tensor]:
+        """Return what ``_load`` takes; TypeError or ValueError if ``_pack`` did not make it."""
+        return parse_states("GeneratorPool.load_state_dict", self._generators, states)
 
-    def load_states(self, states: torch.Tensor) -> None:
-        """Restore what ``states`` returned.
-
-        Args:
-            states: 1-D, uint8, of a pool with as many generators of these kinds.
-
-        Raises:
-            TypeError: it is not a 1-D tensor of dtype uint8.
-            ValueError: its length or the state of one member is invalid; no generator has changed.
-        """
-        try:
-            parsed = parse_states(self._generators, states)
-        except ValueError as error:
-            function = "fastseed.GeneratorPool.load_states"
-            raise ValueError(f"{function}: states is invalid: {error}") from error
+    def _load(self, parsed: list[torch.Tensor]) -> None:
         for generator, state in zip(self._generators, parsed, strict=True):
             generator.set_state(state)
 
@@ -167,21 +176,24 @@ class MembersAdapter:
 
     def reseed(self, stream: Stream) -> None:
         """Give member i the key of index i of ``stream``."""
-        self.target.reseed_members(stream)
+        self.target._reseed_members(stream)
 
     def state(self) -> torch.Tensor:
         """Return the members' states."""
-        states: torch.Tensor = self.target.states()
+        states: torch.Tensor = self.target._pack()
         return states
 
-    def parse_state(self, state: torch.Tensor) -> torch.Tensor:
-        """Return the state; ValueError if the target does not accept it."""
-        self.target.check_states(state)
-        return state
+    def parse_state(self, state: torch.Tensor) -> Any:
+        """Return the members' states as ``restore`` takes them; ValueError if invalid."""
+        return self.target._parse(state)
 
-    def load_state(self, parsed: torch.Tensor) -> None:
-        """Restore a state that ``parse_state`` returned."""
-        self.target.load_states(parsed)
+    def save(self) -> Any:
+        """Return the members' states as ``restore`` takes them."""
+        return self.target._parse(self.target._pack())
+
+    def restore(self, saved: Any) -> None:
+        """Restore what ``save`` or ``parse_state`` returned."""
+        self.target._load(saved)
 
 
 def _check_generators(
@@ -203,7 +215,7 @@ def _check_generators(
 
 def _seed_array(seeds: object, n: int) -> npt.NDArray[np.uint64]:
     """Return checked seeds, modulo 2**64, contiguous."""
-    function = "GeneratorPool.manual_seed"
+    function = "GeneratorPool.reseed_from_seeds"
     if isinstance(seeds, np.ndarray) and seeds.dtype.kind in "iu":
         seeds = torch.from_numpy(seeds.astype(np.int64, order="C"))
     cpu = torch.device("cpu")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import random
 import struct
-from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -28,8 +27,7 @@ class PythonRandom:
     is_bulk = False
 
     def __init__(self, generator: random.Random | None = None) -> None:
-        # The instance behind the module's functions, which other tools may have replaced.
-        self._generator: random.Random = random._inst if generator is None else generator
+        self._generator: Any = random if generator is None else generator
 
     def reseed(self, stream: Stream) -> None:
         """Seed with the key of ``stream``."""
@@ -39,9 +37,14 @@ class PythonRandom:
         """Seed with all 128 bits of ``key``."""
         self._generator.seed(key)
 
-    def hold(self) -> Callable[[], None]:
-        """Return a function that restores the exact state of this moment."""
-        return functools.partial(self._generator.setstate, self._generator.getstate())
+    def save(self) -> State:
+        """Return ``getstate()``."""
+        state: State = self._generator.getstate()
+        return state
+
+    def restore(self, saved: State) -> None:
+        """Restore what ``save`` or ``parse_state`` returned."""
+        self._generator.setstate(saved)
 
     def state(self) -> torch.Tensor:
         """Return ``getstate()`` as bytes."""
@@ -52,7 +55,3 @@ class PythonRandom:
         """Return what ``setstate()`` takes; ValueError if the state is invalid."""
         words, position, gauss = unpack_mt19937(state)
         return _VERSION, (*_WORDS.unpack(words), position), gauss
-
-    def load_state(self, parsed: State) -> None:
-        """Restore a state that ``parse_state`` returned."""
-        self._generator.setstate(parsed)

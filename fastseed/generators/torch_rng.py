@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -54,10 +53,6 @@ class TorchGenerator:
         else:
             self._generator.manual_seed(key & LOW64)
 
-    def hold(self) -> Callable[[], object]:
-        """Return a function that restores the exact state of this moment."""
-        return functools.partial(self._generator.set_state, self._generator.get_state())
-
     def _is_mt19937(self, size: int) -> bool:
         """Return whether it is torch's own CPU generator; other libraries have others."""
         return self._generator.device.type == "cpu" and size == CPU_STATE.itemsize
@@ -87,9 +82,11 @@ class TorchGenerator:
                 raise ValueError(f"its offset must be a multiple of 4, got {offset}")
         return state.cpu().clone(memory_format=torch.contiguous_format)
 
-    def load_state(self, parsed: torch.Tensor) -> None:
-        """Restore a state that ``parse_state`` returned."""
-        self._generator.set_state(parsed)
+    save = state
+
+    def restore(self, saved: torch.Tensor) -> None:
+        """Restore what ``save`` or ``parse_state`` returned."""
+        self._generator.set_state(saved)
 
 
 def pack_states(generators: Sequence[torch.Generator]) -> torch.Tensor:
@@ -98,9 +95,11 @@ def pack_states(generators: Sequence[torch.Generator]) -> torch.Tensor:
     return torch.cat(states) if states else torch.empty(0, dtype=torch.uint8, device="cpu")
 
 
-def parse_states(generators: Sequence[torch.Generator], states: torch.Tensor) -> list[torch.Tensor]:
+def parse_states(
+    function: str, generators: Sequence[torch.Generator], states: torch.Tensor
+) -> list[torch.Tensor]:
     """Return what each ``set_state`` takes; TypeError or ValueError if a state is invalid."""
-    rule, function = "a 1-D uint8 tensor from states()", "GeneratorPool.load_states"
+    rule = "a 1-D uint8 tensor"
     validation.check_instance(function, "states", states, torch.Tensor, rule)
     if states.dtype != torch.uint8 or states.dim() != 1:
         raise validation.type_error(function, "states", rule, states)

@@ -2,7 +2,7 @@
 
 from fastseed.integrations.diffusers import use_streams
 
-bank = fastseed.random.StreamBank(len(seeds), device="cuda", name="image")
+bank = fastseed.random.StreamBank(len(seeds), "image", "cuda")
 bank.reseed_from_seeds(seeds)
 with use_streams():
     images = pipeline(prompts, generator=bank).images
@@ -56,9 +56,9 @@ def randn_tensor(
     Examples:
         >>> import diffusers
         >>> from fastseed.integrations.diffusers import randn_tensor
-        >>> bank = fastseed.random.StreamBank(3, name="image")
+        >>> bank = fastseed.random.StreamBank(3, "image")
         >>> bank.reseed_from_seeds([7, 8, 9])
-        >>> alone = fastseed.random.StreamBank(1, name="image")
+        >>> alone = fastseed.random.StreamBank(1, "image")
         >>> alone.reseed_from_seeds([8])
         >>> images = randn_tensor((3, 4, 8, 8), bank)
         >>> bool((randn_tensor((1, 4, 8, 8), alone)[0] == images[1]).all())
@@ -76,7 +76,7 @@ def randn_tensor(
     if images != len(generator):
         rule = f"of as many images as the bank has streams, {len(generator)}"
         raise value_error(_NAME, "shape", rule, tuple(shape))
-    return generator.randn(tuple(sizes), dtype=dtype).to(where)
+    return generator.normal(tuple(sizes), dtype=dtype).to(where)
 
 
 @contextlib.contextmanager
@@ -90,7 +90,7 @@ def use_streams() -> Iterator[None]:
     Examples:
         >>> import diffusers.utils.torch_utils
         >>> from fastseed.integrations.diffusers import use_streams
-        >>> bank = fastseed.random.StreamBank(2, name="image")
+        >>> bank = fastseed.random.StreamBank(2, "image")
         >>> bank.reseed_from_seeds([7, 8])
         >>> with use_streams():
         ...     diffusers.utils.torch_utils.randn_tensor((2, 4), generator=bank).shape

@@ -9,12 +9,11 @@ from .._utils import lazy
 
 if TYPE_CHECKING:
     from . import functional as functional
-    from . import init as init
     from .dropout.convert import convert, revert, shard_inputs
     from .dropout.layers import Dropout, Dropout1d, Dropout2d, Dropout3d
-    from .dropout.rows import data_rows, label, rows
-    from .init.construct import construct
-    from .init.mode import initialize
+    from .dropout.rows import label, rows
+    from .initialization.construct import construct
+    from .initialization.mode import initialize
 
 __all__ = [
     "Dropout",
@@ -23,7 +22,7 @@ __all__ = [
     "Dropout3d",
     "construct",
     "convert",
-    "data_rows",
+    "functional",
     "initialize",
     "label",
     "revert",
@@ -32,12 +31,12 @@ __all__ = [
 ]
 
 _HOME = {  # name: the module that defines it
-    "construct": "init.construct",
-    "initialize": "init.mode",
+    "construct": "initialization.construct",
+    "initialize": "initialization.mode",
     **dict.fromkeys(("convert", "revert", "shard_inputs"), "dropout.convert"),
     **dict.fromkeys(("Dropout", "Dropout1d", "Dropout2d", "Dropout3d"), "dropout.layers"),
-    **dict.fromkeys(("data_rows", "label", "rows"), "dropout.rows"),
+    **dict.fromkeys(("label", "rows"), "dropout.rows"),
 }
-_MODULES = ("functional", "init")  # public modules
+_MODULES = ("functional",)  # public modules
 
 __getattr__, __dir__ = lazy.attributes(__name__, _HOME, _MODULES)

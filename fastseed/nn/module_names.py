@@ -7,6 +7,8 @@ import functools
 import torch
 from torch.nn import parallel
 
+from .._utils import validation
+
 # What torch.compile, activation checkpointing and FSDP1 put into qualified names.
 _WRAPPERS = frozenset({"_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module"})
 
@@ -26,3 +28,13 @@ def unwrap(model: torch.nn.Module) -> torch.nn.Module:
             model = model.get_submodule("_orig_mod")
         else:
             return model
+
+
+def check_prefix(function: str, prefix: object) -> str:
+    """Return the prefix of qualified names with its dot; users write it with or without."""
+    if isinstance(prefix, str) and not prefix:
+        return ""
+    text = validation.check_text(function, "prefix", prefix).removesuffix(".")
+    if not text or text.startswith(".") or text.endswith("."):
+        raise validation.value_error(function, "prefix", "a name, as 'layers.3'", prefix)
+    return f"{text}."

@@ -1,12 +1,12 @@
 """Random numbers as functions of keys: no generator, no state but a position.
 
-``rand``, ``randn``, ``trunc_normal``, ``randint``, ``bernoulli``, ``exponential`` and ``bits``
+``uniform``, ``normal``, ``trunc_normal``, ``randint``, ``bernoulli``, ``exponential`` and ``bits``
 return new tensors; the forms with an underscore fill existing ones. A ``StreamBank`` holds many
 streams on one device; ``Shard`` says which part of a larger tensor a tensor is.
 """
 
 from .bank import StreamBank
-from .functional import bernoulli, bits, exponential, rand, randint, randn, trunc_normal
+from .functional import bernoulli, bits, exponential, normal, randint, trunc_normal, uniform
 from .inplace import (
     bernoulli_,
     bits_,
@@ -27,12 +27,12 @@ __all__ = [
     "bits_",
     "exponential",
     "exponential_",
+    "normal",
     "normal_",
-    "rand",
     "randint",
     "randint_",
-    "randn",
     "trunc_normal",
     "trunc_normal_",
+    "uniform",
     "uniform_",
 ]

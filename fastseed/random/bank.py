@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -13,16 +13,18 @@ from .._backend.reference import scalar
 from .._backend.reference.scalar import signed
 from .._utils import StateDict
 from .._utils.validation import check_int
-from ..derivation import context, reserved, scopes, streams
-from ..derivation.equal_streams import StreamUsers
+from ..derivation import context, member_states, reserved, scopes, streams
+from ..derivation.shared_use import StreamUsers
 from . import bank_rows, bank_state, distributions, functional
+from .distributions import Distribution
 from .functional import Shape
 
 _STREAM = scalar.DOMAIN_STREAM << 24
+_HINT = "reseed_from_seeds"
 
 _users: StreamUsers[StreamBank] = StreamUsers(
     "fastseed.random.StreamBank.reseed: another bank with the name %r has the same streams in this "
-    "scope; give each bank its own, StreamBank(n, name=...)"
+    "scope; give each bank its own, StreamBank(n, name)"
 )
 
 
@@ -42,42 +44,38 @@ class StreamBank:
     shapes do not depend on the mask, as CUDA graphs need.
 
     The methods for random numbers have the arguments of the functions of the same names in
-    ``fastseed.random``; ``shape``, of each stream, is sizes or one tuple of them, by default one
-    value. They return ``out`` or a new tensor, (rows, *shape), on the bank's device. They raise
-    RuntimeError before the bank has keys, and TypeError or ValueError for an invalid argument,
-    without advancing.
+    ``fastseed.random``; ``shape`` is that of each stream. They return ``out`` or a new tensor,
+    (rows, *shape), on the bank's device. They raise RuntimeError before the bank has keys, and
+    TypeError or ValueError for an invalid argument, without advancing.
 
     Args:
         n: the number of streams, in [0, 2**40].
+        name: the name of the streams, different for each bank.
         device: the CPU (default) or a CUDA device.
-        name: the name of the streams, different for each bank. A bank that is registered with
-            ``fastseed.register_generator`` uses the registered name.
 
     Raises:
-        TypeError, ValueError: n, device or name is invalid.
+        TypeError, ValueError: an argument is invalid.
 
     Examples:
         >>> import torch
-        >>> bank = fastseed.random.StreamBank(3)
+        >>> bank = fastseed.random.StreamBank(3, "noise")
         >>> bank.reseed_from_seeds([7, 8, 9])
-        >>> first, second = bank.rand(2), bank.rand(2, rows=torch.tensor([1]))
+        >>> first, second = bank.uniform(2), bank.uniform(2, rows=torch.tensor([1]))
         >>> bank.positions
         tensor([4, 8, 4])
     """
 
-    def __init__(
-        self, n: int, device: torch.device | str | int | None = None, name: str = "bank"
-    ) -> None:
+    def __init__(self, n: int, name: str, device: torch.device | str | int | None = None) -> None:
         n = check_int("random.StreamBank", "n", n, 0, scopes.MAX_MEMBERS)
         self._name = scopes.check_name("random.StreamBank", name)
         # As an operator takes it; kept, because compiled code cannot hash.
         self._words = tuple(map(signed, streams.name_words(name)))
         reserved.check_free("random.StreamBank", name)
-        place = tensors.check_device("random.StreamBank", device)
-        functional.check_device("random.StreamBank", "device", place)
+        where = tensors.check_device("random.StreamBank", device)
+        functional.check_device("random.StreamBank", "device", where)
         with torch.inference_mode(False):  # tensors that can be written inside of it and outside
-            self._keys = torch.zeros(n, 2, dtype=torch.uint64, device=place)
-            self._positions = torch.zeros(n, dtype=torch.int64, device=place)
+            self._keys = torch.zeros(n, 2, dtype=torch.uint64, device=where)
+            self._positions = torch.zeros(n, dtype=torch.int64, device=where)
         self._seeded = False
 
     @property
@@ -103,7 +101,7 @@ class StreamBank:
     def __len__(self) -> int:
         return self._keys.size(0)
 
-    def check_seeded(self, function: str) -> None:
+    def _check_seeded(self, function: str) -> None:
         """Raise RuntimeError, in the name of ``function``, before the bank has keys."""
         if not self._seeded:
             raise RuntimeError(
@@ -119,12 +117,12 @@ class StreamBank:
     # tensor on its way to a process would move into shared memory, the original too.
     def __getstate__(self) -> StateDict:
         where = {"n": len(self), "device": str(self.device), "name": self.name}
-        return {**where, "states": self.states().numpy()}
+        return {**where, "states": self._pack().numpy()}
 
     def __setstate__(self, state: StateDict) -> None:
         states = state.pop("states")
         self.__init__(**state)  # type: ignore[misc]
-        self.load_states(torch.from_numpy(states))
+        self._load(self._parse(torch.from_numpy(states)))
 
     @eager
     def reseed(self, task: int, epoch: int = 0, step: int = 0) -> None:
@@ -136,19 +134,20 @@ class StreamBank:
             step: in [0, 2**64).
 
         Raises:
-            RuntimeError: ``init`` was not called, or a CUDA graph is being captured.
+            RuntimeError: ``init`` was not called, or a CUDA graph is being captured, or this is a
+                DataLoader worker, where all workers would draw the same.
             TypeError, ValueError: an argument is invalid, or ``init`` chose scheme "fwr13y", which
                 has no keys; the bank is unchanged.
         """
-        origin = context.origin("random.StreamBank.reseed", "reseed_from_seeds")
+        origin = context.origin("random.StreamBank.reseed", _HINT)
         at = scopes.check_scope("random.StreamBank.reseed", task, epoch, step)
-        self.reseed_members(streams.stream(origin.master_seed, at, self.name, origin.rank_field))
+        self._reseed_members(streams.stream(origin.master_seed, at, self.name, origin.rank_field))
 
-    def reseed_members(self, stream: streams.Stream) -> None:
+    def _reseed_members(self, stream: streams.Stream) -> None:
         """Give stream i the key of index i of ``stream``."""
         hint = "use reseed_from_scope, or call it between replays"
         refuse_capture("random.StreamBank.reseed", self.device, hint)
-        _users.enter(self, self.name, stream)
+        _users.warn_if_shared(self, self.name, stream)
         key, tweak = (signed(word) for word in stream.name_key)
         at = (key, tweak, stream.rank_field | _STREAM, stream.worker, 0)
         ops.reseed_streams(self._keys, self._positions, *at)
@@ -163,12 +162,12 @@ class StreamBank:
                 the job.
 
         Raises:
-            RuntimeError: ``init`` was not called.
+            RuntimeError: ``init`` was not called, or this is a DataLoader worker.
             TypeError, ValueError: ``scope`` is invalid, or ``init`` chose scheme "fwr13y"; the bank
                 is unchanged.
         """
         function = "random.StreamBank.reseed_from_scope"
-        origin = context.origin(function, "reseed_from_seeds")
+        origin = context.origin(function, _HINT)
         tensors.check_tensor(function, "scope", scope, torch.uint64, (2,), self.device)
         self._check_apart(function, "scope", scope)
         at = (*self._words, origin.rank_field | _STREAM, 0, 0)
@@ -222,109 +221,114 @@ class StreamBank:
         tensors.check_writable(function, "the bank", self._keys, **{argument: values})
         tensors.check_writable(function, "the bank", self._positions, **{argument: values})
 
-    def rand(
+    def uniform(
         self,
-        *shape: Shape,
+        shape: Shape = (),
         low: float = 0.0,
         high: float = 1.0,
+        *,
         dtype: torch.dtype | None = None,
         rows: torch.Tensor | None = None,
         out: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Return uniform random numbers in [low, high), and advance."""
-        return self._draw("rand", shape, dtype, rows, out, low, high)
+        return self._draw(distributions.uniform, "uniform", shape, dtype, rows, out, low, high)
 
-    def randn(
+    def normal(
         self,
-        *shape: Shape,
+        shape: Shape = (),
         mean: float = 0.0,
         std: float = 1.0,
+        *,
         dtype: torch.dtype | None = None,
         rows: torch.Tensor | None = None,
         out: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Return normally distributed random numbers, and advance."""
-        return self._draw("randn", shape, dtype, rows, out, mean, std)
+        return self._draw(distributions.normal, "normal", shape, dtype, rows, out, mean, std)
 
     def exponential(
         self,
-        *shape: Shape,
+        shape: Shape = (),
         rate: float = 1.0,
+        *,
         dtype: torch.dtype | None = None,
         rows: torch.Tensor | None = None,
         out: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Return exponentially distributed random numbers, of mean 1 / rate, and advance."""
-        return self._draw("exponential", shape, dtype, rows, out, rate)
+        return self._draw(distributions.exponential, "exponential", shape, dtype, rows, out, rate)
 
     def trunc_normal(
         self,
-        *shape: Shape,
+        shape: Shape = (),
         mean: float = 0.0,
         std: float = 1.0,
         a: float = -2.0,
         b: float = 2.0,
+        *,
         dtype: torch.dtype | None = None,
         rows: torch.Tensor | None = None,
         out: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Return random numbers of the normal distribution within [a, b], and advance."""
-        return self._draw("trunc_normal", shape, dtype, rows, out, mean, std, a, b)
+        make, parameters = distributions.trunc_normal, (mean, std, a, b)
+        return self._draw(make, "trunc_normal", shape, dtype, rows, out, *parameters)
 
     def bernoulli(
         self,
-        p: float,
         shape: Shape = (),
+        p: float = 0.5,
         *,
         dtype: torch.dtype | None = None,
         rows: torch.Tensor | None = None,
         out: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Return ones (True) with probability ``p``, else zeros, and advance."""
-        return self._draw("bernoulli", (shape,), dtype, rows, out, p)
+        return self._draw(distributions.bernoulli, "bernoulli", shape, dtype, rows, out, p)
 
     def randint(
         self,
+        shape: Shape,
         low: int,
         high: int,
-        shape: Shape = (),
         *,
         dtype: torch.dtype | None = None,
         rows: torch.Tensor | None = None,
         out: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Return random integers of [low, high), each as likely as any other, and advance."""
-        return self._draw("randint", (shape,), dtype, rows, out, low, high)
+        return self._draw(distributions.randint, "randint", shape, dtype, rows, out, low, high)
 
     def bits(
         self,
-        *shape: Shape,
+        shape: Shape = (),
+        *,
         dtype: torch.dtype | None = None,
         rows: torch.Tensor | None = None,
         out: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Return words of the streams themselves, and advance."""
-        return self._draw("bits", shape, dtype, rows, out)
+        return self._draw(distributions.bits, "bits", shape, dtype, rows, out)
 
     def _draw(
         self,
-        method: str,
-        shape: Sequence[Shape],
+        make: Callable[..., Distribution],
+        name: str,
+        shape: Shape,
         dtype: torch.dtype | None,
         rows: torch.Tensor | None,
         out: torch.Tensor | None,
         *parameters: float,
     ) -> torch.Tensor:
-        function = f"random.StreamBank.{method}"
-        what = distributions.distribution(function, functional.dtype_of(dtype, out), *parameters)
-        self.check_seeded(function)
-        given = shape[0] if len(shape) == 1 else shape  # f((2, 3)) is f(2, 3)
-        sizes = functional.check_shape(function, given, what.words)
-        return bank_rows.draw(function, what, self._keys, self._positions, sizes, rows, out)
+        function = f"random.StreamBank.{name}"
+        distribution = make(function, functional.dtype_of(dtype, out), *parameters)
+        self._check_seeded(function)
+        return bank_rows.draw(function, distribution, self._keys, self._positions, shape, rows, out)
 
     def state_dict(self) -> StateDict:
-        """Return ``states`` and what identifies the bank: ints, strings and a uint8 tensor."""
-        return bank_state.state_dict(self.name, len(self), self.states())
+        """Return the exact state and what identifies the bank: ints, strings, a uint8 tensor."""
+        return member_states.save("StreamBank", self.name, len(self), self._pack())
 
     @eager
     def load_state_dict(self, state: StateDict) -> None:
@@ -334,26 +338,21 @@ class StreamBank:
             TypeError, ValueError: ``state`` is from another tool, version or bank, truncated or
                 damaged; the bank is unchanged.
         """
-        self._load(*bank_state.unpack_dict(self.name, len(self), state))
+        function = "random.StreamBank.load_state_dict"
+        own = member_states.save("StreamBank", self.name, len(self), self._keys)
+        self._load(member_states.parse(function, own, state, self._parse))
 
-    def _load(self, keys: torch.Tensor, positions: torch.Tensor, seeded: bool) -> None:
+    def _pack(self) -> torch.Tensor:
+        """Return the exact state: 1-D uint8 on the CPU, 24 bytes a stream and 1."""
+        return bank_state.pack(self._keys, self._positions, self._seeded)
+
+    def _parse(self, states: torch.Tensor) -> bank_state.State:
+        """Return what ``_load`` takes; TypeError or ValueError if ``_pack`` did not make it."""
+        return bank_state.unpack(states, len(self))
+
+    def _load(self, state: bank_state.State) -> None:
+        keys, positions, is_seeded = state
         self._seeded = False  # until both are written: an interrupt leaves a bank without keys
         self._keys.copy_(keys)
         self._positions.copy_(positions)
-        self._seeded = seeded
-
-    def states(self) -> torch.Tensor:
-        """Return the exact state for checkpoints: 1-D uint8 on the CPU, 24 bytes a stream and 1."""
-        return bank_state.pack(self._keys, self._positions, self._seeded)
-
-    def check_states(self, states: torch.Tensor) -> None:
-        """Raise ValueError unless ``load_states`` accepts ``states``."""
-        bank_state.unpack(states, len(self))
-
-    def load_states(self, states: torch.Tensor) -> None:
-        """Load what ``states`` returned.
-
-        Raises:
-            TypeError, ValueError: ``states`` is no such tensor; the bank is unchanged.
-        """
-        self._load(*bank_state.unpack_states(states, len(self)))
+        self._seeded = is_seeded

@@ -8,6 +8,7 @@ from .._backend import tensors
 from .._utils.validation import check_instance, value_error
 from . import functional
 from .distributions import Distribution
+from .functional import Shape
 
 # torch computes little with unsigned dtypes; these hold the same bits.
 _SIGNED = {torch.uint32: torch.int32, torch.uint64: torch.int64}
@@ -15,21 +16,22 @@ _SIGNED = {torch.uint32: torch.int32, torch.uint64: torch.int64}
 
 def draw(
     function: str,
-    what: Distribution,
+    distribution: Distribution,
     keys: torch.Tensor,
     positions: torch.Tensor,
-    shape: tuple[int, ...],
+    shape: Shape,
     rows: torch.Tensor | None,
     out: torch.Tensor | None,
 ) -> torch.Tensor:
     """Return (rows, *shape) values of a bank's streams, and advance the positions of these."""
-    advance: int | torch.Tensor = what.advance(functional.count_of(shape))
+    sizes, count = functional.check_shape(function, shape, distribution.words)
+    advance: int | torch.Tensor = distribution.advance(count)
     inputs = {"the bank's keys": keys, "the bank's positions": positions, "rows": rows}
     if rows is not None:
         _check_rows(function, rows, keys.size(0), keys.device)
     if rows is None or rows.dtype == torch.bool:
-        whole = (keys.size(0), *shape)
-        found = functional.draw_into(function, what, keys, positions, whole, out, inputs)
+        whole = (keys.size(0), *sizes)
+        found = functional.draw_into(function, distribution, keys, positions, whole, out, inputs)
         if rows is not None:
             same_bits = _SIGNED.get(found.dtype)  # not for others: they may be negated views
             bits = found if same_bits is None else found.view(same_bits)
@@ -40,8 +42,8 @@ def draw(
     rows = rows.to(torch.int64)
     own = keys.view(torch.int64).index_select(0, rows).view(torch.uint64)
     at = positions.index_select(0, rows)
-    shape = (rows.size(0), *shape)
-    found = functional.draw_into(function, what, own, at, shape, out, inputs)
+    whole = (rows.size(0), *sizes)
+    found = functional.draw_into(function, distribution, own, at, whole, out, inputs)
     positions.index_copy_(0, rows, at + advance)
     return found
 

@@ -1,13 +1,10 @@
-"""The state of a ``fastseed.random.StreamBank``: as bytes, and as a dictionary of them."""
+"""The state of a ``fastseed.random.StreamBank`` as bytes."""
 
 from __future__ import annotations
 
 import torch
 
 from .._backend import tensors
-from .._backend.reference import scalar
-from .._utils import StateDict
-from .._utils.validation import check_instance, value_error
 from . import distributions
 
 State = tuple[torch.Tensor, torch.Tensor, bool]  # keys, positions, whether they are set
@@ -17,7 +14,7 @@ def pack(keys: torch.Tensor, positions: torch.Tensor, seeded: bool) -> torch.Ten
     """Return a state as uint8 on the CPU: keys, positions, and one byte for ``seeded``."""
     if not tensors.has_data(keys):
         raise RuntimeError(
-            "fastseed.random.StreamBank.states: the bank must have data, which meta and fake "
+            "fastseed.random.StreamBank.state_dict: the bank must have data, which meta and fake "
             "tensors do not"
         )
     parts = (keys, positions, torch.tensor([seeded], device="cpu"))
@@ -26,7 +23,7 @@ def pack(keys: torch.Tensor, positions: torch.Tensor, seeded: bool) -> torch.Ten
 
 def unpack(states: torch.Tensor, n: int) -> State:
     """Return the contents of the bytes of n streams; ValueError if they are damaged."""
-    tensors.check_tensor("random.StreamBank.load_states", "states", states, torch.uint8)
+    tensors.check_tensor("random.StreamBank.load_state_dict", "states", states, torch.uint8)
     if states.numel() != 24 * n + 1:
         raise ValueError(f"it must be {24 * n + 1} bytes, got {states.numel()}")
     if not tensors.has_data(states):
@@ -42,43 +39,3 @@ def unpack(states: torch.Tensor, n: int) -> State:
         rule = "a multiple of 4 in [0, 2**56]"
         raise ValueError(f"the position of stream {i} must be {rule}, got {int(positions[i])}")
     return keys, positions, bool(seeded)
-
-
-def unpack_states(states: torch.Tensor, n: int) -> State:
-    """Return the contents of what ``StreamBank.states`` returned."""
-    try:
-        return unpack(states, n)
-    except ValueError as error:
-        function = "fastseed.random.StreamBank.load_states"
-        raise ValueError(f"{function}: states is invalid: {error}") from error
-
-
-def state_dict(name: str, n: int, states: torch.Tensor) -> StateDict:
-    """Return the bytes with what identifies the bank that they belong to."""
-    return {
-        "format": "fastseed.StreamBank",
-        "version": 1,
-        "derivation": scalar.DERIVATION_VERSION,
-        "name": name,
-        "n": n,
-        "states": states,
-    }
-
-
-def unpack_dict(name: str, n: int, state: StateDict) -> State:
-    """Return the contents of a state of a bank of this name and size."""
-    function = "random.StreamBank.load_state_dict"
-    check_instance(function, "state", state, dict, "a dict from state_dict()")
-    expected = state_dict(name, n, torch.empty(0))
-    if set(state) != set(expected):
-        rule = f"a dict of {', '.join(expected)}"
-        raise value_error(function, "state", rule, ", ".join(map(str, state)) or "nothing")
-    del expected["states"]
-    for field, value in expected.items():
-        if type(state[field]) is not type(value) or state[field] != value:
-            raise value_error(function, f"state[{field!r}]", repr(value), state[field])
-    check_instance(function, "state['states']", state["states"], torch.Tensor, "a tensor")
-    try:
-        return unpack(state["states"], n)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"fastseed.{function}: state['states'] is invalid: {error}") from error

@@ -36,7 +36,8 @@ _INTEGERS = {
     torch.int64: (-(2**63), 2**63),
 }
 _INTEGER_TYPES = (int, np.integer, torch.SymInt)
-_NUMBER_TYPES = (int, float, np.integer, np.floating, torch.SymInt, torch.SymFloat)
+_is_compiling = torch.compiler.is_compiling
+_REAL_TYPES = (int, float, np.integer, np.floating, torch.SymInt, torch.SymFloat)
 
 
 class Distribution(NamedTuple):
@@ -92,7 +93,7 @@ def uniform(function: str, dtype: torch.dtype | None, low: object, high: object)
     if not rounded(low, dtype) < top:
         raise value_error(function, "high", f"above low ({low}) in {dtype}", high)
     computed_in = torch.float64 if dtype == torch.float64 else torch.float32
-    if math.isinf(rounded(high - low, computed_in)):
+    if high - low > _FORMATS[computed_in][2] and math.isinf(rounded(high - low, computed_in)):
         raise value_error(function, "high - low", f"finite in {dtype}", high - low)
     return Distribution(
         draws.draw_uniform, dtype, _words(dtype), (high - low, low, below(top, dtype))
@@ -111,7 +112,7 @@ def normal(function: str, dtype: torch.dtype | None, mean: object, std: object) 
 def exponential(function: str, dtype: torch.dtype | None, rate: object) -> Distribution:
     """Exponential: rate above 0, it and 1 / rate finite and not 0 in ``dtype``."""
     dtype = _check_dtype(function, dtype, torch.get_default_dtype(), REALS)
-    rate = number(function, "rate", rate)
+    rate = check_real(function, "rate", rate)
     scale = 1.0 / rate if 0 < rate < math.inf else 0.0  # in steps: 1 / 5e-324 is infinite
     if not 0 < rounded(scale, dtype) < math.inf:
         raise value_error(function, "rate", f"above 0, with 1 / rate finite in {dtype}", rate)
@@ -178,7 +179,7 @@ def trunc_normal(
 def bernoulli(function: str, dtype: torch.dtype | None, p: object) -> Distribution:
     """1 with probability p in [0, 1]; ``torch.bool`` (the default), ``torch.uint8`` or a real."""
     dtype = _check_dtype(function, dtype, torch.bool, (torch.bool, torch.uint8, *REALS))
-    p = number(function, "p", p)
+    p = check_real(function, "p", p)
     if not 0 <= p <= 1:
         raise value_error(function, "p", "in [0, 1]", p)
     return Distribution(draws.draw_bernoulli, dtype, 1, (round(p * 2.0**32),))
@@ -187,7 +188,7 @@ def bernoulli(function: str, dtype: torch.dtype | None, p: object) -> Distributi
 def randint(function: str, dtype: torch.dtype | None, low: object, high: object) -> Distribution:
     """Integers of [low, high), all in ``dtype``: uint8, int32 or int64 (the default)."""
     dtype = _check_dtype(function, dtype, torch.int64, tuple(_INTEGERS))
-    low, high = integer(function, "low", low), integer(function, "high", high)
+    low, high = _check_integer(function, "low", low), _check_integer(function, "high", high)
     bottom, top = _INTEGERS[dtype]
     if not bottom <= low < top:
         raise value_error(function, "low", f"in [{bottom}, {top}) for {dtype}", low)
@@ -200,35 +201,17 @@ def randint(function: str, dtype: torch.dtype | None, low: object, high: object)
     return Distribution(draws.draw_randint, dtype, 2 if size >= 2**32 else 1, (low, signed(size)))
 
 
-BY_NAME: dict[str, Callable[..., Distribution]] = {
-    "rand": uniform,
-    "uniform": uniform,
-    "randn": normal,
-    "normal": normal,
-    "exponential": exponential,
-    "trunc_normal": trunc_normal,
-    "bernoulli": bernoulli,
-    "randint": randint,
-    "bits": bits,
-}
-"""The distribution of each function, of its in-place form ``name_``, and of a bank's method."""
-
-
-def distribution(function: str, dtype: torch.dtype | None, *parameters: object) -> Distribution:
-    """Return the distribution of ``rand``, ``uniform_`` or ``StreamBank.rand``, checked."""
-    name = function.rpartition(".")[2].rstrip("_")
-    return BY_NAME[name](function, dtype, *parameters)
-
-
 # ---------------------------------------------------------------- numbers
 
 
-def number(function: str, argument: str, value: object) -> float:
+def check_real(function: str, argument: str, value: object) -> float:
     """Return ``value`` as a float if it is a real number.
 
     Compiled code may hold a symbol in its place: ``hex`` turns it into its value, with a guard.
     """
-    if isinstance(value, bool) or not isinstance(value, _NUMBER_TYPES):
+    if type(value) is float and not _is_compiling():
+        return value
+    if isinstance(value, bool) or not isinstance(value, _REAL_TYPES):
         raise type_error(function, argument, "a number", value)
     try:
         return float.fromhex(float(value).hex())
@@ -236,7 +219,7 @@ def number(function: str, argument: str, value: object) -> float:
         return math.copysign(math.inf, 1 if value > 0 else -1)
 
 
-def integer(function: str, argument: str, value: object) -> int:
+def _check_integer(function: str, argument: str, value: object) -> int:
     """Return ``value`` as an int if it is an integer, or a symbol of compiled code."""
     if isinstance(value, bool) or not isinstance(value, _INTEGER_TYPES):
         raise type_error(function, argument, "an integer", value)
@@ -275,7 +258,9 @@ def _words(dtype: torch.dtype) -> int:
 
 
 def _finite(function: str, argument: str, value: object, dtype: torch.dtype) -> float:
-    x = number(function, argument, value)
+    x = check_real(function, argument, value)
+    if abs(x) <= _FORMATS[dtype][2]:
+        return x
     if x != x or rounded(x, dtype) in (math.inf, -math.inf):
         raise value_error(function, argument, f"finite in {dtype}", x)
     return x

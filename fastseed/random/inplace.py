@@ -12,6 +12,7 @@ placements Replicate and Shard. Parameters are filled without gradients, as by
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 
@@ -19,13 +20,13 @@ from .._backend import tensors
 from .._utils import validation
 from . import distributions, functional, layout
 from .distributions import MAX_WORDS, Distribution
-from .functional import Keys
+from .functional import Key
 from .layout import Shard
 
 
 def uniform_(
     tensor: torch.Tensor,
-    key: Keys,
+    key: Key,
     low: float = 0.0,
     high: float = 1.0,
     *,
@@ -53,12 +54,12 @@ def uniform_(
         >>> fastseed.random.uniform_(torch.empty(3), 42)
         tensor([0.6130, 0.4686, 0.0732])
     """
-    return _fill("random.uniform_", tensor, key, position, shard, low, high)
+    return _fill(distributions.uniform, "uniform_", tensor, key, position, shard, low, high)
 
 
 def normal_(
     tensor: torch.Tensor,
-    key: Keys,
+    key: Key,
     mean: float = 0.0,
     std: float = 1.0,
     *,
@@ -67,7 +68,7 @@ def normal_(
 ) -> torch.Tensor:
     """Fill a tensor with normally distributed random numbers.
 
-    ``mean`` and ``std`` are those of ``fastseed.random.randn``; the rest is as in
+    ``mean`` and ``std`` are those of ``fastseed.random.normal``; the rest is as in
     ``fastseed.random.uniform_``.
 
     Examples:
@@ -78,12 +79,12 @@ def normal_(
         >>> torch.equal(rows, whole[2:])
         True
     """
-    return _fill("random.normal_", tensor, key, position, shard, mean, std)
+    return _fill(distributions.normal, "normal_", tensor, key, position, shard, mean, std)
 
 
 def exponential_(
     tensor: torch.Tensor,
-    key: Keys,
+    key: Key,
     rate: float = 1.0,
     *,
     position: int = 0,
@@ -99,12 +100,12 @@ def exponential_(
         >>> fastseed.random.exponential_(torch.empty(3), 42, rate=2.0)
         tensor([0.2447, 0.3790, 1.3071])
     """
-    return _fill("random.exponential_", tensor, key, position, shard, rate)
+    return _fill(distributions.exponential, "exponential_", tensor, key, position, shard, rate)
 
 
 def trunc_normal_(
     tensor: torch.Tensor,
-    key: Keys,
+    key: Key,
     mean: float = 0.0,
     std: float = 1.0,
     a: float = -2.0,
@@ -123,12 +124,14 @@ def trunc_normal_(
         >>> fastseed.random.trunc_normal_(torch.empty(4), 42, std=0.02, a=-0.04, b=0.04)
         tensor([-0.0225,  0.0324,  0.0035,  0.0187])
     """
-    return _fill("random.trunc_normal_", tensor, key, position, shard, mean, std, a, b)
+    return _fill(
+        distributions.trunc_normal, "trunc_normal_", tensor, key, position, shard, mean, std, a, b
+    )
 
 
 def bernoulli_(
     tensor: torch.Tensor,
-    key: Keys,
+    key: Key,
     p: float = 0.5,
     *,
     position: int = 0,
@@ -144,12 +147,12 @@ def bernoulli_(
         >>> fastseed.random.bernoulli_(torch.empty(4), 42)
         tensor([0., 1., 1., 1.])
     """
-    return _fill("random.bernoulli_", tensor, key, position, shard, p)
+    return _fill(distributions.bernoulli, "bernoulli_", tensor, key, position, shard, p)
 
 
 def randint_(
     tensor: torch.Tensor,
-    key: Keys,
+    key: Key,
     low: int,
     high: int,
     *,
@@ -166,12 +169,12 @@ def randint_(
         >>> fastseed.random.randint_(torch.empty(4, dtype=torch.int64), 42, 1, 7)
         tensor([4, 3, 1, 3])
     """
-    return _fill("random.randint_", tensor, key, position, shard, low, high)
+    return _fill(distributions.randint, "randint_", tensor, key, position, shard, low, high)
 
 
 def bits_(
     tensor: torch.Tensor,
-    key: Keys,
+    key: Key,
     *,
     position: int = 0,
     shard: Shard | None = None,
@@ -186,72 +189,70 @@ def bits_(
         >>> fastseed.random.bits_(torch.empty(2, dtype=torch.uint32), 42).tolist()
         [2632642643, 2012563771]
     """
-    return _fill("random.bits_", tensor, key, position, shard)
+    return _fill(distributions.bits, "bits_", tensor, key, position, shard)
 
 
 # ---------------------------------------------------------------- shared by all of them
 
 
 def _fill(
-    function: str,
-    given: object,
+    make: Callable[..., Distribution],
+    name: str,
+    tensor: torch.Tensor,
     key: object,
     position: object,
     shard: Shard | None,
     *parameters: object,
 ) -> torch.Tensor:
-    tensor = validation.check_instance(function, "tensor", given, torch.Tensor, "a torch.Tensor")
-    what = distributions.distribution(function, tensor.dtype, *parameters)
-    if not layout.is_dtensor(tensor):
-        tensors.check_dense(function, "tensor", tensor)
-    with torch.no_grad():
-        local, pieces = _pieces(function, tensor, shard)
-        functional.check_device(function, "tensor", local.device)
-        tensors.check_dense(function, "tensor", local)
-        tensors.check_writable(function, "tensor", local, key=key)
-        keys = functional.check_keys(function, "key", key, local.device)
-        if keys.is_meta and not local.is_meta:
-            raise validation.value_error(function, "key", "a tensor with data", keys.device)
-        if keys.dim() != 1:
-            raise validation.value_error(function, "key", "of shape (2,)", tuple(keys.shape))
-        whole = tensor.shape if shard is None else shard.global_shape
-        last = (MAX_WORDS - what.advance(math.prod(whole))) // 4 * 4
-        position = validation.check_int(function, "position", position, 0, last)
-        if pieces and local.numel():
-            _write_all(what, local, pieces, keys.to(local.device), position)
-        if local is not tensor and not tensor.is_inference():  # the DTensor around it
-            torch.autograd.graph.increment_version(tensor)
+    function = f"random.{name}"
+    if not isinstance(tensor, torch.Tensor):
+        raise validation.type_error(function, "tensor", "a torch.Tensor", tensor)
+    distribution = make(function, tensor.dtype, *parameters)
+    if tensor.requires_grad:
+        with torch.no_grad():
+            _write(function, distribution, tensor, key, position, shard)
+    else:
+        _write(function, distribution, tensor, key, position, shard)
     return tensor
 
 
-def _pieces(
-    function: str, tensor: torch.Tensor, shard: Shard | None
-) -> tuple[torch.Tensor, list[layout.Piece]]:
-    """Return the tensor to write to, and which values go where in it."""
+def _write(
+    function: str,
+    distribution: Distribution,
+    tensor: torch.Tensor,
+    key: object,
+    position: object,
+    shard: Shard | None,
+) -> None:
+    """Fill the part of a logical tensor that this process has, once everything is checked."""
+    local, pieces = tensor, layout.WHOLE
     if layout.is_dtensor(tensor):
         if shard is not None:
             rule = "None for a DTensor, which records its part"
             raise validation.value_error(function, "shard", rule, shard)
-        return layout.of_dtensor(function, tensor)
-    if shard is None:
-        return tensor, layout.WHOLE
-    return tensor, layout.of_shard(function, tensor.shape, shard)
-
-
-def _write_all(
-    what: Distribution,
-    local: torch.Tensor,
-    pieces: list[layout.Piece],
-    keys: torch.Tensor,
-    position: int,
-) -> None:
-    """Fill the boxes of ``pieces`` in ``local``, of any strides."""
-    keys = keys.contiguous().view(1, 2)
+        local, pieces = layout.of_dtensor(function, tensor)
+    tensors.check_dense(function, "tensor", local)
+    if shard is not None:
+        pieces = layout.of_shard(function, tensor.shape, shard)
+    if not (local.is_cpu or local.is_meta):
+        functional.check_device(function, "tensor", local.device)
+    tensors.check_writable(function, "tensor", local, key=key)
+    keys = functional.check_keys(function, "key", key, local.device)
+    if keys.dim() != 1:
+        raise validation.value_error(function, "key", "of shape (2,)", tuple(keys.shape))
+    if keys.is_meta and not local.is_meta:
+        raise validation.value_error(function, "key", "a tensor with data", keys.device)
+    count = math.prod(tensor.shape if shard is None else shard.global_shape)
+    last = MAX_WORDS - distribution.advance(count)
+    position = validation.check_int(function, "position", position, 0, last)
     at = torch.full((1,), position, dtype=torch.int64, device=local.device) if position else None
-    for box, sizes, strides, offset in pieces:
+    keys = keys.to(local.device).view(1, 2)
+    for box, sizes, strides, offset in pieces if local.numel() else ():
         view = local[box] if box else local
         direct = functional.is_direct(view)
         out = view if direct else view.new_empty(view.shape)
-        what.fill(out, keys, at, sizes, strides, offset)
+        distribution.fill(out, keys, at, sizes, strides, offset)
         if not direct:
             view.copy_(out)
+    if local is not tensor and not tensor.is_inference():  # the DTensor around it
+        torch.autograd.graph.increment_version(tensor)

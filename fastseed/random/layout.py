@@ -1,7 +1,7 @@
 """Which values of a logical tensor a local one holds.
 
-Value j of a draw is the element whose row-major index in the logical tensor is j. Here a tensor, a
-``Shard`` or a ``DTensor`` becomes a list of ``Piece``: where it lies in the local tensor,
+Value j of the stream is the element whose row-major index in the logical tensor is j. Here a
+tensor, a ``Shard`` or a ``DTensor`` becomes a list of ``Piece``: where it lies in the local tensor,
 and which values it takes. Nothing here communicates: a rank knows its own part.
 """
 
@@ -37,7 +37,7 @@ class Shard(NamedTuple):
 
     Examples:
         >>> import torch
-        >>> whole = fastseed.random.rand(42, (4, 2))
+        >>> whole = fastseed.random.uniform(42, (4, 2))
         >>> lower = fastseed.random.Shard(global_shape=(4, 2), offsets=(2, 0))
         >>> torch.equal(fastseed.random.uniform_(torch.empty(2, 2), 42, shard=lower), whole[2:])
         True
@@ -48,7 +48,7 @@ class Shard(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """A box of a local tensor, and the values of the draw that it takes."""
+    """A box of a local tensor, and the values of the stream that it takes."""
 
     box: tuple[slice, ...]
     """One slice a dimension; () for all of the tensor."""
@@ -153,7 +153,7 @@ def runs_of_dtensor(function: str, tensor: DTensor) -> tuple[torch.Tensor, list[
             if sharded == dim
         ]
         length = local.shape[dim] if local.dim() == tensor.dim() else -1
-        found = _along(size, length, cuts, _order(cuts, spec_order, dim))
+        found = _held_indices(size, length, cuts, _order(cuts, spec_order, dim))
         if found is None:
             raise ValueError(
                 f"fastseed.{function}: tensor must have the local shape that its placements say, "
@@ -180,7 +180,7 @@ def _sharded_dim(
     )
 
 
-# (mesh dimension, its size, our place along it, the placement)
+# (mesh dimension, its size, our index along it, the placement)
 Cut: TypeAlias = "tuple[int, int, int, Placement]"
 
 
@@ -205,7 +205,9 @@ def _order(cuts: list[Cut], spec_order: Any, dim: int) -> list[int] | None:
     return [mesh_dim for mesh_dim, *_ in order]
 
 
-def _along(size: int, local: int, cuts: list[Cut], order: list[int] | None) -> list[Run] | None:
+def _held_indices(
+    size: int, local: int, cuts: list[Cut], order: list[int] | None
+) -> list[Run] | None:
     """The indices that the local tensor holds along a dimension; None if none fit its length.
 
     Where cuts are uneven, the order in which they were made and strided placements, read from left
@@ -259,7 +261,8 @@ def pieces(shape: Sequence[int], indices: Sequence[list[Run]]) -> list[Piece]:
             for g, stride in zip(groups, strides, strict=True)
             for axis in ((g.runs, g.step * stride), (g.length, stride))
         ]
-        found.append(Piece(box, *_simplest(grid), offset))
+        sizes, steps = zip(*grid, strict=True) if grid else ((), ())
+        found.append(Piece(box, sizes, steps, offset))
     return found
 
 
@@ -281,21 +284,3 @@ def _grouped(runs: list[Run]) -> Iterator[_Group]:
         at += length
     if group is not None:
         yield group
-
-
-def _simplest(grid: list[tuple[int, int]]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """(sizes, strides) of a grid without axes of one, with neighbours that continue each other as
-    one axis, and the last stride 1."""
-    axes: list[tuple[int, int]] = []
-    for size, stride in grid:
-        if size == 1:
-            continue
-        if axes and axes[-1][1] == size * stride:
-            axes[-1] = (axes[-1][0] * size, stride)
-        else:
-            axes.append((size, stride))
-    if not axes or axes[-1][1] != 1:
-        axes.append((1, 1))
-    if len(axes) == 1:
-        return (), ()
-    return tuple(size for size, _ in axes), tuple(stride for _, stride in axes)

@@ -9,7 +9,6 @@ from .._utils import lazy
 
 if TYPE_CHECKING:
     from .arrays import seeds
-    from .contract import SeedReport, SeedRule, check_seed_contract
     from .ledger import Ledger
     from .single import seed
     from .units import Batch, LeaseError, Unit
@@ -18,10 +17,7 @@ __all__ = [
     "Batch",
     "LeaseError",
     "Ledger",
-    "SeedReport",
-    "SeedRule",
     "Unit",
-    "check_seed_contract",
     "seed",
     "seeds",
 ]
@@ -31,7 +27,6 @@ _HOME = {  # name: the module that defines it
     "seed": "single",
     "seeds": "arrays",
     **dict.fromkeys(("Batch", "LeaseError", "Unit"), "units"),
-    **dict.fromkeys(("SeedReport", "SeedRule", "check_seed_contract"), "contract"),
 }
 
 __getattr__, __dir__ = lazy.attributes(__name__, _HOME)

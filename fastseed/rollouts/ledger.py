@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import secrets
 import threading
@@ -12,9 +13,9 @@ from typing import Any, NoReturn
 from .._utils import StateDict, validation
 from . import ledger_state
 from .identity import check_master_seed
-from .journal import Journal
 from .open_units import Generated, OpenUnits
-from .units import MOST, Batch, Unit, check_plan, write_ranges
+from .results import Results
+from .units import MOST, Batch, Unit, check_plan
 
 _CLASS = "rollouts.Ledger"
 
@@ -24,27 +25,23 @@ class Ledger:
 
     It lives in the trainer. Producers get units by a transport of the user, generate them, and
     send results back. A unit is leased, then generated, then trained; or it is dropped with a
-    reason. The state after batch b goes into the checkpoint with the optimizer's. After a restart
-    exactly the units that the checkpoint has not trained or dropped are issued again.
+    reason. The state after batch b goes into the checkpoint with the optimizer's. A restart
+    issues again exactly the units that the checkpoint has not trained or dropped.
 
-    Units are numbered in the order of (epoch, position, sample). Unit k of G prompts a batch is
-    planned for batch p = k // (samples * G), and for the policy version max(0, p - lag), where the
-    version is the number of trained batches. It is leased from that version on. With ``window`` 1
-    a batch holds what is planned for it, whatever the order of completion. With ``window`` w,
-    batch b holds all prompts planned for batch b - w + 1 that are left, then others up to b + w - 1
-    in the order of completion, together at most G. A batch has fewer prompts where some were
-    dropped; all samples of a prompt are in one batch.
+    Units are numbered in the order of (epoch, position, sample). Prompt j is planned for batch
+    j // batch_size; its units are leased from ``lag`` batches before on. With ``window`` 1 a batch
+    holds what is planned for it. With ``window`` w it holds the prompts that were planned w - 1
+    batches before, then others up to w - 1 batches ahead, as they complete; all samples of a
+    prompt are in one batch. A unit that is too old for its batch, by ``max_staleness``, is not
+    trained: it is generated again, or dropped with reason ``"stale"``.
 
-    A unit with a version that is older than its batch by more than ``max_staleness`` is not
-    trained: it is generated again, or dropped with reason ``"stale"``. With the planned versions
-    that happens only if ``max_staleness`` is below ``lag + window - 1``.
-
-    All methods may be called from several threads. Memory holds the open units and their results.
+    All methods may be called from several threads. An interrupt loses no unit: the call has
+    happened, or not. Memory holds the open units and their results.
 
     Args:
         prompts: the number of prompts in the dataset, [1, 2**48].
         batch_size: the number of prompts in a batch, [1, 2**31].
-        samples: the number of rollouts of a prompt, [1, 2**31].
+        samples: the number of rollouts of a prompt, [1, 2**20].
         epochs: [1, 2**32).
         window: [1, lag + 1].
         lag: how many batches before its own a unit is generated, [0, 2**31]; 0 is on-policy.
@@ -53,17 +50,16 @@ class Ledger:
         lease_seconds: after this time without ``renew`` a unit may be leased again, in (0, 10**9].
         master_seed: in [0, 2**64). None: that of ``fastseed.init``, else the environment variable
             FASTSEED_MASTER_SEED. Producers derive the seeds of units from it.
-        journal: a file beside the checkpoints. It keeps results that ``complete`` got and that are
-            not trained, the drops, and which units each batch had: after a restart these are as
+        results: an SQLite file beside the checkpoints. It keeps the results of ``complete`` that
+            are not trained, the drops, and the units of each batch: after a restart these are as
             before. None: results are generated again; with ``window`` above 1, batches after the
             checkpoint may hold other prompts than before.
-        clock: what returns the time in seconds, for leases.
 
     Raises:
-        TypeError, ValueError: an argument is invalid; the journal is that of another job, or
-            damaged.
-        RuntimeError: there is no master seed, or another trainer has the journal.
-        OSError: the journal cannot be read or written.
+        TypeError, ValueError: an argument is invalid; the file is that of another job, or damaged.
+        RuntimeError: there is no master seed; another ledger uses the file; this Python has no
+            sqlite3.
+        OSError: the file cannot be read or written.
 
     Examples:
         >>> ledger = fastseed.rollouts.Ledger(10, batch_size=2, samples=4, lag=1, master_seed=42)
@@ -90,43 +86,45 @@ class Ledger:
         on_stale: str = "regenerate",
         lease_seconds: float = 600.0,
         master_seed: int | None = None,
-        journal: str | os.PathLike[str] | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        results: str | os.PathLike[str] | None = None,
     ) -> None:
         master = check_master_seed(_CLASS, master_seed)
-        self._plan = check_plan(_CLASS, prompts, batch_size, samples, epochs, window, lag, master)
-        oldest = self._plan.lag + self._plan.window - 1
-        self._max_staleness = validation.check_int(
-            _CLASS, "max_staleness", oldest if max_staleness is None else max_staleness,
-            self._plan.lag, oldest,
-        )  # fmt: skip
+        self._plan = check_plan(
+            _CLASS, prompts, batch_size, samples, epochs, window, lag, max_staleness, master
+        )
         choices = ("regenerate", "drop")
         self._on_stale = validation.check_choice(_CLASS, "on_stale", on_stale, choices)
         self._lease_seconds = validation.check_float(
             _CLASS, "lease_seconds", lease_seconds, 2**-20, 1e9
         )
-        self._clock = clock
+        self._clock = time.monotonic
         self._lock = threading.RLock()
         self._process = os.getpid()
-        self._journal: Journal | None = None
-        if journal is not None:
-            path = validation.check_path(_CLASS, "journal", journal)
-            self._journal = Journal(_CLASS, path, ledger_state.header(self._plan))
         self._batch: Batch | None = None
-        self._start(ledger_state.State())
+        self._results: Results | None = None
+        if results is not None:
+            path = validation.check_path(_CLASS, "results", results)
+            self._results = Results(_CLASS, path, ledger_state.header(self._plan))
+        try:
+            self._start(ledger_state.State())
+        except BaseException:
+            self.close()
+            raise
 
     def _start(self, state: ledger_state.State) -> None:
-        """Become the ledger of a state, with what the journal has besides."""
+        """Become the ledger of a state, with what the file of results has besides."""
         kept = ledger_state.Kept()
-        if self._journal is not None:
-            kept.read(self._plan, state, self._journal.records())
-        units = OpenUnits(self._plan, state.groups, state.holes, state.versions, kept.drops)
-        for reason, count in state.dropped.items():
-            units.dropped[reason] = units.dropped.get(reason, 0) + count
+        if self._results is not None:
+            kept.read(self._plan, state, self._results.rows())
+        units = OpenUnits(
+            self._plan, state.groups, state.holes, state.versions, state.dropped, kept.drops
+        )
+        units.expired, units.regenerated = state.expired, state.regenerated
         units.restore(kept.results, self._plan.end_of(state.batches + self._plan.lag))
-        self._units, self._recorded = units, kept.batches
-        self._version, self._batch = state.batches, None
-        self._expired, self._regenerated = state.expired, state.regenerated
+        if self._results is not None and kept.settled:
+            self._results.delete_to(kept.settled)
+        self._units, self._recorded, self._batch = units, kept.batches, None
+        self._version = state.batches
         self._next_lease = secrets.randbits(62)  # no lease of an earlier trainer holds
 
     # ------------------------------------------------------------------ producers
@@ -142,26 +140,28 @@ class Ledger:
         """
         count = validation.check_int(f"{_CLASS}.lease", "count", count, 1, MOST)
         with self._entered("lease"):
-            now = self._clock()
-            units, until = self._units, now + self._lease_seconds
-            self._expired += units.expire(now)
+            now, units, before = self._clock(), self._units, self._next_lease
+            units.expire(now)
             end = self._plan.end_of(self._version + self._plan.lag)
             found: list[Unit] = []
-            while len(found) < count and (number := units.take(end)) is not None:
-                self._next_lease += 1
-                found.append(units.lease(number, self._next_lease, until))
-            return found
+            try:
+                while len(found) < count and (number := units.take(end)) is not None:
+                    self._next_lease += 1
+                    found.append(units.lease(number, self._next_lease, now + self._lease_seconds))
+                return found
+            except BaseException:
+                units.release_after(before)
+                raise
 
     def renew(self, units: Iterable[Unit]) -> None:
         """Let the time of leases begin again: what a producer that is slow calls in between.
 
-        Args:
-            units: what ``lease`` returned.
-
         Raises:
-            TypeError: a unit is not a ``Unit``.
+            TypeError: these are not units that ``lease`` returned.
             LeaseError: a lease does not hold; none was renewed.
         """
+        if not isinstance(units, Iterable):
+            raise validation.type_error(f"{_CLASS}.renew", "units", "a list of units", units)
         units = list(units)
         with self._entered("renew"):
             for unit in units:
@@ -173,11 +173,8 @@ class Ledger:
     def release(self, unit: Unit) -> None:
         """Give a unit back that was not generated: what a producer that leaves calls.
 
-        Args:
-            unit: what ``lease`` returned.
-
         Raises:
-            TypeError: it is not a ``Unit``.
+            TypeError: it is not a unit that ``lease`` returned.
             LeaseError: the lease does not hold.
         """
         with self._entered("release"):
@@ -187,13 +184,13 @@ class Ledger:
     def complete(self, unit: Unit, result: Any = None, *, version: int | None = None) -> bool:
         """Take the result of a unit. A lease whose time is over holds until the next one.
 
-        With a journal the result is on the disk when this returns, and ``next_batch`` returns it as
-        JSON has it (a tuple is a list then); a result None is not kept.
+        With a file of results the result is on the disk when this returns, and ``next_batch``
+        returns it as JSON has it (a tuple is a list then); a result None is not kept.
 
         Args:
             unit: what ``lease`` returned.
-            result: what the trainer needs, or the name of it in a store; anything, with a journal
-                JSON.
+            result: what the trainer needs, or the name of it in a store; anything, with a file of
+                results JSON.
             version: the oldest policy version that generated it, [0, ``self.version``]; None: the
                 planned one.
 
@@ -203,25 +200,25 @@ class Ledger:
         Raises:
             TypeError, ValueError: an argument is invalid.
             LeaseError: the unit is generated, trained or dropped already, or leased again.
-            OSError: the journal cannot be written; the lease still holds.
+            OSError: the file of results cannot be written; the lease still holds.
         """
+        function = f"{_CLASS}.complete"
         with self._entered("complete"):
-            self._units.check_held(f"{_CLASS}.complete", unit)
+            self._units.check_held(function, unit)
             number = unit.number
             if version is None:
                 version = self._units.version_of(number)
             else:
-                name = f"{_CLASS}.complete"
-                version = validation.check_int(name, "version", version, 0, self._version)
-            if self._is_stale(number, version, self._version):
-                if self._journal is not None and self._on_stale == "drop":
-                    self._journal.append({"unit": number, "reason": "stale"})
-                self._refuse_stale(number)
+                version = validation.check_int(function, "version", version, 0, self._version)
+            if self._plan.is_stale(number, version, self._version):
+                if self._on_stale == "drop":
+                    self._record({"unit": number, "reason": "stale"})
+                _make_whole(self._refusal([number], self._version))
                 return False
-            if self._journal is not None and result is not None:
+            if self._results is not None and result is not None:
                 record = {"unit": number, "version": version, "result": result}
-                result = self._journal.append(record)["result"]
-            self._units.generate(number, Generated(version, unit.lease, result))
+                result = self._results.add(record)["result"]
+            _make_whole(self._units.generate, number, Generated(version, unit.lease, result))
             return True
 
     def drop(self, unit: Unit, reason: str) -> None:
@@ -235,15 +232,18 @@ class Ledger:
         Raises:
             TypeError, ValueError: an argument is invalid.
             LeaseError: the lease does not hold.
-            OSError: the journal cannot be written; nothing was dropped.
+            OSError: the file of results cannot be written; nothing was dropped.
         """
         reason = validation.check_text(f"{_CLASS}.drop", "reason", reason)
         with self._entered("drop"):
             self._units.check_held(f"{_CLASS}.drop", unit, or_generated=True)
-            if self._journal is not None:
-                self._journal.append({"unit": unit.number, "reason": reason})
-            self._units.drop(unit.number, reason)
+            self._record({"unit": unit.number, "reason": reason})
             self._batch = None
+            _make_whole(self._units.drop, [unit.number], self._units.dropped_with(reason, 1))
+
+    def _record(self, document: StateDict) -> None:
+        if self._results is not None:
+            self._results.add(document)
 
     # ------------------------------------------------------------------ the trainer
 
@@ -279,7 +279,7 @@ class Ledger:
 
         Raises:
             TypeError, ValueError: it is not that batch.
-            OSError: the journal cannot be written; the batch is not marked.
+            OSError: the file of results cannot be written; the batch is not marked.
         """
         name = f"{_CLASS}.mark_trained"
         with self._entered("mark_trained"):
@@ -290,80 +290,79 @@ class Ledger:
                 raise validation.value_error(name, "batch", rule, f"batch {batch.number}")
             numbers = [unit.number for unit in batch.units]
             stale = self._stale_after(numbers)
-            dropped = write_ranges(stale if self._on_stale == "drop" else [])
-            if self._journal is not None and (dropped or self._is_new(numbers)):
-                record = {"batch": self._version, "units": write_ranges(numbers), "stale": dropped}
-                self._journal.append(record)
-            self._recorded.pop(self._version, None)
-            for number in numbers:
-                self._units.finish(number)
-            self._version, self._batch = self._version + 1, None
-            for number in stale:
-                self._refuse_stale(number)
-
-    def _is_new(self, numbers: list[int]) -> bool:
-        return self._recorded.get(self._version) != numbers
+            dropped = stale if self._on_stale == "drop" else []
+            if dropped or self._recorded.get(self._version) != numbers:
+                self._record({"batch": self._version, "units": numbers, "stale": dropped})
+            _make_whole(self._finish, self._version, numbers, self._refusal(stale, now.number + 1))
 
     def _stale_after(self, numbers: list[int]) -> list[int]:
         """Return what is too old once these units were trained."""
         after, generated = self._version + 1, self._units.generated
-        stale = [n for n, g in generated.items() if self._is_stale(n, g.version, after)]
+        stale = [n for n, g in generated.items() if self._plan.is_stale(n, g.version, after)]
         return sorted(set(stale).difference(numbers))
 
-    def _is_stale(self, number: int, version: int, now: int) -> bool:
-        """Return whether a unit is too old for any batch that may have it after ``now`` batches."""
-        return self._plan.earliest(number, now) - version > self._max_staleness
+    def _finish(self, batch: int, numbers: list[int], refuse_stale: Callable[[], None]) -> None:
+        self._version, self._batch = batch + 1, None
+        self._recorded.pop(batch, None)
+        for number in numbers:
+            self._units.finish(number)
+        refuse_stale()
 
-    def _refuse_stale(self, number: int) -> None:
+    def _refusal(self, numbers: list[int], version: int) -> Callable[[], None]:
+        """Return what drops units that are too old, or has ``version`` generate them again."""
+        units = self._units
         if self._on_stale == "drop":
-            self._units.drop(number, "stale")
-        else:
-            self._regenerated += 1
-            self._units.reopen(number, self._version)
+            return functools.partial(units.drop, numbers, units.dropped_with("stale", len(numbers)))
+        return functools.partial(units.reopen, numbers, version, units.regenerated + len(numbers))
 
     # ------------------------------------------------------------------ what there is
 
     @property
     def version(self) -> int:
         """How many batches were trained: the policy version."""
-        return self._version
+        with self._entered("version"):
+            return self._version
 
     @property
     def done(self) -> bool:
         """True once all batches were trained."""
-        return self._version == self._plan.batches
+        with self._entered("done"):
+            return self._version == self._plan.batches
 
     @property
     def dropped(self) -> dict[str, int]:
         """How many units were dropped, by reason."""
-        return dict(self._units.dropped)
+        with self._entered("dropped"):
+            return dict(self._units.dropped)
 
     def counts(self) -> dict[str, int]:
-        """Return how many units are leased, generated, trained and dropped, and what was repeated.
+        """Return how many units are "leased" and "generated", and were "trained" and "dropped".
 
-        Returns:
-            "leased" and "generated" now; "trained" and "dropped" up to now; "expired" and
-            "regenerated", how often a lease ended by time and a unit was too old.
+        "expired" is how often a lease ended by time, "regenerated" how often a unit was too old.
         """
         with self._entered("counts"):
-            found = {"leased": len(self._units.leases), "generated": len(self._units.generated)}
-            found["trained"] = self._state().trained(self._plan)
-            found["dropped"] = sum(self._units.dropped.values())
-            return {**found, "expired": self._expired, "regenerated": self._regenerated}
+            units, state = self._units, self._state()
+            return {
+                "leased": len(units.leases),
+                "generated": len(units.generated),
+                "trained": state.trained(self._plan),
+                "dropped": sum(units.dropped.values()),
+                "expired": units.expired,
+                "regenerated": units.regenerated,
+            }
 
     def _state(self) -> ledger_state.State:
         groups, holes = self._units.holes()
         return ledger_state.State(
             self._version, groups, holes, self._units.versions, self._units.dropped,
-            self._expired, self._regenerated,
+            self._units.expired, self._units.regenerated,
         )  # fmt: skip
 
     def state_dict(self) -> StateDict:
         """Return the state, for the checkpoint that has the weights after the last trained batch.
 
-        Returns:
-            Ints, strings and a dict of ints, for ``torch.save``, JSON and others: a frontier, the
-            ranges of open units below it, and their policy versions where not as planned.
+        It is made of ints, strings and lists of them, for ``torch.save``, JSON and others: a
+        frontier, the open units below it and their policy versions where not as planned.
         """
         with self._entered("state_dict"):
             return ledger_state.write(self._plan, self._state())
@@ -371,24 +370,25 @@ class Ledger:
     def load_state_dict(self, state: StateDict) -> None:
         """Go on from a state: what it has not trained or dropped is issued again.
 
-        All leases end. With a journal, results and drops that it has are taken, and the batches
-        that it has are made of the same units.
+        All leases end. With a file of results, the results and drops in it are taken, and the
+        batches in it are made of the same units. What the state includes is deleted from the file.
 
         Args:
             state: what ``state_dict`` returned.
 
         Raises:
-            TypeError, ValueError: it is not a state of a ledger with the same arguments, or it or
-                the journal is damaged; nothing was changed.
-            OSError: the journal cannot be read.
+            TypeError, ValueError: it is not a state of a ledger with the same arguments, it was
+                changed since, or the file of results is damaged; nothing was changed.
+            OSError: the file of results cannot be read or written.
         """
         with self._entered("load_state_dict"):
             self._start(ledger_state.read(self._plan, state))
 
     def close(self) -> None:
-        """Let another ledger of this process use the journal; a process that ends does so too."""
-        if self._journal is not None:
-            self._journal.close()
+        """Let another ledger use the file of results; a process that ends does so too."""
+        with self._entered("close"):
+            if self._results is not None:
+                self._results.close()
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"fastseed.{_CLASS}: {_STAYS}")
@@ -400,6 +400,15 @@ class Ledger:
         if os.getpid() != self._process:
             raise RuntimeError(f"fastseed.{_CLASS}.{method}: {_STAYS}")
         return self._lock
+
+
+def _make_whole(change: Callable[..., None], *arguments: Any) -> None:
+    """Make a change; if an interrupt stops it, make it again, which comes to the same end."""
+    try:
+        change(*arguments)
+    except BaseException:
+        change(*arguments)
+        raise
 
 
 _STAYS = (

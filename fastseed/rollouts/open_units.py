@@ -2,10 +2,12 @@
 
 Structures without checks and locks, for :class:`fastseed.rollouts.Ledger`. A group is all samples
 of one prompt. Groups are opened in order; all units of a group that is not opened yet are open.
+An interrupt may stop any method: called again with the same arguments, it comes to the same end.
 """
 
 from __future__ import annotations
 
+import bisect
 import heapq
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -24,13 +26,14 @@ class Generated(NamedTuple):
 
 
 class OpenUnits:
-    """Every change of a unit is one method; all take constant time, but for a heap's logarithm.
+    """Leasing and completing take the time of a heap; making a batch takes that of its prompts.
 
     Args:
         plan: the plan.
         groups: how many groups are opened.
         holes: their open units, in order.
         versions: the policy versions of open units, where not those of the plan.
+        dropped: how many units were dropped, by reason.
         drops: reasons by unit; they are dropped when their group is opened.
     """
 
@@ -40,55 +43,54 @@ class OpenUnits:
         groups: int,
         holes: Sequence[int],
         versions: Mapping[int, int],
+        dropped: Mapping[str, int],
         drops: Mapping[int, str],
     ) -> None:
-        self.plan, self.groups = plan, groups
-        self.open = set(holes)
-        self.versions, self.drops = dict(versions), dict(drops)
+        self.plan, self.groups = plan, 0
+        self.expired = self.regenerated = 0
+        self.versions, self.dropped, self._drops = dict(versions), dict(dropped), drops
         self.leases: OrderedDict[int, tuple[int, float]] = OrderedDict()  # the oldest first
         self.generated: dict[int, Generated] = {}
-        self.dropped: dict[str, int] = {}
-        self._todo = list(holes)  # a heap; may hold units that were generated or dropped meanwhile
+        self._todo: list[int] = []  # a heap; also of units that are leased, generated or dropped
         self._expired: dict[int, int] = {}  # leases that hold until the unit is leased again
-        self._missing: dict[int, int] = {}  # of opened groups: units that are not generated yet
+        self._missing: dict[int, set[int]] = {}  # of opened groups: units that are not generated
         self._ready: dict[int, None] = {}  # groups without these, in the order of completion
-        for number in holes:
-            group = number // plan.samples
-            self._missing[group] = self._missing.get(group, 0) + 1
-        self._drop_as_recorded(holes)
+        self._open(holes, groups)
 
-    def _drop_as_recorded(self, numbers: Sequence[int]) -> None:
-        if self.drops:
-            for number in numbers:
-                if number in self.drops:
-                    self.drop(number, self.drops.pop(number))
+    def _open(self, numbers: Sequence[int], groups: int) -> None:
+        """Add open units, without those that are to be dropped; ``groups`` are opened then."""
+        dropped = dict(self.dropped)
+        missing: dict[int, set[int]] = {}
+        for number in numbers:
+            reason = self._drops.get(number)
+            if reason is not None:
+                dropped[reason] = dropped.get(reason, 0) + 1
+                continue
+            missing.setdefault(number // self.plan.samples, set()).add(number)
+            heapq.heappush(self._todo, number)
+        self._missing.update(missing)
+        self.dropped, self.groups = dropped, groups
 
     def open_group(self) -> None:
-        samples = self.plan.samples
-        numbers = range(self.groups * samples, (self.groups + 1) * samples)
-        self._missing[self.groups] = samples
-        self.groups += 1
-        self.open.update(numbers)
-        for number in numbers:
-            heapq.heappush(self._todo, number)
-        self._drop_as_recorded(numbers)
+        self._open(self._numbers(self.groups), self.groups + 1)
 
     # ------------------------------------------------------------------ leases
 
     def take(self, end: int) -> int | None:
         """Return the first open unit of groups below ``end`` that is to be leased."""
         while True:
-            while self._todo:
-                number = heapq.heappop(self._todo)
+            while self._todo and self._todo[0] < self.groups * self.plan.samples:
+                number = self._todo[0]
                 if number not in self.leases and self.is_missing(number):
                     return number
+                heapq.heappop(self._todo)
             if self.groups >= end:
                 return None
             self.open_group()
 
     def lease(self, number: int, lease: int, until: float) -> Unit:
-        self._expired.pop(number, None)
         self.leases[number] = lease, until
+        self._expired.pop(number, None)
         return self.plan.unit(number, self.version_of(number), lease)
 
     def check_held(self, function: str, unit: Unit, *, or_generated: bool = False) -> None:
@@ -97,11 +99,12 @@ class OpenUnits:
         ``or_generated``: a lease under which the unit was generated will do.
         """
         unit = validation.check_instance(function, "unit", unit, Unit, "a fastseed.rollouts.Unit")
-        number, generated = unit.number, self.generated.get(unit.number)
+        number = validation.check_int(function, "unit.number", unit.number, 0, 2**128)
+        generated = self.generated.get(number)
         held = self.leases.get(number, (self._expired.get(number),))[0]
         if or_generated and generated is not None:
             held = generated.lease
-        if held != unit.lease:
+        if held is None or held != unit.lease:
             raise LeaseError(f"fastseed.{function}: unit {number} {self._reason(number)}")
 
     def _reason(self, number: int) -> str:
@@ -110,37 +113,42 @@ class OpenUnits:
             return "is generated already"
         if number in self.leases:
             return "is held by another lease, as the time of this one was over"
-        if number in self.open:
+        if self.is_missing(number):
             return "is open: this lease was released, or is that of an earlier ledger"
-        if 0 <= number < self.groups * self.plan.samples:
+        if number < self.groups * self.plan.samples:
             return "was trained or dropped already"
         return "is not leased: this lease is that of another ledger"
 
     def renew(self, unit: Unit, until: float) -> None:
-        self._expired.pop(unit.number, None)
         self.leases[unit.number] = unit.lease, until
         self.leases.move_to_end(unit.number)
+        self._expired.pop(unit.number, None)
 
-    def expire(self, now: float) -> int:
-        """Let units be leased again whose time is over; return how many."""
-        count = 0
+    def expire(self, now: float) -> None:
+        """Let units be leased again whose time is over."""
         while self.leases:
             number, (lease, until) = next(iter(self.leases.items()))
             if until > now:
                 break
-            self.release(number)
+            heapq.heappush(self._todo, number)
             self._expired[number] = lease
-            count += 1
-        return count
+            del self.leases[number]
+            self.expired += 1
 
     def release(self, number: int) -> None:
         """Let a unit be leased again, whose lease ends here."""
-        self._end_lease(number)
         heapq.heappush(self._todo, number)
+        self._end_lease(number)
+
+    def release_after(self, lease: int) -> None:
+        """Release all leases that are younger than this one."""
+        for number, (held, _) in list(self.leases.items()):
+            if held > lease:
+                self.release(number)
 
     def _end_lease(self, number: int) -> None:
-        if self.leases.pop(number, None) is None:
-            self._expired.pop(number, None)
+        self._expired.pop(number, None)
+        self.leases.pop(number, None)
 
     # ------------------------------------------------------------------ results
 
@@ -151,12 +159,13 @@ class OpenUnits:
 
     def is_missing(self, number: int) -> bool:
         """Return whether a unit of an opened group is neither generated, trained nor dropped."""
-        return number in self.open and number not in self.generated
+        return number in self._missing.get(number // self.plan.samples, ())
 
     def generate(self, number: int, generated: Generated) -> None:
-        self._end_lease(number)
         self.generated[number] = generated
-        self._one_less(number)
+        self._missing.get(number // self.plan.samples, set()).discard(number)
+        self._end_lease(number)
+        self._settle(number // self.plan.samples)
 
     def restore(self, results: Mapping[int, tuple[int, Any]], end: int) -> None:
         """Take version and result of units of groups below ``end`` that are open."""
@@ -166,45 +175,56 @@ class OpenUnits:
             if self.is_missing(number):
                 self.generate(number, Generated(version, 0, result))
 
-    def reopen(self, number: int, version: int) -> None:
-        """Let a unit be generated, again, with another policy version."""
-        if self.generated.pop(number, None) is not None:
+    def reopen(self, numbers: Sequence[int], version: int, regenerated: int) -> None:
+        """Have another policy version generate units; ``regenerated`` is the new count of them."""
+        self.regenerated = regenerated
+        for number in numbers:
             group = number // self.plan.samples
-            self._ready.pop(group, None)
-            self._missing[group] = self._missing.get(group, 0) + 1
-        self.versions[number] = version
-        self.release(number)
+            self.versions[number] = version
+            self._missing.setdefault(group, set()).add(number)
+            self.generated.pop(number, None)
+            self._settle(group)
+            self.release(number)
 
-    def drop(self, number: int, reason: str) -> None:
-        self._end_lease(number)
-        self.open.remove(number)
-        self.versions.pop(number, None)
-        self.dropped[reason] = self.dropped.get(reason, 0) + 1
-        if self.generated.pop(number, None) is None:
-            self._one_less(number)
-        elif not self._generated_in(number // self.plan.samples):
-            self._ready.pop(number // self.plan.samples, None)
+    def drop(self, numbers: Sequence[int], dropped: dict[str, int]) -> None:
+        """Leave units out; ``dropped`` are the new counts."""
+        self.dropped = dropped
+        for number in numbers:
+            group = number // self.plan.samples
+            self.generated.pop(number, None)
+            self._missing.get(group, set()).discard(number)
+            self.versions.pop(number, None)
+            self._end_lease(number)
+            self._settle(group)
+
+    def dropped_with(self, reason: str, count: int) -> dict[str, int]:
+        """Return the counts after ``count`` more units were dropped."""
+        if not count:
+            return self.dropped
+        return {**self.dropped, reason: self.dropped.get(reason, 0) + count}
 
     def finish(self, number: int) -> None:
         """Forget a unit that was trained."""
-        self.open.remove(number)
+        self.generated.pop(number, None)
         self.versions.pop(number, None)
-        del self.generated[number]
         self._ready.pop(number // self.plan.samples, None)
 
-    def _one_less(self, number: int) -> None:
-        group = number // self.plan.samples
-        left = self._missing[group] - 1
-        if left:
-            self._missing[group] = left
+    def _settle(self, group: int) -> None:
+        """Note whether a group is complete, and has units to train."""
+        if self._missing.get(group):
+            self._ready.pop(group, None)
             return
-        del self._missing[group]
-        if self._generated_in(group):
-            self._ready[group] = None
+        if self.has_generated(group):
+            self._ready.setdefault(group)
+        else:
+            self._ready.pop(group, None)
+        self._missing.pop(group, None)
 
-    def _generated_in(self, group: int) -> list[int]:
-        samples = self.plan.samples
-        return [n for n in range(group * samples, (group + 1) * samples) if n in self.generated]
+    def has_generated(self, group: int) -> bool:
+        return any(number in self.generated for number in self._numbers(group))
+
+    def _numbers(self, group: int) -> range:
+        return range(group * self.plan.samples, (group + 1) * self.plan.samples)
 
     # ------------------------------------------------------------------ batches
 
@@ -223,7 +243,8 @@ class OpenUnits:
                 chosen.append(group)
         if len(chosen) < plan.batch_size and self._waits_for(due, last):
             return None
-        return [number for group in sorted(chosen) for number in self._generated_in(group)]
+        numbers = (number for group in sorted(chosen) for number in self._numbers(group))
+        return [number for number in numbers if number in self.generated]
 
     def _waits_for(self, first: int, end: int) -> bool:
         return end > self.groups or any(group in self._missing for group in range(first, end))
@@ -238,7 +259,8 @@ class OpenUnits:
     def holes(self) -> tuple[int, list[int]]:
         """Return a group from which on all units are open, and the open ones below it."""
         samples, end = self.plan.samples, self.groups
-        numbers = sorted(self.open)
+        numbers = sorted(self.generated.keys() | set().union(*self._missing.values()))
+        del numbers[bisect.bisect_left(numbers, end * samples) :]
         while len(numbers) >= samples and numbers[-samples] == (end - 1) * samples:
             del numbers[-samples:]
             end -= 1

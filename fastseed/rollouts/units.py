@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from .._utils import validation
 from ..derivation import scopes
 
-MOST = 2**31  # samples, prompts of a batch, batches of lag
+MOST = 2**31  # prompts of a batch, batches of lag
+MAX_SAMPLES = 2**20  # memory holds all samples of an open prompt
 
 
 class LeaseError(RuntimeError):
@@ -94,6 +93,7 @@ class Plan:
     epochs: int
     window: int
     lag: int
+    max_staleness: int
     master_seed: int
 
     @property
@@ -127,6 +127,10 @@ class Plan:
         """Return the first batch that can hold a unit when ``version`` batches are trained."""
         return max(version, self.batch_of(number) - self.window + 1)
 
+    def is_stale(self, number: int, version: int, now: int) -> bool:
+        """Return whether a unit is too old for any batch that may have it after ``now`` batches."""
+        return self.earliest(number, now) - version > self.max_staleness
+
 
 def check_plan(
     function: str,
@@ -136,51 +140,23 @@ def check_plan(
     epochs: int,
     window: int,
     lag: int,
+    max_staleness: int | None,
     master_seed: int,
 ) -> Plan:
     """Return the plan of a ledger, after its arguments were checked."""
     check = validation.check_int
     lag = check(function, "lag", lag, 0, MOST)
+    window = check(function, "window", window, 1, lag + 1)
+    oldest = lag + window - 1
+    if max_staleness is not None:
+        oldest = check(function, "max_staleness", max_staleness, lag, oldest)
     return Plan(
         prompts=check(function, "prompts", prompts, 1, 2**48),
-        samples=check(function, "samples", samples, 1, MOST),
+        samples=check(function, "samples", samples, 1, MAX_SAMPLES),
         batch_size=check(function, "batch_size", batch_size, 1, MOST),
         epochs=check(function, "epochs", epochs, 1, scopes.MAX_EPOCH),
-        window=check(function, "window", window, 1, lag + 1),
+        window=window,
         lag=lag,
+        max_staleness=oldest,
         master_seed=master_seed,
     )
-
-
-# ---------------------------------------------------------------- text of numbers
-
-_RANGES = re.compile(r"(\d{1,20}(-\d{1,20})?( (?!$)|$))*")
-
-
-def write_ranges(numbers: Iterable[int]) -> str:
-    """Return increasing numbers as text: ``"3-7 9"`` holds 3 to 7, and 9."""
-    parts: list[list[int]] = []
-    for number in numbers:
-        if parts and number == parts[-1][1] + 1:
-            parts[-1][1] = number
-        else:
-            parts.append([number, number])
-    return " ".join(f"{a}-{b}" if a < b else str(a) for a, b in parts)
-
-
-def read_ranges(function: str, argument: str, text: object, end: int) -> list[int]:
-    """Return the numbers of a text of ranges, which are below ``end``."""
-    rule = f"increasing ranges below {end}, such as '3-7 9'"
-    text = validation.check_instance(function, argument, text, str, rule)
-    if not _RANGES.fullmatch(text):
-        raise validation.value_error(function, argument, rule, text)
-    found: list[int] = []
-    last = -1
-    for part in text.split():
-        first, _, stop = part.partition("-")
-        a, b = int(first), int(stop or first)
-        if not last < a <= b < end:
-            raise validation.value_error(function, argument, rule, part)
-        found.extend(range(a, b + 1))
-        last = b
-    return found

@@ -8,23 +8,13 @@ from typing import TYPE_CHECKING
 from .._utils import lazy
 
 if TYPE_CHECKING:
-    from .speculative import Verified, accept_equal, accept_or_resample
     from .thresholds import find_threshold
-    from .tokens import merge, sample
+    from .tokens import accept_equal, merge, sample
 
-__all__ = [
-    "Verified",
-    "accept_equal",
-    "accept_or_resample",
-    "find_threshold",
-    "merge",
-    "sample",
-]
+__all__ = ["accept_equal", "find_threshold", "merge", "sample"]
 
 _HOME = {
-    "Verified": "speculative",
-    "accept_equal": "speculative",
-    "accept_or_resample": "speculative",
+    "accept_equal": "tokens",
     "find_threshold": "thresholds",
     "merge": "tokens",
     "sample": "tokens",

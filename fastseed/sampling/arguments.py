@@ -19,7 +19,7 @@ from ..random.functional import check_device
 _SEEDS_NAME = tuple(map(signed, streams.name_words("sampling")))
 
 Keys = torch.Tensor | StreamBank | Sequence[int | None] | None
-ROLES = {"target": 0, "draft": 1, "accept": 2, "residual": 3}
+ROLES = {"target": 0, "draft": 1}
 MAX_TOKENS = 2**24
 MAX_POSITION = 2**56 - 1
 
@@ -34,7 +34,7 @@ def is_readable(tensor: torch.Tensor) -> bool:
 def check_numbers(
     function: str, argument: str, value: object, dims: int, device: torch.device | None = None
 ) -> torch.Tensor:
-    """Return logits or probabilities with consecutive tokens."""
+    """Return logits with consecutive tokens."""
     value = tensors.check_dtype(function, argument, value, *NUMBERS)
     tensors.check_tensor(function, argument, value, value.dtype, None, device)
     if value.dim() != dims or value.size(-1) == 0:
@@ -55,45 +55,36 @@ def check_vocabulary(function: str, offset: object, size: int) -> int:
     return first
 
 
-def check_role(function: str, role: str) -> int:
-    """Return the number of a role."""
-    return ROLES[validation.check_choice(function, "role", role, tuple(ROLES))]
-
-
 def check_keys(function: str, keys: Keys, rows: int, device: torch.device) -> torch.Tensor:
     """Return one key a row, (rows, 2) uint64; seeds become keys, and None is an unseeded row."""
     if isinstance(keys, StreamBank):
-        keys.check_seeded(function)
+        keys._check_seeded(function)
         keys = keys.keys
-    if isinstance(keys, torch.Tensor) and keys.dtype == torch.uint64:
-        return tensors.check_tensor(
-            function, "keys", keys, torch.uint64, (rows, 2), device
-        ).contiguous()
     if keys is None:
         return _fresh_keys(rows, device)
-    unseeded: set[int] = set()
-    if not isinstance(keys, torch.Tensor) and hasattr(keys, "__len__"):
-        unseeded = {i for i, key in enumerate(keys) if key is None}
-        _check_no_keys(function, keys)
-        if unseeded:
-            keys = [0 if key is None else key for key in keys]
+    if isinstance(keys, torch.Tensor) and keys.dtype == torch.uint64 and keys.dim() == 2:
+        shape = (rows, 2)
+        return tensors.check_tensor(
+            function, "keys", keys, torch.uint64, shape, device
+        ).contiguous()
+    unseeded: list[bool] = []
+    if isinstance(keys, (list, tuple)):
+        for i, key in enumerate(keys):
+            if isinstance(key, int) and 2**64 <= key < 2**128:
+                rule = "a seed in [-2**63, 2**64) (use derive_seed, or a tensor of derive_keys)"
+                raise validation.value_error(function, f"keys[{i}]", rule, key)
+        unseeded = [key is None for key in keys]
+        keys = [0 if key is None else key for key in keys]
     seeds = tensors.as_int64(function, "keys", keys, rows, -(2**63), 2**64 - 1, device)
     found = torch.empty(rows, 2, dtype=torch.uint64, device=device)
     unused = torch.empty(rows, dtype=torch.int64, device=device)
-    ops.reseed_streams_from(found, unused, seeds.to(device).view(torch.uint64), None, *_SEEDS_NAME)
-    if not unseeded:
+    seeds = seeds.to(device).view(torch.uint64)
+    ops.reseed_streams_from(found, unused, seeds, None, *_SEEDS_NAME)
+    if not any(unseeded):
         return found
-    mask = torch.tensor([[i in unseeded] for i in range(rows)]).to(device)
+    mask = torch.tensor(unseeded).view(-1, 1).to(device)
     fresh = _fresh_keys(rows, device).view(torch.int64)
     return torch.where(mask, fresh, found.view(torch.int64)).view(torch.uint64)
-
-
-def _check_no_keys(function: str, keys: Sequence[int | None]) -> None:
-    """ValueError for keys of 128 bits in a list, where an integer is a seed."""
-    for i, key in enumerate(keys if isinstance(keys, (list, tuple)) else ()):
-        if isinstance(key, int) and 2**64 <= key < 2**128:
-            rule = "a seed in [-2**63, 2**64) (use derive_seed, or a tensor of derive_keys)"
-            raise validation.value_error(function, f"keys[{i}]", rule, key)
 
 
 def _fresh_keys(rows: int, device: torch.device) -> torch.Tensor:

@@ -36,7 +36,7 @@ class Filters(NamedTuple):
     min_p: torch.Tensor | None
 
     def any(self) -> bool:
-        return self != (None, None, None)
+        return any(f is not None for f in self)
 
 
 class Rows(NamedTuple):
@@ -118,14 +118,14 @@ def find_threshold(
     function = "sampling.find_threshold"
     logits = arguments.check_numbers(function, "logits", logits, 2)
     first = arguments.check_vocabulary(function, vocab_offset, logits.size(1))
-    heat = arguments.check_temperature(function, temperature, logits.size(0), logits.device)
+    temperatures = arguments.check_temperature(function, temperature, logits.size(0), logits.device)
     filters = check_filters(function, top_k, top_p, min_p, logits)
     if group is not None:
         from torch.distributed import ProcessGroup
 
         rule = "a torch.distributed.ProcessGroup or None"
         validation.check_instance(function, "group", group, ProcessGroup, rule)
-    return threshold_of(Rows(logits, heat, first, group), filters)
+    return threshold_of(Rows(logits, temperatures, first, group), filters)
 
 
 def check_filters(

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 
 from .._backend import tensors
-from .._backend.ops.sampling import LEAST_CODE, sampling_race
+from .._backend.ops.sampling import sampling_race
 from .._utils import validation
 from ..random import StreamBank
 from . import arguments, thresholds
 from .arguments import Keys
-from .thresholds import Integers, Numbers, Rows
+from .thresholds import Filters, Integers, Numbers, Rows
 
 _NEVER = 2**62  # above every token
 
@@ -41,10 +43,11 @@ def sample(
 
     Args:
         logits: (B, V) float32, bfloat16 or float16, on the CPU or a CUDA device; V at most 2**24.
-        keys: (B, 2) torch.uint64; or a ``fastseed.random.StreamBank`` of B streams, whose
-            positions are not used; or B seeds, integers of [-2**63, 2**64), where None is a row
-            without a seed; or None for a batch without seeds. Unseeded rows take their key from
-            torch's default generator.
+        keys: a key a row, (B, 2) torch.uint64 as ``fastseed.derive_keys`` returns them, or a
+            ``fastseed.random.StreamBank`` of B streams, whose positions are not used; or a seed a
+            row, (B,) as ``fastseed.derive_seeds`` returns them or integers of [-2**63, 2**64),
+            where None is a row without a seed; or None for a batch without seeds. Unseeded rows
+            take their key from torch's default generator.
         positions: (B,) torch.int64 of [0, 2**56), the index of the token in its request; or one
             integer for all rows.
         temperature: 0 (greedy: the greatest logit) or in [2**-20, 2**20]; a number or (B,).
@@ -52,7 +55,7 @@ def sample(
         top_p: the share of the probability that survives, in (0, 1]; a number or (B,).
         min_p: the least probability that survives, relative to the greatest, in [0, 1]; a number or
             (B,).
-        role: "target", "draft", "accept" or "residual": tokens of different roles share no noise.
+        role: "target" or "draft": tokens of different roles share no noise.
         vocab_offset: the token of the first column, where ``logits`` is a part of the vocabulary.
         threshold: (B,) torch.int64 from ``find_threshold``, in place of the filters.
         out: (B,) torch.int64, the tensor to write the tokens to.
@@ -83,10 +86,12 @@ def sample(
     logits = arguments.check_numbers(function, "logits", logits, 2)
     n, device = logits.size(0), logits.device
     first = arguments.check_vocabulary(function, vocab_offset, logits.size(1))
-    number = arguments.check_role(function, role)
-    heat = arguments.check_temperature(function, temperature, n, device)
+    role_number = arguments.ROLES[
+        validation.check_choice(function, "role", role, ("target", "draft"))
+    ]
+    temperatures = arguments.check_temperature(function, temperature, n, device)
     filters = thresholds.check_filters(function, top_k, top_p, min_p, logits)
-    at = arguments.check_positions(function, positions, n, device)
+    row_positions = arguments.check_positions(function, positions, n, device)
     if threshold is not None:
         tensors.check_tensor(function, "threshold", threshold, torch.int64, (n,), device)
         if filters.any():
@@ -100,21 +105,114 @@ def sample(
         raise validation.value_error(function, "return_logprobs", "False with return_scores", True)
     if out is not None:
         bank = keys.keys if isinstance(keys, StreamBank) else keys
-        inputs = {"logits": logits, "keys": bank, "positions": at, "temperature": heat}
+        inputs = {
+            "logits": logits,
+            "keys": bank,
+            "positions": row_positions,
+            "temperature": temperatures,
+        }
         inputs["threshold"] = threshold
         tensors.check_out(function, "out", out, (n,), torch.int64, device, **inputs)
-    own = arguments.check_keys(function, keys, n, device)
-    rows = Rows(logits, heat, first, None)
+    row_keys = arguments.check_keys(function, keys, n, device)
+    rows = Rows(logits, temperatures, first, None)
     if threshold is None:
         threshold = thresholds.threshold_of(rows, filters)
-    scores, tokens = race(logits, own, at, heat, threshold.contiguous(), number, first)
+    scores, tokens = _race(rows, row_keys, row_positions, threshold, role_number)
     if not return_scores:
-        check_tokens(function, "logits", tokens)
+        _check_tokens(function, "logits", tokens)
     if out is not None:
         tokens = out.copy_(tokens)
     if return_logprobs:
         return tokens, _log_probabilities(rows, threshold, tokens)
     return (tokens, scores) if return_scores else tokens
+
+
+class Verified(NamedTuple):
+    """The result of ``accept_equal``."""
+
+    tokens: torch.Tensor
+    """(B, K + 1) torch.int64: the accepted tokens, the one that follows them, then -1."""
+    accepted: torch.Tensor
+    """(B,) torch.int64: how many drafted tokens were accepted."""
+
+
+def accept_equal(
+    draft_tokens: torch.Tensor,
+    target_logits: torch.Tensor,
+    keys: Keys,
+    positions: torch.Tensor | int,
+    *,
+    temperature: Numbers = 1.0,
+    top_k: Integers = 0,
+    top_p: Numbers = 1.0,
+    min_p: Numbers = 0.0,
+) -> Verified:
+    """Sample the tokens of the target model, and accept drafted tokens that are equal to them.
+
+    The tokens are those that ``sample`` chooses from the target's logits one after another: the
+    same with and without drafts, for any draft model. A draft model that samples from its own
+    logits with the same keys, positions and role is accepted with a probability of at least
+    (1 - d) / (1 + d), with d the total variation distance of the two distributions (Daliri, Musco,
+    Suresh, arXiv:2408.07978).
+
+    Args:
+        draft_tokens: (B, K) torch.int64, the drafted tokens: of
+            ``sample(draft_logits, keys, positions)``, or of anything else. K may be 0.
+        target_logits: (B, K + 1, V) float32, bfloat16 or float16: the target model's, the last row
+            being those of the token behind the drafted ones.
+        keys: as for ``sample``, with a key or a seed for every row.
+        positions: (B,) torch.int64 of [0, 2**56 - K), the position of each row's first drafted
+            token; or an integer.
+        temperature: as for ``sample``.
+        top_k: as for ``sample``.
+        top_p: as for ``sample``.
+        min_p: as for ``sample``.
+
+    Returns:
+        A tuple of ``tokens``, (B, K + 1) torch.int64: the accepted tokens, the one that follows
+        them, then -1; and ``accepted``, (B,): how many drafted tokens were accepted. On a CUDA
+        device and in compiled code, the token of a row of logits without one is -1.
+
+    Raises:
+        TypeError, ValueError: an argument is invalid, or a row on the CPU has no token. Values of
+            CUDA tensors are not checked.
+
+    Examples:
+        >>> import torch
+        >>> logits = torch.tensor([[[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]]])
+        >>> drafted = fastseed.sampling.sample(logits[:, 0], [7], 0)[:, None]
+        >>> fastseed.sampling.accept_equal(drafted, logits, [7], 0)
+        Verified(tokens=tensor([[1, 1]]), accepted=tensor([1]))
+    """
+    function = "sampling.accept_equal"
+    logits = arguments.check_numbers(function, "target_logits", target_logits, 3)
+    n, each, size = logits.shape
+    device = logits.device
+    arguments.check_vocabulary(function, 0, size)
+    if each == 0:
+        rule = "of shape (B, K + 1, V), K at least 0"
+        raise validation.value_error(function, "target_logits", rule, tuple(logits.shape))
+    tensors.check_tensor(function, "draft_tokens", draft_tokens, torch.int64, (n, each - 1), device)
+    tensors.check_values(function, "draft_tokens", draft_tokens, size - 1)
+    temperatures = arguments.check_temperature(function, temperature, n, device)
+    filters = thresholds.check_filters(function, top_k, top_p, min_p, logits)
+    first = arguments.check_positions(function, positions, n, device, following=each - 1)
+    if keys is None or (isinstance(keys, (list, tuple)) and None in keys):
+        rule = "given for every row, since drafts are accepted if they have the same noise"
+        raise validation.value_error(function, "keys", rule, keys)
+    row_keys = arguments.check_keys(function, keys, n, device)
+
+    rows = Rows(logits.flatten(0, 1), temperatures.repeat_interleave(each), 0, None)
+    repeated = (None if f is None else f.repeat_interleave(each) for f in filters)
+    threshold = thresholds.threshold_of(rows, Filters(*repeated))
+    row_keys = row_keys.view(torch.int64).repeat_interleave(each, 0).view(torch.uint64)
+    columns = torch.arange(each, device=device)
+    row_positions = (first[:, None] + columns).view(-1)
+    _, tokens = _race(rows, row_keys, row_positions, threshold, arguments.ROLES["target"])
+    _check_tokens(function, "target_logits", tokens)
+    tokens = tokens.view(n, each)
+    accepted = (tokens[:, :-1] == draft_tokens).long().cumprod(1).sum(1)
+    return Verified(tokens.masked_fill(columns > accepted[:, None], -1), accepted)
 
 
 def merge(tokens: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
@@ -150,32 +248,23 @@ def merge(tokens: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
     shape = tuple(tokens.shape)
     tensors.check_tensor("sampling.merge", "scores", scores, torch.float64, shape, tokens.device)
     _, found = _merged(scores, tokens, 0)
-    check_tokens("sampling.merge", "tokens", found)
+    _check_tokens("sampling.merge", "tokens", found)
     return found
 
 
-def race(
-    numbers: torch.Tensor,
-    keys: torch.Tensor,
-    positions: torch.Tensor,
-    temperature: torch.Tensor,
-    threshold: torch.Tensor | None,
-    role: int,
-    first: int = 0,
-    weights: bool = False,
+def _race(
+    rows: Rows, keys: torch.Tensor, positions: torch.Tensor, threshold: torch.Tensor, role: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return (scores, tokens) of the winners of checked rows of logits, or of weights."""
-    n, size = numbers.shape
+    """Return (scores, tokens) of the winners of checked rows."""
+    logits, temperatures = rows.logits, rows.temperature
+    n, size = logits.shape
     # For a second thread on the CPU; for enough warps on a CUDA device.
-    part = 2**12 if numbers.device.type == "cuda" else 2**15
+    part = 2**12 if logits.device.type == "cuda" else 2**15
     parts = (size + part - 1) // part
-    if threshold is None:
-        threshold = positions.new_full((n,), LEAST_CODE)
-    scores = temperature.new_empty((n, parts))
+    scores = temperatures.new_empty((n, parts))
     tokens = positions.new_empty((n, parts))
-    sampling_race(
-        scores, tokens, numbers, keys, positions, temperature, threshold, role, first, weights
-    )
+    inputs = logits, keys, positions, temperatures, threshold.contiguous()
+    sampling_race(scores, tokens, *inputs, role, rows.first)
     return _merged(scores, tokens, 1)
 
 
@@ -190,7 +279,7 @@ def _merged(
     return best.squeeze(dim), torch.where(found == _NEVER, -1, found)
 
 
-def check_tokens(function: str, argument: str, tokens: torch.Tensor) -> None:
+def _check_tokens(function: str, argument: str, tokens: torch.Tensor) -> None:
     """ValueError for a row without a token, unless that would wait for a device."""
     if arguments.is_readable(tokens) and bool((tokens < 0).any()):
         row = int((tokens < 0).nonzero()[0])

@@ -212,9 +212,9 @@ def derive_scope_key(
     Examples:
         >>> import fastseed
         >>> fastseed.init(42)
-        >>> bank = fastseed.random.StreamBank(4, name="noise")
+        >>> bank = fastseed.random.StreamBank(4, "noise")
         >>> bank.reseed_from_scope(fastseed.derive_scope_key(task=1, epoch=3))
-        >>> bank.bits(2).shape
+        >>> bank.uniform(2).shape
         torch.Size([4, 2])
     """
     function = "derive_scope_key"

@@ -32,6 +32,7 @@ class Job(NamedTuple):
 
 def read_job(
     function: str,
+    scheme: str,
     ngpus: int | None,
     local_rank: int | None,
     rank: int | None,
@@ -40,7 +41,6 @@ def read_job(
     data_over: object,
     distinct_over: object,
     on_os_fork: str | None,
-    scheme: str = "philox-v1",
 ) -> Job:
     """Return the job; TypeError or ValueError if an argument of ``init`` is invalid."""
     mode = forks.check_mode(function, on_os_fork)

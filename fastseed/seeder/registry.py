@@ -58,7 +58,7 @@ def adapter_for(generator: object, bits: int = 31) -> GeneratorAdapter:
     if isinstance(generator, random.Random) and not isinstance(generator, random.SystemRandom):
         return PythonRandom(generator)
     if isinstance(generator, (list, tuple)) and generator:
-        return MembersAdapter(GeneratorPool(generator))
+        return MembersAdapter(GeneratorPool(generator, "list"))
     if callable(generator):
         return SeedFunction(generator, bits)
     rule = (
@@ -129,7 +129,10 @@ class Registry:
             rule = f"one that is not registered yet, as {old.name!r}"
             raise validation.value_error(_FUNCTION, "generator", rule, generator)
         number = self._unnamed
-        if name is None and isinstance(generator, (GeneratorPool, StreamBank)):
+        if isinstance(generator, (GeneratorPool, StreamBank)):
+            if name not in (None, generator.name):
+                rule = f"left out, or {generator.name!r}, the name of the generator itself"
+                raise validation.value_error(_FUNCTION, "name", rule, name)
             name = generator.name
         elif name is None:
             while f"generator/{number}" in self._names:

@@ -75,7 +75,7 @@ class Seeder:
         on_os_fork: str | None = None,
     ) -> None:
         place = (ngpus, local_rank, rank, world_size, mesh, data_over, distinct_over, on_os_fork)
-        job = read_job("Seeder", *place)
+        job = read_job("Seeder", PhiloxScheme.name, *place)
         is_agreed = master_seed is not None or job.world_size == 1
         if master_seed is None:
             master_seed = secrets.randbits(SEED_BITS)
@@ -303,7 +303,7 @@ class Seeder:
                 raise
         for name, adapter in adapters.items():
             if name in parsed.exact:
-                adapter.load_state(parsed.exact[name])
+                adapter.restore(parsed.exact[name])
         self._forks.load_states(parsed.streams)
         states.log_missing(self, state, sorted(adapters.keys() - parsed.exact.keys()))
         if failed is not None:

@@ -78,7 +78,7 @@ def _make(master_seed: Any, place: tuple[Any, ...], scheme: str) -> Seeder:
     problem: Exception | None = None
     try:
         validation.check_choice("init", "scheme", scheme, scopes.SCHEMES)
-        job = read_job("init", *place, scheme=scheme)
+        job = read_job("init", scheme, *place)
         size = job.world_size
         if master_seed is not None:
             master_seed = scopes.check_master_seed("init", "master_seed", master_seed)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from helpers.simd import set_simd
-from helpers.support import needs_native, run_script, seeder, snapshot
+from helpers.support import needs_native, run_python, run_script, seeder, snapshot
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -367,3 +367,7 @@ def test_a_device_that_is_not_here_is_refused(draw):
         ):
             draw(device="cuda")
     assert draw(device="cpu").device.type == "cpu"
+
+
+def test_an_empty_choice_of_backend_is_no_choice():
+    run_python("-c", "import fastseed; fastseed.build_info()", FASTSEED_BACKEND="")

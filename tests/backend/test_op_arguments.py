@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import importlib
 
 import pytest
 import torch
@@ -12,6 +13,9 @@ from helpers.support import needs_native
 from fastseed._backend import native
 from fastseed._backend.ops.register import REFERENCES
 from fastseed._backend.ops.sampling import BINS, LEAST_CODE
+
+for _name in ("digest", "draws", "dropout", "exact", "keys", "sampling", "shuffle"):
+    importlib.import_module(f"fastseed._backend.ops.{_name}")  # defines the operators
 
 U64, I64, F64 = torch.uint64, torch.int64, torch.float64
 NAMES = (7, -3)
@@ -34,7 +38,7 @@ def race():
     heat, least = torch.full((3,), 0.7, dtype=F64), torch.full((3,), LEAST_CODE)
     numbers = torch.arange(27.0).view(3, 9).sin()
     out = torch.zeros(3, 2, dtype=F64), torch.zeros(3, 2, dtype=I64)
-    return (*out, numbers, keys(), longs(1, 2, 3), heat, least, 1, 5, False)
+    return (*out, numbers, keys(), longs(1, 2, 3), heat, least, 1, 5)
 
 
 def histogram():
@@ -330,3 +334,25 @@ def test_digest_reads_no_address_of_a_plan():
         "List[Tensor]",
         "Tensor",
     ]
+
+
+@needs_native
+@pytest.mark.parametrize(
+    ("dtype", "size", "most"),
+    [(torch.int64, 2**40, 2**55), (torch.int64, 9, 2**56), (torch.int32, 9, 2**56)],
+)
+def test_words_of_a_draw_are_below_2_56(dtype, size, most):
+    """From there on a retry would have the counter of another word."""
+    out = torch.zeros(1, 2, dtype=dtype)
+    for sizes, strides, end in (((), (), 2), ((2, 1), (2**40, 1), 2**40 + 1)):
+        torch.ops.fastseed.draw_randint(out, keys(1), None, sizes, strides, most - end, 0, size)
+        with pytest.raises(RuntimeError, match=r"fastseed\.draw_randint: .* below 2\*\*56"):
+            torch.ops.fastseed.draw_randint(
+                out, keys(1), None, sizes, strides, most - end + 1, 0, size
+            )
+
+
+@needs_native
+def test_the_digest_of_no_tensors_has_no_sums():
+    sums = torch.zeros(0, 2, dtype=U64)
+    assert torch.ops.fastseed.digest(sums, [], torch.zeros(0, 7, dtype=I64)) is None

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 import fastseed
 from fastseed import cli
@@ -19,7 +21,6 @@ def subcommand(monkeypatch, run, name="planted"):
     """Add a subcommand with ``--json``."""
 
     def add(parser):
-        output.add_json(parser)
         parser.add_argument("rest", nargs="*")
 
     monkeypatch.setitem(sys.modules, f"fastseed.cli.{name}", SimpleNamespace(add=add, run=run))
@@ -53,7 +54,7 @@ HELP = """
 import contextlib, io, sys
 from fastseed.cli import COMMANDS, main
 with contextlib.redirect_stdout(io.StringIO()):
-    main(["env", "--help"])
+    main(["show", "--help"])
     print([n for n in COMMANDS if f"fastseed.cli.{n}" in sys.modules], file=sys.stderr)
     for command in ([], *([n] for n in COMMANDS)):
         main([*command, "--help"])
@@ -64,7 +65,7 @@ with contextlib.redirect_stdout(io.StringIO()):
 
 def test_help_imports_neither_torch_nor_other_subcommands():
     done = subprocess.run([sys.executable, "-c", HELP], capture_output=True, text=True, timeout=60)
-    assert done.stderr == "['env']\nset()\n"
+    assert done.stderr == "['show']\nset()\n"
 
 
 def test_version(capsys):
@@ -72,7 +73,7 @@ def test_version(capsys):
     assert capsys.readouterr().out == f"fastseed {fastseed.__version__}\n"
 
 
-@pytest.mark.parametrize("arguments", [[], ["nonsense"], ["env"], ["env", "show"], ["--versio"]])
+@pytest.mark.parametrize("arguments", [["nonsense"], ["show"], ["diff", "x"], ["--versio"]])
 def test_wrong_usage_ends_with_2_and_without_a_traceback(arguments, capsys):
     assert main(arguments) == exit_codes.USAGE
     shown = capsys.readouterr()
@@ -88,6 +89,10 @@ def test_wrong_usage_ends_with_2_and_without_a_traceback(arguments, capsys):
         (FileNotFoundError(2, "No such file or directory", "gone.json"), exit_codes.USAGE),
         (RuntimeError("fastseed.f: call fastseed.init(...) first"), exit_codes.UNAVAILABLE),
         (ImportError("fastseed verify: needs matplotlib"), exit_codes.UNAVAILABLE),
+        (FileExistsError("fastseed.f: path must be new"), exit_codes.USAGE),
+        (TimeoutError("fastseed.f: rank 1 is late"), exit_codes.UNAVAILABLE),
+        (OSError(28, "No space left on device"), exit_codes.UNAVAILABLE),
+        (exit_codes.Signalled(15), 143),
         (exit_codes.Exit("found", exit_codes.FOUND), exit_codes.FOUND),
         (KeyboardInterrupt(), exit_codes.INTERRUPTED),
     ],
@@ -131,8 +136,8 @@ def test_the_exit_code_is_what_a_subcommand_returns(monkeypatch):
             "run [--seed N]",
             "--master-seed; did you mean --seed?",
         ),
-        (["env", "show", "x", "--patches=y"], "env show", "--patches=y; did you mean --patch?"),
-        (["bisect", "x", "y", "--zzz"], "bisect", "--zzz\n"),
+        (["diff", "x", "y", "--epoch=1"], "diff", "--epoch=1; did you mean --epochs?"),
+        (["show", "x", "--zzz"], "show", "--zzz\n"),
     ],
 )
 def test_unknown_options_show_the_usage_of_the_subcommand(capsys, arguments, usage, message):
@@ -149,25 +154,49 @@ def test_too_little_memory_is_no_bug(monkeypatch, capsys):
 
 
 def test_abbreviated_options_are_refused(capsys):
-    assert main(["env", "diff", "x", "y", "--js"]) == exit_codes.USAGE
+    assert main(["diff", "x", "y", "--js"]) == exit_codes.USAGE
 
 
 def test_the_module_is_the_command(tmp_path):
-    command = [sys.executable, "-m", "fastseed", "env", "show", str(tmp_path / "gone")]
+    command = [sys.executable, "-m", "fastseed", "show", str(tmp_path / "gone")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == exit_codes.USAGE and done.stdout == ""
-    assert done.stderr.startswith("error: fastseed.tools.environment.load: directory must be")
+    assert done.stderr.startswith("error: fastseed.show: X must exist, got")
 
 
 def test_a_broken_pipe_is_no_error(tmp_path):
-    command = f"{sys.executable} -m fastseed --help | head -c 1"
-    done = subprocess.run(
-        ["bash", "-c", f"{command}; echo ${{PIPESTATUS[0]}}"],
-        capture_output=True,
-        text=True,
-        timeout=60,
+    code = (
+        "import sys, time, fastseed.cli as cli; from fastseed.cli import output, exit_codes\n"
+        "def run(args): [output.say('x' * 1000) for _ in range(1000)]; return 0\n"
+        "cli._summary = run; code = cli.main([]); print(code, file=sys.stderr)"
     )
-    assert done.stderr == "" and done.stdout.splitlines()[-1].endswith(("0", "141"))
+    command = [sys.executable, "-c", code]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process.stdout.close()
+    assert process.stderr.read() == "141\n"
+    process.stderr.close()
+    assert process.wait(60) == 0
+
+
+def test_the_bare_command_says_what_there_is(capsys, monkeypatch):
+    monkeypatch.setenv("FASTSEED_SIMD", "avx2")
+    assert main([]) == exit_codes.OK
+    shown = capsys.readouterr().out
+    assert shown.startswith(f"fastseed {fastseed.__version__}, torch {torch.__version__}\nbackend ")
+    assert "devices    cpu" in shown and "\nFASTSEED_SIMD=avx2\n" in shown
+    assert all(f"fastseed {name} " in shown for name in COMMANDS) and len(COMMANDS) == 5
+    assert main(["--json"]) == exit_codes.OK
+    assert json.loads(capsys.readouterr().out)["variables"]["FASTSEED_SIMD"] == "avx2"
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
+def test_a_full_disk_is_no_bug():
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "fastseed", "run", "--dry-run", "--seed", "7", "x"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == exit_codes.UNAVAILABLE
+    assert "error: fastseed: No space left on device\n" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 # ---------------------------------------------------------------- printing

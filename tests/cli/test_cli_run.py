@@ -15,6 +15,7 @@ from helpers.support import LAUNCHER_VARIABLES, SCRIPTS
 from fastseed.cli import exit_codes, main
 from fastseed.cli import run as command
 from fastseed.determinism import launch
+from fastseed.tools import environment as environment_of_run
 
 OWN = ("PYTHONHASHSEED", "FASTSEED_MASTER_SEED", "FASTSEED_DETERMINISTIC")
 DETERMINISTIC = {
@@ -67,14 +68,18 @@ def becoming(monkeypatch):
     os.environ.update(before)
 
 
-def test_a_script_that_is_not_executable_is_named(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "train.py").write_text("print(1)")
-    assert main(["run", "--quiet", "train.py", "--lr", "a b"]) == command.NOT_STARTED
-    expected = "fastseed run: 'train.py' is not executable; write -- python train.py --lr 'a b'\n"
-    assert capsys.readouterr().err == expected
-    assert main(["run", "--quiet", "gone.py"]) == command.NOT_FOUND
-    assert capsys.readouterr().err == "fastseed run: 'gone.py': No such file or directory\n"
+def test_scripts_and_modules_are_started_by_this_python(becoming, capsys):
+    for words, expected in (
+        (["train.py", "--lr", "a b"], ["train.py", "--lr", "a b"]),
+        (["-m", "train", "-m"], ["-m", "train", "-m"]),
+        (["--", "-m", "train"], ["-m", "train"]),
+    ):
+        assert main(["run", "--quiet", *words]) == 0
+        assert becoming.pop()[0] == [sys.executable, *expected]
+    assert main(["run", "--quiet", "--deterministic", "train.py"]) == 0
+    assert becoming.pop()[1]["FASTSEED_DETERMINISTIC"] == "1"
+    assert main(["run", "--quiet", "--deterministic=warn", "train.py"]) == 0
+    assert becoming.pop()[1]["FASTSEED_DETERMINISTIC"] == "warn"
 
 
 # ---------------------------------------------------------------- the variables
@@ -141,7 +146,7 @@ def test_arguments_after_the_program_belong_to_it(becoming, capsys):
     [
         *([], ["--"], ["--seed", "7"], ["--", ""], ["--seed", "-1", "x"], ["--seed", "x", "x"]),
         *(["--seed", str(2**64), "x"], ["--seed", "1.5", "x"], ["--sed", "1", "x"]),
-        *(["--name", "a", "x"], ["--json", "x"], ["--config", "c.json", "x"]),
+        *(["--deterministic=no", "x"], ["--json", "x"], ["--config", "c.json", "x"]),
     ],
 )
 def test_wrong_usage_starts_nothing(becoming, capsys, arguments):
@@ -153,37 +158,27 @@ def test_wrong_usage_starts_nothing(becoming, capsys, arguments):
 
 # ---------------------------------------------------------------- the run's folder
 
-ESCAPES = [
-    *("../x", "..", ".", "a/b", "/etc", "a\\b", "", ".hidden", "-x", "a\n", "a\0", "ü", "a" * 129),
-]
 
-
-@pytest.mark.parametrize("name", ESCAPES)
-def test_the_name_of_a_run_cannot_leave_its_folder(becoming, tmp_path, capsys, name):
-    folder = tmp_path / "runs"
-    for dry in ([], ["--dry-run"]):
-        line = ["run", "--capture", str(folder), f"--name={name}", *dry, "--", "python"]
-        assert main(line) == exit_codes.USAGE
-        assert "fastseed.run: name must be" in capsys.readouterr().err
-    assert becoming == [] and not folder.exists()
-
-
-@pytest.mark.parametrize("name", ["a", "lr-0.1_b", "7", "_x", "a" * 128])
-def test_names_of_runs(tmp_path, name):
-    assert launch.run_folder(tmp_path / "new", name) == tmp_path / "new" / name
-
-
-def test_the_capture_is_of_the_environment_of_the_program(becoming, tmp_path, monkeypatch):
+def test_the_record_is_of_the_environment_of_the_program(becoming, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    folder = tmp_path / "runs"
-    line = ["run", "--seed", "7", "--capture", str(folder), "--name", "one", "--", "python"]
+    line = ["run", "--seed", "7", "--out", "runs", "python", "t.py", "--json"]
     assert main(line) == 0
     (call,) = becoming
-    assert call[1]["FASTSEED_RUN_DIR"] == str(folder / "one")
-    text = "".join(path.read_text() for path in (folder / "one").iterdir() if path.is_file())
-    assert '"PYTHONHASHSEED"' in text and '"FASTSEED_MASTER_SEED"' in text
+    assert call[1]["FASTSEED_RUN_DIR"] == str(tmp_path / "runs")
+    found = environment_of_run.load(tmp_path / "runs" / "environment")["variables"]
+    assert {"PYTHONHASHSEED", "FASTSEED_MASTER_SEED"} <= found.keys()
+    capsys.readouterr()
     assert main(line) == exit_codes.USAGE  # the folder is in use
     assert len(becoming) == 1
+    assert capsys.readouterr().out == ""  # --json is the program's
+
+
+def test_the_environment_alone_is_recorded(becoming, tmp_path, capsys):
+    assert main(["run", "--out", str(tmp_path / "a"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["problems"] == [] and becoming == []
+    assert main(["run", "--out", str(tmp_path / "b"), "--patches"]) == 0
+    assert main(["diff", str(tmp_path / "a"), str(tmp_path / "b"), "--json"]) == 0
+    assert main(["show", str(tmp_path / "a")]) == 0
 
 
 # ---------------------------------------------------------------- processes

@@ -147,7 +147,7 @@ struct RealFunctions {
   bool wide;
   uint64_t* out;  // negative_log, cos, sin
 
-  FS_DEVICE void operator()(Place at) const {
+  FS_DEVICE void operator()(ThreadIndex at) const {
     if (at.block != 0 || at.thread != 0) {
       return;
     }

@@ -22,7 +22,7 @@ struct Sum {
 struct RowLayout {
   uint64_t key;
   int64_t row_bytes, rows, stride;
-  uint64_t place, place_stride;
+  uint64_t group_number, group_stride;
   int shift;
 
   int64_t groups() const {
@@ -32,12 +32,12 @@ struct RowLayout {
     return rows == 0 ? 0 : (rows - 1) * stride + row_bytes;
   }
   DigestRows at(const uint8_t* memory) const {
-    return DigestRows{memory, row_bytes, rows, stride, place, place_stride};
+    return DigestRows{memory, row_bytes, rows, stride, group_number, group_stride};
   }
   std::string text() const {
     return std::to_string(rows) + " rows of " + std::to_string(row_bytes) + " bytes every " +
-           std::to_string(stride) + ", place " + std::to_string(place) + " by " +
-           std::to_string(place_stride) + ", shift " + std::to_string(shift);
+           std::to_string(stride) + ", group_number " + std::to_string(group_number) + " by " +
+           std::to_string(group_stride) + ", shift " + std::to_string(shift);
   }
 };
 
@@ -62,9 +62,10 @@ inline Sum by_the_core(const RowLayout& layout, const uint8_t* memory, int64_t b
       const int64_t at = i - 16 * column;
       block.w[at / 4] |= static_cast<uint32_t>(memory[row * layout.stride + i]) << (8 * (at % 4));
     }
-    const uint64_t place = layout.place + static_cast<uint64_t>(row) * layout.place_stride +
-                           static_cast<uint64_t>(column);
-    const Block r = digest_group(layout.key, place, block);
+    const uint64_t group_number = layout.group_number +
+                                  static_cast<uint64_t>(row) * layout.group_stride +
+                                  static_cast<uint64_t>(column);
+    const Block r = digest_group(layout.key, group_number, block);
     sum.w[0] += r.lo();
     sum.w[1] += r.hi() + (sum.w[0] < r.lo() ? 1 : 0);
   }
@@ -84,10 +85,10 @@ void each_layout(const F& f) {
         const uint64_t per_row = static_cast<uint64_t>(row_groups(row_bytes));
         const uint64_t places[][2] = {
             {0, per_row}, {(uint64_t{1} << 32) - 3, per_row}, {~uint64_t{0} - 5, per_row + 7}};
-        const auto& place = places[turn % 3];
+        const auto& group_number = places[turn % 3];
         const int shifts[] = {0, 1, 2, 4, 8, 16};
-        f(RowLayout{key + static_cast<uint64_t>(turn), row_bytes, rows, row_bytes + gap, place[0],
-                    place[1], shifts[turn % 6]});
+        f(RowLayout{key + static_cast<uint64_t>(turn), row_bytes, rows, row_bytes + gap,
+                    group_number[0], group_number[1], shifts[turn % 6]});
         ++turn;
       }
     }

@@ -81,7 +81,7 @@ class Columns {
   size_t next_ = 0;
 };
 
-Scope scope_of(Columns& row) {
+ScopeKey scope_of(Columns& row) {
   const uint64_t master = row.decimal();
   const uint32_t task = static_cast<uint32_t>(row.decimal());
   const uint32_t epoch = static_cast<uint32_t>(row.decimal());
@@ -105,7 +105,7 @@ void check_block(Columns& row) {
 }
 
 void check_scope(Columns& row) {
-  const Scope scope = scope_of(row);
+  const ScopeKey scope = scope_of(row);
   check(scope.key == row.bits64(), "scope_key: key");
   check(scope.tweak == row.bits64(), "scope_key: tweak");
 }
@@ -119,7 +119,7 @@ void check_name(Columns& row) {
 }
 
 NameKey name_key_of(Columns& row) {
-  const Scope scope = scope_of(row);
+  const ScopeKey scope = scope_of(row);
   return name_key(scope, name_of(row.text()));
 }
 

@@ -21,7 +21,7 @@ using namespace fastseed;
 
 // ------------------------------------------------------------------------------- derivation
 
-const Scope kScope{0x0123456789abcdefu, 0xfedcba9876543210u};
+const ScopeKey kScope{0x0123456789abcdefu, 0xfedcba9876543210u};
 const Name kName{0xf2860cc6670678fdu, 0xd91a4120d8c6505cu};
 
 // Everything that makes keys of kName in kScope, against stream_key.
@@ -122,7 +122,7 @@ void check_failure() {
 
 // The coordinates that a row begins with.
 struct RowName {
-  Scope scope;
+  ScopeKey scope;
   Name name;
 };
 
@@ -130,7 +130,7 @@ RowName name_of_row(std::istringstream& row) {
   uint64_t master, task, epoch, step;
   std::string name;
   row >> master >> task >> epoch >> step >> name;
-  const Scope scope =
+  const ScopeKey scope =
       scope_key(master, static_cast<uint32_t>(task), static_cast<uint32_t>(epoch), step);
   return RowName{scope, name_of(name)};
 }

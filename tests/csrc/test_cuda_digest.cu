@@ -24,8 +24,8 @@ class Job {
                         layout.row_bytes,
                         layout.rows,
                         layout.stride,
-                        static_cast<int64_t>(layout.place),
-                        static_cast<int64_t>(layout.place_stride),
+                        static_cast<int64_t>(layout.group_number),
+                        static_cast<int64_t>(layout.group_stride),
                         tiles_};
     plan_.insert(plan_.end(), words);
     tiles_ += (layout.groups() + kDigestTile - 1) / kDigestTile;

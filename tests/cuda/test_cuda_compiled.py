@@ -23,7 +23,7 @@ def _fresh():
 def everything(keys: torch.Tensor, positions: torch.Tensor) -> list[torch.Tensor]:
     """Every draw in every dtype."""
     return [
-        DRAWS[name][0](keys, (3, 7), dtype=dtype, positions=positions, **DRAWS[name][2])
+        DRAWS[name][0](keys, (3, 7), dtype=dtype, position=positions, **DRAWS[name][2])
         for name, dtype in CASES
     ]
 
@@ -38,14 +38,14 @@ def test_compiled_draws_of_every_kind_are_the_eager_ones():
 @pytest.mark.parametrize("mode", [None, "reduce-overhead"])
 def test_compiled_banks_go_on_as_eager_ones(mode):
     """With rows by mask and by index; and where compiled code becomes a CUDA graph."""
-    banks = [fastseed.random.StreamBank(20, device=DEVICE, name="b") for _ in range(2)]
+    banks = [fastseed.random.StreamBank(20, "b", DEVICE) for _ in range(2)]
     for bank in banks:
         bank.reseed_from_seeds(range(20))
     mask = torch.arange(20, device=DEVICE) % 3 == 0
     rows = torch.tensor([3, 1, 19], device=DEVICE)
 
     def step(bank, mask, rows):
-        return bank.randn(5), bank.rand(3, rows=mask), bank.randint(0, 10, (4,), rows=rows)
+        return bank.normal(5), bank.uniform(3, rows=mask), bank.randint((4,), 0, 10, rows=rows)
 
     compiled = torch.compile(lambda *how: step(banks[0], *how), fullgraph=True, mode=mode)
     for _ in range(4):
@@ -57,12 +57,12 @@ def test_compiled_banks_go_on_as_eager_ones(mode):
 
 def test_compiled_reseeds_and_fills_are_the_eager_ones():
     fastseed.init(42, rank=2, world_size=4)
-    bank, twin = (fastseed.random.StreamBank(20, device=DEVICE, name="b") for _ in range(2))
+    bank, twin = (fastseed.random.StreamBank(20, "b", DEVICE) for _ in range(2))
 
     @torch.compile(fullgraph=True)
     def step(scope, key, x):
         bank.reseed_from_scope(scope)
-        return bank.rand(5), fastseed.random.normal_(x, key, std=0.02)
+        return bank.uniform(5), fastseed.random.normal_(x, key, std=0.02)
 
     for epoch in range(3):
         key = keys_of(3)[epoch].to(DEVICE)
@@ -79,7 +79,7 @@ def test_compiled_reseeds_and_fills_are_the_eager_ones():
 
 def test_captured_rows_and_fills_follow_their_tensors():
     """A mask, a key and seeds that are written between replays; and state put back in place."""
-    bank, twin = (fastseed.random.StreamBank(30, device=d, name="b") for d in (DEVICE, "cpu"))
+    bank, twin = (fastseed.random.StreamBank(30, "b", d) for d in (DEVICE, "cpu"))
     mask = torch.zeros(30, dtype=torch.bool, device=DEVICE)
     seeds = torch.zeros(30, dtype=torch.int64, device=DEVICE)
     key, filled = keys_of(1)[0].to(DEVICE), torch.zeros(1000, device=DEVICE)
@@ -87,7 +87,7 @@ def test_captured_rows_and_fills_follow_their_tensors():
     def work():
         bank.reseed_from_seeds(seeds)
         fastseed.random.normal_(filled, key)
-        return bank.randn(5), bank.exponential(4, rows=mask)
+        return bank.normal(5), bank.exponential(4, rows=mask)
 
     work()
     graph = torch.cuda.CUDAGraph()
@@ -99,7 +99,7 @@ def test_captured_rows_and_fills_follow_their_tensors():
         key.view(torch.int64).add_(1)
         graph.replay()
         twin.reseed_from_seeds(seeds.cpu())
-        assert torch.equal(raw(drawn[0]), raw(twin.randn(5)))
+        assert torch.equal(raw(drawn[0]), raw(twin.normal(5)))
         assert torch.equal(raw(drawn[1]), raw(twin.exponential(4, rows=mask.cpu())))
         assert torch.equal(raw(bank.positions), raw(twin.positions))
         assert torch.equal(raw(filled), raw(fastseed.random.normal_(torch.zeros(1000), key.cpu())))
@@ -107,21 +107,21 @@ def test_captured_rows_and_fills_follow_their_tensors():
 
 def test_a_registered_bank_follows_fastseed_reseed_between_replays():
     fastseed.init(42, rank=2, world_size=4)
-    bank, twin = (fastseed.random.StreamBank(30, device=d) for d in (DEVICE, "cpu"))
-    fastseed.register_generator(bank, name="environments")
+    bank, twin = (fastseed.random.StreamBank(30, "bank", d) for d in (DEVICE, "cpu"))
+    fastseed.register_generator(bank)
     other = fastseed.Seeder(42, rank=2, world_size=4)
-    other.register_generator(twin, name="environments")
+    other.register_generator(twin)
     fastseed.reseed(1, 0)
-    bank.rand(6)
+    bank.uniform(6)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        drawn = bank.rand(6)
+        drawn = bank.uniform(6)
     for epoch in (3, 4, 3):
         fastseed.reseed(1, epoch)
         other.reseed(1, epoch)
         for _ in range(2):
             graph.replay()
-            assert torch.equal(raw(drawn), raw(twin.rand(6)))
+            assert torch.equal(raw(drawn), raw(twin.uniform(6)))
     state = bank.state_dict()
     graph.replay()
     first = drawn.clone()

@@ -109,4 +109,4 @@ def test_watching_a_model_on_the_device(tmp_path):
     run(tmp_path / "a", False)
     run(tmp_path / "b", True)
     found = bisect(tmp_path / "a", tmp_path / "b")
-    assert (found.step, found.first.name) == (2, "weight")
+    assert (found.step, found.first.name) == (2, "parameter weight")

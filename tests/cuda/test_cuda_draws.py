@@ -11,28 +11,28 @@ pytestmark = pytest.mark.cuda
 
 REALS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 DRAWS = {
-    "rand": (fastseed.random.rand, REALS, {"low": -1.5, "high": 2.0}),
-    "unit": (fastseed.random.rand, REALS, {}),
-    "randn": (fastseed.random.randn, REALS, {"mean": 0.5, "std": 3.0}),
+    "rand": (fastseed.random.uniform, REALS, {"low": -1.5, "high": 2.0}),
+    "unit": (fastseed.random.uniform, REALS, {}),
+    "randn": (fastseed.random.normal, REALS, {"mean": 0.5, "std": 3.0}),
     "exponential": (fastseed.random.exponential, REALS, {"rate": 1.5}),
     "trunc_normal": (fastseed.random.trunc_normal, REALS, {"a": -1.0, "b": 4.0}),
     "bernoulli": (
-        lambda keys, shape, **how: fastseed.random.bernoulli(keys, 0.3, shape, **how),
+        lambda keys, shape, **how: fastseed.random.bernoulli(keys, shape, 0.3, **how),
         (torch.bool, torch.uint8, *REALS),
         {},
     ),
     "randint": (
-        lambda keys, shape, **how: fastseed.random.randint(keys, 3, 250, shape, **how),
+        lambda keys, shape, **how: fastseed.random.randint(keys, shape, 3, 250, **how),
         (torch.uint8, torch.int32, torch.int64),
         {},
     ),
     "half of the words rejected": (
-        lambda keys, shape, **how: fastseed.random.randint(keys, -5, 2**31, shape, **how),
+        lambda keys, shape, **how: fastseed.random.randint(keys, shape, -5, 2**31, **how),
         (torch.int64,),
         {},
     ),
     "wide": (
-        lambda keys, shape, **how: fastseed.random.randint(keys, -(2**62), 2**62 + 1, shape, **how),
+        lambda keys, shape, **how: fastseed.random.randint(keys, shape, -(2**62), 2**62 + 1, **how),
         (torch.int64,),
         {},
     ),
@@ -58,12 +58,12 @@ def test_draws_have_the_bits_of_the_cpu(name, dtype, shape, n):
     keys = keys_of(n)
     positions = torch.arange(n, dtype=torch.int64) * 5 + (2**33 - 20)
     for at in (None, positions):
-        here = draw(keys, shape, dtype=dtype, positions=at, **parameters)
+        here = draw(keys, shape, dtype=dtype, position=at, **parameters)
         there = draw(
             keys.cuda(),
             shape,
             dtype=dtype,
-            positions=None if at is None else at.cuda(),
+            position=None if at is None else at.cuda(),
             **parameters,
         )
         assert there.is_cuda and there.shape == here.shape
@@ -75,8 +75,8 @@ def test_draws_have_the_bits_of_the_cpu(name, dtype, shape, n):
 def test_draws_write_to_any_address_and_no_other(dtype, shift):
     memory = torch.full((3000,), 7.0, dtype=dtype, device="cuda")
     out = memory[shift : shift + 2000].view(4, 500)
-    fastseed.random.randn(keys_of(4).cuda(), (500,), out=out)
-    assert torch.equal(raw(out), raw(fastseed.random.randn(keys_of(4), (500,), dtype=dtype)))
+    fastseed.random.normal(keys_of(4).cuda(), (500,), out=out)
+    assert torch.equal(raw(out), raw(fastseed.random.normal(keys_of(4), (500,), dtype=dtype)))
     assert (memory[:shift] == 7).all() and (memory[shift + 2000 :] == 7).all()
 
 
@@ -104,7 +104,7 @@ def test_draws_of_more_than_2_to_the_31_values():
     if torch.cuda.mem_get_info()[0] < 3 * n:
         pytest.skip("needs 6.5 GB of device memory")
     key = keys_of(1)[0].cuda()
-    out = fastseed.random.bernoulli(key, 0.5, (n,), dtype=torch.uint8)
+    out = fastseed.random.bernoulli(key, (n,), 0.5, dtype=torch.uint8)
     shard = fastseed.random.Shard((n,), (n - 8192,))
     tail = torch.empty(8192, dtype=torch.uint8)
     fastseed.random.bernoulli_(tail, key.cpu(), 0.5, shard=shard)
@@ -132,13 +132,13 @@ def test_draws_run_on_the_current_stream():
     with torch.cuda.stream(side):
         torch.cuda._sleep(50_000_000)
         out.fill_(-1.0)
-        fastseed.random.rand(keys, (4096,), out=out)
+        fastseed.random.uniform(keys, (4096,), out=out)
     side.synchronize()
-    assert torch.equal(out.cpu(), fastseed.random.rand(keys_of(64), (4096,)))
+    assert torch.equal(out.cpu(), fastseed.random.uniform(keys_of(64), (4096,)))
 
 
 def test_bank_moves_on_as_on_the_cpu():
-    banks = [fastseed.random.StreamBank(50, device=device, name="b") for device in ("cpu", "cuda")]
+    banks = [fastseed.random.StreamBank(50, "b", device) for device in ("cpu", "cuda")]
     seeds = torch.arange(50, dtype=torch.int64) - 25
     drawn = []
     for bank in banks:
@@ -147,9 +147,9 @@ def test_bank_moves_on_as_on_the_cpu():
         mask = (torch.arange(50) % 3 == 0).to(bank.device)
         drawn.append(
             (
-                bank.rand(5),
-                bank.randn(3, 3, rows=rows),
-                bank.randint(0, 10, (7,), rows=mask),
+                bank.uniform(5),
+                bank.normal((3, 3), rows=rows),
+                bank.randint((7,), 0, 10, rows=mask),
                 bank.exponential(2, dtype=torch.float64),
                 bank.keys,
                 bank.positions,

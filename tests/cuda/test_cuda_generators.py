@@ -87,11 +87,11 @@ def test_pool_has_the_states_of_the_loop():
         torch.rand(3, device=generator.device, generator=generator)
     pool = fastseed.GeneratorPool(members, name="many")
     for seeds in (range(len(members)), [(-i * 2**40 - 1) % 2**64 for i in range(len(members))]):
-        pool.manual_seed(seeds)
-        found = pool.states()
+        pool.reseed_from_seeds(seeds)
+        found = pool.state_dict()["states"]
         for generator, seed in zip(members, seeds, strict=True):
             generator.manual_seed(seed)
-        assert torch.equal(found, pool.states())
+        assert torch.equal(found, pool.state_dict()["states"])
     for generator in members[:50]:
         torch.rand(3, device=generator.device, generator=generator)
     fastseed.init(42, rank=3, world_size=8)
@@ -106,7 +106,7 @@ def test_replays_follow_the_pool_as_eager_draws_do():
     fastseed.init(42, rank=3, world_size=8)
     graph = torch.cuda.CUDAGraph()
     generator = torch.Generator("cuda")
-    pool = fastseed.GeneratorPool([generator])
+    pool = fastseed.GeneratorPool([generator], "pool")
     graph.register_generator_state(generator)
     torch.rand(100, device="cuda", generator=generator)
     with torch.cuda.graph(graph):
@@ -125,8 +125,8 @@ def test_replays_follow_the_pool_as_eager_draws_do():
 def test_refused_reseed_in_a_capture_changes_nothing_anywhere():
     s = fastseed.Seeder(42, rank=3, world_size=8)
     own, called = torch.Generator("cuda"), []
-    bank = fastseed.random.StreamBank(3, "cuda")
-    pool = fastseed.GeneratorPool([torch.Generator(), torch.Generator("cuda")])
+    bank = fastseed.random.StreamBank(3, "bank", "cuda")
+    pool = fastseed.GeneratorPool([torch.Generator(), torch.Generator("cuda")], "pool")
     for name, member in (("f", called.append), ("g", own), ("pool", pool), ("bank", bank)):
         s.register_generator(member, name=name)
     s.reseed(1, 1)

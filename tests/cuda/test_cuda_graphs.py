@@ -13,7 +13,7 @@ N, SHAPE = 300, (17,)
 
 
 def bank_on(device: str) -> fastseed.random.StreamBank:
-    bank = fastseed.random.StreamBank(N, device=device, name="graph")
+    bank = fastseed.random.StreamBank(N, "graph", device)
     bank.reseed(1, 0)
     return bank
 
@@ -25,19 +25,19 @@ def _seeder():
 
 def test_replays_draw_anew_and_follow_reseeds():
     bank, twin = bank_on("cuda"), bank_on("cpu")
-    bank.randn(*SHAPE)  # what a first call sets up is no part of the graph
-    bank.randint(0, 100, (3,))
+    bank.normal(SHAPE)  # what a first call sets up is no part of the graph
+    bank.randint((3,), 0, 100)
     bank.reseed(1, 0)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        normals = bank.randn(*SHAPE)
-        integers = bank.randint(0, 100, (3,))
+        normals = bank.normal(SHAPE)
+        integers = bank.randint((3,), 0, 100)
     for epoch in (0, 1, 0):
         bank.reseed(1, epoch)
         twin.reseed(1, epoch)
         for _ in range(3):
             graph.replay()
-            assert torch.equal(normals.cpu(), twin.randn(*SHAPE))
+            assert torch.equal(normals.cpu(), twin.normal(*SHAPE))
             assert torch.equal(integers.cpu(), twin.randint(0, 100, (3,)))
             assert torch.equal(bank.positions.cpu(), twin.positions)
 
@@ -46,11 +46,11 @@ def test_a_captured_reseed_follows_the_scope_tensor():
     bank, twin = bank_on("cuda"), bank_on("cpu")
     scope = fastseed.derive_scope_key(1, 0, device="cuda")
     bank.reseed_from_scope(scope)
-    bank.rand(*SHAPE)
+    bank.uniform(SHAPE)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         bank.reseed_from_scope(scope)
-        drawn = bank.rand(*SHAPE)
+        drawn = bank.uniform(SHAPE)
     for epoch in (3, 4, 3):
         fastseed.derive_scope_key(1, epoch, out=scope)
         twin.reseed(1, epoch)
@@ -60,23 +60,23 @@ def test_a_captured_reseed_follows_the_scope_tensor():
 
 def test_what_a_graph_would_freeze_is_refused_in_a_capture():
     bank = bank_on("cuda")
-    pool = fastseed.GeneratorPool([torch.Generator(), torch.Generator("cuda")])
+    pool = fastseed.GeneratorPool([torch.Generator(), torch.Generator("cuda")], "pool")
     pool.reseed(1)
-    before = pool.states()
+    before = pool.state_dict()["states"]
     static = torch.zeros(4, device="cuda")
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         for call in (
             lambda: bank.reseed(1, 5),
             lambda: pool.reseed(2),
-            lambda: pool.manual_seed([1, 2]),
+            lambda: pool.reseed_from_seeds([1, 2]),
             lambda: fastseed.reseed(1, 5),
         ):
             with pytest.raises(RuntimeError, match="while a CUDA graph is captured"):
                 call()
         static.add_(1)
     graph.replay()
-    assert torch.equal(pool.states(), before)
+    assert torch.equal(pool.state_dict()["states"], before)
 
 
 def test_compiled_draws_are_the_eager_ones():
@@ -84,10 +84,10 @@ def test_compiled_draws_are_the_eager_ones():
 
     @torch.compile(fullgraph=True)
     def step(x: torch.Tensor) -> torch.Tensor:
-        return x + bank.randn(*SHAPE)
+        return x + bank.normal(SHAPE)
 
     for _ in range(3):
-        assert torch.equal(step(torch.zeros(N, *SHAPE, device="cuda")).cpu(), twin.randn(*SHAPE))
+        assert torch.equal(step(torch.zeros(N, *SHAPE, device="cuda")).cpu(), twin.normal(*SHAPE))
     assert torch.equal(bank.positions.cpu(), twin.positions)
 
 
@@ -116,6 +116,6 @@ def test_a_pool_of_many_generators_on_every_device_is_the_loop():
     want = [fastseed.derive_seed("many", task=1, epoch=2, index=i) for i in range(len(members))]
     assert [g.initial_seed() for g in members] == want
     torch.rand(9, device="cuda", generator=members[0])
-    pool.manual_seed(range(len(members)))
+    pool.reseed_from_seeds(range(len(members)))
     assert [g.initial_seed() for g in members] == list(range(len(members)))
     assert members[0].get_offset() == 0

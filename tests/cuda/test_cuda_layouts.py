@@ -63,8 +63,8 @@ def test_draws_into_strided_tensors(name, dtype):
 
 def test_positions_need_no_alignment():
     keys, positions = keys_of(9), torch.arange(9) * 2**52 + torch.arange(9)
-    there = fastseed.random.randn(shifted(keys), (77,), positions=shifted(positions))
-    assert torch.equal(raw(there), raw(fastseed.random.randn(keys, (77,), positions=positions)))
+    there = fastseed.random.normal(shifted(keys), (77,), position=shifted(positions))
+    assert torch.equal(raw(there), raw(fastseed.random.normal(keys, (77,), position=positions)))
 
 
 # ---------------------------------------------------------------- indices
@@ -103,9 +103,9 @@ def test_layouts_are_those_of_the_cpu(sizes, strides, offset, dtype):
 
 LARGE = {
     "bits": lambda key, shape, out: fastseed.random.bits(key, shape, out=out),
-    "randn": lambda key, shape, out: fastseed.random.randn(key, shape, out=out),
+    "randn": lambda key, shape, out: fastseed.random.normal(key, shape, out=out),
     "randint": lambda key, shape, out: fastseed.random.randint(
-        key, -(2**62), 2**62 + 1, shape, out=out
+        key, shape, -(2**62), 2**62 + 1, out=out
     ),
 }
 LARGE_DTYPES = {"bits": torch.uint32, "randn": torch.float16, "randint": torch.int64}
@@ -137,10 +137,10 @@ def test_rows_of_more_than_2_to_the_31_values_together():
     n, length = 2**17 + 3, 2**14 + 5
     room_for(n * length, torch.float16)
     keys = keys_of(n)
-    out = fastseed.random.rand(keys.to(DEVICE), (length,), dtype=torch.float16)
+    out = fastseed.random.uniform(keys.to(DEVICE), (length,), dtype=torch.float16)
     for row in (0, 2**17 - 45, n - 1):
         assert torch.equal(
-            raw(out[row]), raw(fastseed.random.rand(keys[row], length, dtype=out.dtype))
+            raw(out[row]), raw(fastseed.random.uniform(keys[row], length, dtype=out.dtype))
         )
 
 
@@ -184,25 +184,25 @@ def test_draws_leave_the_current_device_as_it_was():
     current = torch.cuda.current_device()
     other = torch.device("cuda", (current + 1) % torch.cuda.device_count())
     keys = keys_of(40)
-    bank = fastseed.random.StreamBank(40, device=other)
+    bank = fastseed.random.StreamBank(40, "bank", other)
     bank.reseed_from_seeds(range(40))
-    twin = fastseed.random.StreamBank(40)
+    twin = fastseed.random.StreamBank(40, "bank")
     twin.reseed_from_seeds(range(40))
     filled = fastseed.random.normal_(torch.empty(999, device=other), 12345)
     for there, here in (
-        (fastseed.random.randn(keys.to(other), (99,)), fastseed.random.randn(keys, (99,))),
-        (bank.rand(99), twin.rand(99)),
+        (fastseed.random.normal(keys.to(other), (99,)), fastseed.random.normal(keys, (99,))),
+        (bank.uniform(99), twin.uniform(99)),
         (filled, fastseed.random.normal_(torch.empty(999), 12345)),
     ):
         assert there.device == other and torch.equal(raw(there), raw(here))
     assert torch.cuda.current_device() == current
     with pytest.raises(ValueError, match="must be on device"):
-        fastseed.random.rand(keys.to(other), 3, out=torch.empty(40, 3, device=f"cuda:{current}"))
+        fastseed.random.uniform(keys.to(other), 3, out=torch.empty(40, 3, device=f"cuda:{current}"))
 
 
 def test_banks_work_on_the_current_stream():
-    bank = fastseed.random.StreamBank(64, device=DEVICE, name="b")
-    twin = fastseed.random.StreamBank(64, name="b")
+    bank = fastseed.random.StreamBank(64, "b", DEVICE)
+    twin = fastseed.random.StreamBank(64, "b")
     out = torch.empty(64, 4096, device=DEVICE)
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
@@ -210,10 +210,10 @@ def test_banks_work_on_the_current_stream():
         torch.cuda._sleep(50_000_000)
         bank.keys.view(torch.int64).fill_(-1)  # not before the sleep is over; what follows, after
         bank.reseed_from_seeds(range(64))
-        bank.randn(4096, out=out)
+        bank.normal(4096, out=out)
     side.synchronize()
     twin.reseed_from_seeds(range(64))
-    assert torch.equal(raw(out), raw(twin.randn(4096)))
+    assert torch.equal(raw(out), raw(twin.normal(4096)))
     assert torch.equal(raw(bank.positions), raw(twin.positions))
 
 
@@ -241,10 +241,10 @@ def test_a_curand_kernel_goes_on_at_a_banks_positions(tmp_path):
     flags = ["-shared", f"-arch=sm_{major}{minor}", "-Xcompiler", f"-fPIC,-idirafter,{include}"]
     source = Path(__file__).with_name("curand_words.cu")
     subprocess.run([nvcc, *flags, source, "-o", library], check=True)
-    bank = fastseed.random.StreamBank(1000, device=DEVICE)
+    bank = fastseed.random.StreamBank(1000, "bank", DEVICE)
     bank.reseed_from_seeds(range(1000))
-    bank.randn(5, rows=torch.arange(0, 1000, 3, device=DEVICE))
-    bank.randint(0, 10**12, (3,))
+    bank.normal(5, rows=torch.arange(0, 1000, 3, device=DEVICE))
+    bank.randint((3,), 0, 10**12)
     out = torch.zeros(1000, 50, dtype=torch.int32, device=DEVICE)
     call = ctypes.CDLL(str(library)).curand_words
     call.argtypes = [*[ctypes.c_void_p] * 3, ctypes.c_int, ctypes.c_int, ctypes.c_void_p]

@@ -14,8 +14,7 @@ from torch.utils.data import DataLoader
 
 import fastseed
 from fastseed._backend import derive
-from fastseed.data import MixtureSampler, PackedDataset, per_sample, steps
-from fastseed.data.lineage import read
+from fastseed.data import Lineage, MixtureSampler, per_sample, steps
 from fastseed.derivation import streams
 
 EPOCHS = 2
@@ -52,7 +51,7 @@ def test_at_and_where_answer_before_and_after_now():
     expected = samples(run(make(n=10)))
     run(loop, 2)
     lineage = loop.lineage()
-    assert (lineage.journal.epoch, lineage.journal.step) == (0, 2)
+    assert (lineage.history.epoch, lineage.history.step) == (0, 2)
     for (epoch, step), batch in expected.items():
         found = lineage.at(epoch, step)
         assert found.sample.tolist() == batch and found.row.tolist() == list(range(len(batch)))
@@ -111,13 +110,15 @@ def test_ranks_slots_and_rows():
 def test_keys_are_those_of_the_samples():
     loop = make(n=10)
     (batch, _), *_ = run(loop, 1).values()
-    visits = loop.lineage().at(0, 0)
-    keys = visits.keys()
+    lineage = loop.lineage()
+    visits = lineage.at(0, 0)
+    keys = lineage.keys(visits)
     assert keys.shape == (4, 2) and keys.dtype == np.uint64
     for (_, number), (lo, hi) in zip(batch, keys.tolist(), strict=True):
         assert int(np.random.Generator(np.random.PCG64(lo | hi << 64)).integers(2**62)) == number
     stream = streams.sample_stream(derive.scope_key(42, 1, 0, 0), "numpy", batch[2][0])
-    assert stream.key() == int(visits.keys("numpy")[2, 0]) | int(visits.keys("numpy")[2, 1]) << 64
+    low, high = map(int, lineage.keys(visits, "numpy")[2])
+    assert stream.key() == low | high << 64
 
 
 def test_sources_of_a_mixture():
@@ -125,8 +126,9 @@ def test_sources_of_a_mixture():
     loop = make(n=17, sampler=sampler, shuffle=None)
     expected = samples(run(loop))
     lineage = loop.lineage()
-    named = lineage.sources(lineage.at(1, 2))
-    assert [i + (12 if name == "code" else 0) for name, i in named] == expected[1, 2]
+    named = lineage.at(1, 2)
+    pairs = zip(named.source, named.index, strict=True)
+    assert [i + (12 if name == "code" else 0) for name, i in pairs] == expected[1, 2]
     found = lineage.where(3, "code", epochs=range(2))
     times = [batch.count(15) for (epoch, _), batch in expected.items()]
     assert len(found) == sum(times) > 3 and set(found.sample.tolist()) == {15}
@@ -239,7 +241,7 @@ def test_a_mixture_goes_on_with_other_weights():
     assert (other.epoch, other.step) == (0, 6)
     seen |= samples(run(other))
     assert len({i for (e, _), batch in seen.items() if e == 0 for i in batch[:30]}) > 30
-    lineage = read(other.state_dict())
+    lineage = Lineage.load(other.state_dict())
     for point, batch in seen.items():
         assert lineage.at(*point).sample.tolist() == batch
 
@@ -253,14 +255,18 @@ def test_the_journal_is_part_of_the_state(tmp_path):
     torch.save(loop.state_dict(), tmp_path / "state.pt")
     state = torch.load(tmp_path / "state.pt", weights_only=True)
     lineage = loop.lineage()
-    assert read(state).journal == lineage.journal == read(json.loads(state["journal"])).journal
-    lineage.export(tmp_path / "contract.json")
-    assert read(tmp_path / "contract.json").journal == lineage.journal
+    assert (
+        Lineage.load(state).history
+        == lineage.history
+        == Lineage.load(json.loads(state["journal"])).history
+    )
+    lineage.save(tmp_path / "contract.json")
+    assert Lineage.load(tmp_path / "contract.json").history == lineage.history
     assert (tmp_path / "contract.json").stat().st_size < 1000
     resumed = make(n=10)
     resumed.load_state_dict(state)
     run(resumed, 1)
-    assert len(resumed.lineage().journal.entries) == 1, (
+    assert len(resumed.lineage().history.entries) == 1, (
         "an attempt like the one before adds nothing"
     )
 
@@ -285,22 +291,7 @@ def test_another_init_is_another_job():
     fastseed.init(43, rank=0, world_size=1)
     expected = samples(run(loop.in_epoch(1)))
     lineage = loop.lineage()
-    assert lineage.journal.master_seed == 43 and len(lineage.journal.entries) == 1
+    assert lineage.history.master_seed == 43 and len(lineage.history.entries) == 1
     assert [lineage.at(*point).sample.tolist() for point in expected] == [*expected.values()]
     with pytest.raises(ValueError, match="a step of epoch 0, which has 0"):
         lineage.at(0, 0)
-
-
-def test_packed_rows_name_their_sequences():
-    data = PackedDataset([range(5), range(1), range(9), range(3)], length=6)
-    assert data.parts(0) == [(0, 0, 5), (1, 0, 1)]
-    assert data.parts(1) == [(2, 0, 6)] and data.parts(2) == [(2, 6, 9), (3, 0, 3)]
-    assert [list(data.blocks_of(i)) for i in range(4)] == [[0], [0], [1, 2], [2]]
-    for block in range(3):
-        found = {i: (a, b) for i, a, b in data.parts(block)}
-        ids = data[block]["sequence_ids"].tolist()
-        assert {i: ids.count(i) for i in set(ids)} == {i: b - a for i, (a, b) in found.items()}
-    loop = steps(DataLoader(data, 1, shuffle=True), 1)
-    list(loop)
-    visits = loop.lineage().where(data.blocks_of(2))
-    assert [2 in {i for i, *_ in data.parts(v.sample)} for v in visits] == [True, True]

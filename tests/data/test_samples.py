@@ -26,7 +26,7 @@ import fastseed
 from fastseed import GeneratorPool
 from fastseed._backend.reference import philox
 from fastseed.data import Repeat, per_sample
-from fastseed.data.order.occurrences import MAX_INDEX, MAX_OCCURRENCE
+from fastseed.data.order.repeats import MAX_INDEX, MAX_OCCURRENCE
 from fastseed.random import StreamBank
 
 GLOBALS = ("python", "numpy", "torch")
@@ -221,7 +221,7 @@ def test_globals_come_back_exactly():
     registered = [make() for make in KINDS.values()]
     for generator in registered:
         fastseed.register_generator(generator)
-    pool, bank = GeneratorPool([torch.Generator()]), StreamBank(2)
+    pool, bank = GeneratorPool([torch.Generator()], "pool"), StreamBank(2, "bank")
     fastseed.register_generator(pool)
     fastseed.register_generator(bank)
     fastseed.reseed(1, 1)
@@ -229,9 +229,9 @@ def test_globals_come_back_exactly():
     held = [make() for make in KINDS.values()]
     data = per_sample(DrawsAll([*GLOBALS, *held, *registered], 4))
     twins = copy.deepcopy([*held, *registered, pool[0]])
-    before = snapshot(), bank.states().tolist()
+    before = snapshot(), bank.state_dict()["states"].tolist()
     data[0], data.__getitems__([1, 2, 3])
-    assert (snapshot(), bank.states().tolist()) == before
+    assert (snapshot(), bank.state_dict()["states"].tolist()) == before
     now = [draw_from(g) for g in (*held, *registered, pool[0])]
     assert now == [draw_from(g) for g in twins]
 
@@ -296,16 +296,19 @@ def test_a_callable_that_fails_is_named_and_everything_comes_back():
 
 
 def test_pools_and_banks_have_members_of_their_own():
-    pool, bank = GeneratorPool([torch.Generator(), torch.Generator()], "pool"), StreamBank(2)
+    pool, bank = (
+        GeneratorPool([torch.Generator(), torch.Generator()], "pool"),
+        StreamBank(2, "bank"),
+    )
     for generator in (pool, bank):
         fastseed.register_generator(generator)
     fastseed.reseed(1, 0)
-    kept = pool.states().tolist(), bank.states().tolist()
+    kept = pool.state_dict()["states"].tolist(), bank.state_dict()["states"].tolist()
     data = per_sample(DrawsAll([pool, bank, *pool], 4))
     found = [data[i][1:] for i in range(4)]
     assert len({x for sample in found for x in sample}) == 16
     assert [data[i][1:] for i in range(4)] == found
-    assert (pool.states().tolist(), bank.states().tolist()) == kept
+    assert (pool.state_dict()["states"].tolist(), bank.state_dict()["states"].tolist()) == kept
 
 
 # ---------------------------------------------------------------- a dataset like any other

@@ -11,7 +11,7 @@ from helpers.loaders import Indexed, Plain, Stateful, dealt, draw, same
 from torch.utils.data import DataLoader
 
 import fastseed
-from fastseed.data import ResumableLoader, loader, per_sample, steps
+from fastseed.data import Loader, per_sample, steps
 
 EPOCHS = 2
 
@@ -24,7 +24,7 @@ def job():
 def make(n=10, batch=4, *, data=None, epochs=EPOCHS, **more):
     data = Indexed(n) if data is None else data
     more = {"shuffle": True, "collate_fn": same, **more}
-    return steps(ResumableLoader(data, batch, **more), epochs, task=1)
+    return steps(Loader(data, batch, **more), epochs, task=1)
 
 
 def run(loop, stop=None):
@@ -126,12 +126,12 @@ def test_another_number_of_ranks_continues():
 def test_other_loaders_become_resumable():
     whole, _ = run(make(data=Plain(10)))
     existing = DataLoader(Plain(10), 4, shuffle=True, collate_fn=same)
-    for other in (existing, loader(Plain(10), 4, shuffle=True, collate_fn=same)):
+    for other in (existing, Loader(Plain(10), 4, shuffle=True, collate_fn=same)):
         kind = type(other)
         loop = steps(other, EPOCHS, task=1)
-        assert type(other) is kind and type(loop.loader) is ResumableLoader
+        assert type(other) is kind and type(loop.loader) is Loader
         assert run(loop)[0] == whole
-    kept = ResumableLoader(Plain(10), 4)
+    kept = Loader(Plain(10), 4)
     assert steps(kept, 1).loader is kept
     stateful = make(data=Stateful(10), shuffle=None, epochs=1)
     seen = run(stateful, 2)[0]

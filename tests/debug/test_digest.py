@@ -210,7 +210,7 @@ def test_digest_changes_nothing_and_draws_nothing():
 def part_of(tensor, shape, offsets):
     """The rows and fragments of a tensor of ``shape`` whose box at ``offsets`` is ``tensor``."""
     boxes = [[(offset, size)] for offset, size in zip(offsets, tensor.shape, strict=True)]
-    return tensor_digest.cut(tensor, boxes, shape) if tensor.numel() else ([], [])
+    return tensor_digest.rows_of_shard(tensor, boxes, shape) if tensor.numel() else ([], [])
 
 
 @pytest.mark.parametrize(

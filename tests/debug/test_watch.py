@@ -83,7 +83,7 @@ def at(step, act):
 
 
 def names(found):
-    return [(p.group, p.name) for p in found.differences]
+    return [tuple(p.name.split(" ", 1)) for p in found.differences]
 
 
 # ---------------------------------------------------------------- planted faults
@@ -257,7 +257,7 @@ def test_following_an_optimizer(a, tmp_path):
     seed_all(1)
     model = Net()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    watch = Watch(model, [optimizer], path=tmp_path).follow().follow()
+    watch = Watch(model, [optimizer], path=tmp_path).attach().attach()
     fit(model, optimizer, range(3))
     watch.close()
     optimizer.step()
@@ -341,8 +341,8 @@ def test_a_recording_is_not_overwritten(tmp_path):
 
 def test_errors_of_a_closed_watch(tmp_path):
     watch = Watch(nn.Linear(2, 2), path=tmp_path)
-    with pytest.raises(RuntimeError, match=r"Watch.follow: optimizer must be a torch.optim"):
-        watch.follow()
+    with pytest.raises(RuntimeError, match=r"Watch.attach: optimizer must be a torch.optim"):
+        watch.attach()
     with pytest.raises(ValueError, match=r"Watch.record: step must be in"):
         watch.record(-1)
     watch.close()
@@ -355,24 +355,26 @@ def test_errors_of_a_closed_watch(tmp_path):
 
 def test_the_command(a, tmp_path, capsys):
     b = train(tmp_path, after=at(3, lambda m, o: flip(m.two.weight, 5)))
-    assert cli.main(["bisect", str(a), str(b)]) == 1
+    assert cli.main(["diff", str(a), str(b)]) == 1
     printed = capsys.readouterr().out
     assert "the first difference is at step 3, rank 0: parameter two.weight" in printed
     assert "3 of the 7 common steps differ" in printed
-    assert cli.main(["bisect", str(a), str(b), "--json"]) == 1
+    assert cli.main(["diff", str(a), str(b), "--json"]) == 1
     found = json.loads(capsys.readouterr().out)
+    assert not found["equal"]
+    found = found["recordings"]
     assert (found["equal"], found["step"], found["differing"]) == (False, 3, 3)
     (first,) = found["differences"]
-    assert (first["group"], first["name"]) == ("parameter", "two.weight")
+    assert first["name"] == "parameter two.weight"
     assert first["a"]["shape"] == [3, 7] and first["a"]["value"] != first["b"]["value"]
-    assert cli.main(["bisect", str(a), str(a)]) == 0
+    assert cli.main(["diff", str(a), str(a)]) == 0
     assert capsys.readouterr().out == "all 7 common steps are equal\n"
 
 
 def test_the_command_with_bad_input(a, tmp_path, capsys):
     (tmp_path / "rank-0.watch").write_text("text")
     for bad in (tmp_path, tmp_path / "nowhere", tmp_path / "rank-0.watch"):
-        assert cli.main(["bisect", str(a), str(bad)]) == 2
+        assert cli.main(["diff", str(a), str(bad)]) == 2
         assert capsys.readouterr().err.count("\n") == 1  # one line, no traceback
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -273,6 +274,65 @@ def test_a_full_disk_leaves_whole_records(tmp_path, how):
     assert list(Recording(path).steps) == [0, 2]
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_an_interrupt_leaves_whole_records(tmp_path, when):
+    path = tmp_path / "rank-0.watch"
+    writer = Writer(path, HEADER)
+    writer.step(0, {"parameter w": Leaf(1, "float32", (1,))}, False)
+    real = writer._file
+
+    class Interrupted:
+        truncate, seek, close = real.truncate, real.seek, real.close
+
+        def write(self, data):
+            if when == "after":
+                real.write(data)
+            raise KeyboardInterrupt
+
+    writer._file = Interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        writer.step(1, {"parameter v": Leaf(2, "float32", (1,))}, False)
+    writer._file = real
+    for step in (2, 3):
+        writer.step(step, {"parameter v": Leaf(step, "float32", (1,))}, False)
+    writer.close()
+    found = Recording(path)
+    assert list(found.steps) == [0, 2, 3] and not found.incomplete
+    assert found.values(3).by_name() == {("parameter", "v"): Leaf(3, "float32", (1,))}
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link to a pipe", "sparse", "sparse after a header"])
+def test_files_without_end_are_refused_at_once(tmp_path, kind):
+    path = tmp_path / "rank-0.watch"
+    if kind.startswith("sparse"):
+        path.write_bytes(head() if "header" in kind else b"")
+        os.truncate(path, 40 << 30)
+    else:
+        pipe = tmp_path / "pipe"
+        os.mkfifo(pipe if "link" in kind else path)
+        if "link" in kind:
+            path.symlink_to(pipe)
+    begin = time.monotonic()
+    with pytest.raises(ValueError, match=r"^fastseed.debug.bisect: .*rank-0.watch'"):
+        bisect(tmp_path, tmp_path)
+    with pytest.raises(ValueError, match=r"^fastseed.debug.bisect: .*rank-0.watch'"):
+        Watch(nn.Linear(1, 1), path=tmp_path, append=True)
+    assert time.monotonic() - begin < 5
+
+
+@pytest.mark.parametrize(
+    ("argument", "given"),
+    [("groups", {"modules": True}), ("groups", {"groups": ["parameter"]}), ("every", {"every": 2})],
+)
+def test_a_recording_is_continued_with_its_own_arguments(tmp_path, argument, given):
+    Watch(nn.Linear(2, 2), path=tmp_path).close()
+    before = (tmp_path / "rank-0.watch").read_bytes()
+    rule = f"^fastseed.debug.Watch: {argument} must be as in the recording to continue"
+    with pytest.raises(ValueError, match=rule):
+        Watch(nn.Linear(2, 2), path=tmp_path, append=True, **given)
+    assert (tmp_path / "rank-0.watch").read_bytes() == before
+
+
 ENDLESS = """
 import sys, torch, fastseed
 def no(*_): raise SystemExit("an accelerator was initialized")
@@ -291,12 +351,12 @@ def test_a_killed_process_leaves_a_file_that_is_read(tmp_path):
     )
     try:
         for _ in range(600):
-            if path.exists() and path.stat().st_size > 20_000:
+            if path.exists() and path.read_bytes().count(b'"step"') > 20:
                 break
             time.sleep(0.1)
     finally:
         process.kill()
         process.wait(20)
     steps = list(Recording(path).steps)
-    assert len(steps) > 100
+    assert len(steps) > 20
     assert all(b - a == 1 for a, b in itertools.pairwise(steps))

@@ -24,7 +24,7 @@ def test_a_reserved_name_is_refused_wherever_a_stream_is_named(name):
     with pytest.raises(ValueError, match=rf"fastseed\.GeneratorPool: {message}"):
         fastseed.GeneratorPool(members, name=name)
     with pytest.raises(ValueError, match=rf"fastseed\.(random\.)?StreamBank: {message}"):
-        fastseed.random.StreamBank(1, name=name)
+        fastseed.random.StreamBank(1, name)
     if name != "rollout":
         with pytest.raises(ValueError, match=rf"fastseed\.rollouts\.seeds: {message}"):
             fastseed.rollouts.seeds(0, [1], 1, name=name, master_seed=1)

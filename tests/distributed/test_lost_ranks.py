@@ -28,7 +28,7 @@ def test_a_rank_that_is_lost_is_named_by_every_collective_call(how, messages):
         for name, path in {
             "find_threshold": "sampling.find_threshold",
             "digest": "debug.digest",
-            "assert_ranks_agree": "debug.assert_ranks_agree",
+            "assert_ranks_agree": "debug.check",
         }.items():
             start, _, rest = found[name].partition(", and ")
             assert start == f"fastseed.{path}: a collective call failed"

@@ -36,7 +36,7 @@ def test_every_mesh_of_eight_ranks(shape):
         drawn = {name: [] for name in ("python", "numpy", "torch", "seed", "pool", "fork", "key")}
         for rank, where in enumerate(meshes):
             s = of_rank(rank, where, distinct_over=along)
-            seeds, pool = [], GeneratorPool([torch.Generator(), torch.Generator()])
+            seeds, pool = [], GeneratorPool([torch.Generator(), torch.Generator()], "pool")
             s.register_generator(seeds.append, name="seed")
             s.register_generator(pool, distinct_over=along)
             s.reseed(1, 7)

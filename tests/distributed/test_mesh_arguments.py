@@ -114,7 +114,7 @@ def test_pickling_keeps_the_mesh():
 
 def test_pools_and_banks_on_their_own_follow_the_default():
     fastseed.init(42, rank=2, world_size=4, mesh=HERE, distinct_over=("dp",))
-    pool = GeneratorPool([torch.Generator()])
+    pool = GeneratorPool([torch.Generator()], "pool")
     pool.reseed(1, 2)
     assert pool[0].initial_seed() == fastseed.derive_seed("pool", task=1, epoch=2, rank=1)
     fastseed.load_state_dict(fastseed.state_dict())

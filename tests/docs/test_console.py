@@ -21,7 +21,6 @@ REPLAYED = {
     "command-line.md": "examples/test_command_line_session.py",
     "first-difference.md": "examples/test_first_difference.py",
     "lineage.md": "examples/test_find_poisoned_batch.py",
-    "inspect-checkpoints.md": "tools/rng_states/test_rng_states_frameworks.py",
 }
 _BLOCK = re.compile(r"^(?:<!-- not run: ([^\n]+) -->\n)?```console\n(.*?)^```$", re.M | re.S)
 
@@ -39,7 +38,7 @@ PAGES = {
 
 
 def test_console_blocks_are_found():
-    assert "docs/quick-start.md" in PAGES and "docs/doctor.md" in PAGES
+    assert "docs/quick-start.md" in PAGES
     assert len(blocks(ROOT / "docs" / "install.md")) == 2
 
 

@@ -15,11 +15,9 @@ import fastseed
 SUBPACKAGES = (
     "random",
     "nn",
-    "nn.init",
     "sampling",
     "rollouts",
     "data",
-    "data.lineage",
     "distributed",
     "elastic",
     "checkpoint",

@@ -13,8 +13,10 @@ from helpers.paths import ROOT
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 AFTER_THE_FIRST = ("common-mistakes.md",)  # its blocks continue the first one, as the page says
 ELSEWHERE = {
-    "first-script.md": "docs/test_first_script.py",
-    "migration.md": "integrations/test_migration_docs.py",  # with other packages
+    "quick-start.md": "docs/test_quick_start.py",
+    **dict.fromkeys(  # with other packages
+        ("lightning.md", "accelerate.md", "trainer.md"), "integrations/test_migration_docs.py"
+    ),
 }
 
 

@@ -15,8 +15,8 @@ import fastseed
 
 ROOT = Path(__file__).resolve().parents[2]
 SUBPACKAGES = (
-    "random", "nn", "nn.init", "sampling", "rollouts", "data", "data.lineage", "distributed",
-    "checkpoint", "debug", "elastic", "integrations",
+    "random", "nn", "sampling", "rollouts", "data", "distributed", "checkpoint", "debug", "elastic",
+    "integrations", "determinism",
 )  # fmt: skip
 
 

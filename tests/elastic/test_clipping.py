@@ -105,8 +105,8 @@ def test_norms_beyond_the_largest_number_are_infinite():
         (lambda: elastic.clip_grad_norm_([1.0], 1.0), TypeError, "parameters[0] must be a tensor"),
         (lambda: elastic.clip_grad_norm_(3, 1.0), TypeError, "parameters must be"),
         (lambda: elastic.clip_grad_norm_([], -1.0), ValueError, "max_norm must be"),
-        (lambda: elastic.get_total_norm([], shard_group=[1]), TypeError, "shard_group must be"),
-        (lambda: elastic.mean([], group=1), TypeError, "group must be a process group or None"),
+        (lambda: elastic.get_total_norm([], group=[1]), TypeError, "group must be"),
+        (lambda: elastic.mean([], group=1), TypeError, "group must be a process group, a mesh"),
         (lambda: elastic.clip_grad_norm_([], math.nan), ValueError, "max_norm must be"),
         (lambda: elastic.clip_grad_norm_([], "1"), TypeError, "max_norm must be"),
         (

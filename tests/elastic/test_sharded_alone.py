@@ -61,7 +61,8 @@ def test_a_module_used_twice_in_the_group_of_its_parent(mesh):
 
 def test_backward_outside_of_a_slot(mesh):
     model = fully_shard(Twice(), mesh=mesh)
-    step(model, SlotGradients(model, 2))
+    gradients = SlotGradients(model, 2)
+    step(model, gradients)
     with pytest.raises(RuntimeError, match="the model outside of a slot"):
         model(torch.ones(2, 3)).sum().backward()
 

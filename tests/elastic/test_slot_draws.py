@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import random
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -44,22 +46,30 @@ def log(caplog):
     return caplog
 
 
-@pytest.mark.parametrize(
-    ("part", "named"),
-    [
-        (nn.Dropout(0.5), "'1'"),
-        (nn.AlphaDropout(0.5), "'1'"),
-        (nn.RReLU(), "'1'"),
-        (Functional(4, 4), "in functions"),
-    ],
-)
-def test_torch_dropout_is_noticed_once(log, part, named):
-    run_steps(model_of(part))
+OWN = torch.Generator()
+REGISTERED = np.random.default_rng(1)
+DRAWS = {
+    "torch's generator": lambda: F.dropout(torch.ones(4), 0.5),
+    "Python's random": random.random,
+    "NumPy's global generator": np.random.rand,
+    "the registered generator 'own'": REGISTERED.random,
+    "a torch.Generator passed as generator=": lambda: torch.rand(4, generator=OWN),
+}
+
+
+@pytest.mark.parametrize("named", DRAWS)
+def test_draws_of_a_slot_are_noticed_once(log, named):
+    fastseed.register_generator(REGISTERED, name="own")
+
+    def within(slot, x):
+        DRAWS[named]()
+        model(x).sum().backward()
+
+    model = nn.Linear(4, 4)
+    run_steps(model, within=within)
     (record,) = log.records
-    assert record.getMessage().startswith(
-        "fastseed.elastic.SlotGradients.step: slot 0 takes random numbers from torch's generator"
-    )
-    assert f"(dropout of torch in training: {named})" in record.getMessage()
+    text = f"fastseed.elastic.SlotGradients.step: slot 0 takes random numbers from {named}, which"
+    assert record.getMessage().startswith(text)
     assert "call fastseed.nn.convert(model)" in record.getMessage()
 
 

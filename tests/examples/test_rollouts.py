@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from helpers.support import clean_environment
-from scipy.stats import chi2_contingency
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 pytest.importorskip("transformers")
@@ -33,10 +32,6 @@ def test_kills_lose_and_repeat_no_rollout(tmp_path):
     assert found["lost"] == found["repeated"] == 0
     assert found["different_batches"] == found["different_texts"] == 0
     assert found["equal_weights"]
-    generated, trained = dict(found["lengths_generated"]), dict(found["lengths_trained"])
-    assert sum(trained.values()) == 160 <= sum(generated.values())
-    table = [[counts.get(n, 0) for n in generated] for counts in (generated, trained)]
-    assert chi2_contingency(table).pvalue > 1e-3
 
 
 @pytest.mark.proof

@@ -215,22 +215,22 @@ def test_reseed_is_refused_while_a_graph_is_captured(fake_cuda, monkeypatch):
 
 def test_a_pool_with_a_cuda_member_is_refused_before_any_has_changed(monkeypatch):
     fastseed.init(42)
-    pool = fastseed.GeneratorPool([torch.Generator().manual_seed(i) for i in range(3)])
-    before = pool.states()
+    pool = fastseed.GeneratorPool([torch.Generator().manual_seed(i) for i in range(3)], "pool")
+    before = pool.state_dict()["states"]
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     pool.reseed(1)  # none of its members is on a GPU
-    assert not torch.equal(pool.states(), before)
+    assert not torch.equal(pool.state_dict()["states"], before)
     monkeypatch.setattr(pool, "_on_cuda", True)
-    before = pool.states()
+    before = pool.state_dict()["states"]
     for name, call in (
         ("reseed", lambda: pool.reseed(2)),
-        ("manual_seed", lambda: pool.manual_seed([1, 2, 3])),
+        ("reseed_from_seeds", lambda: pool.reseed_from_seeds([1, 2, 3])),
     ):
         with pytest.raises(
             RuntimeError, match=f"fastseed.GeneratorPool.{name}: must not .*StreamBank"
         ):
             call()
-    assert torch.equal(pool.states(), before)
+    assert torch.equal(pool.state_dict()["states"], before)
 
 
 def test_a_failing_accelerator_is_reported_and_the_rest_is_reseeded(fake_cuda, monkeypatch):
@@ -311,11 +311,11 @@ def test_cuda_generators_get_their_keys():
 def test_cuda_generators_in_a_pool():
     fastseed.init(42)
     members = [torch.Generator("cuda"), torch.Generator(), torch.Generator("cuda")]
-    pool = fastseed.GeneratorPool(members)
+    pool = fastseed.GeneratorPool(members, "pool")
     pool.reseed(1)
     keys = [fastseed.derive_key("pool", task=1, index=i) & LOW64 for i in range(3)]
     assert [g.initial_seed() for g in members] == keys
-    pool.manual_seed([5, 6, 7])
+    pool.reseed_from_seeds([5, 6, 7])
     assert [g.initial_seed() for g in members] == [5, 6, 7]
 
 

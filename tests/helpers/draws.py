@@ -19,8 +19,8 @@ BELOW_ONE = {d: 1 - 2.0**-n for d, n in zip(REALS, (11, 8, 24, 53), strict=True)
 RANGES = {torch.uint8: (3, 200), torch.int32: (-(2**31), 3 << 30), torch.int64: (-(2**63), 3 << 62)}
 
 CALLS: dict[tuple[str, torch.dtype], dict[str, Any]] = {
-    **{("rand", d): {} for d in REALS},
-    **{("randn", d): {"mean": 1.0, "std": 2.0} for d in REALS},
+    **{("uniform", d): {} for d in REALS},
+    **{("normal", d): {"mean": 1.0, "std": 2.0} for d in REALS},
     **{("exponential", d): {"rate": 2.0} for d in REALS},
     **{("trunc_normal", d): {"mean": 1.0, "std": 2.0, "a": -3.0, "b": 2.0} for d in REALS},
     **{("bernoulli", d): {"p": 0.75} for d in (torch.bool, torch.uint8, *REALS)},
@@ -38,20 +38,20 @@ def words(name: str, dtype: torch.dtype) -> int:
     return 2 if wide and name != "bernoulli" else 1
 
 
-def expected(name, dtype, keys, count, start=0, positions=None) -> torch.Tensor:
+def expected(name, dtype, keys, count, start=0, position=None) -> torch.Tensor:
     """Return the values ``start``, ``start + 1``, ... of a call for each key, (n, count)."""
-    at = np.zeros(len(keys), np.uint64) if positions is None else positions.numpy().view(np.uint64)
+    at = np.zeros(len(keys), np.uint64) if position is None else position.numpy().view(np.uint64)
     where = (keys.numpy(), at, start, count)
     kind = KINDS.get(dtype, "")
-    if name == "rand":
+    if name == "uniform":
         found = reference.uniform(*where, kind, 1.0, 0.0, BELOW_ONE[dtype])
-    elif name == "randn":
+    elif name == "normal":
         found = reference.normal(*where, kind, 1.0, 2.0)
     elif name == "exponential":
         found = reference.exponential(*where, kind, 0.5)
     elif name == "trunc_normal":
-        what = distributions.trunc_normal(name, dtype, 1.0, 2.0, -3.0, 2.0)
-        found = reference.trunc_normal(*where, kind, *what.parameters)
+        made = distributions.trunc_normal(name, dtype, 1.0, 2.0, -3.0, 2.0)
+        found = reference.trunc_normal(*where, kind, *made.parameters)
     elif name == "bernoulli":
         found = reference.bernoulli(*where, 3 << 30)
     elif name == "randint":
@@ -64,7 +64,7 @@ def expected(name, dtype, keys, count, start=0, positions=None) -> torch.Tensor:
 def bank_of(n: int, name: str = "b", **where: int) -> StreamBank:
     """Return a bank at task 1, epoch 7, step 9 of rank 3 of 8."""
     fastseed.init(42, **{"rank": 3, "world_size": 8, **where})
-    bank = StreamBank(n, name=name)
+    bank = StreamBank(n, name)
     bank.reseed(1, 7, 9)
     return bank
 

@@ -20,7 +20,7 @@ def start(rank=3, world_size=8):
         "old": np.random.RandomState(1),
         "own": random.Random(1),
         "one": torch.Generator(),
-        "pool": GeneratorPool([torch.Generator() for _ in range(3)]),
+        "pool": GeneratorPool([torch.Generator() for _ in range(3)], "pool"),
     }
     for name, generator in generators.items():
         fastseed.register_generator(generator, name=name)

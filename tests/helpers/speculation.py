@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from fastseed.sampling import Verified, accept_equal, accept_or_resample, sample
+from fastseed.sampling import accept_equal, sample
+from fastseed.sampling.tokens import Verified
 
 V, CONTEXTS, DRAFTED = 64, 97, 4
 SETTINGS: tuple[dict[str, Any], ...] = (
@@ -25,8 +26,8 @@ SETTINGS: tuple[dict[str, Any], ...] = (
 
 Model = Callable[[torch.Tensor], torch.Tensor]
 """Logits (..., V) of the last two tokens (..., 2)."""
-Verify = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], Verified]
-"""Verified of drafted tokens, both models' logits and positions."""
+Verify = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], Verified]
+"""Verified of drafted tokens, the target's logits and positions."""
 
 
 def model(table: torch.Tensor) -> Model:
@@ -84,7 +85,7 @@ def speculate(
             new = sample(own[-1], keys, at + i, role=role, **setting)
             history = torch.cat([history, new[:, None]], 1)
         pairs = history.unfold(1, 2, 1)
-        done = verify(history[:, 2:], torch.stack(own, 1), TARGET(pairs), at)
+        done = verify(history[:, 2:], TARGET(pairs), at)
         going = length < tokens
         count = torch.where(going, done.accepted, 0)
         attempts = torch.where(going, (done.accepted + 1).clamp(max=DRAFTED), 0)
@@ -102,23 +103,10 @@ def speculate(
 def equal(draft: Model, keys: torch.Tensor, tokens: int, **setting: Any) -> Speculated:
     """Speculate with ``accept_equal``."""
 
-    def verify(
-        drafted: torch.Tensor, _: torch.Tensor, target: torch.Tensor, at: torch.Tensor
-    ) -> Verified:
+    def verify(drafted: torch.Tensor, target: torch.Tensor, at: torch.Tensor) -> Verified:
         return accept_equal(drafted, target, keys, at, **setting)
 
     return speculate(draft, keys, tokens, "target", verify, **setting)
-
-
-def rejection(draft: Model, keys: torch.Tensor, tokens: int) -> Speculated:
-    """Speculate with ``accept_or_resample``, without filters."""
-
-    def verify(
-        drafted: torch.Tensor, own: torch.Tensor, target: torch.Tensor, at: torch.Tensor
-    ) -> Verified:
-        return accept_or_resample(drafted, own.softmax(-1), target.softmax(-1), keys, at)
-
-    return speculate(draft, keys, tokens, "draft", verify)
 
 
 def keys_of(rows: int) -> torch.Tensor:
@@ -141,18 +129,11 @@ def differing(
 def row(name: str, rows: int = 200, tokens: int = 200) -> str:
     """Return the table's row of a draft model."""
     keys = keys_of(rows)
-    by_equality, by_ratio = equal(DRAFTS[name], keys, tokens), rejection(DRAFTS[name], keys, tokens)
-    d = by_equality.distance
-    shares = (
-        d,
-        (1 - d) / (1 + d),
-        by_equality.accepted / by_equality.tried,
-        by_ratio.accepted / by_ratio.tried,
-        1 - by_ratio.distance,
-    )
-    alone = plain(keys, tokens)
-    same = [float((found.tokens == alone).float().mean()) for found in (by_equality, by_ratio)]
-    cells = (name, *(f"{share:.3f}" for share in shares), *(f"{share:.1%}" for share in same))
+    found = equal(DRAFTS[name], keys, tokens)
+    d = found.distance
+    shares = (d, (1 - d) / (1 + d), found.accepted / found.tried)
+    same = float((found.tokens == plain(keys, tokens)).float().mean())
+    cells = (name, *(f"{share:.3f}" for share in shares), f"{same:.1%}")
     return f"| {' | '.join(cells)} |"
 
 

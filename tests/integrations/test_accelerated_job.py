@@ -16,9 +16,7 @@ from helpers.support import snapshot
 from torch.utils.data import BatchSampler, DataLoader, Dataset, WeightedRandomSampler
 
 import fastseed
-from fastseed.data.loaders.loader import loader
-from fastseed.data.loaders.resumable import ResumableLoader
-from fastseed.data.order.shuffle import ShuffleSampler
+from fastseed.data import Loader, ShuffleSampler
 from fastseed.integrations import Tasks, inside
 from fastseed.integrations.accelerate import AcceleratedJob
 
@@ -227,18 +225,17 @@ def test_a_step_may_be_the_last_that_a_loop_has(tmp_path):
 # ---------------------------------------------------------------- refusals
 
 
-@pytest.mark.parametrize("kind", [ResumableLoader, loader])
-def test_prepare_refuses_loaders_of_fastseed(kind):
+def test_prepare_refuses_loaders_of_fastseed():
     with pytest.raises(TypeError, match=r"accelerator\.prepare must not be given a loader"):
-        Accelerator(cpu=True).prepare(kind(range(16), batch_size=2, shuffle=True))
+        Accelerator(cpu=True).prepare(Loader(range(16), batch_size=2, shuffle=True))
 
 
 def skipped(prepare):
-    return accelerate.skip_first_batches(prepare(DataLoader(range(4))), 1)
+    return accelerate.skip_first_batches(Loader(DataLoader(range(4))), 1)
 
 
 def unbatched(prepare):
-    return prepare(DataLoader(range(4), batch_size=None))
+    return Loader(DataLoader(range(4), batch_size=None))
 
 
 class Stream(torch.utils.data.IterableDataset):
@@ -251,8 +248,8 @@ class Stream(torch.utils.data.IterableDataset):
     [
         (lambda prepare: 3, TypeError, "loader must be what accelerator.prepare returned"),
         (lambda prepare: DataLoader(range(4)), TypeError, "what accelerator.prepare returned"),
-        (lambda prepare: loader(range(4)), TypeError, "what accelerator.prepare returned"),
-        (lambda prepare: prepare(DataLoader(Stream())), TypeError, "accelerator.prepare returned"),
+        (lambda prepare: Loader(range(4)), TypeError, "what accelerator.prepare returned"),
+        (lambda prepare: Loader(DataLoader(Stream())), TypeError, "accelerator.prepare returned"),
         (skipped, ValueError, "loader must be the one from before skip_first_batches"),
         (unbatched, ValueError, "loader must be of a map-style dataset, in batches"),
     ],
@@ -298,7 +295,7 @@ def test_a_state_inside_an_accumulation_warns(tmp_path):
 def test_a_loader_that_accelerate_does_not_know_warns():
     fastseed.init(42)
     fastseed.reseed(1)
-    batches = loader(range(4))
+    batches = Loader(range(4))
     list(batches)
     accelerator = Accelerator(cpu=True)
     list(batches)

@@ -17,7 +17,7 @@ SEEDS = [11, 2**40 + 3, 5, 900]
 
 
 def bank_of(seeds, **more):
-    bank = fastseed.random.StreamBank(len(seeds), name="image", **more)
+    bank = fastseed.random.StreamBank(len(seeds), "image", **more)
     bank.reseed_from_seeds(seeds)
     return bank
 

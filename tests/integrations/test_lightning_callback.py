@@ -15,14 +15,12 @@ from helpers.support import snapshot
 from torch.utils.data import DataLoader, Dataset
 
 import fastseed
-from fastseed.data.loaders.loader import loader
-from fastseed.data.loaders.resumable import ResumableLoader
-from fastseed.data.order.shuffle import ShuffleSampler
+from fastseed.data import Loader, ShuffleSampler
 from fastseed.integrations import Tasks
 
 lightning = importlib.import_module("pytorch_lightning")
 from fastseed.integrations.lightning import FastseedCallback  # noqa: E402
-from fastseed.tools import rng_states  # noqa: E402
+from fastseed.tools import checkpoints  # noqa: E402
 
 ModelCheckpoint = importlib.import_module("pytorch_lightning.callbacks").ModelCheckpoint
 
@@ -74,8 +72,8 @@ class Model(lightning.LightningModule):
 
 def loaders(ours):
     if ours:
-        train = ResumableLoader(Points(), batch_size=BATCH, shuffle=True)
-        return train, loader(Points(), batch_size=6)
+        train = Loader(Points(), batch_size=BATCH, shuffle=True)
+        return train, Loader(Points(), batch_size=6)
     return DataLoader(Points(), batch_size=BATCH, shuffle=True), DataLoader(Points(), batch_size=6)
 
 
@@ -139,7 +137,7 @@ def test_without_the_callback_validation_changes_training(tmp_path):
         return digest(model)
 
     assert run(True) != run(False)
-    (finding,) = rng_states.inspect(tmp_path / "plain.ckpt").findings
+    (finding,) = checkpoints.inspect(tmp_path / "plain.ckpt").findings
     assert "it holds no state of a generator" in finding
 
 
@@ -301,7 +299,7 @@ def test_two_ranks_and_then_one(tmp_path):
     assert len({*draws[0], *draws[1]}) == 16
     held = torch.load(tmp_path / "step=6.ckpt", weights_only=True)["callbacks"]["fastseed"]["job"]
     assert {"rng.0.torch.cpu", "rng.1.torch.cpu"} < set(held)
-    states = rng_states.inspect(tmp_path / "step=6.ckpt").states
+    states = checkpoints.inspect(tmp_path / "step=6.ckpt").states
     assert {("rank 0", "python"), ("rank 1", "torch.cpu")} < {one[:2] for one in states}
     ((alone,),) = run_ranks("lightning_ranks.py", 1, "pytorch_lightning", tmp_path, "load")
     assert sorted(alone["seen"]) == sorted(seen[0][18:] + seen[1][18:])

@@ -1,4 +1,4 @@
-"""docs/migration.md: its programs run, and what its tables say of the others is so."""
+"""docs/migration/: the programs run, and what its tables say of the others is so."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler
 import fastseed
 from fastseed.data import ShuffleSampler, loader
 
-TEXT = (Path(__file__).resolve().parents[2] / "docs" / "migration.md").read_text()
+PAGES = Path(__file__).resolve().parents[2] / "docs" / "migration"
+NAMES = ("fwr13y", "lightning", "accelerate", "trainer", "megatron", "distributed-sampler")
+TEXT = "\n".join((PAGES / f"{name}.md").read_text() for name in NAMES)
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
@@ -71,7 +73,7 @@ KINDS = ["seeder", "lightning", "accelerate", "trainer", "mesh"]
 def test_programs_run_as_they_are(kind, program, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {"__name__": "pasted"}
-    exec(compile(program, "migration.md", "exec"), names)
+    exec(compile(program, "migration", "exec"), names)
     if kind == "lightning":
         assert names["trainer"].current_epoch == 2
     elif kind == "accelerate":
@@ -105,7 +107,7 @@ def test_the_change_of_a_script_runs_before_and_after():
             "DistributedSampler": DistributedSampler,
             "step": lambda model, optimizer, batch, seen=seen: seen.append(batch[0].tolist()),
         }
-        exec(compile(script, "migration.md", "exec"), names)
+        exec(compile(script, "migration", "exec"), names)
         names["main"](args, Points(), None, None)
         runs.append(seen)
     for seen in runs:

@@ -16,10 +16,10 @@ from helpers.processes import run_ranks
 from torch.utils.data import Dataset
 
 import fastseed
-from fastseed.data import ResumableLoader, per_sample
+from fastseed.data import Loader, per_sample
 from fastseed.integrations import Tasks
 from fastseed.integrations.transformers import FastseedCallback
-from fastseed.tools import rng_states
+from fastseed.tools import checkpoints
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 N, BATCH, EPOCHS = 12, 3, 3
@@ -61,7 +61,7 @@ class TrainerWithLoader(transformers.Trainer):
     def get_train_dataloader(self):
         workers = 1 if self.args.run_name == "resumed" else 0
         options = {"collate_fn": self.data_collator, "num_workers": workers}
-        return ResumableLoader(self.train_dataset, BATCH, shuffle=True, **options)
+        return Loader(self.train_dataset, BATCH, shuffle=True, **options)
 
 
 def train(folder, *, resume=None, callback=None, evaluated=None, data=None, kind=None, **options):
@@ -317,6 +317,6 @@ def test_two_ranks(tmp_path: Path):
     for found, expected in zip(rest, whole, strict=True):
         assert found["digest"] == expected["digest"]
         assert found["draws"] == expected["draws"][3:] and len(found["draws"]) == 1
-    held = rng_states.inspect(tmp_path / "checkpoint-3")
+    held = checkpoints.inspect(tmp_path / "checkpoint-3")
     assert held and {("rank 1", "numpy"), ("rank 0", "torch.cpu")} < {o[:2] for o in held.states}
-    assert all(found.words for found in rng_states.compare(tmp_path / "checkpoint-2", held.path))
+    assert all(found.text for found in checkpoints.compare(tmp_path / "checkpoint-2", held.path))

@@ -24,7 +24,7 @@ class Walks(gymnasium.vector.VectorEnv):
         self.observation_space = batch(self.single_observation_space, self.num_envs)
         self.action_space = batch(self.single_action_space, self.num_envs)
         self._members = members
-        self._bank = fastseed.random.StreamBank(self.num_envs, name="walk")
+        self._bank = fastseed.random.StreamBank(self.num_envs, "walk")
 
     def reset(self, *, seed: int = 0, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
         self._bank.reseed_from_seeds([seed] * self.num_envs, indices=self._members)
@@ -32,10 +32,10 @@ class Walks(gymnasium.vector.VectorEnv):
         return self._state.numpy().copy(), {}
 
     def _start(self, rows: torch.Tensor) -> torch.Tensor:
-        return self._bank.rand(2, low=-0.5, high=0.5, rows=rows)
+        return self._bank.uniform(2, low=-0.5, high=0.5, rows=rows)
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, ...]:
-        noise = self._bank.randn(2, std=0.3)
+        noise = self._bank.normal(2, std=0.3)
         self._state = self._state + torch.from_numpy(actions) + noise
         done = self._state.abs().amax(1) > 1
         self._state = torch.where(done[:, None], self._start(done), self._state)

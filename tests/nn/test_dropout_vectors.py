@@ -14,7 +14,7 @@ from helpers.support import needs_native
 import fastseed
 from fastseed._backend import derive
 from fastseed._backend.ops.register import REFERENCES
-from fastseed.nn import functional
+from fastseed.nn.dropout import functional
 from fastseed.nn.dropout import rows as scope_blocks
 from fastseed.nn.dropout import scope as layer_scope
 
@@ -85,7 +85,7 @@ def test_keys_of_layers(ops):
         master, task, epoch, step = map(int, at)
         scope = torch.tensor(derive.scope_key(master, task, epoch, step), dtype=torch.uint64)
         words = layer_scope.LayerName(name).words
-        index = 0 if label == "-" else scope_blocks.label(label).says
+        index = 0 if label == "-" else scope_blocks.label(label).value
         out = torch.empty(3, dtype=torch.uint64)
         layer_key(out, scope, torch.tensor([int(row)]), *words, index, int(elements))
         assert out.tolist() == [int(lo, 16), int(hi, 16), int(first, 16)], (name, label, row)

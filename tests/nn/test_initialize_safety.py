@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import random
 import threading
 import types
 from concurrent.futures import ThreadPoolExecutor
@@ -10,16 +11,15 @@ from typing import Any
 
 import pytest
 import torch
-from helpers.interrupts import interruptions
-from helpers.support import snapshot
+from helpers.interrupts import interrupt
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 import fastseed
+from fastseed._backend import private_torch
 from fastseed.derivation import context
-from fastseed.nn.init import torch_functions as torch_initializers
-from fastseed.nn.init.names import weak_storage
+from fastseed.nn.initialization import fills, keyed_mode
+from fastseed.nn.initialization.names import weak_storage
+from fastseed.random import normal_
 
 
 @pytest.fixture(autouse=True)
@@ -31,16 +31,14 @@ def key(name: str) -> int:
     return fastseed.derive_key(f"init/{name}", task=0, rank=fastseed.SHARED)
 
 
-# ---------------------------------------------------------------- functions of a key
+# ---------------------------------------------------------------- outputs
 
-INITIALIZERS: dict[str, tuple[Any, ...]] = {
-    "kaiming_uniform_": (),
-    "kaiming_normal_": (),
-    "xavier_uniform_": (),
-    "xavier_normal_": (),
-    "orthogonal_": (),
-    "sparse_": (0.5,),
-    "randperm_": (),
+FILLED = {
+    "trunc_normal_": (nn.init.trunc_normal_, torch.ones(6, 6)),
+    "orthogonal_": (nn.init.orthogonal_, torch.ones(6, 6)),
+    "sparse_": (lambda t: nn.init.sparse_(t, 0.5), torch.ones(6, 6)),
+    "randperm": (lambda t: torch.randperm(t.numel(), out=t), torch.ones(6, dtype=torch.int64)),
+    "uniform_": (lambda t: t.uniform_(1, 1), torch.ones(6, 6)),
 }
 
 
@@ -49,109 +47,27 @@ def freed(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-def output(function: str) -> torch.Tensor:
-    return torch.ones(6, dtype=torch.int64) if function == "randperm_" else torch.ones(6, 6)
-
-
-HOSTILE = {
-    "freed": freed,
-    "overlapping": lambda t: t[:1].expand(6, *t.shape[1:]),
-    "sparse": torch.Tensor.to_sparse,
-    "bool": torch.Tensor.bool,
-    "complex": lambda t: t.to(torch.complex64),
-    "zero tensor": lambda t: torch._efficientzerotensor(tuple(t.shape)),
-    "scalar": lambda t: t.sum(),
-    "no tensor": lambda t: None,
-}
-
-
-@pytest.mark.parametrize("kind", HOSTILE)
-@pytest.mark.parametrize("function", INITIALIZERS)
-def test_initializers_refuse_outputs_that_they_cannot_write(function, kind):
-    call, tensor = getattr(fastseed.nn.init, function), HOSTILE[kind](output(function))
-    before = tensor.clone() if kind in ("overlapping", "bool", "complex", "scalar") else None
-    with pytest.raises(
-        (TypeError, ValueError), match=rf"^fastseed\.nn\.init\.{function}: tensor must"
-    ):
-        call(tensor, 7, *INITIALIZERS[function])
-    assert before is None or torch.equal(tensor, before)
-
-
-BAD_KEYS = [None, "x", -1, 2**128, True, torch.tensor([1, 2]), torch.zeros(3, dtype=torch.uint64),
-            torch.zeros(1, 2, dtype=torch.uint64), torch.empty(2, dtype=torch.uint64, device="meta")
-            ]  # fmt: skip
-BAD_PARAMETERS = [
-    *(("xavier_uniform_", {"gain": g}) for g in (-1, float("nan"), "x", 10**400, torch.ones(3))),
-    *(("orthogonal_", {"gain": g}) for g in (float("inf"), "x", 10**400, torch.ones(3))),
-    ("xavier_normal_", {"gain": -1}),
-    *(("kaiming_uniform_", {"a": a}) for a in ("x", float("nan"), 1e200)),
-    *(("kaiming_normal_", {"nonlinearity": name}) for name in ("x", 3)),
-    *(("kaiming_normal_", {"mode": mode}) for mode in ("x", 3)),
-    *(("sparse_", {"sparsity": part}) for part in (2, -0.1, "x")),
-    *(("sparse_", {"sparsity": 0.5, "std": std}) for std in (-1, "x", float("nan"))),
-]
-
-
 @pytest.mark.parametrize(
-    ("function", "given"),
-    [(f, {"key": k}) for f in INITIALIZERS for k in BAD_KEYS] + BAD_PARAMETERS,
-    ids=lambda value: str(value)[:20],
+    "change", [freed, lambda t: t[:1].expand(6, *t.shape[1:])], ids=["freed", "overlapping"]
 )
-def test_a_refused_initializer_has_not_changed_its_output(function, given):
-    tensor = output(function)
-    sparsity = {"sparsity": 0.5} if function == "sparse_" else {}
-    name = next(reversed(given))
-    with pytest.raises(
-        (TypeError, ValueError), match=rf"^fastseed\.nn\.init\.{function}: {name} must"
-    ):
-        getattr(fastseed.nn.init, function)(tensor, **{"key": 7, **sparsity, **given})
-    assert (tensor == 1).all()
-
-
-def test_a_nonlinearity_is_a_name():
-    """Torch would print a tensor without memory in its message."""
-    freed = torch.ones(2)
-    freed.untyped_storage().resize_(0)
-    with pytest.raises(
-        TypeError, match=r"nn\.init\.kaiming_normal_: nonlinearity must be a string"
-    ):
-        fastseed.nn.init.kaiming_normal_(torch.empty(3, 2), 7, nonlinearity=freed)
-
-
-@pytest.mark.parametrize("function", INITIALIZERS)
-def test_values_do_not_depend_on_how_the_tensor_and_the_key_are_given(function):
-    call, parameters = getattr(fastseed.nn.init, function), INITIALIZERS[function]
-    wanted = call(output(function), 7 | 2 << 64, *parameters)
-    by_tensor = call(output(function), torch.tensor([7, 2], dtype=torch.uint64), *parameters)
-    with torch.inference_mode():
-        inference = output(function)
-    call(inference, 7 | 2 << 64, *parameters)
-    made_before = output(function)
-    with torch.device("meta"):
-        call(made_before, 7 | 2 << 64, *parameters)
-    assert all(torch.equal(found, wanted) for found in (by_tensor, inference, made_before))
-    with FakeTensorMode():
-        fake = output(function)
-        assert call(fake, 7, *parameters) is fake
+@pytest.mark.parametrize("name", FILLED)
+def test_outputs_that_cannot_be_written_are_refused(name, change):
+    fill, whole = FILLED[name]
+    model = nn.Module()
+    model.register_buffer("weight", change(whole.clone()))
+    refused = pytest.raises((TypeError, ValueError), match=r"^fastseed\..*: tensor must")
+    with fastseed.nn.initialize(model), refused:
+        fill(model.weight)
 
 
 @pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
-@pytest.mark.parametrize("shape", [(0, 0), (0, 4), (4, 0), (0, 3, 2)])
-@pytest.mark.parametrize("function", sorted({*INITIALIZERS} - {"randperm_", "sparse_"}))
-def test_weights_without_elements_are_left_as_they_are(function, shape):
-    tensor = torch.empty(shape)
-    assert getattr(fastseed.nn.init, function)(tensor, 7) is tensor
+@pytest.mark.parametrize("shape", [(0, 4), (4, 0), (0, 3, 2)])
+def test_weights_without_elements_are_left_as_they_are(shape):
     model = nn.Module()
-    model.weight = nn.Parameter(tensor)
-    if function.startswith("xavier") and not any(shape[:2]):
-        return  # torch itself divides by zero
+    model.weight = nn.Parameter(torch.empty(shape))
     with fastseed.nn.initialize(model):
-        getattr(nn.init, function)(model.weight)
-
-
-@pytest.mark.parametrize("function", ["xavier_uniform_", "xavier_normal_", "orthogonal_"])
-def test_a_gain_of_zero_gives_zeros(function):
-    assert not getattr(fastseed.nn.init, function)(torch.ones(3, 3), 7, gain=0).any()
+        nn.init.orthogonal_(model.weight)
+        nn.init.kaiming_uniform_(model.weight)
 
 
 # ---------------------------------------------------------------- blocks
@@ -214,45 +130,57 @@ def test_the_function_that_was_called_is_named(function, monkeypatch):
         CALLS[function]()
 
 
-def test_a_model_that_is_built_in_the_block_is_refused_with_what_to_do():
-    refused = (
-        r"got aten.uniform_.default on another tensor; nothing was drawn. Build modules before the "
-        r"block, or use fastseed.nn.construct"
-    )
-    with pytest.raises(RuntimeError, match=refused), fastseed.nn.initialize(nn.Linear(2, 2)):
-        nn.Linear(2, 2)
+def draw_in(model: nn.Module) -> None:
+    with fastseed.nn.initialize(model):
+        nn.init.orthogonal_(model.weight)
 
 
-@pytest.mark.parametrize(
-    ("factory", "fill"),
-    [
-        (nn.Identity, lambda model: None),
-        pytest.param(
-            nn.Linear, lambda model: nn.init.orthogonal_(model.weight), marks=pytest.mark.slow
-        ),
-    ],
-    ids=["empty", "filled"],
-)
-def test_an_interrupt_leaves_no_mode(factory, fill):
-    model = factory(2, 2)
+def mode_flags() -> list[object]:
+    return [len(private_torch.dispatch_modes()), *private_torch.dispatch_mode_flags().values()]
 
-    def initialize() -> None:
-        with fastseed.nn.initialize(model):
-            fill(model)
 
-    def construct() -> None:
-        fastseed.nn.construct(factory, 2, 2, task=1)
+WORK = {
+    "initialize": draw_in,
+    "construct": lambda _: fastseed.nn.construct(nn.Linear, 2, 2, task=1),
+}
 
-    for call in (initialize, construct):
-        call()  # modules are imported here, not between interrupts
-        points = 0
-        for where in interruptions(call):
-            points += 1
-            assert _get_current_dispatch_mode() is None, where
-        assert points > 20
-    before = snapshot()
-    nn.init.orthogonal_(torch.empty(2, 2))
-    assert snapshot() != before  # torch's generator draws again
+
+@pytest.mark.parametrize("function", WORK)
+def test_an_interrupt_leaves_no_mode_after_the_next_reseed(function):
+    model, points = nn.Linear(2, 2), random.Random(0)
+    WORK[function](model)
+    replaced = inspect.unwrap(nn.init.orthogonal_)
+    before, code = mode_flags(), replaced.__code__
+    for at in points.sample(range(400), 60):
+        where = interrupt(lambda: WORK[function](model), at)
+        fastseed.reseed(1)
+        assert mode_flags() == before, where
+        assert replaced.__code__ is code, where
+
+
+def test_reseed_removes_the_mode_of_a_block_whose_end_was_interrupted(monkeypatch):
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    model, before = nn.Linear(2, 2), mode_flags()
+    with monkeypatch.context() as patch:
+        patch.setattr(keyed_mode.KeyedMode, "__exit__", stop)
+        patch.setattr(private_torch, "leave_dispatch_mode", stop)
+        with pytest.raises(KeyboardInterrupt):
+            draw_in(model)
+    with pytest.raises(RuntimeError, match=r"got aten\.rand\.default on another tensor"):
+        torch.rand(1)
+    fastseed.reseed(1)
+    assert mode_flags() == before
+    assert torch.rand(1) < 1
+
+
+def test_reseed_in_a_block_leaves_it_open():
+    model = nn.Linear(2, 2)
+    with fastseed.nn.initialize(model):
+        fastseed.reseed(1)
+        nn.init.normal_(model.weight)
+    assert torch.equal(model.weight, normal_(torch.empty(2, 2), key("weight")))
 
 
 def test_threads_initialize_models_of_their_own():
@@ -280,9 +208,10 @@ def test_threads_initialize_models_of_their_own():
         for block in blocks:
             block.result(60)
     for i, model in enumerate(models):
-        wanted = fastseed.nn.init.orthogonal_(torch.empty(6, 6), key(f"{i}.weight"))
+        wanted = torch.empty(6, 6)
+        fills.orthogonal_(wanted, key(f"{i}.weight"))
         assert torch.equal(model.weight, wanted)
-        assert torch.equal(model.bias, fastseed.random.randn(key(f"{i}.bias"), 6))
+        assert torch.equal(model.bias, normal_(torch.empty(6), key(f"{i}.bias")))
     torch.manual_seed(3)
     assert torch.equal(plain, nn.init.orthogonal_(torch.empty(5, 5)))
 
@@ -297,19 +226,23 @@ SIGNATURES = {
 
 
 @pytest.mark.parametrize("name", SIGNATURES)
-def test_torch_has_the_initializers_that_are_replaced(name):
-    """Fails where torch changes them: see ``fastseed/nn/init/torch_functions.py``."""
+def test_torch_has_the_initializers_that_are_replaced_while_a_block_is_open(name):
+    """Fails where torch changes them: see ``fastseed/nn/initialization/keyed_mode.py``."""
     function = inspect.unwrap(getattr(nn.init, name))
     assert isinstance(function, types.FunctionType) and function.__closure__ is None
-    assert function.__code__.co_filename == torch_initializers.__file__
-    original = function.fastseed_original
-    assert original.__code__.co_filename == nn.init.__file__
-    for found in (inspect.signature(getattr(nn.init, name)), inspect.signature(original)):
-        parameters = [
-            p.name if p.default is p.empty else f"{p.name}={p.default}"
-            for p in found.parameters.values()
-        ]
-        assert parameters == SIGNATURES[name]
+    parameters = [
+        p.name if p.default is p.empty else f"{p.name}={p.default}"
+        for p in inspect.signature(function).parameters.values()
+    ]
+    assert parameters == SIGNATURES[name]
+    files = [function.__code__.co_filename]
+    with fastseed.nn.initialize(nn.Identity()):
+        files.append(function.__code__.co_filename)
+        with fastseed.nn.initialize(nn.Identity(), task=1):
+            pass
+        files.append(function.__code__.co_filename)
+    files.append(function.__code__.co_filename)
+    assert files == [nn.init.__file__, keyed_mode.__file__, keyed_mode.__file__, nn.init.__file__]
 
 
 def test_torch_has_no_other_initializer_that_computes_with_random_numbers():
@@ -344,8 +277,9 @@ def test_construction_releases_temporaries():
     model = fastseed.nn.construct(factory)
     assert alive == [4, 4]  # the last ones, which the factory still holds
     drawn = [
-        fastseed.random.randn(
-            fastseed.derive_key("init/p2", task=0, rank=fastseed.SHARED, index=i), (50, 50)
+        normal_(
+            torch.empty(50, 50),
+            fastseed.derive_key("init/p2", task=0, rank=fastseed.SHARED, index=i),
         )
         for i in range(4)
     ]
@@ -360,5 +294,5 @@ def test_construction_follows_numbers_through_tensors_that_are_gone():
             self.b = nn.Parameter(torch.randn(3, 7)[1])
 
     model = fastseed.nn.construct(Model)
-    assert torch.equal(model.a, fastseed.random.randn(key("a"), 7))
-    assert torch.equal(model.b, fastseed.random.randn(key("b"), (3, 7))[1])
+    assert torch.equal(model.a, normal_(torch.empty(7), key("a")))
+    assert torch.equal(model.b, normal_(torch.empty(3, 7), key("b"))[1])

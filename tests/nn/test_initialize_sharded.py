@@ -7,7 +7,6 @@ import threading
 import pytest
 import torch
 import torch.distributed as dist
-from helpers.interrupts import interruptions
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
@@ -147,20 +146,6 @@ def test_sharded_models_have_their_classes_again_after_an_error(as_rank):
         1 / 0  # noqa: B018
     assert all(isinstance(module, FSDPModule) for module in (model, *model.blocks))
     assert not any("_apply" in vars(module) for module in model.modules())
-
-
-def test_an_interrupt_leaves_sharded_models_their_classes(as_rank):
-    as_rank(0)
-    model = on_meta(ByType, sharded=True)
-
-    def initialize() -> None:
-        with fastseed.nn.initialize(model):
-            pass
-
-    initialize()  # modules are imported here, not between interrupts
-    for where in interruptions(initialize):
-        assert all(isinstance(m, FSDPModule) for m in (model, *model.blocks)), where
-        assert not any("_apply" in vars(module) for module in model.modules()), where
 
 
 def test_a_sharded_model_is_initialized_by_one_thread_at_a_time(as_rank):

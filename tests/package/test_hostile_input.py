@@ -14,18 +14,18 @@ import fastseed
 def test_small_numpy_integers_are_sizes_of_any_size():
     """They must not be multiplied in their own eight bits."""
     keys = torch.zeros(1, 2, dtype=torch.uint64)
-    assert fastseed.random.rand(keys, (np.uint8(20), np.uint8(20))).shape == (1, 20, 20)
-    bank = fastseed.random.StreamBank(2)
+    assert fastseed.random.uniform(keys, (np.uint8(20), np.uint8(20))).shape == (1, 20, 20)
+    bank = fastseed.random.StreamBank(2, "bank")
     bank.reseed_from_seeds([1, 2])
-    bank.rand(np.uint8(254))
-    bank.rand(tuple(np.array([200, 200], np.int16)))
+    bank.uniform(np.uint8(254))
+    bank.uniform(tuple(np.array([200, 200], np.int16)))
     assert bank.positions.tolist() == [256 + 40_000] * 2
 
 
 def test_out_must_not_overlap_itself():
     keys = torch.zeros(4, 2, dtype=torch.uint64)
     with pytest.raises(ValueError, match=r"fastseed\.random\.rand: out must not overlap itself"):
-        fastseed.random.rand(keys, 3, out=torch.empty(100).as_strided((4, 3), (1, 1)))
+        fastseed.random.uniform(keys, 3, out=torch.empty(100).as_strided((4, 3), (1, 1)))
 
 
 @pytest.mark.parametrize(
@@ -93,20 +93,20 @@ def test_numpy_integers_serve_as_master_seed_and_key():
 
 def test_a_bank_made_in_inference_mode_draws_everywhere():
     with torch.inference_mode():
-        bank = fastseed.random.StreamBank(3)
+        bank = fastseed.random.StreamBank(3, "bank")
         bank.reseed_from_seeds([1, 2, 3])
-        first = bank.rand(2)
-    second = bank.rand(2)
-    twin = fastseed.random.StreamBank(3)
+        first = bank.uniform(2)
+    second = bank.uniform(2)
+    twin = fastseed.random.StreamBank(3, "bank")
     twin.reseed_from_seeds([1, 2, 3])
     assert torch.equal(first, twin.rand(2)) and torch.equal(second, twin.rand(2))
 
 
 def test_a_mask_that_is_not_strided_moves_nothing():
-    bank = fastseed.random.StreamBank(4)
+    bank = fastseed.random.StreamBank(4, "bank")
     bank.reseed_from_seeds(range(4))
     with pytest.raises(ValueError, match="rows must be strided"):
-        bank.rand(2, rows=torch.tensor([True] * 4).to_sparse())
+        bank.uniform(2, rows=torch.tensor([True] * 4).to_sparse())
     assert not bank.positions.any()
 
 

@@ -43,7 +43,7 @@ def test_names_of_other_libraries_name_init(name):
 
 @pytest.mark.parametrize(
     ("name", "instead"),
-    [("rand", "torch.rand"), ("randn", "fastseed.random.randn"), ("DataLoader", "data.steps")],
+    [("rand", "torch.rand"), ("randn", "fastseed.random.normal"), ("DataLoader", "data.steps")],
 )
 def test_names_of_torch_say_where_they_are(name, instead):
     with pytest.raises(AttributeError, match=rf"fastseed\.{name}: .*{instead}"):
@@ -92,7 +92,7 @@ scope: torch.Tensor = fastseed.derive_scope_key(1)
 with fastseed.fork_rng("layer", index=3):
     pass
 generators = [torch.Generator()]
-pool = fastseed.GeneratorPool(generators)
+pool = fastseed.GeneratorPool(generators, "pool")
 fastseed.register_generator(pool, name="pool", bits=63)
 fastseed.unregister_generator(pool)
 state: dict[str, object] = dict(fastseed.state_dict(rng=True))
@@ -109,7 +109,7 @@ try:
 except fastseed.ReseedError as error:
     print(error.failures)
 old = fastseed.pyt.SeedGen(1, 2, 0)(task=1, epoch=3)
-uniform: torch.Tensor = fastseed.random.rand(keys, 2)
+uniform: torch.Tensor = fastseed.random.uniform(keys, 2)
 """
 
 

@@ -56,7 +56,7 @@ def test_pool_bank_and_digest():
     assert all(
         torch.equal(torch.rand(2, generator=g), d) for g, d in zip(generators, drawn, strict=True)
     )
-    bank = fastseed.random.StreamBank(8, name="env")
+    bank = fastseed.random.StreamBank(8, "env")
     bank.reseed(task=1)
-    rows = bank.randn(16)
+    rows = bank.normal(16)
     assert fastseed.debug.digest(rows) != fastseed.debug.digest(rows.flip(0))

@@ -13,8 +13,8 @@ from fastseed.random import StreamBank
 
 LOW64 = 2**64 - 1
 ARGUMENTS = {
-    "rand": {"low": -1},
-    "randn": {"std": 3},
+    "uniform": {"low": -1},
+    "normal": {"std": 3},
     "exponential": {"rate": 2},
     "trunc_normal": {"b": 1},
     "bernoulli": {"p": 0.3},
@@ -23,20 +23,18 @@ ARGUMENTS = {
 }
 
 
-def draw(bank, name, *shape, **more):
-    if name in ("bernoulli", "randint"):
-        return getattr(bank, name)(**ARGUMENTS[name], shape=shape, **more)
-    return getattr(bank, name)(*shape, **ARGUMENTS[name], **more)
+def draw(bank, name, shape, **more):
+    return getattr(bank, name)(shape, **ARGUMENTS[name], **more)
 
 
 DTYPES = [
     *(
         (name, d)
-        for name in ("rand", "randn", "exponential", "trunc_normal")
+        for name in ("uniform", "normal", "exponential", "trunc_normal")
         for d in (torch.float32, torch.float64)
     ),
-    ("rand", torch.bfloat16),
-    ("randn", torch.float16),
+    ("uniform", torch.bfloat16),
+    ("normal", torch.float16),
     ("bernoulli", torch.bool),
     ("bernoulli", torch.float64),
     ("randint", torch.int64),
@@ -63,7 +61,7 @@ def words(dtype, name):
 def test_reseed_gives_stream_i_the_key_of_index_i(n):
     fastseed.init(42, rank=3, world_size=8)
     before = snapshot()
-    bank = StreamBank(n, name="b")
+    bank = StreamBank(n, "b")
     at = {"task": 1, "epoch": 7, "step": 9}
     bank.reseed(**at)
     assert as_ints(bank.keys) == [fastseed.derive_key("b", index=i, **at) for i in range(n)]
@@ -75,7 +73,7 @@ def test_reseed_gives_stream_i_the_key_of_index_i(n):
 
 @pytest.mark.parametrize("n", [0, 1, 33])
 def test_reseed_from_scope_is_reseed(n):
-    bank, other = bank_of(n), StreamBank(n, name="b")
+    bank, other = bank_of(n), StreamBank(n, "b")
     other.reseed_from_scope(fastseed.derive_scope_key(1, 7, 9))
     assert torch.equal(other.keys, bank.keys)
     strided = torch.zeros(4, dtype=torch.uint64)[::2]
@@ -128,7 +126,7 @@ SEEDS = [0, 1, -1, 2**63, -(2**63)]
 @pytest.mark.parametrize("indices", [None, [0, 7, 2**63 - 1, 3, 3]])
 def test_reseed_from_seeds_is_another_jobs_key(indices):
     """That of the job whose master seed it is, at its very beginning, shared by all ranks."""
-    bank = StreamBank(5, name="b")  # without init
+    bank = StreamBank(5, "b")  # without init
     bank.reseed_from_seeds(SEEDS, indices)
     expected = [
         fastseed.Seeder(seed & LOW64, rank=0, world_size=1).derive_key(
@@ -149,14 +147,14 @@ def _forms():
 
 @pytest.mark.parametrize("seeds", list(_forms()), ids=lambda s: f"{type(s).__name__}")
 def test_reseed_from_seeds_of_every_form(seeds):
-    bank, other = StreamBank(5), StreamBank(5)
+    bank, other = StreamBank(5, "bank"), StreamBank(5, "bank")
     other.reseed_from_seeds(seeds, seeds)
     bank.reseed_from_seeds([5, 0, 100, 77, 3], [5, 0, 100, 77, 3])
     assert torch.equal(bank.keys, other.keys)
 
 
 def test_negative_seeds_of_tensors_are_modulo_64_bits():
-    bank, other = StreamBank(2), StreamBank(2)
+    bank, other = StreamBank(2, "bank"), StreamBank(2, "bank")
     bank.reseed_from_seeds([2**64 - 1, 2**64 - 5])
     for seeds in (torch.tensor([-1, -5]), torch.tensor([-1, -5], dtype=torch.int8)):
         other.reseed_from_seeds(seeds)
@@ -167,23 +165,23 @@ def test_a_reseed_writes_in_place_and_starts_anew():
     bank = bank_of(4)
     where = bank.keys.data_ptr(), bank.positions.data_ptr()
     state = bank.state_dict()
-    first = bank.rand(5)
+    first = bank.uniform(5)
     for again in (
         lambda: bank.reseed(1, 7, 9),
         lambda: bank.reseed_from_scope(fastseed.derive_scope_key(1, 7, 9)),
         lambda: bank.load_state_dict(state),
     ):
-        bank.randn(2)
+        bank.normal(2)
         again()
-        assert torch.equal(bank.rand(5), first)
+        assert torch.equal(bank.uniform(5), first)
     bank.reseed_from_seeds(range(4))
-    assert not torch.equal(bank.rand(5), first)
+    assert not torch.equal(bank.uniform(5), first)
     assert (bank.keys.data_ptr(), bank.positions.data_ptr()) == where
 
 
 def test_banks_are_prefix_stable():
     long, short = bank_of(40), bank_of(13)
-    assert torch.equal(long.randn(5)[:13], short.randn(5))
+    assert torch.equal(long.normal(5)[:13], short.normal(5))
 
 
 # ---------------------------------------------------------------- draws
@@ -195,9 +193,9 @@ def test_values_are_those_of_the_keys_and_positions_advance(name, dtype):
     bank, before = bank_of(n), snapshot()
     at = torch.zeros(n, dtype=torch.int64)
     for shape in ((3,), (), (0,), (2, 0), (5, 3), (1,)):
-        found = draw(bank, name, *shape, dtype=dtype)
+        found = draw(bank, name, shape, dtype=dtype)
         expected = getattr(fastseed.random, name)(
-            bank.keys, shape=shape, dtype=dtype, positions=at, **ARGUMENTS[name]
+            bank.keys, shape=shape, dtype=dtype, position=at, **ARGUMENTS[name]
         )
         assert found.dtype == dtype and found.shape == (n, *shape)
         assert torch.equal(found, expected)
@@ -215,14 +213,6 @@ def test_all_draws_of_a_stream_are_one_stream_of_words():
     assert torch.equal(parts[1].view(torch.uint32).view(3, 2), whole[:, 4:6])
     assert torch.equal(parts[2], whole[:, 8:13])
     assert bank.positions.tolist() == [16, 16, 16]
-
-
-def test_shapes_may_be_tuples():
-    bank, other = bank_of(3), bank_of(3)
-    for a, b in (((2, 3), ((2, 3),)), ((4,), ([4],)), ((), ((),)), ((4,), (torch.Size([4]),))):
-        assert torch.equal(bank.rand(*a), other.rand(*b))
-    assert torch.equal(bank.randint(0, 9), other.randint(0, 9, ()))
-    assert torch.equal(bank.bernoulli(0.5, 3), other.bernoulli(0.5, (3,)))
 
 
 @each_draw
@@ -265,8 +255,8 @@ def test_rows_by_mask_draw_and_advance_alone(name, dtype):
         bank.reseed(1, 7, 9)
         other.reseed(1, 7, 9)
         before = bank.positions.clone()
-        found = draw(bank, name, *shape, dtype=dtype, rows=mask)
-        full = draw(other, name, *shape, dtype=dtype)
+        found = draw(bank, name, shape, dtype=dtype, rows=mask)
+        full = draw(other, name, shape, dtype=dtype)
         assert found.shape == full.shape
         for i in range(6):
             assert torch.equal(found[i], full[i] if mask[i] else torch.zeros_like(full[i]))
@@ -277,8 +267,8 @@ def test_a_mask_is_its_indices():
     bank, other = bank_of(9), bank_of(9)
     for step in range(5):
         mask = torch.arange(9) % (step + 1) == 0
-        found = bank.randn(3, rows=mask)
-        assert torch.equal(found[mask], other.randn(3, rows=mask.nonzero().view(-1)))
+        found = bank.normal(3, rows=mask)
+        assert torch.equal(found[mask], other.normal(3, rows=mask.nonzero().view(-1)))
         assert torch.equal(bank.positions, other.positions)
 
 
@@ -286,8 +276,8 @@ def test_rows_depend_on_nothing_but_their_own_stream():
     """A stream that joined others at other times draws what it draws alone."""
     bank, alone = bank_of(4), bank_of(4)
     for i in range(4):
-        bank.rand(i + 1, rows=torch.tensor([i, (i + 1) % 4]))
-    alone.rand(1, rows=torch.tensor([0]))
-    alone.rand(4, rows=torch.tensor([0]))
+        bank.uniform(i + 1, rows=torch.tensor([i, (i + 1) % 4]))
+    alone.uniform(1, rows=torch.tensor([0]))
+    alone.uniform(4, rows=torch.tensor([0]))
     index = torch.tensor([0])
-    assert torch.equal(bank.randn(5, rows=index), alone.randn(5, rows=index))
+    assert torch.equal(bank.normal(5, rows=index), alone.normal(5, rows=index))

@@ -16,54 +16,38 @@ AT, OUT = torch.zeros(3, dtype=torch.int64), torch.zeros(3, 2)
 @pytest.mark.parametrize(
     ("change", "error", "says"),
     [
-        ({"keys": "3"}, TypeError, "keys must be an integer or a tensor of torch.uint64, got '3'"),
-        ({"keys": True}, TypeError, "keys must be an integer or a tensor of .*, got True"),
-        ({"keys": -1}, ValueError, rf"keys must be in \[0, {2**128 - 1}\]"),
-        ({"keys": KEYS.to(torch.int64)}, TypeError, "keys must be of dtype torch.uint64, got"),
-        ({"keys": KEYS.T}, ValueError, r"keys must be of shape \(\.\.\., 2\), got \(2, 3\)"),
-        ({"keys": KEYS[0, 0]}, ValueError, r"keys must be of shape .*, got \(\)"),
+        ({"key": True}, TypeError, "key must be an integer or a tensor of .*, got True"),
+        ({"key": -1}, ValueError, rf"key must be in \[0, {2**128 - 1}\]"),
+        ({"key": KEYS.T}, ValueError, r"key must be of shape \(\.\.\., 2\), got \(2, 3\)"),
+        ({"key": KEYS[0, 0]}, ValueError, r"key must be of shape .*, got \(\)"),
         ({"shape": 1.5}, TypeError, "shape must be a tuple of integers, got 1.5 of type float"),
-        ({"shape": None}, TypeError, "shape must be a tuple of integers, got None"),
-        ({"shape": (2, 1.0)}, TypeError, r"shape\[1\] must be an integer, got 1.0 of type float"),
-        ({"shape": True}, TypeError, r"shape\[0\] must be an integer, got True of type bool"),
+        ({"shape": (2, True)}, TypeError, r"shape\[1\] must be an integer, got True of type bool"),
         ({"shape": (2, -1)}, ValueError, r"shape\[1\] must be 0 or more, got -1"),
         ({"shape": (2**30, 2**30)}, ValueError, r"shape must be of at most 2\*\*56 words, got"),
         ({"dtype": torch.int32}, ValueError, "dtype must be one of torch.float16, .*, got torch.i"),
         ({"dtype": "float32"}, TypeError, "dtype must be a torch.dtype, got 'float32' of type str"),
-        ({"positions": 4}, TypeError, "positions must be a tensor, got 4"),
-        ({"positions": torch.zeros(3)}, TypeError, "positions must be of dtype torch.int64, got"),
-        ({"positions": AT[:2]}, ValueError, r"positions must be of shape \(3,\), got \(2,\)"),
-        ({"positions": AT.to("meta")}, ValueError, "positions must be on device cpu, got meta"),
-        ({"positions": AT + 2**56}, ValueError, rf"positions must be in .*{2**56 - 4}\], got"),
-        ({"positions": torch.tensor([0, -4, 0])}, ValueError, "positions must be in .*, got -4"),
-        ({"out": [1]}, TypeError, r"out must be a tensor, got \[1\] of type list"),
-        (
-            {"out": OUT, "dtype": torch.float64},
-            TypeError,
-            "out must be of dtype torch.float64, got",
-        ),
+        ({"position": 2**56}, ValueError, rf"position must be in \[0, {2**56 - 4}\], got"),
+        ({"position": AT[:2]}, ValueError, r"position must be of shape \(3,\), got \(2,\)"),
+        ({"position": AT + 2**56}, ValueError, rf"position must be in .*{2**56 - 4}\], got"),
+        ({"position": AT - 4}, ValueError, "position must be in .*, got -4"),
         ({"out": torch.zeros(3, 3)}, ValueError, r"out must be of shape \(3, 2\), got \(3, 3\)"),
-        ({"out": OUT.to("meta")}, ValueError, "out must be on device cpu, got"),
         ({"out": OUT.clone().requires_grad_()}, ValueError, "out must not require grad where grad"),
-        ({"low": "a"}, TypeError, "low must be a number, got 'a' of type str"),
         ({"low": True}, TypeError, "low must be a number, got True of type bool"),
         ({"high": torch.ones(())}, TypeError, "high must be a number, got tensor"),
         ({"low": math.nan}, ValueError, "low must be finite in torch.float32, got nan"),
-        ({"high": math.inf}, ValueError, "high must be finite in torch.float32, got inf"),
         ({"high": 1e39}, ValueError, "high must be finite in torch.float32, got 1e"),
         ({"high": 10**400}, ValueError, "high must be finite in torch.float32, got inf"),
         ({"high": 7e4, "dtype": torch.float16}, ValueError, "high must be finite in torch.float16"),
         ({"low": 1.0}, ValueError, r"high must be above low \(1.0\) in torch.float32, got 1.0"),
-        ({"low": 2}, ValueError, r"high must be above low \(2.0\) in torch.float32, got 1.0"),
         ({"low": 1 - 1e-9}, ValueError, "high must be above low .* in torch.float32"),
         ({"low": -3e38, "high": 3e38}, ValueError, "high - low must be finite in torch.float32"),
     ],
 )
-def test_rand_refuses(change, error, says):
-    arguments = {"keys": KEYS, "shape": 2, **change}
-    with pytest.raises(error, match=r"^fastseed\.random\.rand: " + says):
-        fastseed.random.rand(**arguments)
-    if isinstance(out := change.get("out"), torch.Tensor) and out.device.type == "cpu":
+def test_uniform_refuses(change, error, says):
+    arguments = {"key": KEYS, "shape": 2, **change}
+    with pytest.raises(error, match=r"^fastseed\.random\.uniform: " + says):
+        fastseed.random.uniform(**arguments)
+    if isinstance(out := change.get("out"), torch.Tensor):
         assert not out.any()
 
 
@@ -76,26 +60,17 @@ ALL_64 = {"low": -(2**63), "high": 2**63}
 @pytest.mark.parametrize(
     ("name", "change", "error", "says"),
     [
-        ("randn", {"std": -1}, ValueError, "std must be 0 or more, got -1.0"),
-        ("randn", {"mean": math.inf}, ValueError, "mean must be finite in torch.float32, got inf"),
-        ("randn", {"std": math.nan}, ValueError, "std must be finite in torch.float32, got nan"),
-        ("randn", {"dtype": torch.bool}, ValueError, "dtype must be one of torch.float16"),
+        ("normal", {"std": -1}, ValueError, "std must be 0 or more, got -1.0"),
         ("trunc_normal", {"std": 0}, ValueError, "std must be above 0 in torch.float32, got 0.0"),
-        ("trunc_normal", {"a": math.inf}, ValueError, "a must be finite in torch.float32, got inf"),
         ("trunc_normal", {"a": 2}, ValueError, r"b must be above a \(2.0\), with a number of"),
         ("trunc_normal", NARROW, ValueError, "b must be above a .*with a number of .* between"),
         ("trunc_normal", {"a": 9.2, "b": 10}, ValueError, r"\[a, b\] must be an interval that"),
-        ("trunc_normal", {"b": "2"}, TypeError, "b must be a number, got '2' of type str"),
         ("exponential", {"rate": 0}, ValueError, "rate must be above 0, .*, got 0.0"),
-        ("exponential", {"rate": -2}, ValueError, "rate must be above 0, .*, got -2.0"),
         ("exponential", {"rate": math.nan}, ValueError, "rate must be above 0, .*, got nan"),
-        ("exponential", {"rate": math.inf}, ValueError, "rate must be above 0, .*, got inf"),
         ("exponential", {"rate": 1e-39}, ValueError, "above 0, with 1 / rate finite in torch.f"),
         ("exponential", {"rate": 5e-324}, ValueError, "rate must be above 0, with 1 / rate finite"),
         ("bernoulli", {"p": 1.1}, ValueError, r"p must be in \[0, 1\], got 1.1"),
-        ("bernoulli", {"p": -0.1}, ValueError, r"p must be in \[0, 1\], got -0.1"),
         ("bernoulli", {"p": math.nan}, ValueError, r"p must be in \[0, 1\], got nan"),
-        ("bernoulli", {"p": torch.rand}, TypeError, "p must be a number, got"),
         ("bernoulli", {"p": 0.5, "dtype": torch.int64}, ValueError, "dtype must be one of torch.b"),
         ("randint", {"low": 0.0}, TypeError, "low must be an integer, got 0.0 of type float"),
         ("randint", {"high": True}, TypeError, "high must be an integer, got True of type bool"),
@@ -121,13 +96,6 @@ def test_parameters_are_refused(name, change, error, says):
         getattr(fastseed.random, name)(KEYS, shape=2, **{**needed, **change})
 
 
-@pytest.mark.parametrize(
-    ("name", "parameters"), [("randn", ()), ("rand", ()), ("bits", ()), ("randint", (0, 9))]
-)
-def test_two_small_integers_are_no_key_and_shape(name, parameters):
-    function = getattr(fastseed.random, name)
-    says = rf"^fastseed\.random\.{name}: shape must be a tuple where .* key, \(3, 4\)\), got 4"
-    with pytest.raises(TypeError, match=says):
-        function(3, *parameters, 4)
-    assert function(3, *parameters, (4,)).shape == (4,)
-    assert function(2**40, *parameters, 4).shape == (4,)
+def test_a_small_integer_is_a_key_like_any_other():
+    assert fastseed.random.normal(3, 4).shape == (4,)
+    assert torch.equal(fastseed.random.normal(3, 4), fastseed.random.normal(3, (4,)))

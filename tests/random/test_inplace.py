@@ -13,7 +13,6 @@ from helpers.support import LOW64, snapshot
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import fastseed
 from fastseed.random import Shard, inplace
 
 KEY = 0x81B1E1C0FFEE0DD5_F00DCAFE12345678
@@ -34,8 +33,8 @@ FUNCTIONS = {  # in-place forms, and the functions of the same values
     **{
         f"{name}_": name for name in ("exponential", "trunc_normal", "bernoulli", "randint", "bits")
     },
-    "uniform_": "rand",
-    "normal_": "randn",
+    "uniform_": "uniform",
+    "normal_": "normal",
 }
 CASES = [(name, d) for name, form in FUNCTIONS.items() for f, d in CALLS if f == form]
 each_case = pytest.mark.parametrize(("name", "dtype"), CASES, ids=lambda v: str(v))
@@ -219,39 +218,20 @@ def test_no_generator_is_used():
 
 # ---------------------------------------------------------------- errors
 
+KEYS = torch.zeros(1, 2, dtype=torch.uint64)
+
 
 @pytest.mark.parametrize(
     ("function", "arguments", "more", "error", "says"),
     [
         ("normal_", ([0.0], KEY), {}, TypeError, "tensor must be a torch.Tensor, got "),
-        ("normal_", (0, 1.5), {}, TypeError, "key must be an integer or a tensor"),
         ("normal_", (0, True), {}, TypeError, "key must be an integer or a tensor"),
-        ("normal_", (0, -1), {}, ValueError, "key must be in "),
-        ("normal_", (0, 2**128), {}, ValueError, "key must be in "),
-        ("normal_", (0, torch.zeros(2)), {}, TypeError, "key must be of dtype torch.uint64"),
-        (
-            *("normal_", (0, torch.zeros(1, 2, dtype=torch.uint64)), {}, ValueError),
-            r"key must be of shape \(2,\), got \(1, 2\)",
-        ),
-        ("normal_", (0, KEY), {"position": -1}, ValueError, "position must be in "),
-        ("normal_", (0, KEY), {"position": 2**56}, ValueError, "position must be in "),
+        ("normal_", (0, KEYS), {}, ValueError, r"key must be of shape \(2,\), got \(1, 2\)"),
         ("normal_", (0, KEY), {"position": 2**56 - 4}, ValueError, "position must be in "),
-        ("normal_", (0, KEY), {"position": 0.0}, TypeError, "position must be an integer"),
-        (
-            "normal_",
-            (0, KEY),
-            {"shard": (4, 4)},
-            TypeError,
-            "shard must be a fastseed.random.Shard",
-        ),
+        ("normal_", (0, KEY), {"shard": (4, 4)}, TypeError, "shard must be a fastseed.random.Sha"),
         ("normal_", (0, KEY), {"shard": Shard((4,), (0,))}, ValueError, "shard must hold"),
         ("normal_", (0, KEY, 0.0, -1.0), {}, ValueError, "std must"),
-        ("normal_", (0, KEY, "a"), {}, TypeError, "mean must"),
-        ("uniform_", (0, KEY, 1.0, 1.0), {}, ValueError, "high must"),
-        ("exponential_", (0, KEY, 0.0), {}, ValueError, "rate must"),
-        ("bernoulli_", (0, KEY, 1.5), {}, ValueError, "p must"),
         ("randint_", (0, KEY, 0, 5), {}, ValueError, "dtype must"),
-        ("bits_", (0, KEY), {}, ValueError, "dtype must"),
     ],
 )
 def test_errors_name_what_is_wrong(function, arguments, more, error, says):
@@ -325,10 +305,6 @@ def test_fills_on_cuda_are_those_of_the_cpu(name, dtype):
     on_cpu = fill(torch.zeros(20, 30, 10, dtype=dtype), name, shard=shard)
     on_cuda = fill(torch.zeros(20, 30, 10, dtype=dtype, device="cuda"), name, shard=shard)
     assert on_cuda.cpu().equal(on_cpu)
-
-
-def test_fills_are_public():
-    assert {*FUNCTIONS, "Shard"} <= set(fastseed.random.__all__)
 
 
 def test_memory_must_be_there_and_apart_from_the_key():

@@ -35,7 +35,7 @@ def own_words(lo: int, hi: int, position: int, count: int) -> list[int]:
     """Return words of a stream from any position; ``fastseed.random.bits`` has whole blocks."""
     keys = torch.tensor([lo, hi], dtype=torch.uint64)
     start = torch.tensor(position - position % 4)
-    words = fastseed.random.bits(keys, (count + position % 4,), positions=start)
+    words = fastseed.random.bits(keys, (count + position % 4,), position=start)
     return words.tolist()[position % 4 :]
 
 
@@ -78,10 +78,10 @@ def test_interop_curand_has_the_same_words(curand):
 def test_interop_curand_goes_on_at_a_banks_positions(curand):
     """``curand_init(lo, hi, position)`` gives the words that the bank would draw next."""
     fastseed.init(42, rank=3, world_size=8)
-    bank = fastseed.random.StreamBank(7, name="environments")
+    bank = fastseed.random.StreamBank(7, "environments")
     bank.reseed(1, 7)
-    bank.randn(5, rows=torch.tensor([1, 4]))
-    bank.randint(0, 10**12, (3,))
+    bank.normal(5, rows=torch.tensor([1, 4]))
+    bank.randint((3,), 0, 10**12)
     places = [
         (*key, position)
         for key, position in zip(bank.keys.tolist(), bank.positions.tolist(), strict=True)
@@ -99,7 +99,9 @@ def test_interop_curand_uniforms_come_from_the_same_words(curand):
     places = [(*key, 0) for key in KEYS]
     for (lo, hi, _), (_, _, patterns) in zip(places, curand_words(curand, places), strict=True):
         theirs = torch.tensor(patterns).to(torch.int32).view(torch.float32).double()
-        ours = fastseed.random.rand(torch.tensor([lo, hi], dtype=torch.uint64), (COUNT,)).double()
+        ours = fastseed.random.uniform(
+            torch.tensor([lo, hi], dtype=torch.uint64), (COUNT,)
+        ).double()
         assert ((theirs - ours) > -(2.0**-25)).all() and ((theirs - ours) < 1.6 * 2.0**-24).all()
 
 

@@ -61,24 +61,6 @@ def test_boxes(axes):
 
 
 @pytest.mark.parametrize(
-    ("shape", "shard", "grid"),
-    [
-        ((4, 5), Shard((4, 5), (0, 0)), ((), (), 0)),
-        ((2, 5), Shard((4, 5), (1, 0)), ((), (), 5)),
-        ((4, 2), Shard((4, 5), (0, 1)), ((4, 2), (5, 1), 1)),
-        ((4, 1), Shard((4, 5), (0, 3)), ((4, 1), (5, 1), 3)),
-        ((2, 3, 4, 5), Shard((2, 6, 4, 5), (0, 3, 0, 0)), ((2, 60), (120, 1), 60)),
-        ((1, 3, 1, 2), Shard((9, 3, 9, 2), (8, 0, 8, 0)), ((3, 2), (18, 1), 8 * 54 + 16)),
-        ((), Shard((), ()), ((), (), 0)),
-        ((1,), Shard((2**53,), (2**53 - 1,)), ((), (), 2**53 - 1)),
-    ],
-)
-def test_boxes_are_as_simple_as_they_can_be(shape, shard, grid):
-    (piece,) = layout.of_shard("f", shape, shard)
-    assert piece[1:] == grid
-
-
-@pytest.mark.parametrize(
     ("shape", "shard", "error", "says"),
     [
         ((2,), ((4,), (0,)), TypeError, "shard must be a fastseed.random.Shard or None"),
@@ -171,7 +153,7 @@ def test_strided_placements_left_to_right(mesh_layout):
             for dim in range(len(shape))
         ]
         along = [
-            layout._along(n, length, cut, None)
+            layout._held_indices(n, length, cut, None)
             for n, length, cut in zip(shape, expected.shape, cuts, strict=True)
         ]
         assert torch.equal(values(expected.shape, layout.pieces(shape, along)), expected)
@@ -218,7 +200,7 @@ def test_regular_pieces_are_one_grid():
     placements = (_StridedShard(0, split_factor=4), Replicate())
     local = torch.empty(8, 5)
     _, pieces = layout.of_dtensor("f", dtensor(local, (16, 5), (2, 4), (1, 0), placements))
-    assert [piece[1:] for piece in pieces] == [((4, 10), (20, 1), 10)]
+    assert [piece[1:] for piece in pieces] == [((4, 2, 1, 5), (20, 5, 0, 1), 10)]
 
 
 def test_a_rank_outside_the_mesh_has_nothing_to_fill():

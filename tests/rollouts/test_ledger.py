@@ -20,8 +20,10 @@ class Clock:
         return self.now
 
 
-def ledger(prompts=12, *, batch_size=2, **options) -> Ledger:
-    return Ledger(prompts, batch_size=batch_size, master_seed=42, **options)
+def ledger(prompts=12, *, batch_size=2, clock=None, **options) -> Ledger:
+    book = Ledger(prompts, batch_size=batch_size, master_seed=42, **options)
+    book._clock = clock or book._clock
+    return book
 
 
 def complete_all(book: Ledger, units: list[Unit]) -> None:
@@ -167,6 +169,10 @@ def test_a_unit_is_completed_once():
         book.complete(units[5]._replace(lease=units[4].lease))  # by another lease
     with pytest.raises(LeaseError, match="unit 99 is not leased: this lease is that of another"):
         book.complete(units[5]._replace(number=99))
+    with pytest.raises(LeaseError, match="unit 9 is not leased"):
+        book.complete(units[5]._replace(number=9, lease=None))
+    with pytest.raises(TypeError, match=r"unit\.number must be an integer"):
+        book.complete(units[5]._replace(number="9"))
     book.drop(units[5], "no answer")
     with pytest.raises(LeaseError, match="unit 5 was trained or dropped already"):
         book.complete(units[5])
@@ -240,7 +246,7 @@ def test_what_becomes_too_old_in_the_window_is_not_trained(on_stale):
         assert counts["dropped"] == 1 and counts["regenerated"] == 0
         return
     assert counts["regenerated"] == 1 and book.next_batch() is None
-    assert book.state_dict()["versions"] == "2:3"  # not as planned
+    assert book.state_dict()["versions"] == [[2, 3]]  # not as planned
     book.load_state_dict(book.state_dict())
     again = book.lease(1)[0]
     assert (again.number, again.version) == (2, 3)
@@ -255,15 +261,12 @@ def test_what_becomes_too_old_in_the_window_is_not_trained(on_stale):
     ("options", "text"),
     [
         ({"prompts": 0}, "prompts must be in [1, 281474976710656], got 0"),
-        ({"prompts": 2.0}, "prompts must be an integer, got 2.0 of type float"),
         ({"batch_size": 0}, "batch_size must be in [1, 2147483648], got 0"),
-        ({"samples": -1}, "samples must be in [1, 2147483648], got -1"),
+        ({"samples": 2**20 + 1}, "samples must be in [1, 1048576], got 1048577"),
         ({"window": 3, "lag": 1}, "window must be in [1, 2], got 3"),
-        ({"lag": True}, "lag must be an integer, got True of type bool"),
         ({"max_staleness": 2, "lag": 1}, "max_staleness must be in [1, 1], got 2"),
         ({"on_stale": "keep"}, "on_stale must be one of 'regenerate', 'drop', got 'keep'"),
         ({"lease_seconds": 0.0}, "lease_seconds must be in"),
-        ({"master_seed": -1}, "master_seed must be in"),
     ],
 )
 def test_arguments_are_checked(options, text):
@@ -280,8 +283,6 @@ def test_methods_check_their_arguments():
         (ValueError, "lease: count must be in", lambda: book.lease(0)),
         (TypeError, "complete: unit must be a fastseed.rollouts.Unit", lambda: book.complete(1)),
         (ValueError, "version must be in [0, 0], got 1", lambda: book.complete(unit, version=1)),
-        (TypeError, "drop: reason must be a string, got 3", lambda: book.drop(unit, 3)),
-        (ValueError, "reason must be a non-empty string", lambda: book.drop(unit, "")),
         (TypeError, "batch must be a Batch, got None", lambda: book.mark_trained(None)),
         (
             ValueError,
@@ -338,9 +339,12 @@ def test_a_ledger_stays_in_its_process():
         pickle.dumps(book)
     child = os.fork()
     if child == 0:  # a copy of the ledger: its leases would be given twice
-        try:
-            book.lease()
-        except RuntimeError as error:
-            os._exit(7 if "stays in the process" in str(error) else 1)
-        os._exit(2)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        calls = [book.lease, book.counts, book.close, lambda: book.version, lambda: book.done]
+        refused = 0
+        for call in calls:
+            try:
+                call()
+            except RuntimeError as error:
+                refused += "stays in the process" in str(error)
+        os._exit(refused)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 5

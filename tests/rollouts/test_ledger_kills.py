@@ -1,4 +1,4 @@
-"""Thousands of kills in simulated time: what the chain of checkpoints has trained."""
+"""Hundreds of kills in simulated time: what the chain of checkpoints has trained."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from helpers import rollout_cursors
 from helpers.rollout_jobs import ByLedger, Job, length_of
 from scipy.stats import chi2_contingency
 
-PROMPTS, SAMPLES = 2500, 2
+PROMPTS, SAMPLES = 500, 2
 UNITS = PROMPTS * SAMPLES
 
 
@@ -47,7 +47,7 @@ def uninterrupted(lag: int) -> Job:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_strict_batches_and_weights_are_those_without_kills(lag, seed):
     killed, whole = by_ledger(seed, lag=lag), uninterrupted(lag)
-    assert sum(killed.killed.values()) > 400 and len(killed.killed) == 5  # at each point
+    assert sum(killed.killed.values()) > 80 and len(killed.killed) == 5  # at each point
     assert is_complete(killed) and killed.changed == 0
     assert killed.chain == whole.chain
     assert killed.weights[max(killed.weights)] == whole.weights[max(whole.weights)]
@@ -57,15 +57,14 @@ def test_strict_batches_and_weights_are_those_without_kills(lag, seed):
 def test_a_window_trains_each_unit_once():
     killed = by_ledger(window=3, lag=2)
     assert is_complete(killed) and killed.chain != uninterrupted(2).chain
-    assert killed.changed > 0  # without a journal, other prompts come first the second time
+    assert killed.changed > 0  # without a file, other prompts come first the second time
 
 
 @pytest.mark.parametrize("window", [1, 3])
-def test_a_journal_gives_the_same_batches_and_keeps_results(window, tmp_path, monkeypatch):
-    monkeypatch.setattr("os.fsync", lambda file: None)  # no machine goes down here
-    journal: dict[str, Path] = {"journal": tmp_path / "journal"}
+def test_a_file_of_results_gives_the_same_batches_and_keeps_them(window, tmp_path):
+    file: dict[str, Path] = {"results": tmp_path / "results"}
     options = {"prompts": 200, "window": window, "lag": 2}
-    kept, lost = by_ledger(3, **options, **journal), by_ledger(3, **options)
+    kept, lost = by_ledger(3, **options, **file), by_ledger(3, **options)
     for job in (kept, lost):
         assert sum(job.killed.values()) > 30 and is_complete(job, 200 * SAMPLES)
     assert kept.changed == 0
@@ -75,6 +74,7 @@ def test_a_journal_gives_the_same_batches_and_keeps_results(window, tmp_path, mo
 
 # ---------------------------------------------------------------- cursors of two frameworks
 
+CURSOR_UNITS = 5000
 BINS = [1, 2, 3, 5, 9, 17, 65, 401]
 
 
@@ -82,7 +82,7 @@ def by_cursor(kind: str, *, kills: int = 60, rate: float = 0.01) -> Job:
     cursor = getattr(rollout_cursors, kind)
 
     def start(now: list[float], state: str | None) -> rollout_cursors.Cursor:
-        return cursor(UNITS, 8, state)
+        return cursor(CURSOR_UNITS, 8, state)
 
     return Job(start, kills=kills, seed=1, rate=rate, producers_die=False).run()
 
@@ -100,12 +100,7 @@ def p_value_of_lengths(one: Iterable[int], other: Iterable[int]) -> float:
 
 def lost(job: Job) -> list[int]:
     trained = job.trained()
-    return [number for number in range(UNITS) if number not in trained]
-
-
-def test_lengths_of_what_is_trained_are_those_of_all_rollouts():
-    trained = by_ledger(window=3, lag=2).trained().elements()
-    assert p_value_of_lengths(trained, range(UNITS)) == 1.0
+    return [number for number in range(CURSOR_UNITS) if number not in trained]
 
 
 @pytest.mark.proof
@@ -114,7 +109,7 @@ def test_a_cursor_of_the_first_untrained_prompt_repeats_and_loses():
     whole, killed = by_cursor("TrlCursor", kills=0), by_cursor("TrlCursor")
     assert len(lost(whole)) > 50 and repeated(whole) == 0
     assert p_value_of_lengths(whole.trained(), lost(whole)) < 1e-6  # the long ones
-    assert repeated(killed) > UNITS / 10 and killed.changed > 0
+    assert repeated(killed) > CURSOR_UNITS / 10 and killed.changed > 0
 
 
 @pytest.mark.proof
@@ -122,7 +117,7 @@ def test_a_live_cursor_loses_what_is_under_way():
     """NeMo-RL before its frontier: the long ones again, at each restart."""
     assert not lost(by_cursor("NemoLiveCursor", kills=0))
     killed = by_cursor("NemoLiveCursor", kills=200, rate=0.04)
-    assert len(lost(killed)) > UNITS / 20 and repeated(killed) == 0
+    assert len(lost(killed)) > CURSOR_UNITS / 20 and repeated(killed) == 0
     assert p_value_of_lengths(killed.trained(), lost(killed)) < 1e-6
 
 

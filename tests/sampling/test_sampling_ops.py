@@ -24,23 +24,22 @@ def overload(op):
     return getattr(torch.ops.fastseed, op).default
 
 
-def row_inputs(n, size, dtype=torch.float32, weights=False, scale=3.0, seed=0):
+def row_inputs(n, size, dtype=torch.float32, scale=3.0, seed=0):
     """Numbers, keys, positions."""
     generator = torch.Generator().manual_seed(seed)
-    numbers = torch.randn(n, size, generator=generator) * scale
-    numbers = (numbers.clamp(min=0) if weights else numbers).to(dtype)
+    numbers = (torch.randn(n, size, generator=generator) * scale).to(dtype)
     words = torch.randint(-(2**63), 2**63 - 1, (n, 2), generator=generator)
     return numbers, words.view(torch.uint64), torch.randint(0, 2**56, (n,), generator=generator)
 
 
-def race_inputs(n, size, parts=2, temperature=0.7, weights=False, first=0, **more):
-    numbers, keys, positions = row_inputs(n, size, weights=weights, **more)
+def race_inputs(n, size, parts=2, temperature=0.7, first=0, **more):
+    numbers, keys, positions = row_inputs(n, size, **more)
     scores = torch.zeros(n, parts, dtype=torch.float64)
     heat = torch.full((n,), temperature, dtype=torch.float64)
     least = torch.full((n,), LEAST_CODE)
     least[1::3] = SOME_CODE
     tokens = torch.zeros(n, parts, dtype=torch.int64)
-    return (scores, tokens, numbers, keys, positions, heat, least, 1, first, weights)
+    return (scores, tokens, numbers, keys, positions, heat, least, 1, first)
 
 
 def histogram_inputs(n, size, digit=4, masses=True, dtype=torch.float32):
@@ -54,9 +53,8 @@ def histogram_inputs(n, size, digit=4, masses=True, dtype=torch.float32):
 
 @pytest.mark.parametrize("n", [0, 1, 3])
 def test_opcheck(n):
-    cases = [race_inputs(n, 9), race_inputs(n, 9, weights=True), histogram_inputs(n, 9)]
-    cases.append(histogram_inputs(n, 9, masses=False))
-    for op, inputs in zip(("sampling_race",) * 2 + ("sampling_histogram",) * 2, cases, strict=True):
+    cases = [race_inputs(n, 9), histogram_inputs(n, 9), histogram_inputs(n, 9, masses=False)]
+    for op, inputs in zip((OPS[0], OPS[1], OPS[1]), cases, strict=True):
         assert set(torch.library.opcheck(overload(op), inputs).values()) == {"SUCCESS"}
 
 
@@ -79,12 +77,11 @@ SIZES = (1, 2, 63, 64, 65, 200, 2047, 2049, 5000)
 
 @needs_native
 @pytest.mark.parametrize("dtype", NUMBERS)
-@pytest.mark.parametrize("weights", [False, True])
-def test_native_races_equal_the_fallback(dtype, weights):
+def test_native_races_equal_the_fallback(dtype):
     choices = itertools.product(SIZES, (1, 3), (0.0, 0.7, 2.0**-20, 2.0**20), (1.0, 10.0))
     for seed, (size, parts, temperature, scale) in enumerate(choices):
         inputs = race_inputs(
-            4, size, parts, temperature, weights, (0, 1, 2**24 - 5000)[seed % 3],
+            4, size, parts, temperature, (0, 1, 2**24 - 5000)[seed % 3],
             dtype=dtype, scale=scale, seed=seed,
         )  # fmt: skip
         if seed % 5 == 0:
@@ -97,8 +94,8 @@ def test_native_races_equal_the_fallback(dtype, weights):
 @needs_native
 @pytest.mark.parametrize("scale", [1e-30, 1e-3, 1e30, 3e37])
 def test_native_races_equal_the_fallback_at_the_ends(scale):
-    for temperature, weights in itertools.product((2.0**-20, 1.0, 2.0**20), (False, True)):
-        inputs = race_inputs(3, 3000, 1, temperature, weights, scale=scale)
+    for temperature in (2.0**-20, 1.0, 2.0**20):
+        inputs = race_inputs(3, 3000, 1, temperature, scale=scale)
         assert_equal_backends("sampling_race", inputs)
     rising = torch.arange(6000.0).expand(3, -1)
     for step in (1e-4, 0.1, 1.0):
@@ -137,7 +134,7 @@ REFUSED = (
     ("positions must be contiguous", 4, lambda t: t.repeat_interleave(2)[::2]),
     ("temperature must be of dtype torch.float64", 5, lambda t: t.float()),
     ("threshold must be of shape", 6, lambda t: t[:0]),
-    ("role must be in", 7, lambda role: 4),
+    ("role must be in", 7, lambda role: 2),
     ("tokens must be below", 8, lambda first: 2**24),
     ("tokens must be below", 8, lambda first: -1),
     ("scores must be of shape", 0, lambda t: t[:, :0]),
@@ -168,4 +165,4 @@ def test_fakes_know_no_data():
 def test_compiled_sampling_has_the_eager_bits(backend):
     found = run_script("compiled_sampling.py", backend, timeout=280)
     assert found["wrong"] == []
-    assert found["compared"] == {"aot_eager": 33, "inductor": 11}[backend]
+    assert found["compared"] == {"aot_eager": 27, "inductor": 9}[backend]

@@ -88,7 +88,7 @@ def placements() -> dict:
 def shards_without_dtensors() -> str:
     whole = torch.cat([g.reshape(-1) for g in gradients()])
     mine = whole.chunk(WORLD)[RANK]
-    return fastseed.elastic.get_total_norm([mine], shard_group=dist.group.WORLD).item().hex()
+    return fastseed.elastic.get_total_norm([mine], group=dist.group.WORLD).item().hex()
 
 
 def fsdp() -> list[str]:

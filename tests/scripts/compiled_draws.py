@@ -17,42 +17,42 @@ MASK = torch.tensor([True, False, True, False, False])
 
 def pure(keys, low, high, n, positions):
     out = torch.zeros(3, n, dtype=torch.float64)
-    fastseed.random.rand(keys, n, out=out)
+    fastseed.random.uniform(keys, n, out=out)
     return (
-        *(fastseed.random.rand(keys, (n, 3), low=low, high=high, dtype=d) for d in REALS),
+        *(fastseed.random.uniform(keys, (n, 3), low=low, high=high, dtype=d) for d in REALS),
         *(
-            fastseed.random.randn(keys, n, mean=low, std=high, dtype=d, positions=positions)
+            fastseed.random.normal(keys, n, mean=low, std=high, dtype=d, position=positions)
             for d in REALS
         ),
         *(fastseed.random.exponential(keys[0], [2, n], rate=high, dtype=d) for d in REALS),
         *(fastseed.random.trunc_normal(keys, n, a=low - 3, b=high, dtype=d) for d in REALS),
-        *(fastseed.random.bernoulli(keys, low / 10, n, dtype=d) for d in (torch.bool, torch.uint8)),
-        fastseed.random.randint(keys, -n, n + 1, (2, n)),
-        fastseed.random.randint(keys, -(2**63), 2**62 + n, n),
+        *(fastseed.random.bernoulli(keys, n, low / 10, dtype=d) for d in (torch.bool, torch.uint8)),
+        fastseed.random.randint(keys, (2, n), -n, n + 1),
+        fastseed.random.randint(keys, n, -(2**63), 2**62 + n),
         fastseed.random.bits(keys, n),
-        fastseed.random.bits(keys, (), dtype=torch.uint64, positions=positions),
+        fastseed.random.bits(keys, (), dtype=torch.uint64, position=positions),
         out,
-        fastseed.random.rand(keys, n, out=torch.zeros(n, 3).t()),
+        fastseed.random.uniform(keys, n, out=torch.zeros(n, 3).t()),
     )
 
 
 def draws(bank, low, high, n):
     return (
-        bank.rand(n, low=low, high=high),
-        bank.randn((2, 3), mean=low, rows=INDICES),
+        bank.uniform(n, low=low, high=high),
+        bank.normal((2, 3), mean=low, rows=INDICES),
         bank.bits(n, rows=MASK),
-        bank.randint(0, n + 9, 7, rows=MASK),
-        bank.exponential(2, 2, rate=high, dtype=torch.float64),
-        bank.bernoulli(low / 10, rows=INDICES, dtype=torch.bfloat16),
-        bank.rand(),
+        bank.randint(7, 0, n + 9, rows=MASK),
+        bank.exponential((2, 2), rate=high, dtype=torch.float64),
+        bank.bernoulli((), low / 10, rows=INDICES, dtype=torch.bfloat16),
+        bank.uniform(),
     )
 
 
 def reseed_and_draw(bank, scope, seeds, indices):
     bank.reseed_from_scope(scope)
-    first = bank.rand(3)
+    first = bank.uniform(3)
     bank.reseed_from_seeds(seeds, indices)
-    return first, bank.randn(3)
+    return first, bank.normal(3)
 
 
 def pairs(compiled):
@@ -62,7 +62,7 @@ def pairs(compiled):
         arguments = (KEYS, low, high, n, torch.tensor([0, 4, n]))
         yield "pure", pure(*arguments), twin[pure](*arguments)
     for low, high, n in PARAMETERS:
-        banks = [fastseed.random.StreamBank(5) for _ in range(2)]
+        banks = [fastseed.random.StreamBank(5, "bank") for _ in range(2)]
         for bank in banks:
             bank.reseed(1, n)
         for function, bank in zip((draws, twin[draws]), banks, strict=True):
@@ -70,7 +70,7 @@ def pairs(compiled):
         yield "bank", sum(banks[0].first, ()), sum(banks[1].first, ())
         yield "positions", (banks[0].positions,), (banks[1].positions,)
     for epoch in range(2):
-        banks = [fastseed.random.StreamBank(5) for _ in range(2)]
+        banks = [fastseed.random.StreamBank(5, "bank") for _ in range(2)]
         arguments = (
             fastseed.derive_scope_key(1, epoch),
             torch.arange(5) - 3,
@@ -80,9 +80,9 @@ def pairs(compiled):
         yield "reseeds", *found
         for what in ("keys", "positions"):
             yield what, *((getattr(bank, what),) for bank in banks)
-        expected = fastseed.random.StreamBank(5)
+        expected = fastseed.random.StreamBank(5, "bank")
         expected.reseed(1, epoch)
-        yield "reseed", (expected.rand(3),), (found[1][0],)
+        yield "reseed", (expected.uniform(3),), (found[1][0],)
 
 
 def same(a, b):

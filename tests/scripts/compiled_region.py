@@ -20,7 +20,7 @@ warnings.showwarning = lambda message, *_: warned.append(str(message))
 
 seeder = fastseed.Seeder(7, rank=0, world_size=1)
 fastseed.init(7, rank=0, world_size=1)
-pool = fastseed.GeneratorPool([torch.Generator(), torch.Generator()])
+pool = fastseed.GeneratorPool([torch.Generator(), torch.Generator()], "pool")
 seen = []
 seeder.register_generator(seen.append)
 fastseed.register_generator(seen.append)
@@ -62,14 +62,14 @@ def pooled(x, epoch):
     x = x * 2
     pool.reseed(1, epoch)
     x = x + torch.rand(3, generator=pool[1])
-    pool.manual_seed([epoch, epoch + 1])
+    pool.reseed_from_seeds([epoch, epoch + 1])
     return x + torch.rand(3, generator=pool[1])
 
 
 def observe(function, epoch):
     """Return a call's result, the callable's arguments, and the generators' states."""
     seen.clear()
-    pool.manual_seed([1, 1])
+    pool.reseed_from_seeds([1, 1])
     random.seed(1), np.random.seed(1), torch.manual_seed(1)
     value = function(torch.ones(3), epoch).tolist()
     drawn = [torch.rand(2, generator=g).tolist() for g in (torch.default_generator, *pool)]

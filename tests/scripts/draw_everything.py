@@ -18,7 +18,7 @@ def note(what, tensor):
 
 fastseed.init(42, rank=3, world_size=8)
 keys = fastseed.derive_keys("draws", 5, task=1)
-bank = fastseed.random.StreamBank(5)
+bank = fastseed.random.StreamBank(5, "bank")
 mask = torch.tensor([True, False, True, True, False])
 seeds = torch.tensor([5, -1, 2**40, 0, -(2**63)])
 scope = fastseed.derive_scope_key(2, 3, 4)
@@ -28,8 +28,8 @@ reseeds = {
     "seeds": lambda: bank.reseed_from_seeds(seeds, range(5)),
 }
 draws = {
-    **{f"rand {d}": ("rand", {"low": -0.3, "high": 0.7, "dtype": d}) for d in REALS},
-    **{f"randn {d}": ("randn", {"mean": 1, "std": 0.02, "dtype": d}) for d in REALS},
+    **{f"uniform {d}": ("uniform", {"low": -0.3, "high": 0.7, "dtype": d}) for d in REALS},
+    **{f"normal {d}": ("normal", {"mean": 1, "std": 0.02, "dtype": d}) for d in REALS},
     **{f"exponential {d}": ("exponential", {"rate": 3, "dtype": d}) for d in REALS},
     **{f"trunc_normal {d}": ("trunc_normal", {"b": 1.5, "dtype": d}) for d in REALS},
     **{f"bernoulli {d}": ("bernoulli", {"p": 0.3, "dtype": d}) for d in (torch.bool, *REALS)},
@@ -44,10 +44,9 @@ for what, (name, parameters) in draws.items():
 for how, reseed in reseeds.items():
     reseed()
     for what, (name, parameters) in draws.items():
-        shape = {"shape": (7,)} if name in ("bernoulli", "randint") else {}
-        method, sizes = getattr(bank, name), () if shape else (7,)
-        note(f"{how} {what}", method(*sizes, **shape, **parameters))
-        note(f"{how} {what} rows", method(*sizes, **shape, **parameters, rows=mask))
+        method = getattr(bank, name)
+        note(f"{how} {what}", method(7, **parameters))
+        note(f"{how} {what} rows", method(7, **parameters, rows=mask))
     note(f"{how} keys", bank.keys)
     note(f"{how} positions", bank.positions)
 print(json.dumps(found))

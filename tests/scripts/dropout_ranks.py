@@ -48,7 +48,7 @@ def data_parallel(layer):
     count = SHAPE[0] // WORLD // 2
     whole = torch.empty(SHAPE)
     for micro in range(2):
-        rows = fastseed.nn.data_rows(count, micro, 2)
+        rows = fastseed.nn.rows.of_micro_batch(count, micro, 2)
         with rows:
             parts = gathered(layer(torch.ones(count, *SHAPE[1:])))
         for rank, part in enumerate(parts):
@@ -94,7 +94,7 @@ def sharded_model(convert_first):
     x = torch.randn(SHAPE)
     expected = alone(fastseed.nn.convert(whole), x)
     fastseed.derivation.context.seeder._set_scope(1, 0, 3)
-    with fastseed.nn.data_rows(SHAPE[0] // WORLD):
+    with fastseed.nn.rows.of_micro_batch(SHAPE[0] // WORLD):
         part = model(x[RANK::WORLD].contiguous())
     assert torch.allclose(part, expected[RANK::WORLD], atol=1e-6)
     part.sum().backward()

@@ -26,7 +26,7 @@ def states():
 fastseed.init(42, rank=3, world_size=8)
 seen = []
 fastseed.register_generator(seen.append)
-pool = fastseed.GeneratorPool([torch.Generator() for _ in range(500)])
+pool = fastseed.GeneratorPool([torch.Generator() for _ in range(500)], "pool")
 parent = states()  # so that thread pools exist before the fork
 fastseed.reseed(2, 5, 9)
 inherited = torch.get_rng_state()

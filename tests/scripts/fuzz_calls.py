@@ -41,28 +41,22 @@ LIMIT_S = 60  # of one call, which may be the first one that needs torch._dynamo
 CHUNK = 5000  # calls of one child
 MEMORY = 6 << 30
 PACKAGES = (
-    *("checkpoint", "data", "data.lineage", "debug", "determinism", "distributed", "integrations"),
-    *("elastic", "nn", "nn.functional", "nn.init", "random", "rollouts", "sampling"),
+    *("checkpoint", "data", "debug", "determinism", "distributed", "integrations"),
+    *("elastic", "nn", "nn.functional", "random", "rollouts", "sampling"),
 )
 LEFT_OUT = {
     "enforce_reproducibility": "starts the process again",
     "determinism.apply_config": "starts the process again",
     "data.worker_init_fn": "called by torch with a number",
-    "debug.doctor": "seconds a call; it takes no tensors",
+    "debug.check": "seconds a call; it takes no tensors",
     "data.Seekable": "an abstract class",
-    "debug.audit": "seconds a call; it takes no arguments",
     "ReseedError": "made by the library",
     "determinism.Report": "made by the library",
     **dict.fromkeys(
-        (
-            *("GeneratorPool.reseed_members", "random.StreamBank.reseed_members"),
-            *("GeneratorPool.check_states", "random.StreamBank.check_states"),
-            "data.ResumableLoader.parse_state",
-        ),
+        ("data.ResumableLoader.parse_state",),
         "called by the job itself",
     ),
 }
-NAMES_OF = {"nn.functional": ("dropout", "scaled_dot_product_attention")}  # without __all__
 
 
 KINDS = ("hangs", "internal", "unclear", "changed")
@@ -79,7 +73,7 @@ def public_names():
         yield name, getattr(fastseed, name)
     for package in PACKAGES:
         module = importlib.import_module(f"fastseed.{package}")
-        for name in getattr(module, "__all__", NAMES_OF.get(package)):
+        for name in module.__all__:
             yield f"{package}.{name}", getattr(module, name)
 
 

@@ -137,7 +137,7 @@ def hostile(rng):
 
 
 def bank():
-    made = fastseed.random.StreamBank(3, name="fuzz")
+    made = fastseed.random.StreamBank(3, "fuzz")
     made.reseed_from_seeds([1, 2, 3])
     return made
 
@@ -202,9 +202,8 @@ def instances():
         "random.StreamBank": bank,
         "data.ShuffleSampler": lambda: data.ShuffleSampler(9),
         "data.MixtureSampler": lambda: data.MixtureSampler({"a": 5, "b": 6}, {"a": 1.0, "b": 2.0}),
-        "data.PackedDataset": lambda: data.PackedDataset([[1, 2], [3]], 2),
-        "data.ResumableLoader": lambda: data.ResumableLoader(dataset(), 2),
-        "data.Steps": lambda: data.steps(plain_loader(), 2),
+        "data.Loader": lambda: data.Loader(dataset(), 2),
+        "data.Lineage": lambda: data.steps(plain_loader(), 2).lineage(),
         "checkpoint.Stateful": lambda: fastseed.checkpoint.Stateful(),
         "debug.Digest": lambda: fastseed.debug.digest({"a": torch.ones(3)}),
         "distributed.Mesh": lambda: fastseed.distributed.Mesh(("dp", "tp"), (1, 0), (2, 4)),

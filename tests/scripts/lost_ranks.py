@@ -23,6 +23,7 @@ def messages():
     from torch.distributed.tensor import Shard, distribute_tensor
 
     import fastseed
+    from fastseed.debug.tree_digest import assert_ranks_agree
 
     fastseed.init(42)
     mesh = init_device_mesh("cpu", (WORLD,))
@@ -31,7 +32,7 @@ def messages():
     calls = {
         "find_threshold": lambda: fastseed.sampling.find_threshold(logits, top_k=3, group=group),
         "digest": lambda: fastseed.debug.digest(sharded),
-        "assert_ranks_agree": lambda: fastseed.debug.assert_ranks_agree(torch.nn.Linear(2, 2)),
+        "assert_ranks_agree": lambda: assert_ranks_agree(torch.nn.Linear(2, 2)),
     }
     dist.barrier()
     if dist.get_rank() == LOST:

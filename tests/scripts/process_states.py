@@ -12,7 +12,7 @@ import fastseed.debug
 from fastseed._backend import derive
 
 fastseed.init(42, rank=3, world_size=8)
-pool = fastseed.GeneratorPool([torch.Generator() for _ in range(5)])
+pool = fastseed.GeneratorPool([torch.Generator() for _ in range(5)], "pool")
 own, old, new = random.Random(1), np.random.RandomState(1), np.random.default_rng(1)
 one, seeds = torch.Generator(), []
 for gen in (pool, own, old, new, one, seeds.append):
@@ -21,13 +21,23 @@ fastseed.register_generator(seeds.append, shared=True, name="shared", bits=128)
 random.gauss(0, 1), np.random.standard_normal(), torch.randn(())
 fastseed.reseed(1, 7, 8)
 state = fastseed.state_dict(rng=True)
-before = [random.random(), np.random.random(), torch.rand(2).tolist(), pool.states().sum().item()]
+before = [
+    random.random(),
+    np.random.random(),
+    torch.rand(2).tolist(),
+    pool.state_dict()["states"].sum().item(),
+]
 seeds.clear()
 fastseed.load_state_dict(state)
-after = [random.random(), np.random.random(), torch.rand(2).tolist(), pool.states().sum().item()]
+after = [
+    random.random(),
+    np.random.random(),
+    torch.rand(2).tolist(),
+    pool.state_dict()["states"].sum().item(),
+]
 fastseed.reseed(1, 7, 9)
-seeded = fastseed.GeneratorPool([torch.Generator() for _ in range(3)])
-seeded.manual_seed([7, 2**63, -1])
+seeded = fastseed.GeneratorPool([torch.Generator() for _ in range(3)], "pool")
+seeded.reseed_from_seeds([7, 2**63, -1])
 
 at = {"task": 1, "epoch": 7, "step": 9}
 keys = fastseed.derive_keys("bulk", 1001, start=5, worker=2, **at)

@@ -22,7 +22,7 @@ def main(how: str) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 3))
     optimizer = torch.optim.AdamW(model.parameters())
     if how != "silent":
-        fastseed.debug.Watch(model, optimizer).follow()
+        fastseed.debug.Watch(model, optimizer).attach()
     for step in range(STEPS):
         if how == "failing" and rank == world - 1 == step == 1:
             raise ArithmeticError("the sum is wrong")

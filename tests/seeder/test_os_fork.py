@@ -228,7 +228,7 @@ def test_the_state_of_the_job_loaded_in_a_child_leaves_it_a_child():
     expected = master_of_child(42, 0, (Fork(AT, 1),))
     assert s._stream_master == expected
     assert torch.initial_seed() == seeder(expected).derive_seed("torch.cpu", task=2, epoch=3)
-    pool = fastseed.GeneratorPool([torch.Generator()])
+    pool = fastseed.GeneratorPool([torch.Generator()], "pool")
     pool.reseed(2, 3)
     assert pool[0].initial_seed() == seeder(expected).derive_seed("pool", task=2, epoch=3)
 

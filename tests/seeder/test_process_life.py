@@ -162,10 +162,10 @@ def test_reseeding_while_other_threads_draw_is_safe():
 def test_reseeding_a_pool_while_other_threads_draw_is_safe(how):
     fastseed.init(42)
     members = [torch.Generator() for _ in range(40)]
-    pool = GeneratorPool([torch.default_generator, *members])
+    pool = GeneratorPool([torch.default_generator, *members], "pool")
     calls = {
         "reseed": lambda i: pool.reseed(1, i),
-        "manual_seed": lambda i: pool.manual_seed(range(i, i + 41)),
+        "manual_seed": lambda i: pool.reseed_from_seeds(range(i, i + 41)),
     }
     race(calls[how], [torch.default_generator, members[20]])
 

@@ -144,11 +144,13 @@ def test_names_of_the_library_are_taken(name):
         seeder().register_generator(Recorder(), name=name)
 
 
-def test_a_pool_is_called_by_its_own_name_unless_given_another():
+def test_a_pool_is_called_by_its_own_name():
     s = seeder()
     a, b = torch.Generator(), torch.Generator()
     s.register_generator(GeneratorPool([a], name="mine"))
-    s.register_generator(GeneratorPool([b]), name="other")
+    s.register_generator([b], name="other")
+    with pytest.raises(ValueError, match="name must be left out, or 'pool', the name of the gen"):
+        s.register_generator(GeneratorPool([b], "pool"), name="another")
     s.register_generator(recorder := Recorder())
     s.reseed(1)
     assert holds_key(a, s.derive_key("mine", task=1))
@@ -235,7 +237,7 @@ def test_generators_of_each_library():
     assert holds_key(generator, keys["torch"])
 
 
-@pytest.mark.parametrize("kind", [list, tuple, GeneratorPool])
+@pytest.mark.parametrize("kind", [list, tuple, functools.partial(GeneratorPool, name="many")])
 @pytest.mark.parametrize("shared", [False, True])
 def test_lists_of_torch_generators(kind, shared):
     s = seeder(rank=2, world_size=4)

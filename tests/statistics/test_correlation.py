@@ -73,7 +73,7 @@ def neighbouring_masters() -> torch.Tensor:
 
 def members_of_a_pool() -> torch.Tensor:
     fastseed.init(42, rank=0, world_size=1)
-    pool = fastseed.GeneratorPool([torch.Generator() for _ in range(STREAMS)])
+    pool = fastseed.GeneratorPool([torch.Generator() for _ in range(STREAMS)], "pool")
     pool.reseed(1, 7)
     return draw(pool[i] for i in range(STREAMS))
 

@@ -32,7 +32,7 @@ LARGE = (
 def offsets(range_: int, n: int = LENGTH) -> list[int]:
     """v - low of n values of each stream."""
     low = -(2**63) if range_ > 2**63 else 0
-    values = fastseed.random.randint(keys(STREAMS), low, low + range_, (n,))
+    values = fastseed.random.randint(keys(STREAMS), (n,), low, low + range_)
     return [v - low for v in values.reshape(-1).tolist()]
 
 
@@ -86,7 +86,7 @@ def test_draws_randint_favours_no_value(range_):
 
 @pytest.mark.parametrize("p", [1e-4, 0.1, 0.25, 0.5, 2 / 3, 0.9, 1 - 1e-4])
 def test_draws_bernoulli_rates(p):
-    x = fastseed.random.bernoulli(keys(STREAMS), p, (LENGTH,)).numpy().astype(np.float64)
+    x = fastseed.random.bernoulli(keys(STREAMS), (LENGTH,), p).numpy().astype(np.float64)
     assert abs(x.sum() - N * p) < HIGHEST * (N * p * (1 - p)) ** 0.5
     variance = p * (1 - p)
     if N * variance**2 > 100:  # else the products are too rare for a normal score
@@ -96,8 +96,8 @@ def test_draws_bernoulli_rates(p):
 
 
 def test_draws_bernoulli_certainties():
-    assert not fastseed.random.bernoulli(keys(STREAMS), 0, (LENGTH,)).any()
-    assert fastseed.random.bernoulli(keys(STREAMS), 1, (LENGTH,)).all()
+    assert not fastseed.random.bernoulli(keys(STREAMS), (LENGTH,), 0).any()
+    assert fastseed.random.bernoulli(keys(STREAMS), (LENGTH,), 1).all()
 
 
 def test_draws_integers_controls():
@@ -119,5 +119,5 @@ def test_draws_bernoulli_control_a_coarse_rate():
     w, p = words(keys(STREAMS), LENGTH // 4), 0.1
     coarse = (w >> 24) < 25
     assert abs(coarse.sum() - N * p) > HIGHEST * (N * p * (1 - p)) ** 0.5
-    ours = fastseed.random.bernoulli(keys(STREAMS), p, (LENGTH,))
+    ours = fastseed.random.bernoulli(keys(STREAMS), (LENGTH,), p)
     assert torch.equal(ours, torch.from_numpy(w < 429496730))

@@ -64,7 +64,7 @@ def worst(found: dict[str, float]) -> float:
 
 @pytest.mark.parametrize(("dtype", "bits"), [(torch.float32, 24), (torch.float64, 53)])
 def test_draws_uniform_is_random(dtype, bits):
-    numbers = fastseed.random.rand(keys(STREAMS), (LENGTH,), dtype=dtype).numpy()
+    numbers = fastseed.random.uniform(keys(STREAMS), (LENGTH,), dtype=dtype).numpy()
     found = scores(numbers, bits)
     assert 1.0 < worst(found) < HIGHEST, found
     assert 0.35 < kolmogorov(numbers) < 2.6
@@ -81,23 +81,23 @@ def test_draws_uniform_of_keys_that_count():
     count = torch.arange(STREAMS).to(torch.uint64)
     zero = torch.zeros_like(count)
     for pair in ((count, zero), (zero, count), (count, count)):
-        numbers = fastseed.random.rand(torch.stack(pair, 1), (LENGTH,)).numpy()
+        numbers = fastseed.random.uniform(torch.stack(pair, 1), (LENGTH,)).numpy()
         assert worst(scores(numbers, 24)) < HIGHEST
 
 
 def test_draws_uniform_one_draw_after_another():
     """Each row is 1,024 draws of 3 (a block each), and each of these begins after the last."""
     fastseed.init(42, rank=0, world_size=1)
-    bank = fastseed.random.StreamBank(STREAMS)
+    bank = fastseed.random.StreamBank(STREAMS, "bank")
     bank.reseed(1, 7)
-    numbers = torch.cat([bank.rand(3) for _ in range(1024)], 1).numpy()
+    numbers = torch.cat([bank.uniform(3) for _ in range(1024)], 1).numpy()
     assert worst(scores(numbers, 24)) < HIGHEST
 
 
 def test_draws_uniform_of_16_bits():
     """Rounded numbers have the mean of what they are rounded from, less what the cap takes."""
     for dtype, ulp in ((torch.float16, 2.0**-11), (torch.bfloat16, 2.0**-8)):
-        u = fastseed.random.rand(keys(STREAMS), (LENGTH,), dtype=dtype).double()
+        u = fastseed.random.uniform(keys(STREAMS), (LENGTH,), dtype=dtype).double()
         assert float(u.min()) >= 0 and float(u.max()) == 1 - ulp
         # P(rounded up to 1) is ulp / 2, and these numbers lose ulp
         z = (float(u.mean()) - 0.5 + ulp**2 / 2) * (12 * u.numel()) ** 0.5

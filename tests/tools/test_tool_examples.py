@@ -11,12 +11,10 @@ import pytest
 @pytest.mark.parametrize(
     "name",
     [
+        "checkpoints",
+        "checkpoints.journals",
         "environment",
-        "journals.comparison",
-        "journals.counting",
-        "journals.finding",
         "verify",
-        "verify.options",
     ],
 )
 def test_examples(name):

@@ -34,7 +34,6 @@ HEADER = """\
 # mass       logit greatest temperature  mass
 # threshold  temperature top_k top_p min_p first n  logits...  code
 # race       lo hi position role temperature threshold first n  logits...  token score
-# weights    lo hi position role first n  weights...  token score
 """
 
 KIND = "float64"
@@ -223,18 +222,6 @@ def race_row(at: Where, filters: Filters, logits: list[float], first: int) -> st
     return f"{head} {numbers_text(logits)} {token} {pattern(score)}"
 
 
-def weights_row(at: Where, weights: list[float], first: int) -> str:
-    token, score = winner(
-        {
-            first + j: natural_log(number(w, KIND)) + at.noise(first + j)
-            for j, w in enumerate(weights)
-            if w > 0
-        }
-    )
-    head = f"weights {at.text()} {first} {len(weights)} {numbers_text(weights)}"
-    return f"{head} {token} {pattern(score)}"
-
-
 # --- which rows -------------------------------------------------------------------------------
 
 FILTERS = (
@@ -299,10 +286,6 @@ def all_rows() -> list[str]:
             first = FIRSTS[i % len(FIRSTS)]
             rows.append(threshold_row(filters, logits, first))
             rows.append(race_row(next(where), filters, logits, first))
-    for i, logits in enumerate(rows_of_logits(fill)):
-        weights = [float32(math.exp(x)) if abs(x) < 80 else 0.0 for x in logits]
-        weights = weights if any(weights) else [1.0]
-        rows.append(weights_row(next(where), weights, FIRSTS[i % len(FIRSTS)]))
     return list(dict.fromkeys(rows))
 
 

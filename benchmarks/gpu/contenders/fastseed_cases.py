@@ -106,15 +106,15 @@ def _fill(bench: BenchDevice, case: str, law: Law | None, fill: Callable[..., An
 
 def _bank(n: int, device: str) -> Any:
     fastseed.init(MASTER, 1, 0)
-    bank = fastseed.random.StreamBank(n, device=device, name=NAME)
+    bank = fastseed.random.StreamBank(n, NAME, device)
     bank.reseed(TASK, EPOCH)
     return bank
 
 
 DRAWS: dict[str, tuple[Law, Callable[[Any, int], Any]]] = {
-    "bank.rand": (UNIFORM, lambda bank, length: bank.rand(length)),
-    "bank.randn": (NORMAL, lambda bank, length: bank.randn(length)),
-    "bank.randint": (RANDINT, lambda bank, length: bank.randint(0, laws.RANGE, (length,))),
+    "bank.rand": (UNIFORM, lambda bank, length: bank.uniform(length)),
+    "bank.randn": (NORMAL, lambda bank, length: bank.normal(length)),
+    "bank.randint": (RANDINT, lambda bank, length: bank.randint((length,), 0, laws.RANGE)),
 }
 
 

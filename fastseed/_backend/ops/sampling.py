@@ -20,11 +20,11 @@ LEAST_CODE = sampling.LEAST_CODE
 @operator("scores", "tokens")
 def sampling_race(
     scores: Tensor, tokens: Tensor, numbers: Tensor, keys: Tensor, positions: Tensor,
-    temperature: Tensor, threshold: Tensor, role: int, first: int, weights: bool,
+    temperature: Tensor, threshold: Tensor, role: int, first: int,
 ) -> None:  # fmt: skip
     """Write score and token of the winner of each part of each row, (B, parts).
 
-    ``numbers`` is (B, V), logits or weights, of which a part holds ceil(V / parts); ``threshold``
+    ``numbers`` is (B, V), logits, of which a part holds ceil(V / parts); ``threshold``
     is the least code that survives, (B,).
     """
     parts = scores.size(1)
@@ -34,7 +34,7 @@ def sampling_race(
         for part in range(parts):
             scores[row, part], tokens[row, part] = sampling.winner(
                 values[part * size : (part + 1) * size], (lo, hi), int(positions[row]), role,
-                float(temperature[row]), int(threshold[row]), first + part * size, weights,
+                float(temperature[row]), int(threshold[row]), first + part * size,
             )  # fmt: skip
 
 

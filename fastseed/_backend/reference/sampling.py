@@ -107,23 +107,20 @@ def is_temperature(t: float) -> bool:
 
 def winner(
     x: F32, key: tuple[int, int], position: int, role: int,
-    temperature: float, threshold: int, first: int, weights: bool,
+    temperature: float, threshold: int, first: int,
 ) -> tuple[float, int]:  # fmt: skip
     """(score, token) of the winner of some consecutive tokens of a row; token -1 is no token."""
-    invalid = np.isnan(x).any() or (x == np.inf).any() or (weights and (x < 0).any())
-    if invalid or not is_temperature(temperature):
+    if np.isnan(x).any() or (x == np.inf).any() or not is_temperature(temperature):
         return float("nan"), -1
     alive = token_codes(x, first) >= max(threshold, LEAST_CODE)
-    if weights:
-        alive &= x > 0
     tokens = np.flatnonzero(alive)
     if not tokens.size:
         return -float("inf"), -1
     values = x[tokens].astype(np.float64) + 0.0  # -0 becomes 0
     numbers = tokens.astype(np.uint64) + np.uint64(first)
-    if weights or temperature != 0:
+    if temperature != 0:
         noise = token_noise(token_stream(key, position, role), numbers)
-        values = (natural_log(values) if weights else values / np.float64(temperature)) + noise
+        values = values / np.float64(temperature) + noise
     best = int(values.argmax())  # the first of equal ones
     return float(values[best]), int(numbers[best])
 

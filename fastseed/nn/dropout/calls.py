@@ -6,7 +6,6 @@ A ``TorchFunctionMode`` finds them, which is active in the threads that run such
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -15,9 +14,9 @@ from torch.nn import functional as torch_functional
 from torch.overrides import TorchFunctionMode
 
 from ..._utils import validation
-from .. import functional
+from . import functional
 from .layers import Cut, drop_layer
-from .scope import LayerName
+from .scope import LayerName, this_thread
 
 _FUNCTION = "nn.convert"
 
@@ -72,10 +71,9 @@ class Calls:
         enable_gqa: bool = False,
     ) -> torch.Tensor:
         """Do what ``scaled_dot_product_attention`` does."""
-        functional.check_attention(_FUNCTION, query, key, value, attn_mask, enable_gqa)
-        weights = functional.attention_weights(query, key, attn_mask, is_causal, scale, enable_gqa)
-        weights = drop_layer(self.attention, weights, dropout_p, self.batch_dim, self.cut)
-        return weights @ functional.repeated_heads(value, query, enable_gqa)
+        key, value = functional.check_attention(_FUNCTION, query, key, value, attn_mask, enable_gqa)
+        weights = functional.attention_weights(query, key, attn_mask, is_causal, scale)
+        return drop_layer(self.attention, weights, dropout_p, self.batch_dim, self.cut) @ value
 
 
 # ---------------------------------------------------------------- functions without one
@@ -136,15 +134,6 @@ _DRAWS: dict[object, tuple[Callable[..., bool], str]] = {
 # ---------------------------------------------------------------- the mode
 
 
-class _Active(threading.local):
-    """The calls of the innermost converted forward: of a thread, as torch's stack of modes is."""
-
-    calls: Calls | None = None
-
-
-_active = _Active()
-
-
 class _ReplaceCalls(TorchFunctionMode):
     """Replaces the dropout that the forward of a converted module calls."""
 
@@ -156,7 +145,7 @@ class _ReplaceCalls(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> object:
         kwargs = kwargs or {}
-        calls = _active.calls
+        calls: Calls | None = this_thread.calls
         if calls is None:
             return func(*args, **kwargs)
         if func in _CHANNELS:
@@ -190,15 +179,15 @@ def calling_class(cls: Any) -> Any:
 
     @functools.wraps(cls.forward)
     def forward(self: Any, *args: object, **kwargs: object) -> object:
-        outer = _active.calls
-        _active.calls = self.fastseed_calls
+        outer = this_thread.calls
+        this_thread.calls = self.fastseed_calls
         try:
             if outer is not None:
                 return cls.forward(self, *args, **kwargs)
             with _mode:
                 return cls.forward(self, *args, **kwargs)
         finally:
-            _active.calls = outer
+            this_thread.calls = outer
 
     def reduce(self: object, protocol: object) -> tuple[object, ...]:
         get_state: Any = getattr(cls, "__getstate__", None)  # of object from Python 3.11 on

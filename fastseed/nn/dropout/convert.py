@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from ..._utils import validation
-from ..module_names import strip_wrappers
+from ..module_names import check_prefix, strip_wrappers
 from .calls import Calls, calling_class
 from .layers import Cut, Dropout, Dropout1d, Dropout2d, Dropout3d, set_up
 
@@ -46,8 +46,8 @@ def convert(model: nn.Module, *, prefix: str = "", batch_dim: int | None = 0) ->
 
     Args:
         model: any module.
-        prefix: what comes before the names: of a pipeline stage its place in the whole model, of a
-            second model that is trained beside another one a word of its own.
+        prefix: what stands before the names, with or without its dot: for a pipeline stage its
+            place in the whole model, for a second model that is trained beside another one a word.
         batch_dim: the dimension of inputs that holds the rows of the batch; None: none does.
 
     Returns:
@@ -55,20 +55,18 @@ def convert(model: nn.Module, *, prefix: str = "", batch_dim: int | None = 0) ->
 
     Raises:
         TypeError: ``model`` is no module.
-        ValueError: a module has a kind of dropout that cannot be replaced, or is an
-            ``nn.DataParallel``; or ``prefix`` ends with a dot; nothing has changed.
+        ValueError: a module has a kind of dropout that cannot be replaced, as
+            ``nn.MultiheadAttention`` with ``dropout`` above 0, or is an ``nn.DataParallel``; the
+            error names it, and nothing has changed.
 
     Examples:
         >>> import torch
         >>> model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.1))
-        >>> fastseed.nn.convert(model)[1].layer
+        >>> fastseed.nn.convert(model)[1].key_name
         LayerName('1')
     """
     validation.check_instance(_FUNCTION, "model", model, nn.Module, "a torch.nn.Module")
-    validation.check_instance(_FUNCTION, "prefix", prefix, str, "a string")
-    if prefix.endswith("."):  # a dot is put between it and the names
-        rule = "a name without a dot at its end, as 'layers.3'"
-        raise validation.value_error(_FUNCTION, "prefix", rule, prefix)
+    prefix = check_prefix(_FUNCTION, prefix)
     wrapped = isinstance(model, nn.parallel.DistributedDataParallel)
     root: Any = model.module if wrapped else model
     if batch_dim is not None:
@@ -87,11 +85,12 @@ def convert(model: nn.Module, *, prefix: str = "", batch_dim: int | None = 0) ->
             continue
         slots.add((id(parent), leaf))
         if type(module) in _TORCH and id(module) in seen:  # the same layer elsewhere in the model
-            module = copy.copy(module)
-            module.layer = None
+            module = copy.deepcopy(module)
+            module.key_name = None
             setattr(parent, leaf, module)
         seen.add(id(module))
-        _convert_one(module, _qualified(path, prefix), batch_dim)
+        name = (prefix + strip_wrappers(path)).removesuffix(".")
+        _convert_one(module, name, batch_dim)
     return model
 
 
@@ -118,7 +117,7 @@ def revert(model: nn.Module) -> nn.Module:
     for module in model.modules():
         if type(module) in _TORCH:
             module.__class__ = _TORCH[type(module)]
-            for name in ("layer", "batch_dim", "cut"):
+            for name in ("key_name", "batch_dim", "cut"):
                 delattr(module, name)
         elif (cls := getattr(type(module), "fastseed_original", None)) is not None:
             module.__class__ = cls
@@ -176,7 +175,7 @@ def _convert_one(module: Any, name: str, batch_dim: int | None) -> None:
         module.__class__ = _REPLACED[type(module)]
         set_up(module, name or "dropout", batch_dim)
     elif isinstance(module, Dropout):
-        if module.layer is None:
+        if module.key_name is None:
             set_up(module, name or "dropout", batch_dim)
     elif _may_call(module) and not hasattr(type(module), "fastseed_original"):
         module.fastseed_calls = Calls(name, batch_dim)
@@ -190,11 +189,6 @@ def _may_call(module: Any) -> bool:
     return isinstance(module, tuple(_REPLACED)) or not home.startswith("torch.")
 
 
-def _qualified(path: str, prefix: str) -> str:
-    """Return the name of a module without what wraps it."""
-    return ".".join(filter(None, [prefix, strip_wrappers(path)]))
-
-
 def _refusal(module: nn.Module) -> str:
     """Return what to do with a module whose dropout cannot be replaced; empty where it can."""
     if isinstance(module, nn.DataParallel):
@@ -205,6 +199,11 @@ def _refusal(module: nn.Module) -> str:
         return "its forward was replaced; convert the model before that"
     if isinstance(module, (nn.AlphaDropout, nn.FeatureAlphaDropout)):
         return "set its p to 0" if module.p > 0 else ""
-    if isinstance(module, (nn.RNNBase, nn.MultiheadAttention)):
+    if isinstance(module, nn.MultiheadAttention) and module.dropout > 0:
+        return (
+            "set its attribute dropout to 0.0, or call "
+            "torch.nn.functional.scaled_dot_product_attention in a module of your own"
+        )
+    if isinstance(module, nn.RNNBase):
         return "set its dropout to 0" if module.dropout > 0 else ""
     return "use nn.LeakyReLU" if isinstance(module, nn.RReLU) else ""

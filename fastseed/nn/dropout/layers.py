@@ -8,19 +8,21 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import torch
 
+from ..._backend import private_torch
 from ..._backend.ops.dropout import layer_key
 from ..._utils import validation
 from ...random import layout
-from .. import functional
+from . import functional
 from .scope import (
     LayerName,
     RowRange,
     ThreadScope,
     check_scope,
     check_use,
-    current,
+    check_use_in_graph,
     device_scope,
     has_values,
+    process_state,
     thread_scope,
 )
 
@@ -41,9 +43,12 @@ class Dropout(torch.nn.Dropout):
     repeats the mask without any saved state, and every layout of ranks and micro-batches has the
     same. ``fastseed.nn.convert`` makes these layers from those of torch and names them.
 
-    A ``DTensor`` says itself which part of the whole it is. For other inputs ``fastseed.nn.rows``
-    says which rows of the global batch they hold, and ``shard_inputs`` along which dimensions of a
-    mesh they are cut.
+    A ``DTensor`` records which part of the whole it is. For other inputs ``fastseed.nn.rows`` sets
+    which rows of the global batch they hold, and ``shard_inputs`` along which dimensions of a mesh
+    they are cut.
+
+    A second use for the same rows in one scope is an error. Compiled code checks this within one
+    graph only: two calls of it without ``reseed``, ``rows`` or ``label`` in between repeat masks.
 
     The scope and the record of used rows belong to the process, rows and label to the thread. So
     threads may use one layer at the same time for different rows, in blocks of their own, while no
@@ -74,7 +79,7 @@ class Dropout(torch.nn.Dropout):
         True
     """
 
-    layer: LayerName | None
+    key_name: LayerName | None
     batch_dim: int | None
     cut: Cut | None
     channels: int | None = None  # as of ``drop_layer``
@@ -95,14 +100,15 @@ class Dropout(torch.nn.Dropout):
         """Return the input with elements dropped, or itself outside of training."""
         if not self.training or self.p == 0:
             return input
-        found = drop_layer(self.layer, input, self.p, self.batch_dim, self.cut, self.channels)
+        found = drop_layer(self.key_name, input, self.p, self.batch_dim, self.cut, self.channels)
         return input.copy_(found) if self.inplace else found
 
 
 class Dropout1d(Dropout):
-    """Zero whole channels of (N, C, L) with probability ``p`` in training.
+    """Zero whole channels of an input (N, C, ...) with probability ``p`` in training.
 
-    The mask is that of ``Dropout`` for a tensor (N, C), and threads may do what they may there.
+    ``Dropout1d`` takes (N, C, L), ``Dropout2d`` (N, C, H, W) and ``Dropout3d`` (N, C, D, H, W). The
+    mask is that of ``Dropout`` for a tensor (N, C), and threads may do what they may there.
 
     Args:
         p: the probability of a zero, in [0, 1].
@@ -127,44 +133,12 @@ class Dropout1d(Dropout):
 
 
 class Dropout2d(Dropout1d):
-    """Zero whole channels of (N, C, H, W) with probability ``p``, as ``Dropout1d`` does.
-
-    Args:
-        p: the probability of a zero, in [0, 1].
-        inplace: write into the input.
-        name: the name of the layer, as for ``Dropout``.
-        batch_dim: the dimension of the rows of the batch: 0, 1 or None.
-
-    Examples:
-        >>> import torch
-        >>> fastseed.init(42)
-        >>> fastseed.reseed(task=1)
-        >>> layer = fastseed.nn.Dropout2d(0.5, name="channels")
-        >>> layer(torch.ones(2, 4, 3, 3)).sum((-2, -1)).unique()
-        tensor([ 0., 18.])
-    """
-
+    __doc__ = Dropout1d.__doc__
     channels = 2
 
 
 class Dropout3d(Dropout1d):
-    """Zero whole channels of (N, C, D, H, W) with probability ``p``, as ``Dropout1d`` does.
-
-    Args:
-        p: the probability of a zero, in [0, 1].
-        inplace: write into the input.
-        name: the name of the layer, as for ``Dropout``.
-        batch_dim: the dimension of the rows of the batch: 0, 1 or None.
-
-    Examples:
-        >>> import torch
-        >>> fastseed.init(42)
-        >>> fastseed.reseed(task=1)
-        >>> layer = fastseed.nn.Dropout3d(0.5, name="channels")
-        >>> layer(torch.ones(2, 4, 3, 1, 1)).sum((-3, -2, -1)).unique()
-        tensor([0., 6.])
-    """
-
+    __doc__ = Dropout1d.__doc__
     channels = 3
 
 
@@ -177,7 +151,7 @@ class Cut(NamedTuple):
 
 def set_up(layer: Dropout, name: str | None, batch_dim: int | None) -> None:
     """Set the attributes that torch's layers do not have."""
-    layer.layer = None if name is None else LayerName(name)
+    layer.key_name = None if name is None else LayerName(name)
     if batch_dim is not None:
         batch_dim = validation.check_int(_CLASS, "batch_dim", batch_dim, 0, 63)
     layer.batch_dim = batch_dim
@@ -206,7 +180,7 @@ def drop_layer(
         raise validation.value_error(_CLASS, "input", rule, tuple(input.shape))
     scope = thread_scope()
     unknown = scope.rows is None and batch_dim is not None
-    if current.data_ranks == 0 or layer is None or (unknown and current.data_ranks > 1):
+    if process_state.data_ranks == 0 or layer is None or (unknown and process_state.data_ranks > 1):
         _check_ready(layer, unknown, input)
     assert layer is not None
     at = (layer, scope, threshold, batch_dim, channels is not None)
@@ -226,7 +200,7 @@ def _drop(
     batch_dim: int | None,
     channels: bool,
 ) -> torch.Tensor:
-    if torch._C._functorch.is_batchedtensor(input):
+    if private_torch.is_batched(input):
         raise RuntimeError(
             f"fastseed.{_CLASS}: {layer.name!r} would have the same mask for all of torch.vmap's "
             "batch, whose indices it cannot see: use fastseed.nn.functional.dropout with a key each"
@@ -238,18 +212,18 @@ def _drop(
     if real:
         at = (*layer.words, scope.label_index, where.row_elements)
         layer_key(keys, *device_scope(input.device, scope), *at)
-    keys = keys.view(1, 3)
+    mask = functional.Mask(keys.view(1, 3), (), (), 0, threshold)
     if layout.is_dtensor(input):
-        found = functional.drop_dtensor(
-            _CLASS, input, keys, threshold, pieces_of=where.pieces, channels=channels
-        )
+        found = functional.drop_dtensor(_CLASS, input, mask, where.pieces, channels)
     else:
         pieces = layout.WHOLE
         if where.moves_elements():
             pieces = where.pieces(shape, [[(0, size)] for size in shape])
-        found = functional.drop(input, keys, pieces, threshold, channels=channels)
+        found = functional.drop(input, mask, pieces, channels)
     # last, so that a refused input is no use of its rows
-    if real and not torch.compiler.is_compiling():
+    if torch.compiler.is_compiling():
+        check_use_in_graph(layer, scope.label_index)
+    elif real:
         where.check(layer, scope.label_index)
     return found
 
@@ -266,8 +240,9 @@ def _check_ready(layer: LayerName | None, unknown: bool, input: torch.Tensor) ->
         raise RuntimeError(
             f"fastseed.{_CLASS}: {layer.name!r} would have the same mask on all of the "
             f"{seeder.data_world_size} ranks that divide the data: wrap the step in "
-            "`with fastseed.nn.data_rows(count)`, or in `with fastseed.nn.rows(0, total)` where "
-            "all of them have the same rows (give fastseed.init a mesh where some divide the model)"
+            "`with fastseed.nn.rows.of_micro_batch(count)`, or in "
+            "`with fastseed.nn.rows(0, total)` where all of them have the same rows (give "
+            "fastseed.init a mesh where some divide the model)"
         )
 
 

@@ -1,4 +1,4 @@
-"""The ``with`` blocks that tell layers their rows and their label, for one thread."""
+"""The ``with`` blocks that set the rows and the label of layers, for one thread."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MOST_ROWS = 2**53
 
 
 class rows(Block):
-    """Say which rows of the global batch the inputs hold, in a ``with`` block.
+    """Set which rows of the global batch the inputs hold, in a ``with`` block.
 
     Row i of an input is row ``start + i * step`` of the global batch. The backward pass belongs
     into the block too where activations are recomputed. Blocks may be nested; the inner one counts.
@@ -53,44 +53,39 @@ class rows(Block):
         if count is not None:
             most = (self.total - 1 - self.start) // self.step + 1
             self.count = validation.check_int(function, "count", count, 1, most)
-        self.says = RowRange(self.start, self.total, self.step, self.count)
+        self.value = RowRange(self.start, self.total, self.step, self.count)
 
     def __repr__(self) -> str:
         return f"rows({self.start}, {self.total}, step={self.step}, count={self.count})"
 
+    @classmethod
+    def of_micro_batch(cls, count: int, micro_batch: int = 0, micro_batches: int = 1) -> rows:
+        """Return the rows of a micro-batch of this rank, as fastseed's loaders cut the data.
 
-def data_rows(count: int, micro_batch: int = 0, micro_batches: int = 1) -> rows:
-    """Return the ``rows`` of a micro-batch of this rank, as fastseed's loaders cut the data.
+        The ranks that divide the data (all of them, or those along the data dimensions of the mesh
+        of ``fastseed.init``) take turns: sample k of rank r of w has position k w + r in the step.
 
-    The ranks that divide the data (all of them, or those along the ``dp...`` dimensions of the mesh
-    of ``fastseed.init``) take turns: sample k of rank r of w has position k w + r in the step.
+        Args:
+            count: the number of samples in the micro-batch of this rank.
+            micro_batch: the number of the micro-batch in its step, [0, micro_batches).
+            micro_batches: how many micro-batches of ``count`` samples a step has.
 
-    It takes ranks and mesh from the process-wide seeder; any thread may call it.
+        Raises:
+            TypeError, ValueError: an argument is invalid.
+            RuntimeError: before ``init``.
 
-    Args:
-        count: the number of samples in the micro-batch of this rank.
-        micro_batch: the number of the micro-batch in its step, [0, micro_batches).
-        micro_batches: how many micro-batches of ``count`` samples a step has.
-
-    Returns:
-        A ``rows`` for a ``with`` statement.
-
-    Raises:
-        TypeError, ValueError: an argument is invalid.
-        RuntimeError: before ``init``.
-
-    Examples:
-        >>> fastseed.init(42, rank=1, world_size=2)
-        >>> fastseed.nn.data_rows(4, micro_batch=1, micro_batches=2)
-        rows(9, 16, step=2, count=4)
-    """
-    function = "nn.data_rows"
-    seeder = context.current(function)
-    rank, ranks = seeder.data_rank, seeder.data_world_size
-    count = validation.check_int(function, "count", count, 1, _MOST_ROWS)
-    parts = validation.check_int(function, "micro_batches", micro_batches, 1, _MOST_ROWS)
-    part = validation.check_int(function, "micro_batch", micro_batch, 0, parts - 1)
-    return rows(part * count * ranks + rank, parts * count * ranks, step=ranks, count=count)
+        Examples:
+            >>> fastseed.init(42, rank=1, world_size=2)
+            >>> fastseed.nn.rows.of_micro_batch(4, micro_batch=1, micro_batches=2)
+            rows(9, 16, step=2, count=4)
+        """
+        function = "nn.rows.of_micro_batch"
+        seeder = context.current(function)
+        rank, ranks = seeder.data_rank, seeder.data_world_size
+        count = validation.check_int(function, "count", count, 1, _MOST_ROWS)
+        parts = validation.check_int(function, "micro_batches", micro_batches, 1, _MOST_ROWS)
+        part = validation.check_int(function, "micro_batch", micro_batch, 0, parts - 1)
+        return cls(part * count * ranks + rank, parts * count * ranks, step=ranks, count=count)
 
 
 class label(Block):
@@ -119,4 +114,4 @@ class label(Block):
     def __init__(self, text: str) -> None:
         self.text = validation.check_text("nn.label", "text", text)
         digest = hashlib.sha256(self.text.encode()).digest()
-        self.says = int.from_bytes(digest[:8], "little") >> 1
+        self.value = int.from_bytes(digest[:8], "little") >> 1

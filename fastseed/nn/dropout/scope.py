@@ -9,16 +9,15 @@ and the blocks of ``fastseed.nn.dropout.rows`` rows and label.
 from __future__ import annotations
 
 import contextvars
+import logging
 import os
 import threading
 import weakref
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
-from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
-from ..._backend import derive
+from ..._backend import derive, private_torch
 from ..._backend.reference import scalar
 from ..._backend.reference.scalar import signed
 from ..._utils import validation
@@ -28,6 +27,7 @@ from ...derivation.scopes import require_keys
 if TYPE_CHECKING:
     from ...seeder.seeder import Seeder
 
+logger = logging.getLogger("fastseed")
 _CPU = torch.device("cpu")
 
 
@@ -57,7 +57,7 @@ class _DeviceScope(NamedTuple):
         return self.scope.device.type == "cpu" or self.process_id == os.getpid()
 
 
-class _Current:
+class _ProcessState:
     """The state of the process: one object, whose attributes compiled code guards.
 
     ``reseed`` writes it, in any thread, for the layers of all threads. ``used`` is added to by the
@@ -68,31 +68,32 @@ class _Current:
         self.data_ranks = 0  # of the seeder; 0 where there is no scope to take keys from
         self.devices: dict[torch.device, _DeviceScope] = {}
         self.used: dict[tuple[str, int], list[_Use]] = {}
-        self.open: list[ThreadScope] = []  # those of threads that are in a block
-        self.latest: ThreadScope | None = None  # that of the last reseed with a GPU, or block
+        self.threads_in_blocks: list[ThreadScope] = []
+        self.last_thread: ThreadScope | None = None  # of the last block, or reseed with a GPU
 
 
-current = _Current()
+process_state = _ProcessState()
 
 
 def _add_device(scope: torch.Tensor) -> None:
     words = scope.view(torch.int64)
-    current.devices[scope.device] = _DeviceScope(scope, (words[0], words[1]), os.getpid())
+    held = _DeviceScope(scope, (words[0], words[1]), os.getpid())
+    process_state.devices[scope.device] = held
 
 
 def _write_scope() -> None:
     """Write the new scope to every device, for the next use of each layer."""
-    current.used = {}
-    seeder, words, current.data_ranks = context.seeder, (0, 0), 0
+    process_state.used = {}
+    seeder, words, process_state.data_ranks = context.seeder, (0, 0), 0
     if seeder is not None and seeder.scope is not None and seeder.scheme == "philox-v1":
         words = derive.scope_key(seeder.master_seed, *seeder.scope)
-        current.data_ranks = seeder.data_world_size
+        process_state.data_ranks = seeder.data_world_size
     if torch.cuda.is_initialized() and torch.cuda.is_available():  # type: ignore[no-untyped-call]
         device_scope(torch.device("cuda", torch.cuda.current_device()), this_thread.scope)
-        current.latest = this_thread.scope
-    on_cpu = current.devices[_CPU].scope
+        process_state.last_thread = this_thread.scope
+    on_cpu = process_state.devices[_CPU].scope
     on_cpu.numpy()[:] = words  # in a tenth of the time that copy_ from a new tensor takes
-    for held in tuple(current.devices.values()):
+    for held in tuple(process_state.devices.values()):
         if held.scope is not on_cpu and held.is_usable:
             for target, word in zip(held.words, words, strict=True):
                 target.fill_(signed(word))  # by value: a copy from memory would wait for the device
@@ -109,55 +110,46 @@ class RowRange:
 
 
 class ThreadScope:
-    """The blocks that a thread is in. Only this thread enters and leaves them.
-
-    It refers to them weakly, so that a block ends with its object where an exception, such as that
-    of Ctrl-C, came before the first line of its ``__exit__``.
-    """
+    """The blocks that a thread is in. Only this thread enters and leaves them."""
 
     def __init__(self) -> None:
-        self.blocks: list[Entry] = []
+        self.blocks: list[BlockRef] = []
         self.rows: RowRange | None = None
         self.label_index = 0  # without a label
         with torch.inference_mode(False):
             first_row = torch.zeros(1, dtype=torch.int64, device=_CPU)
         self.first_rows: dict[torch.device, torch.Tensor] = {_CPU: first_row}
 
-    def enter(self, entry: Entry) -> None:
+    def enter(self, entry: BlockRef) -> None:
         """Add a block, which is now the innermost one."""
         self.blocks.append(entry)
         self._choose()
 
-    def leave(self, entry: Entry | None) -> None:
+    def leave(self, entry: BlockRef | None) -> None:
         """Remove a block, if it is there."""
         self.blocks = [other for other in self.blocks if other is not entry]
         self._choose()
-
-    def last_entry(self, block: Block) -> Entry | None:
-        """Return the last time that the thread entered a block that it is in."""
-        entries = [entry for entry in self.blocks if entry() is block]
-        return entries[-1] if entries else None
 
     def _choose(self) -> None:
         """Take rows and label of the innermost blocks."""
         rows, label_index = None, 0
         for entry in self.blocks:
-            block = entry()
-            if block is not None:
-                if isinstance(block.says, RowRange):
-                    rows = block.says
-                else:
-                    label_index = block.says
+            value = getattr(entry(), "value", None)  # None: the block is gone
+            if isinstance(value, RowRange):
+                rows = value
+            elif value is not None:
+                label_index = value
         self.rows, self.label_index = rows, label_index
-        for device, held in tuple(current.devices.items()):
+        for device, held in tuple(process_state.devices.items()):
             if held.is_usable:
                 self.first_row(device).fill_(self._start())
+        threads = process_state.threads_in_blocks
         if self.blocks:
-            current.latest = self
-            if self not in current.open:
-                current.open.append(self)
-        elif self in current.open:
-            current.open.remove(self)
+            process_state.last_thread = self
+            if self not in threads:
+                threads.append(self)
+        elif self in threads:
+            threads.remove(self)
 
     def _start(self) -> int:
         return 0 if self.rows is None else self.rows.start
@@ -174,32 +166,33 @@ class ThreadScope:
 
 
 class _Thread(threading.local):
-    """The scope of the thread that reads it."""
+    """What belongs to the thread that reads it.
+
+    Attributes are set here, not in the class: compiled code guards where they are.
+    """
 
     def __init__(self) -> None:
         self.scope = ThreadScope()
+        self.calls: Any = None  # fastseed.nn.dropout.calls.Calls of the innermost converted forward
         # Autograd runs the backward pass of an accelerator in threads that Python did not start.
         self.is_foreign = isinstance(threading.current_thread(), threading._DummyThread)
 
 
 this_thread = _Thread()
 _scope_of_thread: contextvars.ContextVar[ThreadScope] = contextvars.ContextVar("scope_of_thread")
-Entry = weakref.ref["Block"]
-"""One time that a thread entered a block."""
+BlockRef = weakref.ref["Block"]
+"""One time that a thread entered a block; weak, so that a block ends with its object where an
+exception, such as that of Ctrl-C, came before the first line of its ``__exit__``."""
 
 
 class Block:
-    """A ``with`` block that gives layers their rows, or the index of their label.
+    """A ``with`` block that gives layers their rows, or the index of their label."""
 
-    It is in force from ``__enter__`` to ``__exit__``, once for each time. An exception may
-    come at any point: one in ``__enter__`` or ``__exit__`` ends the block.
-    """
-
-    says: RowRange | int
+    value: RowRange | int
 
     def __enter__(self) -> None:
         scope = this_thread.scope
-        entry: Entry = weakref.ref(self, scope.leave)
+        entry = weakref.ref(self, scope.leave)
         try:
             scope.enter(entry)
         except BaseException:
@@ -207,13 +200,9 @@ class Block:
             raise
 
     def __exit__(self, *error: object) -> None:
-        scope, entry = this_thread.scope, None  # no call before `try`
-        try:
-            entry = scope.last_entry(self)
-            scope.leave(entry)
-        except BaseException:
-            scope.leave(entry or scope.last_entry(self))
-            raise
+        scope = this_thread.scope
+        entries = [entry for entry in scope.blocks if entry() is self]
+        scope.leave(entries[-1] if entries else None)
 
 
 def thread_scope() -> ThreadScope:
@@ -228,29 +217,30 @@ def thread_scope() -> ThreadScope:
 
 def _scope_of_caller() -> ThreadScope:
     """Return the scope of the thread for which this one works, which Python did not start."""
-    if not torch.compiler.is_compiling() and torch._C._is_key_in_tls("context"):
-        # what torch.autograd gives to its threads: a copy of the context of the caller
-        caller: ThreadScope | None = torch._C._get_obj_in_tls("context").get(_scope_of_thread)
+    if not torch.compiler.is_compiling():
+        backward = private_torch.context_of_backward()
+        caller = None if backward is None else backward.get(_scope_of_thread)
         if caller is not None:  # else the caller is such a thread itself
             return caller
-    if len(current.open) > 1:
+    threads = process_state.threads_in_blocks
+    if len(threads) > 1:
         raise RuntimeError(
             "fastseed.nn.Dropout: the thread that called backward() cannot be distinguished from "
             "others in blocks of fastseed.nn.rows or label: let one thread at a time be in them"
         )
-    if current.open:
-        return current.open[0]
-    return this_thread.scope if current.latest is None else current.latest
+    if threads:
+        return threads[0]
+    return this_thread.scope if process_state.last_thread is None else process_state.last_thread
 
 
 def device_scope(device: torch.device, scope: ThreadScope) -> tuple[torch.Tensor, torch.Tensor]:
     """Return (scope, first row) on a device, made at its first use or by a ``reseed``."""
-    held = current.devices.get(device)
+    held = process_state.devices.get(device)
     if held is None:
         check_not_compiling(device)
         with torch.inference_mode(False):
-            _add_device(current.devices[_CPU].scope.to(device))
-        held = current.devices[device]
+            _add_device(process_state.devices[_CPU].scope.to(device))
+        held = process_state.devices[device]
     return held.scope, scope.first_row(device)
 
 
@@ -258,8 +248,8 @@ def has_values(tensor: torch.Tensor) -> bool:
     """Return whether a new tensor has values: under torch's FakeTensorMode none has."""
     return (
         torch.compiler.is_compiling()
-        or type(tensor) is not FakeTensor
-        or get_proxy_mode() is not None
+        or not private_torch.is_fake(tensor)
+        or private_torch.is_traced()
     )
 
 
@@ -281,11 +271,11 @@ context.observe_scope(_write_scope)
 # ---------------------------------------------------------------- one use of each row
 
 
-class _Use:
+class _Use(NamedTuple):
     """Which rows a layer was used for, and the size of a row."""
 
-    def __init__(self, taken: range, row_elements: int) -> None:
-        self.taken, self.row_elements = taken, row_elements
+    taken: range
+    row_elements: int
 
 
 def check_use(layer: LayerName, label_index: int, taken: range, row_elements: int) -> None:
@@ -293,9 +283,10 @@ def check_use(layer: LayerName, label_index: int, taken: range, row_elements: in
 
     A recomputation, in a backward pass, must be of rows that were used in this scope.
     """
-    uses = current.used.setdefault((layer.name, label_index), [])
-    if torch._C._current_graph_task_id() != -1:  # in a backward pass
-        if any((use.taken, use.row_elements) == (taken, row_elements) for use in uses):
+    uses = process_state.used.setdefault((layer.name, label_index), [])
+    mine = _Use(taken, row_elements)
+    if private_torch.in_backward():
+        if mine in uses:
             return
         raise RuntimeError(
             f"fastseed.nn.Dropout: {layer.name!r} is recomputed in a backward pass for "
@@ -303,7 +294,6 @@ def check_use(layer: LayerName, label_index: int, taken: range, row_elements: in
             "before the next fastseed.reseed, and in the same fastseed.nn.rows and "
             "fastseed.nn.label blocks as the forward pass"
         )
-    mine = _Use(taken, row_elements)
     uses.append(mine)  # before the check: of two threads the second one sees the first one's
     for other in tuple(uses):
         if other is mine:
@@ -318,6 +308,31 @@ def check_use(layer: LayerName, label_index: int, taken: range, row_elements: in
         "`with fastseed.nn.label(...)`; other rows of the batch belong into "
         "`with fastseed.nn.rows(start, total)`"
     )
+
+
+_traced: weakref.WeakKeyDictionary[object, set[tuple[str, int]]] = weakref.WeakKeyDictionary()
+"""The names and labels of the layers in each graph that ``torch.compile`` traces."""
+
+
+@private_torch.answer_at_trace
+def _repeats_in_graph(name: str, label_index: int) -> str:
+    """Note a layer of the graph that is being traced; return what is wrong if it was there."""
+    layers = _traced.setdefault(private_torch.graph_being_traced(), set())
+    if (name, label_index) not in layers:
+        layers.add((name, label_index))
+        return ""
+    wrong = (
+        f"fastseed.nn.Dropout: {name!r} is used twice in one compiled graph, and its mask would "
+        "repeat: use a layer of another name for the second"
+    )
+    logger.warning(wrong)  # also where torch goes on after the error, in two graphs
+    return wrong
+
+
+def check_use_in_graph(layer: LayerName, label_index: int) -> None:
+    """RuntimeError, and a warning, where a compiled graph uses a layer twice."""
+    if wrong := _repeats_in_graph(layer.name, label_index):
+        raise RuntimeError(wrong)
 
 
 def _named(taken: range) -> str:

@@ -35,7 +35,7 @@ class GeneratorState(NamedTuple):
     @classmethod
     def capture(cls, accelerators: Sequence[AcceleratorGenerators]) -> GeneratorState:
         """Return the present state."""
-        return cls(torch.default_generator.get_state(), [a.snapshot() for a in accelerators])
+        return cls(torch.default_generator.get_state(), [a.save() for a in accelerators])
 
     def restore(self, accelerators: Sequence[AcceleratorGenerators]) -> None:
         """Put this state back into torch's default generators."""

@@ -1,49 +1,66 @@
-"""The environment of a run: captured into a folder, read back, and compared.
+"""The environment of a run: recorded into a folder of plain files, read back, and compared.
 
     from fastseed.tools import environment
 
     environment.capture("runs/42/environment")
     for difference in environment.diff("runs/41/environment", "runs/42/environment"):
-        print(difference.level, difference.path, difference.before, difference.after)
+        print(difference)
 
-``docs/environment.md`` has the sections, the format, and what is redacted.
+Each section is a file ``<section>.json`` of names and values; ``SHA256SUMS`` has their checksums,
+as ``sha256sum -c`` reads them.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
+import re
+from collections.abc import Callable
 from pathlib import Path
 
-from ..._utils import atomic_file, regular_file, strict_json, validation
-from .collect import Capture, collect
-from .comparison import Difference, compare, is_comparable
+from ..._utils import JSON, atomic_file, regular_file, strict_json, validation
+from ...debug.difference import Difference
+from . import machine, sources
+from .commands import Runner
+from .variables import COMPUTING, variables
 
-__all__ = ["FORMAT", "VERSION", "Capture", "Difference", "capture", "diff", "load"]
+__all__ = ["SUMS", "capture", "diff", "load"]
 
-FORMAT = "fastseed-environment"
-VERSION = 1
+SUMS = "SHA256SUMS"
+Section = dict[str, JSON]
 
-_NAME = "environment.json"
+_LINE = re.compile(r"([0-9a-f]{64})  ([\w-]+)\.(json|patch)")
+_PACKAGES = (
+    r"(torch.*|numpy|scipy|triton|pytorch-triton|nvidia-.*|cuda-.*|mkl.*|intel-openmp|jax|jaxlib"
+    r"|cupy.*|flash-attn|xformers|transformer-engine|apex|bitsandbytes|deepspeed|fastseed)"
+)
+_CHANGES = re.compile(
+    rf"variables ({COMPUTING}|LD_PRELOAD|LD_AUDIT)|packages {_PACKAGES}|torch .*|git .*"
+    r"|machine (driver|gpus|processor|capability)"
+)
+_IGNORED = ("about", "variables FASTSEED_RUN_DIR")  # different in every run
 
 logger = logging.getLogger("fastseed")
 
 
-def capture(directory: str | os.PathLike[str] | None = None, *, patches: bool = False) -> Capture:
-    """Capture the environment of this process, and write it to ``directory``.
+def capture(
+    directory: str | os.PathLike[str] | None = None, *, patches: bool = False
+) -> dict[str, Section]:
+    """Record the environment of this process, and write it to ``directory``.
 
     Generates no random numbers, changes no switch and initializes no GPU. Environment variables are
     stored by name, with the values of settings that libraries read; all other values are redacted.
     Of uncommitted changes the names of files and a digest are stored.
 
     Args:
-        directory: a new or empty folder; it gets mode 0700. None: only return the capture.
-        patches: also store uncommitted changes as text, with every secret that is in them. Logs a
-            warning.
+        directory: a new or empty folder; a new one gets mode 0700. None: only return the sections.
+        patches: also store uncommitted changes as text, with every secret that is in them, in
+            ``<repository>.patch``. Logs a warning.
 
     Returns:
-        The capture. ``header["problems"]`` lists what could not be read.
+        Section -> name -> value. ``about`` has the time and what could not be read.
 
     Raises:
         TypeError, ValueError: an argument is invalid, or the folder is not empty.
@@ -54,9 +71,9 @@ def capture(directory: str | os.PathLike[str] | None = None, *, patches: bool = 
         >>> from fastseed.tools import environment
         >>> folder = pathlib.Path(tempfile.mkdtemp())
         >>> found = environment.capture(folder / "a")
-        >>> found.sections["variables"].get("HOME", "(redacted)")
+        >>> found["variables"].get("HOME", "(redacted)")
         '(redacted)'
-        >>> environment.diff(folder / "a", found)
+        >>> environment.diff(folder / "a", folder / "a")
         []
     """
     function = "tools.environment.capture"
@@ -64,42 +81,41 @@ def capture(directory: str | os.PathLike[str] | None = None, *, patches: bool = 
     path = None
     if directory is not None:
         path = Path(validation.check_path(function, "directory", directory))
-    if path is not None and path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise validation.value_error(function, "directory", "a new or empty folder", str(path))
-    found = collect(patches=patches)
-    if found.patches:
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise validation.value_error(function, "directory", "a new or empty folder", str(path))
+    found, texts = _collect()
+    if path is None:
+        return found
+    if not path.exists():
+        path.mkdir(parents=True)
+        path.chmod(0o700)
+    files = {
+        f"{name}.json": (json.dumps(section, indent=1, allow_nan=False) + "\n").encode()
+        for name, section in found.items()
+    }
+    if patches and texts:
         logger.warning(
             "fastseed.tools.environment.capture: uncommitted changes are stored as text, with any "
             "secret that is in them (%s)",
-            ", ".join(found.patches),
+            ", ".join(texts),
         )
-    if path is not None:
-        path.mkdir(parents=True, exist_ok=True)
-        os.chmod(path, 0o700)
-        document = {
-            "format": FORMAT,
-            "version": VERSION,
-            "captured": found.header,
-            "sections": found.sections,
-            "patches": found.patches,
-        }
-        text = json.dumps(document, indent=1, allow_nan=False) + "\n"
-        atomic_file.replace(path / _NAME, text.encode())
+        for name, text in texts.items():
+            plain = re.sub(r"[^\w-]", "-", name)
+            files[f"{plain}.patch"] = text.encode("utf-8", "surrogateescape")
+    for name, data in files.items():
+        atomic_file.replace(path / name, data)
+    sums = [f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in files.items()]
+    atomic_file.replace(path / SUMS, "".join(sums).encode())
     return found
 
 
-def load(directory: str | os.PathLike[str]) -> Capture:
-    """Read the capture in ``directory``.
-
-    Args:
-        directory: the folder.
-
-    Returns:
-        The capture.
+def load(directory: str | os.PathLike[str]) -> dict[str, Section]:
+    """Read what ``capture`` wrote.
 
     Raises:
         TypeError: ``directory`` is not a path.
-        ValueError: the folder holds no capture, a damaged one, or one of another version.
+        ValueError: the folder holds no environment, or a damaged one.
+        OSError: a file cannot be read.
 
     Examples:
         >>> import tempfile
@@ -110,47 +126,83 @@ def load(directory: str | os.PathLike[str]) -> Capture:
         True
     """
     function = "tools.environment.load"
-    file = Path(validation.check_path(function, "directory", directory)) / _NAME
-    if not file.is_file():
-        rule = f"a folder with a capture ({_NAME})"
+    folder = Path(validation.check_path(function, "directory", directory))
+    if not (folder / SUMS).is_file():
+        rule = f"a folder with an environment ({SUMS})"
         raise validation.value_error(function, "directory", rule, os.fspath(directory))
-    reason = "not damaged"
+    found: dict[str, Section] = {}
+    file = folder / SUMS
     try:
-        document = strict_json.parse(regular_file.read(file))
-        if (document["format"], document["version"]) == (FORMAT, VERSION):
-            found = Capture(document["captured"], document["sections"], document["patches"])
-            if is_comparable(found):
-                return found
+        for line in regular_file.read(file).decode().splitlines():
+            listed = _LINE.fullmatch(line)
+            if listed is None:
+                raise ValueError("a list of checksums")
+            file = folder / f"{listed[2]}.{listed[3]}"
+            data = regular_file.read(file)
+            if hashlib.sha256(data).hexdigest() != listed[1]:
+                raise ValueError(f"as it was written: its SHA-256 is not that of {SUMS}")
+            if listed[3] == "json":
+                section = strict_json.parse(data)
+                if not isinstance(section, dict):
+                    raise ValueError("a JSON object")
+                found[listed[2]] = section
+            file = folder / SUMS
     except ValueError as error:
-        reason = str(error)
-    except (KeyError, TypeError):
-        pass
-    rule = f"a capture of version {VERSION}, {reason}"
-    raise ValueError(f"fastseed.{function}: {str(file)!r} must be {rule}")
+        raise ValueError(f"fastseed.{function}: {str(file)!r} must be {error}") from None
+    return found
 
 
-def diff(
-    a: Capture | str | os.PathLike[str], b: Capture | str | os.PathLike[str]
-) -> list[Difference]:
-    """Return the differences of two captures, most severe first.
+def diff(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> list[Difference]:
+    """Return the differences of two environments, those that change numbers first.
 
     What was redacted is not compared.
 
     Args:
-        a: a capture, or its folder.
-        b: the other capture, or its folder.
+        a: the folder of an environment.
+        b: another.
 
     Returns:
-        One ``Difference`` for each value that differs.
+        One ``Difference`` for each value that differs, by section and name; its text is ``changes
+        numbers`` or ``may change numbers``.
 
     Raises:
-        TypeError, ValueError: as ``load``.
-
-    Examples:
-        >>> from fastseed.tools import environment
-        >>> a = environment.Capture({}, {"hardware": {"driver": "550.1"}}, {})
-        >>> b = environment.Capture({}, {"hardware": {"driver": "550.2"}}, {})
-        >>> [(one.level, one.path, one.after) for one in environment.diff(a, b)]
-        [('critical', 'hardware/driver', '550.2')]
+        TypeError, ValueError, OSError: as ``load``.
     """
-    return compare(*(one if isinstance(one, Capture) else load(one) for one in (a, b)))
+    sides = load(a), load(b)
+    found = []
+    for section in sorted(sides[0].keys() | sides[1].keys()):
+        one, other = (side.get(section, {}) for side in sides)
+        for name in sorted(one.keys() | other.keys()):
+            path = f"{section} {name}"
+            if one.get(name) == other.get(name) or section in _IGNORED or path in _IGNORED:
+                continue
+            text = "changes numbers" if _CHANGES.fullmatch(path) else "may change numbers"
+            found.append(Difference(path, one.get(name), other.get(name), text))
+    return sorted(found, key=lambda difference: difference.text)
+
+
+def _collect() -> tuple[dict[str, Section], dict[str, str]]:
+    """Return the sections, and uncommitted changes by repository; what is missing is no error."""
+    environment = dict(os.environ)
+    runner = Runner(environment)
+    repositories = sources.Repositories(runner)
+    collectors: dict[str, Callable[[], Section]] = {
+        "torch": machine.torch_state,
+        "machine": lambda: machine.hardware(runner),
+        "packages": sources.packages,
+        "apt": lambda: sources.apt(runner),
+        "modules": lambda: sources.modules(environment),
+        "variables": lambda: variables(environment),
+        "git": repositories.all_states,
+    }
+    found: dict[str, Section] = {}
+    problems: list[JSON] = []
+    for name, collector in collectors.items():
+        try:
+            found[name] = collector()
+        except Exception as error:  # the other sections do not depend on it
+            found[name] = {}
+            # Not its text, which may hold anything.
+            problems.append(f"{name}: could not be read ({type(error).__name__})")
+    found["about"] = machine.about([*problems, *runner.problems.values()])
+    return found, repositories.texts

@@ -26,19 +26,16 @@ class Runner:
         self.environment = {k: v for k, v in environment.items() if k not in hooks} | _FIXED
         self.problems: dict[str, str] = {}
 
-    def run(self, command: str | Sequence[str], cwd: Path | None = None) -> tuple[int, str, str]:
-        """Return exit code, output and "", in the form that ``torch.utils.collect_env`` takes.
+    def run(self, command: Sequence[str], cwd: Path | None = None) -> str | None:
+        """Return what a program prints; None if it is missing, fails or hangs.
 
-        A string is a line for the shell. The code is 127 if the program is missing or hung; the
-        children of a program end with it.
+        The children of a program end with it.
         """
-        program = command.split()[0] if isinstance(command, str) else command[0]
-        if program in self.problems:
-            return 127, "", ""
+        if command[0] in self.problems:
+            return None
         try:
             process = subprocess.Popen(
                 command,
-                shell=isinstance(command, str),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -47,14 +44,14 @@ class Runner:
                 start_new_session=True,  # so that its children can be ended with it
             )
         except OSError:
-            return 127, "", ""
+            return None
         with process:
             try:
                 data, _ = process.communicate(timeout=TIMEOUT)
             except subprocess.TimeoutExpired:
-                self.problems[program] = f"{program}: took longer than {TIMEOUT:g} s"
-                return 127, "", ""
+                self.problems[command[0]] = f"{command[0]}: took longer than {TIMEOUT:g} s"
+                return None
             finally:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(process.pid, signal.SIGKILL)
-        return process.returncode, data.decode("utf-8", "surrogateescape"), ""
+        return data.decode("utf-8", "surrogateescape") if process.returncode == 0 else None

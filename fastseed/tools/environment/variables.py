@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from ..._utils import JSON
+
 REDACTED = "(redacted)"
 
 COMPUTING = (
@@ -29,7 +31,7 @@ _SECRET = re.compile(
 _SETTING = re.compile(r"[\w.,:;=+^%{}()*/-]{0,400}", re.ASCII)
 
 
-def variables(environment: Mapping[str, str]) -> dict[str, str]:
+def variables(environment: Mapping[str, str]) -> dict[str, JSON]:
     """Return every variable by name, with its value only if name and value are of a setting."""
     return {
         name: value

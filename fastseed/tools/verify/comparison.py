@@ -1,128 +1,145 @@
-"""Compare the losses and the recordings of all runs, and reach a verdict."""
+"""Compare the output, the losses and the recordings of runs, to the last bit."""
 
 from __future__ import annotations
 
-import contextlib
+import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from itertools import chain
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from ...debug.bisection import Bisection, bisect
-from .options import EXPERIMENTS
-from .result import DIFFERENT, IDENTICAL, INCONCLUSIVE, Check, Curve, Run
+from .losses import Curve, read_curve
+from .processes import OUT
+from .runs import Run
 
+_SHOWN = 200  # characters of a line
 _ENOUGH_DIGITS = 9  # identify every float32
 
 
-def check_all(runs: Sequence[Run], recorded: Sequence[Recorded]) -> tuple[Check, ...]:
-    """Compare all runs bit by bit."""
-    whole, truncated, resumed, unseeded = (
-        [run for run in runs if run.experiment == name] for name in EXPERIMENTS
-    )
-    joined = [
-        replace(rest, curve=_join(start.curve, rest.curve))
-        for start, rest in zip(truncated, resumed, strict=True)
-    ]
-    repeats = [compare(a, b) for a, b in _with_first(whole)]
-    starts = [compare(a, b, prefix=True) for a, b in zip(truncated, whole, strict=True)]
-    resumptions = [compare(a, b) for a, b in zip(joined, whole, strict=True)]
-    others = [*_with_first(unseeded), *zip(unseeded, whole, strict=False)]
-    unchanged = [None if compare(a, b) else f"{a.name} and {b.name}" for a, b in others]
-    tensors = [None if one.found.equal else str(one) for one in recorded]
-    unrecorded = "no run recorded with fastseed.debug.Watch"
-    return (
-        _check("repeat", "runs with the same seed are identical", repeats, "it needs two runs"),
-        _check("truncate", "a truncated run matches the uninterrupted run", starts),
-        _check("resume", "a resumed run matches the uninterrupted run", resumptions),
-        _check(
-            "baseline",
-            "runs of the unseeded baseline differ",
-            unchanged,
-            "it was left out",
-            ("differ", "identical"),
-        ),
-        _check("tensors", "recorded tensors are identical", tensors, unrecorded),
-    )
+@dataclass(frozen=True)
+class Measured:
+    """A run with what it printed and its losses, as they were when it ended.
 
-
-def conclude(checks: Sequence[Check]) -> tuple[str, str]:
-    """Return the verdict and its summary."""
-    *same, baseline, tensors = checks
-    wrong = "; ".join(check.message for check in same if check.passed is False)
-    if wrong:
-        return DIFFERENT, wrong
-    if tensors.passed is False:
-        return DIFFERENT, f"losses are identical, but not recorded tensors: {tensors.message}"
-    if baseline.passed is False:
-        return INCONCLUSIVE, (
-            "seeded runs are bit-identical, but the unseeded baseline does not differ "
-            f"({baseline.message}): the command gets its seed from elsewhere, or these losses do "
-            "not depend on it"
-        )
-    return IDENTICAL, "seeded runs are bit-identical, whether resumed or not"
-
-
-# ---------------------------------------------------------------- checks
-
-
-def _check(
-    name: str,
-    title: str,
-    found: Sequence[str | None],
-    missing: str = "",
-    words: tuple[str, str] = ("bit-identical", "differ"),
-) -> Check:
-    """Check that no pair of runs is wrong, and say so in ``words``.
-
-    Args:
-        name, title: of the check.
-        found: for each pair of runs what is wrong, or None.
-        missing: why there may be no pairs.
-        words: for pairs that are right, and that are wrong.
+    Attributes:
+        run: the run.
+        lines: the lines of its output.
+        curve: its losses; None if they are not in a form that has steps.
     """
-    if not found:
-        return Check(name, title, None, f"not checked: {missing}")
-    right, bad = words
-    wrong = [one for one in found if one is not None]
-    pairs = f"{len(found)} pair{'s' * (len(found) != 1)} of runs"
-    message = f"{len(wrong)} of {pairs} {bad}: {wrong[0]}" if wrong else f"{pairs} {right}"
-    return Check(name, title, not wrong, message)
+
+    run: Run
+    lines: list[str]
+    curve: Curve | None
 
 
-def _with_first(runs: Sequence[Run]) -> list[tuple[Run, Run]]:
-    return [(runs[0], run) for run in runs[1:]]
+def measure(run: Run, log: str | None, value: str, step: str | None) -> Measured:
+    """Read the output of a run, and its losses: from ``log`` below ``{run}``, else the output."""
+    path = run.folder / OUT
+    if log is not None:
+        exact = run.place / log
+        found = [exact] if exact.exists() else sorted(run.place.glob(log))
+        if len(found) != 1 or not found[0].is_file():
+            if run.killed and not found:  # it had not begun its log
+                return Measured(run, run.lines(), Curve({}))
+            files = ", ".join(sorted(one.name for one in run.place.iterdir())[:20])
+            raise ValueError(
+                f"fastseed.verify: log must be one file below {{run}}, got {log!r}, which matches "
+                f"{len(found)} paths in {run.name}, with the files {files or '(none)'}"
+            )
+        path = found[0]
+    curve = read_curve(path, value=value, step=step)
+    return Measured(run, run.lines(), curve if curve.values or log is not None else None)
 
 
-# ---------------------------------------------------------------- losses
+# ---------------------------------------------------------------- pairs of runs
 
 
-def _join(start: Curve, rest: Curve) -> Curve:
-    """Return a truncated and a resumed curve as one; of a common step the resumed value."""
-    kept = {step: one for step, one in start.values.items() if step not in rest.values}
-    return Curve({**kept, **rest.values})
+def compare_whole(a: Measured, b: Measured) -> tuple[str | None, Bisection | None]:
+    """Return the first difference of two whole runs in a sentence, and that of recordings."""
+    if a.curve is not None or b.curve is not None:
+        text = compare_curves(a.run.name, _values(a), b.run.name, _values(b))
+    else:
+        text = _compare_lines(a, b)
+    return _with_recordings(text, a, b)
 
 
-def compare(a: Run, b: Run, *, prefix: bool = False) -> str | None:
+def compare_stopped(a: Measured, whole: Measured) -> tuple[str | None, Bisection | None]:
+    """Compare a run that stopped in the middle with a whole one, up to there."""
+    text = None
+    if whole.curve is not None:
+        if _values(a):
+            names = a.run.name, whole.run.name
+            text = compare_curves(names[0], _values(a), names[1], _values(whole), prefix=True)
+    elif a.run.killed:
+        count = _common(a.lines, whole.lines)
+        if count < len(a.lines):
+            text = _line_differs(a, whole, count)
+    return _with_recordings(text, whole, a)
+
+
+def compare_resumed(
+    stopped: Measured, rest: Measured, whole: Measured
+) -> tuple[str | None, Bisection | None]:
+    """Compare a run that stopped, and the one that continued it, with a whole one.
+
+    Of printed lines, each line of the whole run must be at the beginning of the first or at the end
+    of the second; the second may print others before, such as the step at which it resumes.
+    """
+    name = f"{stopped.run.name} with {rest.run.name}"
+    if whole.curve is not None:
+        values = _values(rest)
+        before = {step: one for step, one in _values(stopped).items() if step not in values}
+        text = compare_curves(name, {**before, **values}, whole.run.name, _values(whole))
+    else:
+        text = None
+        begin = _common(stopped.lines, whole.lines)
+        end = _common(rest.lines[::-1], whole.lines[::-1])
+        if begin + end < len(whole.lines):
+            line = whole.lines[max(begin, len(whole.lines) - end - 1)][:_SHOWN]
+            number = max(begin, len(whole.lines) - end - 1) + 1
+            text = f"line {number} of {whole.run.name} is not in {name}: {line!r}"
+    return _with_recordings(text, whole, rest)
+
+
+def _values(one: Measured) -> dict[str, float]:
+    return {} if one.curve is None else one.curve.values
+
+
+def _common(a: Sequence[str], b: Sequence[str]) -> int:
+    """Return the number of equal elements at the beginning."""
+    pairs = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False))
+    return sum(1 for _ in pairs)
+
+
+def _compare_lines(a: Measured, b: Measured) -> str | None:
+    count = _common(a.lines, b.lines)
+    return None if count == len(a.lines) == len(b.lines) else _line_differs(a, b, count)
+
+
+def _line_differs(a: Measured, b: Measured, count: int) -> str:
+    shown = [
+        repr(one.lines[count][:_SHOWN]) if count < len(one.lines) else "the output has ended"
+        for one in (a, b)
+    ]
+    return f"line {count + 1} of {a.run.name} and {b.run.name}: {shown[0]} and {shown[1]}"
+
+
+def compare_curves(
+    a_name: str, a: dict[str, float], b_name: str, b: dict[str, float], *, prefix: bool = False
+) -> str | None:
     """Return the first difference, in the order of ``b``, as a sentence; None if they are equal.
 
     A step that one run lacks is a difference; with ``prefix``, ``a`` may lack some.
     """
-    left, right = a.curve.values, b.curve.values
-    common = [step for step in right if step in left]
+    common = [step for step in b if step in a]
     if not common:
-        return f"{a.name} and {b.name} have no step in common"
-    wrong = {step for step in common if not _equal(left[step], right[step])}
-    suspects = wrong if prefix else wrong | (right.keys() - left.keys())
-    ordered = chain(
-        (step for step in right if step in suspects), (step for step in left if step not in right)
-    )
-    for step in ordered:
-        values = (repr(one[step]) if step in one else "no loss" for one in (left, right))
+        return f"{a_name} and {b_name} have no step in common"
+    wrong = {step for step in common if not _equal(a[step], b[step])}
+    suspects = wrong if prefix else wrong | (b.keys() - a.keys())
+    for step in (*(one for one in b if one in suspects), *(one for one in a if one not in b)):
+        values = (repr(one[step]) if step in one else "no loss" for one in (a, b))
         return (
-            f"first difference between {a.name} and {b.name} at step {step}: "
+            f"first difference between {a_name} and {b_name} at step {step}: "
             f"{' and '.join(values)} ({len(wrong)} of {len(common)} steps differ)"
         )
     return None
@@ -133,54 +150,42 @@ def _equal(a: float, b: float) -> bool:
     return (a == b and math.copysign(1, a) == math.copysign(1, b)) or (a != a and b != b)
 
 
-# ---------------------------------------------------------------- recordings
+def _with_recordings(
+    text: str | None, a: Measured, b: Measured
+) -> tuple[str | None, Bisection | None]:
+    """Add the difference of recordings; without a common step there is nothing to compare."""
+    first, second = a.run.recording, b.run.recording
+    if first is None or second is None:
+        only = a if second is None else b
+        recorded = first is not second and not b.run.killed
+        return text or (f"only {only.run.name} recorded" if recorded else None), None
+    found = _bisect(first, second)
+    if found is None or found.equal:
+        return text, None
+    return text or f"{a.run.name} and {b.run.name}: {found}", found
 
 
-class Recorded(NamedTuple):
-    """The comparison of what two runs recorded."""
-
-    a: str
-    b: str
-    found: Bisection
-
-    def __str__(self) -> str:
-        return f"{self.a} and {self.b}: {self.found}"
-
-
-def recording(folder: str | Path) -> Path | None:
-    """Return the folder below that of a run in which ``fastseed.debug.Watch`` recorded, or None."""
-    return next((file.parent for file in sorted(Path(folder).rglob("rank-*.watch"))), None)
-
-
-def compare_recordings(runs: Sequence[Run]) -> list[Recorded]:
-    """Compare seeded runs that recorded; those without a common step are left out."""
-    uninterrupted = [run for run in runs if run.experiment == "uninterrupted"]
-    pairs = _with_first(uninterrupted)
-    for name in ("truncated", "resumed"):
-        pairs += [(uninterrupted[run.number], run) for run in runs if run.experiment == name]
-    folders = {run.name: recording(run.folder) for run in runs}
-    compared = []
-    for a, b in pairs:
-        first, second = folders[a.name], folders[b.name]
-        with contextlib.suppress(ValueError, OSError):  # no common step, or cut off
-            if first and second:
-                compared.append(Recorded(a.name, b.name, bisect(first, second)))
-    return compared
+def _bisect(a: Path, b: Path) -> Bisection | None:
+    try:
+        return bisect(a, b)
+    except ValueError:  # no common step, or a run that was killed before its header was there
+        return None
 
 
 # ---------------------------------------------------------------- notes
 
 
-def notes_about(runs: Sequence[Run]) -> Iterator[str]:
+def notes_about(measured: Sequence[Measured]) -> Iterator[str]:
     """Yield remarks about the logs."""
-    digits = max(run.curve.digits for run in runs)
+    digits = max((one.curve.digits for one in measured if one.curve is not None), default=17)
     if digits < _ENOUGH_DIGITS:
         yield (
             f"losses have at most {digits} significant digits, so only these are compared; write "
             "them with repr() or as JSON"
         )
     first: dict[str, str] = {}
-    for run in runs:
-        for note in run.curve.notes:
-            first.setdefault(note, run.name)
+    for one in measured:
+        if one.curve is not None and one.run.experiment in ("whole", "other"):
+            for note in one.curve.notes:
+                first.setdefault(note, one.run.name)
     yield from (f"{name}: {note}" for note, name in first.items())

@@ -70,7 +70,7 @@ def another_class() -> None:
     assert [g.initial_seed() for g in pool] == [keys[3], keys[1], keys[2], keys[3]]
     assert (a.get_offset(), b.get_offset()) == (0, 0)
     a.set_offset(4)
-    pool.manual_seed([5, 6, -1, 2**64 - 2])
+    pool.reseed_from_seeds([5, 6, -1, 2**64 - 2])
     assert [g.initial_seed() for g in pool] == [2**64 - 2, 6, 2**64 - 1, 2**64 - 2]
     assert a.get_offset() == 0
     assert torch.equal(cpu.get_state(), torch.Generator().manual_seed(6).get_state())
@@ -93,8 +93,8 @@ def waiting() -> None:
         (cpu, lambda: alone.reseed(1, 9)),
         (cpu, lambda: pool.reseed(1, 9)),
         (theirs, lambda: pool.reseed(1, 9)),
-        (cpu, lambda: pool.manual_seed([1, 2])),
-        (theirs, lambda: pool.manual_seed([1, 2])),
+        (cpu, lambda: pool.reseed_from_seeds([1, 2])),
+        (theirs, lambda: pool.reseed_from_seeds([1, 2])),
     ):
         call()
         expected = generator.initial_seed()

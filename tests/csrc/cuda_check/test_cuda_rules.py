@@ -175,7 +175,7 @@ struct Spills {
   static constexpr int kMinBlocks = 8;
   float* out;
   int n;
-  FS_DEVICE void operator()(Place at) const {
+  FS_DEVICE void operator()(ThreadIndex at) const {
     float values[64];
     for (int i = 0; i < n; ++i) values[i & 63] = out[i] * out[i + 1] + 1.5f;
     out[at.thread] = values[at.thread & 63];

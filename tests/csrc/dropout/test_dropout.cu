@@ -166,7 +166,7 @@ void check_layer(Fields& f) {
   const uint64_t index = label == "-" ? 0 : name_of(label).lo >> 1;
   const LayerCall call{name_of(name), index, elements};
   const uint64_t expected[3] = {hex(f.next()), hex(f.next()), hex(f.next())};
-  const Scope scope = scope_key(master, task, epoch, step);
+  const ScopeKey scope = scope_key(master, task, epoch, step);
   const DropoutKey found = layer_key(scope, call, row);
   const uint64_t words[3] = {found.key.lo, found.key.hi, found.first};
   check(same(words, expected, 3), "the key of a layer");

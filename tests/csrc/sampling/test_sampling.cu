@@ -26,19 +26,18 @@ struct Case {
   int64_t position, threshold;
   double temperature;
   uint64_t role;
-  Numbers kind;
 };
 
 // Every token by itself.
 template <class T>
 Winner by_the_core(const Case<T>& c) {
   const Race race{token_stream(c.key, static_cast<uint64_t>(c.position), c.role), c.temperature,
-                  c.threshold > kLeastCode ? c.threshold : kLeastCode, c.kind};
+                  c.threshold > kLeastCode ? c.threshold : kLeastCode};
   Winner best = Winner::none();
   for (size_t i = 0; i < c.numbers.size(); ++i) {
     const float x = to_float(c.numbers[i]);
     const uint32_t order = order_of(x), token = static_cast<uint32_t>(c.first) + uint32_t(i);
-    if (is_invalid(order, order, c.kind)) {
+    if (is_invalid(order, order)) {
       return Winner::invalid();
     }
     if (race.survives(x, token)) {
@@ -62,7 +61,7 @@ struct Arguments {
   Arguments(const Case<T>& c, const T* data, const uint64_t* keys, const int64_t* position,
             const double* temperature, const int64_t* threshold)
       : numbers{data, 0, 1, static_cast<int64_t>(c.numbers.size()), c.first},
-        races{keys, position, temperature, threshold, c.role, c.kind} {}
+        races{keys, position, temperature, threshold, c.role} {}
 };
 
 Winner merged(const double* scores, const int64_t* tokens, int64_t parts) {
@@ -213,11 +212,10 @@ void check_row(Fields& f) {
     const float x = real32(f.next()), greatest = real32(f.next());
     const double t = bits_double(hex(f.next()));
     check(token_mass(x, greatest, t) == f.number(), "the mass of a token");
-  } else if (kind == "race" || kind == "weights") {
+  } else if (kind == "race") {
     Case<float> c = read_place(f);
-    c.kind = kind == "race" ? Numbers::kLogits : Numbers::kWeights;
-    c.temperature = kind == "race" ? bits_double(hex(f.next())) : 0.0;
-    c.threshold = kind == "race" ? f.number() : kLeastCode;
+    c.temperature = bits_double(hex(f.next()));
+    c.threshold = f.number();
     read_numbers(f, c);
     const int64_t token = f.number();
     check_race(c, Winner{bits_double(hex(f.next())), token});
@@ -280,7 +278,6 @@ void check_shapes() {
       c.position = static_cast<int64_t>(next() >> 8);
       c.temperature = variant == 2 ? 0.0 : variant == 3 ? 3.0 : 1.0;
       c.role = static_cast<uint64_t>(variant % kRoles);
-      c.kind = variant >= 6 ? Numbers::kWeights : Numbers::kLogits;
       for (int64_t i = 0; i < n; ++i) {
         const float u = unit(static_cast<uint32_t>(next()));
         const float scale = variant == 1 ? 0.01f : variant == 7 ? 1e-6f : 10.0f;

@@ -1,8 +1,0 @@
-// Normal draws on CUDA devices.
-#include "draw.cuh"
-
-namespace fastseed {
-
-FS_EACH_REAL(FS_DEFINE_DRAW_CUDA, Normal)
-
-}  // namespace fastseed

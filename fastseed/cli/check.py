@@ -1,0 +1,83 @@
+"""`fastseed check`: what a program seeds and what it does not."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import runpy
+import sys
+import traceback
+from typing import TYPE_CHECKING
+
+from . import exit_codes, output
+
+if TYPE_CHECKING:
+    from ..debug.generator_use import Row
+
+_ABOUT = """\
+Without a program, print build and process information. With one, run it in this process as __main__
+and print at its end what is seeded, what is not, which unregistered generators were used, and which
+calls seeded a default generator. The program draws the same numbers as without fastseed check. If
+it leaves a process group of several ranks (under torchrun, for example), the ranks also check that
+they agree.
+"""
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Describe this subcommand and add its arguments."""
+    parser.usage = "fastseed check [--json] [--all] [SCRIPT ... | -m MODULE ...]"
+    parser.description = _ABOUT
+    output.add_program(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the program, examine this process, and print."""
+    words = output.words_of(args)
+    if words and not args.module and not os.path.isfile(words[0]):
+        raise exit_codes.Exit(f"fastseed check: PROGRAM must be a file, got {words[0]!r}")
+    from ..debug import checkup, generator_use
+
+    names: dict[str, object] = {}  # kept until the examination, since they hold generators
+    used: list[Row] = []
+    failed = None
+    if words:
+        with generator_use.watched_use() as used:
+            failed = _run(words, args.module, args.json, names)
+    rows = checkup.examine(module=None, ranks=None if words else False, timeout=60.0)
+    if not words:
+        rows = [row for row in rows if row.topic in ("build", "process")]
+    rows += used
+    wrong = any(row.status == generator_use.WRONG for row in rows)
+    if args.json:
+        output.emit({"rows": rows, "program": failed})
+    else:
+        output.table(("topic", "item", "", "detail"), rows, limit=args.limit)
+        if failed:
+            output.say(f"the program ended with: {failed}", error=True)
+    return exit_codes.FOUND if wrong or failed else exit_codes.OK
+
+
+def _run(words: list[str], is_module: bool, quiet: bool, names: dict[str, object]) -> str | None:
+    """Run a program as `python` does; return how it failed. Its globals are put into ``names``."""
+    before = sys.argv, sys.path[:]
+    sys.argv = list(words)
+    folder = "" if is_module else os.path.dirname(os.path.abspath(words[0]))
+    sys.path.insert(0, folder or os.getcwd())
+    elsewhere = contextlib.redirect_stdout(sys.stderr) if quiet else contextlib.nullcontext()
+    try:
+        with elsewhere:
+            if is_module:
+                names |= runpy.run_module(words[0], run_name="__main__", alter_sys=True)
+            else:
+                names |= runpy.run_path(words[0], run_name="__main__")
+    except SystemExit as end:
+        if end.code in (None, 0):
+            return None
+        return f"exit code {end.code}" if isinstance(end.code, int) else str(end.code)
+    except Exception as error:
+        traceback.print_exception(error)
+        return f"{type(error).__name__}: {error}"
+    finally:
+        sys.argv, sys.path[:] = before
+    return None

@@ -1,0 +1,225 @@
+"""The history of a job in a few integers: from where on steps were cut in which way.
+
+A history describes the steps that led to its last one. Steps after the state from which another
+attempt resumed are not part of it. ``journal`` reads and writes it.
+"""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+import itertools
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from .layout import StepLayout
+from .order.permutation import Array, Order
+from .order.quarantine import Quarantined
+from .order.spec import OrderSpec
+
+STOPPED = -1  # in place of the number of an order: no step follows
+
+Point = tuple[int, int]
+"""An epoch and the number of a step in it."""
+
+
+class Entry(NamedTuple):
+    """How steps are cut from (epoch, step) on, which begins at a position of the order."""
+
+    epoch: int
+    step: int
+    position: int
+    order: int  # the number of the order, or STOPPED
+    ranks: int
+    batch_size: int  # samples of a micro-batch
+    slots: int  # micro-batches of a step, whatever the ranks; 0: one of each rank
+    drop_last: int  # 1: an incomplete last batch, or step of slots, is left out
+    ranks_drop_last: int  # 1: positions that do not suffice for all ranks are left out
+
+    @property
+    def point(self) -> Point:
+        """The first step."""
+        return self.epoch, self.step
+
+    def layout(self, n: int) -> StepLayout:
+        """Return the cut of an order of n positions."""
+        flags = bool(self.drop_last), bool(self.ranks_drop_last)
+        return StepLayout(n, self.batch_size, self.ranks, self.slots, *flags)
+
+
+class Skip(NamedTuple):
+    """Steps of an epoch that are left out, from ``first`` to ``last``."""
+
+    epoch: int
+    first: int
+    last: int
+
+
+class Quarantine(NamedTuple):
+    """Samples that do not come from (epoch, step) on."""
+
+    epoch: int
+    step: int
+    samples: tuple[int, ...]
+
+    @property
+    def point(self) -> Point:
+        """The first step without them."""
+        return self.epoch, self.step
+
+
+class Span(NamedTuple):
+    """Steps ``first`` to ``last - 1`` of an epoch, cut in one way out of one order."""
+
+    epoch: int
+    first: int
+    last: int
+    entry: Entry  # with the step and position at which it begins in this epoch
+    spec: OrderSpec
+    quarantines: int  # how many are in force
+
+    @property
+    def layout(self) -> StepLayout:
+        """The cut of the order."""
+        return self.entry.layout(self.spec.n)
+
+    def positions(self, step: int) -> tuple[int, int]:
+        """Return the first position of a step, and the one after its last."""
+        return self.layout.positions(self.entry.position, step - self.entry.step)
+
+
+@dataclasses.dataclass(frozen=True)
+class History:
+    """What a job did up to (epoch, step), the next step; its methods return another history."""
+
+    master_seed: int
+    task: int
+    orders: tuple[OrderSpec, ...] = ()
+    entries: tuple[Entry, ...] = ()
+    skips: tuple[Skip, ...] = ()
+    quarantines: tuple[Quarantine, ...] = ()
+    epoch: int = 0
+    step: int = 0
+
+    @property
+    def point(self) -> Point:
+        """The next step."""
+        return self.epoch, self.step
+
+    def at_step(self, epoch: int, step: int) -> History:
+        """Return the history when another step is the next."""
+        return dataclasses.replace(self, epoch=epoch, step=step)
+
+    def with_entry(self, entry: Entry, spec: OrderSpec) -> History:
+        """Return the history of a job that continues at ``entry``, whose order is ``spec``.
+
+        Later steps are left out, since they are done again. An attempt that continues as the one
+        before needs no entry.
+        """
+        at = entry.point
+        kept = tuple(e for e in self.entries if e.point < at)
+        following = self.point if self.has_steps(*self.point) else (self.epoch + 1, 0)
+        if kept and following < at:
+            epoch, step = following
+            kept += (kept[-1]._replace(epoch=epoch, step=step, order=STOPPED),)
+        quarantines = tuple(
+            q if q.point <= at else q._replace(epoch=at[0], step=at[1]) for q in self.quarantines
+        )
+        orders = self.orders if spec in self.orders else (*self.orders, spec)
+        entry = entry._replace(order=orders.index(spec))
+        left = dataclasses.replace(
+            self, orders=orders, entries=kept, quarantines=quarantines, epoch=at[0], step=at[1]
+        )
+        before = left.entry_at(*at)
+        if before is not None and before[3:] == entry[3:]:
+            expected, _ = before.layout(spec.n).positions(before.position, at[1] - before.step)
+            if entry.position in (expected, spec.n):
+                return left
+        return dataclasses.replace(left, entries=(*kept, entry))
+
+    @property
+    def latest_order(self) -> OrderSpec:
+        """The order of the latest entry."""
+        return self.orders[self.entries[-1].order]
+
+    # ------------------------------------------------------------------ what it says about steps
+
+    def entry_at(self, epoch: int, step: int) -> Entry | None:
+        """Return the entry that decides about a step, as it begins in this epoch."""
+        count = bisect.bisect_left(self.entries, (epoch, step + 1))
+        found = self.entries[count - 1] if count else None
+        if found is None or found.epoch == epoch:
+            return found
+        return found._replace(epoch=epoch, step=0, position=0)
+
+    def has_steps(self, epoch: int, step: int) -> bool:
+        """Return True if a step of this number or a greater one is in the epoch."""
+        return any(span.last > step for span in self.spans(epoch))
+
+    def spans(self, epoch: int) -> list[Span]:
+        """Return the steps of an epoch in order, without those that are skipped.
+
+        Each span ends where another attempt, a skipped range or a quarantine begins.
+        """
+        first = self.entry_at(epoch, 0)
+        ends = (bisect.bisect_left(self.entries, point) for point in ((epoch, 1), (epoch + 1, 0)))
+        inside = self.entries[slice(*ends)]
+        begins = inside if first is None else (first, *inside)
+        found: list[Span] = []
+        for i, entry in enumerate(begins):
+            if entry.order == STOPPED:
+                continue
+            last = self.end_of(entry)
+            if i + 1 < len(begins):
+                last = min(last, begins[i + 1].step)
+            found += self._cut(entry, last)
+        return found
+
+    def end_of(self, entry: Entry) -> int:
+        """Return the step after the last one of the epoch in which an entry begins."""
+        layout = entry.layout(self.orders[entry.order].n)
+        return entry.step + layout.steps_left(entry.position)
+
+    def ranges_alike(self, epochs: range) -> Iterator[range]:
+        """Yield parts of ``epochs`` whose spans differ in the number of the epoch alone."""
+        events = {e.epoch for part in (self.entries, self.skips, self.quarantines) for e in part}
+        cuts = {cut for epoch in events for cut in (epoch, epoch + 1) if cut in epochs[1:]}
+        for first, end in itertools.pairwise((epochs.start, *sorted(cuts), epochs.stop)):
+            yield range(first, end)
+
+    def _cut(self, entry: Entry, last: int) -> Iterator[Span]:
+        """Yield the spans of the steps of an entry before ``last``."""
+        epoch, first, spec = entry.epoch, entry.step, self.orders[entry.order]
+        skips = sorted((s.first, s.last + 1) for s in self.skips if s.epoch == epoch)
+        cuts = [q.step for q in self.quarantines if q.epoch == epoch]
+        for begin, end in (*skips, (last, last)):
+            end_of_part = min(begin, last)
+            inside = slice(*(bisect.bisect_left(cuts, edge) for edge in (first, end_of_part)))
+            for cut in (*cuts[inside], end_of_part):
+                if first < (cut := min(cut, end_of_part)):
+                    yield Span(epoch, first, cut, entry, spec, self.quarantines_at(epoch, first))
+                    first = cut
+            first = max(first, end)
+
+    def first_kept(self, epoch: int, step: int) -> int:
+        """Return the first step from ``step`` on that is not skipped."""
+        for skip in sorted(self.skips):
+            if skip.epoch == epoch and skip.first <= step <= skip.last:
+                step = skip.last + 1
+        return step
+
+    def quarantines_at(self, epoch: int, step: int) -> int:
+        """Return how many of the quarantines are in force in a step."""
+        return bisect.bisect_right(self.quarantines, (epoch, step), key=lambda q: q.point)
+
+    def removed(self, quarantines: int) -> Array:
+        """Return the samples of the first quarantines, sorted."""
+        samples = {sample for q in self.quarantines[:quarantines] for sample in q.samples}
+        return np.array(sorted(samples), np.int64)
+
+    def order(self, epoch: int, spec: OrderSpec, quarantines: int) -> Order:
+        """Return the order of an epoch, without the samples of the first quarantines."""
+        order = spec.at(self.master_seed, self.task, epoch)
+        return Quarantined(order, spec.n, self.removed(quarantines)) if quarantines else order

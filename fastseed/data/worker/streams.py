@@ -1,0 +1,157 @@
+"""The streams of samples, and the generators that get them."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+import torch
+from torch.utils.data import get_worker_info
+
+from ..._backend import derive
+from ..._backend.reference import scalar
+from ...derivation import streams
+from ...generators.adapter import LOW64, GeneratorAdapter
+from ...seeder.errors import reseed_error
+from .discovery import found_in
+from .scope import run_then_restore
+from .seeding import GENERATORS, WorkerSeeder, is_on_device
+
+T = TypeVar("T")
+
+
+class SampleStreams:
+    """The streams of the samples of one (task, epoch), and the generators that get them.
+
+    A sample is its global index and its occurrence; they are the ``index`` and ``worker`` of a
+    stream of domain 3 on rank 0.
+    """
+
+    def __init__(
+        self,
+        seeder: WorkerSeeder,
+        task: int,
+        epoch: int,
+        name: str | None,
+        dataset: object,
+        transform: object,
+    ) -> None:
+        self.seeder, self.task, self.epoch = seeder, task, epoch
+        scope = derive.scope_key(seeder.master_seed, task, epoch, 0)
+        self.scope = streams.named_scope(scope, name)
+        self._dataset, self._transform = dataset, transform  # both are searched for generators
+        self.settle()
+        self.is_settled = False
+
+    def settle(self) -> None:
+        """Collect the generators; again after the first sample, which may have made some."""
+        entries = self.seeder.entries
+        found = found_in(self._dataset, entries)
+        found += found_in(self._transform, (*entries, *found), "transform")
+        # All but the three global generators.
+        self._others = [*(entry for entry in entries if not is_on_device(entry)), *found]
+        self.is_settled = True
+
+    def reseed(self, index: int, occurrence: int) -> None:
+        """Give every generator its stream of this sample."""
+        _reseed_defaults(self.scope, index, occurrence)
+        for entry in self._others:
+            name, adapter = entry.name, entry.adapter
+            stream = streams.sample_stream(self.scope, name, index, occurrence)
+            if adapter.is_bulk:  # the key is the scope of the members' keys
+                key = stream.key()
+                stream = streams.stream_in((key & LOW64, key >> 64), name, 0)
+            try:
+                adapter.reseed(stream)
+            except Exception as error:
+                raise reseed_error({name: error}) from error
+
+    def snapshot(self) -> Callable[[], None]:
+        """Return a function that restores the exact states that the generators have now."""
+        of_defaults = GENERATORS.save()
+        saved = [(entry.adapter, entry.adapter.save()) for entry in self._others]
+
+        def restore() -> None:
+            GENERATORS.restore(of_defaults)
+            for adapter, state in saved:
+                adapter.restore(state)
+
+        return restore
+
+    def find_draws(self, call: Callable[[], T]) -> tuple[T, list[str]]:
+        """Return what ``call()`` returns, and the names of the generators that it drew from."""
+        pairs = [(entry.name, entry.adapter) for entry in self._others]
+        return find_draws(call, [*GENERATORS.adapters.items(), *pairs])
+
+
+def _reseed_defaults(scope: scalar.ScopeKey, index: int, occurrence: int) -> None:
+    """Give the three global generators their stream of a sample."""
+    failures = GENERATORS.reseed_sample(scope, index, occurrence)
+    if failures:
+        raise reseed_error(failures)
+
+
+def find_draws(
+    call: Callable[[], T], adapters: Iterable[tuple[str, GeneratorAdapter]]
+) -> tuple[T, list[str]]:
+    """Return what ``call()`` returns, and the names of the generators that it drew from."""
+    before = [(name, adapter, adapter.state()) for name, adapter in adapters]
+    result = call()
+    return result, [name for name, one, state in before if _differ(state, one.state())]
+
+
+def _differ(before: torch.Tensor | None, after: torch.Tensor | None) -> bool:
+    """Compare two states; a callable has none."""
+    return before is not None and after is not None and not torch.equal(before, after)
+
+
+# ------------------------------------------------------------------ one reader at a time
+
+_depths: dict[int, int] = {}  # by thread: how many reads of samples it is in, one inside another
+
+
+def _forget_other_threads() -> None:
+    for thread in tuple(_depths):
+        if thread != threading.get_ident():
+            del _depths[thread]
+
+
+os.register_at_fork(after_in_child=_forget_other_threads)
+
+
+def read_in_streams(function: str, current: SampleStreams, read: Callable[[], T]) -> T:
+    """Call ``read``, which reseeds the generators for its samples; restore them where that matters.
+
+    It does in the main process, and in a worker inside another read, whose numbers are not over.
+    The generators belong to the process, so another thread that reads meanwhile is an error. A
+    forked child has the reads of its own thread only. After an interrupt at any point the
+    generators are as before.
+    """
+    thread = threading.get_ident()
+    depth = _depths.get(thread, 0)
+    restore: Callable[[], None] | None = None
+
+    def enter_and_read() -> T:
+        nonlocal restore
+        _depths[thread] = depth + 1
+        if len(_depths) > 1:
+            raise RuntimeError(
+                f"fastseed.{function}: two threads read samples at once, and share the generators "
+                "that are reseeded; pass generator= to give each sample one of its own, or read in "
+                "workers"
+            )
+        if depth or get_worker_info() is None:
+            restore = current.snapshot()
+        return read()
+
+    def leave() -> None:
+        if restore is not None:
+            restore()
+        if depth:
+            _depths[thread] = depth
+        else:
+            _depths.pop(thread, None)
+
+    return run_then_restore(enter_and_read, leave)

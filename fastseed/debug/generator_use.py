@@ -1,0 +1,252 @@
+"""Find the generators and seeding calls of a block that fastseed does not control."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import os
+import random
+import sys
+import sysconfig
+import traceback
+import types
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from ..data.worker import discovery
+from ..generators.adapter import unpack
+from ..seeder.seeder import process_seeder
+from .generator_states import state_of, states_of_defaults
+
+FINE, NOTE, WRONG = "fine", "note", "wrong"
+
+_HERE = os.path.join(os.path.dirname(__file__), "")
+_CHUNK = 1 << 14  # objects that are examined in one call
+_KINDS = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
+_SEEDING_CALLS = (
+    (random, "random.seed"),
+    (np.random, "numpy.random.seed"),
+    (torch, "torch.manual_seed"),
+    (torch, "torch.seed"),
+)
+
+T = TypeVar("T")
+
+
+class Row(NamedTuple):
+    """One thing that ``check`` examined."""
+
+    topic: str
+    """``build``, ``job``, ``streams``, ``ranks``, ``process``, or ``use`` for what ran."""
+    item: str
+    status: str
+    """``fine``, ``note`` (worth knowing) or ``wrong`` (to be fixed)."""
+    detail: str
+
+
+@contextmanager
+def watched_use() -> Iterator[list[Row]]:
+    """Yield a list that has, after the block, what it used and fastseed does not control.
+
+    Generators are those that exist when the block ends, and those that ``numpy.random.default_rng``
+    made in it; one of another kind that was made and deleted inside the block is not found. Nothing
+    is drawn, and no state changes.
+    """
+    rows: list[Row] = []
+    made = {id(found): _Made(found, "", _state(found), False) for found in _living()}
+    repeats = _repeats()
+    with _watched_calls(rows, made), _watched_steps(rows):
+        yield rows
+    controlled = {id(generator) for generator in _controlled()}
+    for generator in _living(one.generator for one in made.values()):
+        if id(generator) not in controlled:
+            rows += _used_outside(generator, made.get(id(generator)))
+    if again := _repeats() - repeats:
+        rows.append(Row("use", f"{again} scopes", WRONG, "used again by fastseed.reseed"))
+
+
+class _Made(NamedTuple):
+    """A generator with an earlier state; held, so that it exists to the end of the block."""
+
+    generator: object
+    where: str
+    """The file and line of the call that made it; empty if it is older than the block."""
+    state: bytes
+    unseeded: bool
+
+
+def _used_outside(generator: object, known: _Made | None) -> list[Row]:
+    """Return the row of a generator if numbers were drawn from it."""
+    used = _was_used(generator) if known is None else _state(generator) != known.state
+    holder, module, is_global = _holder(generator) if used else ("", "", False)
+    if not used or (_is_installed(module) and (is_global or known is None)):
+        return []
+    unseeded = known is not None and known.unseeded
+    why = "made without a seed" if unseeded else "not registered"
+    name = f"{type(generator).__module__}.{type(generator).__qualname__}"
+    where = known.where if known is not None and known.where else holder
+    return [Row("use", name.replace("torch._C.", "torch."), WRONG, f"drawn from, {why}: {where}")]
+
+
+def _controlled() -> list[object]:
+    """Return the default generators and the registered ones."""
+    found = list(discovery.global_generators())
+    seeder = process_seeder()
+    if seeder is not None:
+        for entry in seeder._registry:
+            found += discovery.generators_of(entry.generator)
+    return found
+
+
+def _living(more: Iterable[object] = ()) -> list[object]:
+    """Return every generator that the garbage collector can reach, and ``more``."""
+    found = {id(one): one for one in more}
+    objects = gc.get_objects()
+    for first in range(0, len(objects), _CHUNK):
+        # The collector does not track torch's generators, but the objects that refer to them.
+        part = objects[first : first + _CHUNK]
+        kinds = [one for one in (*part, *gc.get_referents(*part)) if issubclass(type(one), _KINDS)]
+        found.update((id(one), one) for one in kinds if discovery.is_generator(one))
+    return list(found.values())
+
+
+def _holder(generator: object) -> tuple[str, str, bool]:
+    """Return the holder in words, its module, and whether it is the module itself."""
+    ignored = (
+        types.FrameType, types.GeneratorType, types.CellType, types.BuiltinMethodType, _Made, list,
+    )  # fmt: skip
+    holders = [holder for holder in gc.get_referrers(generator) if type(holder) not in ignored]
+    for holder in holders:
+        if isinstance(holder, dict) and isinstance(holder.get("__name__"), str):
+            return f"{holder['__name__']}.{_key(holder, generator)}", holder["__name__"], True
+    if not holders:
+        return "a local variable", "", False
+    owner, name = holders[0], _key(getattr(holders[0], "__dict__", {}), generator)
+    if isinstance(owner, dict):
+        name = _key(owner, generator)
+        owners = gc.get_referrers(owner)
+        owner = next((one for one in owners if _has_attribute(one, name, generator)), None)
+        if owner is None:
+            return f"a dict, under {name!r}", "", False
+    kind = owner if isinstance(owner, type) else type(owner)
+    text = f"a {kind.__name__}" if name is None else f"{kind.__name__}.{name}"
+    return text, str(kind.__module__), False
+
+
+def _key(names: object, held: object) -> object:
+    items = names.items() if isinstance(names, (dict, types.MappingProxyType)) else ()
+    return next((key for key, value in items if value is held), None)
+
+
+def _has_attribute(owner: object, name: object, held: object) -> bool:
+    return name is not None and _key(getattr(owner, "__dict__", None), held) == name
+
+
+def _is_installed(module: str) -> bool:
+    """Return whether a module is of the standard library or of an installed package."""
+    top = module.partition(".")[0]
+    if not top or top == "__main__":
+        return False
+    file = getattr(sys.modules.get(top), "__file__", None)
+    return top in sys.stdlib_module_names or (file is not None and _is_library(file))
+
+
+def _is_library(file: str) -> bool:
+    """Return whether a source file is of the standard library or of an installed package."""
+    if file.startswith("<frozen "):
+        return True
+    folders = {sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")}
+    real = os.path.realpath(file)
+    return any(real.startswith(os.path.join(os.path.realpath(one), "")) for one in folders)
+
+
+def _state(generator: object) -> bytes:
+    state = state_of(generator)
+    return b"" if state is None else unpack(state)
+
+
+def _was_used(generator: object) -> bool:
+    """Return whether a generator that was made in the block was used, as far as can be known."""
+    if isinstance(generator, torch.Generator) and generator.device.type == "cpu":
+        fresh = torch.Generator()
+        fresh.manual_seed(generator.initial_seed())
+        return not torch.equal(fresh.get_state(), generator.get_state())
+    return True
+
+
+def _repeats() -> int:
+    seeder = process_seeder()
+    return 0 if seeder is None else seeder._recent_scopes.repeats
+
+
+# ---------------------------------------------------------------- calls
+
+
+@contextmanager
+def _watched_calls(rows: list[Row], made: dict[int, _Made]) -> Iterator[None]:
+    """Record seeding calls and generators of ``default_rng`` inside the block."""
+
+    def seeding(name: str, original: Callable[..., T], *args: object, **kwargs: object) -> T:
+        rows.append(Row("use", name, WRONG, f"seeds a default generator: {_caller()}"))
+        return original(*args, **kwargs)
+
+    def making(original: Callable[..., T], seed: object = None) -> T:
+        generator = original(seed)
+        # A generator that is passed in is returned.
+        made.setdefault(id(generator), _Made(generator, _caller(), _state(generator), seed is None))
+        return generator
+
+    def replace(owner: object, attribute: str, call: Callable[..., object]) -> None:
+        original = getattr(owner, attribute)
+        stack.callback(setattr, owner, attribute, original)
+        setattr(owner, attribute, functools.partial(call, original))
+
+    with ExitStack() as stack:
+        for owner, name in _SEEDING_CALLS:
+            replace(owner, name.rpartition(".")[2], functools.partial(seeding, name))
+        replace(np.random, "default_rng", making)
+        yield
+
+
+@contextmanager
+def _watched_steps(rows: list[Row]) -> Iterator[None]:
+    """Report training inside the block that draws and never leaves the scope of ``init``.
+
+    A run that resumes there draws what the first steps drew.
+    """
+    before: dict[str, torch.Tensor] = {}
+    count, reseeded, drawn = 0, False, False
+
+    def stepped(*_: object) -> None:
+        nonlocal before, count, reseeded, drawn
+        count, seeder = count + 1, process_seeder()
+        if seeder is None or seeder.scope not in (None, (0, 0, 0)) or seeder._recent_scopes.used:
+            reseeded = True  # or never seeded by fastseed, which has a finding of its own
+        if not (reseeded or drawn):
+            states = dict(states_of_defaults())
+            drawn = any(not torch.equal(states[name], before[name]) for name in before)
+            before = states
+
+    handle = register_optimizer_step_post_hook(stepped)
+    try:
+        yield
+    finally:
+        handle.remove()
+    if drawn and not reseeded:
+        what = f"{count} optimizer steps"
+        detail = "draw in the scope of init: call fastseed.reseed in the loop"
+        rows.append(Row("use", what, WRONG, detail))
+
+
+def _caller() -> str:
+    """Return the file and line of a watched call, in code that is not installed if there is any."""
+    stack = traceback.extract_stack(sys._getframe(1))
+    frames = [frame for frame in reversed(stack) if not frame.filename.startswith(_HERE)]
+    own = [frame for frame in frames if not _is_library(frame.filename)]
+    frame = next(iter(own or frames), None)
+    return "?" if frame is None else f"{frame.filename}:{frame.lineno}"

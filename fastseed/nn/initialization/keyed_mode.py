@@ -1,0 +1,176 @@
+"""The mode under which tensors are filled from keys where torch would draw random numbers.
+
+A dispatch mode sees torch's operators. ``trunc_normal_``, ``orthogonal_`` and ``sparse_`` of
+``torch.nn.init`` compute with random numbers in Python, and pass through no function that can be
+overridden. Libraries hold them under names of their own: transformers in a table, torchtitan in
+``functools.partial``. New functions under torch's names would not reach those, silently. So the
+three functions have other code while a block is open in any thread. In a thread without a mode,
+they run torch's own code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import threading
+import types
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ..._backend import private_torch
+from ...derivation import context
+from .fills import FILLS, INITIALIZERS, Arguments, Fill, Keywords
+
+if TYPE_CHECKING:
+    from torch._ops import OpOverload
+
+
+class KeyedMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Replaces torch's random operators by fills, for the thread that enters it.
+
+    Attributes:
+        function: the public function, for error messages.
+        is_over: whether the block of the mode has ended.
+    """
+
+    function: str
+    is_over = False
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.thread = threading.get_ident()
+        self.flags = private_torch.dispatch_mode_flags()
+
+    def __torch_dispatch__(
+        self,
+        func: OpOverload,
+        types: object,
+        args: Arguments = (),
+        kwargs: Keywords | None = None,
+    ) -> object:
+        """Run an operator, or the fill that takes its place."""
+        kwargs = kwargs or {}
+        if torch.Tag.nondeterministic_seeded not in func.tags:
+            return self.run(func, args, kwargs)
+        fill, target_of = FILLS.get(func, (None, None))
+        target = None if target_of is None else target_of(func, args, kwargs)
+        if fill is None or target is None:
+            raise self.refusal(func, args, kwargs)
+        generator = kwargs.get("generator")
+        return self.fill(func, fill, target.tensor, *target.parameters, generator=generator)
+
+    def run(self, func: OpOverload, args: Arguments, kwargs: Keywords) -> object:
+        """Run an operator that draws nothing."""
+        raise NotImplementedError
+
+    def refusal(self, func: OpOverload, args: Arguments, kwargs: Keywords) -> RuntimeError:
+        """Return the error for a random operator without a keyed form."""
+        raise NotImplementedError
+
+    def fill(
+        self,
+        operator: object,
+        fill: Fill,
+        tensor: torch.Tensor,
+        *parameters: object,
+        generator: object = None,
+        **named: object,
+    ) -> torch.Tensor:
+        """Run the fill that takes the place of an operator, with what the operator is given."""
+        raise NotImplementedError
+
+    def refuse_generator(self, generator: object, where: str) -> None:
+        """Refuse a generator, which would not be used."""
+        if generator is not None:
+            raise RuntimeError(
+                f"fastseed.{self.function}: generator must be None, as numbers come from keys of "
+                f"names, got {generator!r} for {where}; nothing was drawn"
+            )
+
+
+# ---------------------------------------------------------------- functions of torch.nn.init
+
+
+def run_initializer(name: str, args: Arguments, kwargs: Keywords) -> object:
+    """Run ``torch.nn.init.<name>``: as a fill under a mode of this thread, else as torch does."""
+    original = _originals[name]
+    for mode in reversed(private_torch.dispatch_modes()):
+        if isinstance(mode, KeyedMode):
+            given = inspect.signature(original).bind(*args, **kwargs)
+            given.apply_defaults()
+            return mode.fill(f"torch.nn.init.{name}", INITIALIZERS[name], **given.arguments)
+    return original(*args, **kwargs)
+
+
+def _replacement(*args, **kwargs):  # type: ignore[no-untyped-def]
+    from fastseed.nn.initialization.keyed_mode import run_initializer
+
+    return run_initializer("<name>", args, kwargs)
+
+
+def _code_for(name: str) -> types.CodeType:
+    """Return the code of ``_replacement``, which runs with the globals of ``torch.nn.init``."""
+    code = _replacement.__code__
+    return code.replace(co_consts=tuple(name if c == "<name>" else c for c in code.co_consts))
+
+
+def _copy(function: Any) -> Any:
+    """Return a function that keeps the code that ``function`` has now."""
+    copy = types.FunctionType(
+        *(function.__code__, function.__globals__, function.__name__),
+        *(function.__defaults__, function.__closure__),
+    )
+    copy.__kwdefaults__ = function.__kwdefaults__
+    return copy
+
+
+_functions: dict[str, Any] = {n: inspect.unwrap(getattr(torch.nn.init, n)) for n in INITIALIZERS}
+_originals: dict[str, Any] = {name: _copy(function) for name, function in _functions.items()}
+_replaced = {name: _code_for(name) for name in INITIALIZERS}
+
+
+# ---------------------------------------------------------------- blocks
+
+_lock = threading.Lock()
+_open: set[KeyedMode] = set()
+"""The modes of all threads whose blocks are open, or whose ends were interrupted."""
+
+
+@contextlib.contextmanager
+def keyed(mode: KeyedMode) -> Iterator[None]:
+    """Activate a mode in this thread for a block."""
+    try:
+        with _lock:
+            _open.add(mode)
+            _choose_code()
+        with mode:
+            yield
+    finally:
+        mode.is_over = True
+        _end(mode)
+
+
+def _end(mode: KeyedMode) -> None:
+    """Leave a mode, also one that is half entered, half left or left."""
+    private_torch.leave_dispatch_mode(mode, mode.flags)
+    with _lock:
+        _open.discard(mode)
+        _choose_code()
+
+
+def _choose_code() -> None:
+    for name, function in _functions.items():
+        function.__code__ = _replaced[name] if _open else _originals[name].__code__
+
+
+def _end_what_was_interrupted() -> None:
+    """End the blocks of this thread whose end was interrupted, at a ``reseed``."""
+    for mode in tuple(_open):
+        if mode.is_over and mode.thread == threading.get_ident():
+            _end(mode)
+
+
+context.observe_scope(_end_what_was_interrupted)

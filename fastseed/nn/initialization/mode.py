@@ -1,0 +1,230 @@
+"""Keyed initialization of unmodified models: random operators on parameters become fills."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+
+from ..._utils import validation
+from ...derivation.scopes import Scope
+from ...random import layout
+from ..module_names import check_prefix
+from .fills import Arguments, Fill, Keywords, keep_part
+from .keyed_mode import KeyedMode, keyed
+from .keys import EqualNames, KeyOf, keys_at
+from .names import Owner, OwnerTable, local_part, untied_weights
+from .sharded_classes import original_classes
+
+if TYPE_CHECKING:
+    from torch._ops import OpOverload
+    from torch.distributed.tensor import DTensor
+
+_ATEN = torch.ops.aten
+_FUNCTION = "nn.initialize"
+
+
+_LIKE = (_ATEN.empty_like.default, _ATEN.new_empty.default)  # scratch memory of initializers
+
+
+class InitializationMode(KeyedMode):  # type: ignore[no-untyped-call]
+    """Fills tensors of a model from keys of their names.
+
+    Attributes:
+        fills: how many random fills each name has had.
+    """
+
+    function = _FUNCTION
+
+    def __init__(self, owners: OwnerTable, scope: Scope, key_of: KeyOf) -> None:
+        super().__init__()
+        self.owners, self._key_of = owners, key_of
+        self.fills: Counter[str] = Counter()
+        self._equal_names = EqualNames(_FUNCTION, scope)
+        self._rows: dict[int, _Row] = {}
+
+    def run(self, func: OpOverload, args: Arguments, kwargs: Keywords) -> object:
+        """Run an operator that draws nothing, and what torch does not do for a ``DTensor``."""
+        if func._schema.is_mutable and (row := self._rows.get(id(args[0]))) is not None:
+            return row.write(func, *args[1:])
+        if func is _ATEN.copy_.default and self._is_part(args[0], args[1]):
+            # a parameter's part of a whole tensor, which torch refuses to copy
+            return keep_part(args[0], args[1].expand(args[0].shape))
+        result = func(*args, **kwargs)
+        if func in _LIKE and (owner := self.owners.owner_of(args[0])) is not None:
+            self.owners.add(result, owner)
+        elif func is _ATEN.select.int and layout.is_dtensor(args[0]):
+            self._watch_row(result, *args)
+        return result
+
+    def refusal(self, func: OpOverload, args: Arguments, kwargs: Keywords) -> RuntimeError:
+        """Return the error for a random operator without a keyed form."""
+        tensors = [a for a in (*args, *kwargs.values()) if isinstance(a, torch.Tensor)]
+        return _unmapped(func, self.owners.owner_of(tensors[0]) if tensors else None)
+
+    def _is_part(self, target: torch.Tensor, whole: torch.Tensor) -> bool:
+        is_part = layout.is_dtensor(target) and not layout.is_dtensor(whole)
+        return is_part and self.owners.owner_of(target) is not None
+
+    def _watch_row(self, row: torch.Tensor, whole: DTensor, dim: int, index: int) -> None:
+        owner = self.owners.owner_of(whole)
+        if owner is not None and self.owners.owner_of(row) is None:
+            self._rows[id(row)] = _Row(row, whole, dim, index, owner.name)
+
+    def fill(
+        self,
+        operator: object,
+        fill: Fill,
+        tensor: torch.Tensor,
+        *parameters: object,
+        generator: object = None,
+        **named: object,
+    ) -> torch.Tensor:
+        """Fill ``tensor`` with the next random numbers of its name."""
+        owner = self.owners.owner_of(tensor)
+        if owner is None:
+            raise _unmapped(operator, None)
+        name = owner.name
+        self.refuse_generator(generator, f"{operator} on {name}")
+        if local_part(tensor).is_meta:  # which has no elements: nothing is drawn
+            return tensor
+        if not self.fills:
+            _check_ties(self.owners.model)
+        try:
+            fill(tensor, self._key_of(name, self.fills[name]), *parameters, **named)
+        except (TypeError, ValueError) as error:
+            kind = TypeError if isinstance(error, TypeError) else ValueError
+            raise kind(f"{error} ({operator} on {name})") from error
+        self.fills[name] += 1
+        self._equal_names.note(owner)
+        return tensor
+
+    def warn(self, stacklevel: int) -> None:
+        """Warn, at the end of the block, of weights that are not what the user may think."""
+        self._equal_names.warn()
+        model = self.owners.model
+        if not self.fills and any("_is_hf_initialized" in vars(m) for m in model.modules()):
+            warnings.warn(
+                f"fastseed.{_FUNCTION}: nothing was initialized in the block, because transformers "
+                "has marked the model as initialized: build it on the meta device, or with "
+                "fastseed.nn.construct",
+                stacklevel=stacklevel + 1,
+            )
+
+
+def _check_ties(model: torch.nn.Module) -> None:
+    """Refuse a model whose tied weights are two tensors: it would get other weights than tied."""
+    untied = untied_weights(model)
+    if untied:
+        pairs = ", ".join(f"{target} and {source}" for target, source in untied)
+        raise RuntimeError(
+            f"fastseed.{_FUNCTION}: tied weights must be one tensor, got two for {pairs}; nothing "
+            "was drawn: call tie_weights() after to_empty()"
+        )
+
+
+class _Row(NamedTuple):
+    """``whole.select(dim, place)`` of a ``DTensor`` that is cut along ``dim``: a copy."""
+
+    row: torch.Tensor
+    whole: DTensor
+    dim: int
+    place: int
+    name: str
+
+    def write(self, operator: object, value: float | torch.Tensor = 0) -> torch.Tensor:
+        """Fill the row of the whole, which torch would leave as it is, as of a padding index."""
+        if operator not in (_ATEN.zero_.default, _ATEN.fill_.Scalar, _ATEN.fill_.Tensor):
+            raise RuntimeError(
+                f"fastseed.{_FUNCTION}: a row of a DTensor that is cut along its rows must be "
+                f"written by zero_ or fill_, got {operator} on a row of {self.name}, where torch "
+                "writes to a copy"
+            )
+        local, runs = layout.runs_of_dtensor(_FUNCTION, self.whole)
+        place, at = self.place % self.whole.size(self.dim), 0
+        for first, count in runs[self.dim] if local.numel() else ():
+            if first <= place < first + count:
+                local.select(self.dim, at + place - first).fill_(value)
+            at += count
+        return self.row.fill_(value)
+
+
+def _unmapped(operator: object, owner: Owner | None) -> RuntimeError:
+    if owner is None:
+        return RuntimeError(
+            f"fastseed.{_FUNCTION}: random numbers must go into a parameter or buffer of the "
+            f"model, got {operator} on another tensor; nothing was drawn. Build modules before the "
+            "block, or use fastseed.nn.construct, which builds the model and initializes it"
+        )
+    return RuntimeError(
+        f"fastseed.{_FUNCTION}: random operators must be normal_, uniform_, trunc_normal_, "
+        "exponential_, bernoulli_, random_, orthogonal_, sparse_ or randperm(out=), "
+        f"got {operator} on {owner.name}; nothing was drawn. Write that value "
+        "with a function of fastseed.random, or outside of the block"
+    )
+
+
+# ---------------------------------------------------------------- public
+
+
+@contextlib.contextmanager
+def initialize(
+    model: torch.nn.Module,
+    *,
+    task: int = 0,
+    epoch: int = 0,
+    step: int = 0,
+    prefix: str = "",
+) -> Iterator[None]:
+    """Make the initialization of ``model`` in this block independent of its parallel layout.
+
+    Random operators on a parameter or buffer become fills from the key of its qualified name, so
+    that the weights do not depend on the ranks, the mesh, the order of modules, or what else the
+    model has. Torch's generators are neither used nor changed. In the block, modules that
+    ``fully_shard`` has sharded have their original classes.
+
+    The block concerns the thread that enters it. Other threads may initialize other models; what
+    they draw outside of a block comes from torch's generators.
+
+    Args:
+        model: the model, or a part of one. Parameters may be plain tensors, on any device or on
+            the meta device until ``to_empty``, or ``DTensor``; modules may be added in the block.
+        task: [0, 2**24). The key is that of the stream ``init/<name>`` at this task, epoch and
+            step, shared by all ranks, with the count of fills that the name has had as its index.
+        epoch: [0, 2**32).
+        step: [0, 2**64).
+        prefix: what stands before the names of ``model`` in the whole model, with or without its
+            dot: ``"layers.3"`` for a stage of a pipeline. Give a second model another word.
+
+    Raises:
+        TypeError, ValueError: an argument is invalid.
+        RuntimeError: before ``init``; while another thread initializes the same sharded model; in
+            the block, for a random operator that cannot be mapped, which is named with its
+            parameter, for a generator that is passed, or for tied weights that are two tensors.
+
+    It warns where transformers has marked the model as initialized, so that nothing was. The log
+    names another model, which exists, that was initialized with the same names at the same task,
+    epoch and step: both have the same random numbers.
+
+    Examples:
+        >>> import torch
+        >>> fastseed.init(42)
+        >>> model = torch.nn.Linear(4, 4, bias=False)
+        >>> with fastseed.nn.initialize(model, prefix="layers.0"):
+        ...     torch.nn.init.normal_(model.weight).shape
+        torch.Size([4, 4])
+        >>> key = fastseed.derive_key("init/layers.0.weight", task=0, rank=fastseed.SHARED)
+        >>> torch.equal(model.weight, fastseed.random.normal_(torch.empty(4, 4), key))
+        True
+    """
+    validation.check_instance(_FUNCTION, "model", model, torch.nn.Module, "a torch.nn.Module")
+    prefix = check_prefix(_FUNCTION, prefix)
+    scope, key_of = keys_at(_FUNCTION, task, epoch, step)
+    mode = InitializationMode(OwnerTable(model, prefix), scope, key_of)
+    with original_classes(_FUNCTION, model), keyed(mode):
+        yield
+    mode.warn(stacklevel=3)

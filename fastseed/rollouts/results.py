@@ -1,0 +1,240 @@
+"""The results of a ledger: rows of an SQLite file, on the disk when ``add`` returns.
+
+One connection holds the file's lock from the first statement to the last. Each row is a JSON
+document and its SHA-256; row 0 is the header. One statement adds a row, and is a transaction: a
+kill, an interrupt or an error leaves all of it or nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import hashlib
+import json
+import os
+import weakref
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from .._utils import StateDict, regular_file, strict_json
+from .._utils.validation import type_error, value_error
+
+if TYPE_CHECKING:
+    import sqlite3
+
+_LEDGER_FILE = "a new file, or one of a ledger"
+_LONGEST = 1 << 29  # bytes of a document; SQLite takes up to 10**9
+_TABLE = "CREATE TABLE rows (id INTEGER PRIMARY KEY, document BLOB NOT NULL, sha256 BLOB NOT NULL)"
+
+
+class Results:
+    """The one user of a file of results; a second one, in any process, is refused.
+
+    Args:
+        function: the public name for messages.
+        path: the file; it is made if it does not exist.
+        header: what identifies the job, which an existing file must have.
+    """
+
+    def __init__(self, function: str, path: str, header: StateDict) -> None:
+        self._function, self._path = function, os.path.abspath(path)
+        self._connection: sqlite3.Connection | None = None
+        self._files: list[tuple[str, tuple[int, int] | None]] = []
+        self._check_file()
+        try:
+            import sqlite3
+        except ImportError as error:
+            raise RuntimeError(
+                f"fastseed.{function}: results needs the module sqlite3, which this Python was "
+                "built without; leave results out, or use another build of Python"
+            ) from error
+        with self._house_errors():
+            self._connection = sqlite3.connect(
+                self._path, timeout=0, isolation_level=None, check_same_thread=False
+            )
+        _open_files.add(self)
+        try:
+            with self._house_errors():
+                self._open(header)
+        except BaseException:
+            self.close()
+            raise
+
+    def _check_file(self) -> None:
+        """Refuse a pipe, a device or a folder; nothing opens it, which would release our locks."""
+        try:
+            found = os.stat(self._path)
+            regular_file.check(found)
+            if 0 < found.st_size < 100:  # SQLite may take it for an empty file
+                raise ValueError(_LEDGER_FILE)
+        except FileNotFoundError:
+            return
+        except ValueError as error:
+            raise value_error(self._function, "results", str(error), self._path) from None
+
+    def _open(self, header: StateDict) -> None:
+        self._run("PRAGMA locking_mode = EXCLUSIVE")
+        self._run("BEGIN EXCLUSIVE")  # the lock stays when the transaction ends
+        is_new = self._run("SELECT count(*) FROM sqlite_master") == [(0,)]
+        self._run("ROLLBACK")
+        if not is_new:
+            self._check(header)
+        self._run("PRAGMA journal_mode = WAL")
+        self._run("PRAGMA synchronous = FULL")
+        if is_new:
+            self._run("BEGIN EXCLUSIVE")
+            self._run(_TABLE)
+            self._insert(0, self._write(header))
+            self._run("COMMIT")
+        self._files = [(path, _identity(path)) for path in (self._path, f"{self._path}-wal")]
+
+    def _check(self, header: StateDict) -> None:
+        """Check the structure of the file, and that it belongs to the same job."""
+        names = self._run("SELECT name FROM sqlite_master")
+        if names != [("rows",)]:
+            raise value_error(self._function, "results", _LEDGER_FILE, self._path)
+        if self._run("PRAGMA quick_check") != [("ok",)]:
+            raise self._damaged("the structure of the file")
+        for _, theirs in self._select("id = 0"):
+            name = next((n for n in header if theirs.get(n) != header[n]), None)
+            if name is not None:
+                rule = f"that of a ledger with {name} {header[name]!r}"
+                argument = f"results {self._path}"
+                raise value_error(self._function, argument, rule, theirs.get(name))
+            return
+        raise self._damaged("no header")
+
+    def rows(self) -> Iterator[tuple[int, StateDict]]:
+        """Yield number and document of each row, in the order in which they were added."""
+        with self._house_errors():
+            yield from self._select("id > 0")
+
+    def _select(self, where: str) -> Iterator[tuple[int, StateDict]]:
+        rows = self._execute(f"SELECT id, document, sha256 FROM rows WHERE {where} ORDER BY id")
+        for number, document, digest in rows:
+            if not isinstance(document, bytes) or hashlib.sha256(document).digest() != digest:
+                raise self._damaged(f"another SHA-256 in row {number}")
+            found = strict_json.parse(document)
+            assert isinstance(found, dict)
+            yield number, found
+
+    def add(self, document: StateDict) -> StateDict:
+        """Add a row, wait until it is on the disk, and return the document as it was written.
+
+        Raises:
+            TypeError, ValueError: the document is not JSON.
+            OSError: it cannot be written; the file is as before.
+        """
+        text = self._write(document)
+        if self._connection is not None and self._is_moved():
+            raise OSError(
+                f"fastseed.{self._function}: results {self._path} must be the file that was "
+                "opened, got another one or none: it was deleted, moved or replaced since"
+            )
+        with self._house_errors():
+            self._insert(None, text)
+        found: StateDict = json.loads(text)
+        return found
+
+    def delete_to(self, number: int) -> None:
+        """Delete the rows up to a number."""
+        with self._house_errors():
+            self._run(f"DELETE FROM rows WHERE id BETWEEN 1 AND {number}")
+
+    def _write(self, document: StateDict) -> bytes:
+        result = document.get("result")
+        rule = "plain JSON, for the file of results (such as token ids in lists, or a file's name)"
+        try:
+            text = json.dumps(document, separators=(",", ":"), allow_nan=False).encode()
+            strict_json.parse(text)
+        except TypeError:
+            raise type_error(self._function, "result", rule, result) from None
+        except (ValueError, RecursionError):
+            raise value_error(self._function, "result", rule, result) from None
+        if len(text) > _LONGEST:
+            rule = f"at most {_LONGEST} bytes of JSON, for the file of results"
+            raise value_error(self._function, "result", rule, f"{len(text)} bytes")
+        return text
+
+    def _insert(self, number: int | None, text: bytes) -> None:
+        row = (number, text, hashlib.sha256(text).digest())
+        self._run("INSERT INTO rows VALUES (?, ?, ?)", row)
+
+    def _run(self, statement: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
+        return self._execute(statement, values).fetchall()
+
+    def _execute(self, statement: str, values: tuple[object, ...] = ()) -> sqlite3.Cursor:
+        if self._connection is None:
+            raise RuntimeError(
+                f"fastseed.{self._function}: the file of results was closed; make a new ledger"
+            )
+        return self._connection.execute(statement, values)
+
+    # ------------------------------------------------------------------ errors
+
+    @contextlib.contextmanager
+    def _house_errors(self) -> Iterator[None]:
+        """Turn errors of SQLite into ours; the caller's statement changed nothing then."""
+        import sqlite3
+
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            if "locked" in str(error):
+                raise RuntimeError(
+                    f"fastseed.{self._function}: results {self._path} are in use by another "
+                    "ledger, or their file system has no locks; stop that trainer first, or give "
+                    "this ledger a file of its own on a file system with locks"
+                ) from error
+            raise OSError(
+                f"fastseed.{self._function}: results {self._path} must be readable and writable, "
+                f"got the error of SQLite: {error}"
+            ) from error
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # also a message with damaged names
+            raise self._damaged(str(error)) from error
+
+    def _damaged(self, what: str) -> ValueError:
+        return ValueError(
+            f"fastseed.{self._function}: results {self._path} must be undamaged, got {what}; "
+            "restore the file, or give a new name (what was generated and not trained is then "
+            "generated again)"
+        )
+
+    def _is_moved(self) -> bool:
+        """Return whether the file has another name by now, or none: writing would succeed."""
+        return any(_identity(path) != identity for path, identity in self._files)
+
+    # ------------------------------------------------------------------ the end
+
+    def close(self) -> None:
+        """Let another ledger use the file."""
+        if self._is_moved():
+            self.abandon()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def abandon(self) -> None:
+        """Forget the connection: closing it would end the log of another process or file."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))  # nothing closes it then
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+_open_files: weakref.WeakSet[Results] = weakref.WeakSet()
+
+
+def _abandon_in_child() -> None:
+    for results in list(_open_files):
+        results.abandon()
+
+
+os.register_at_fork(after_in_child=_abandon_in_child)

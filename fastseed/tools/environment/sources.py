@@ -1,0 +1,144 @@
+"""What runs: packages, loaded modules, Debian packages, and git repositories."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from ..._utils import JSON, StateDict, regular_file
+from .commands import Runner
+from .variables import REDACTED
+
+_MODULE = re.compile(r"[\w.+-]+(/[\w.+-]+)*/v?\d[\w.+-]*")  # gcc/12.2
+_OPTIONS = ("-c", "core.quotePath=false", "-c", "color.ui=false", "--no-pager")
+_DIFF = ("diff", "--no-ext-diff", "--no-textconv")
+_MAX_FILES, _MAX_BYTES = 1000, 1 << 26  # untracked files that are read, bytes of all of them
+_EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
+
+
+def packages() -> dict[str, JSON]:
+    """Return the version of every distribution on ``sys.path``, by normalised name.
+
+    The installer's record (PEP 610) adds ``editable`` or the commit that it was installed from. A
+    second version of a name later on the path is a sign of a mixed environment, and is added too.
+    """
+    found: dict[str, str] = {}
+    for distribution in importlib.metadata.distributions():
+        name, version = distribution.metadata["Name"], str(distribution.version)
+        if not name:  # damaged metadata
+            continue
+        origin = _origin(distribution)
+        commit = str(origin.get("vcs_info", {}).get("commit_id"))
+        if re.fullmatch(r"[0-9a-f]{7,64}", commit):
+            version += f", commit {commit}"
+        if origin.get("dir_info", {}).get("editable"):
+            version += ", editable"
+        key = re.sub(r"[-_.]+", "-", str(name)).lower()
+        if key not in found:
+            found[key] = version
+        elif version != found[key]:
+            found[key] += f", hides {version}"
+    return dict(sorted(found.items()))
+
+
+def _origin(distribution: importlib.metadata.Distribution) -> StateDict:
+    try:
+        return dict(json.loads(distribution.read_text("direct_url.json") or "{}"))
+    except (OSError, ValueError):
+        return {}
+
+
+def modules(environment: Mapping[str, str]) -> dict[str, JSON]:
+    """Return the loaded environment modules, as the shell records them: name -> version."""
+    loaded = [name for name in environment.get("LOADEDMODULES", "").split(":") if name]
+    plain = [name if _MODULE.fullmatch(name) else REDACTED for name in loaded]
+    return {name.rpartition("/")[0] or name: name for name in plain}
+
+
+def apt(runner: Runner) -> dict[str, JSON]:
+    """Return the versions of the installed Debian packages; {} without dpkg."""
+    out = runner.run(["dpkg-query", "-W", "-f", "${Package} ${Version}\\n"]) or ""
+    lines = (line.partition(" ") for line in out.splitlines())
+    return {name: version for name, _, version in lines if version}
+
+
+# ---------------------------------------------------------------- git
+
+
+class Repositories:
+    """Reads the state of repositories, each once; ``texts`` has their changes by name."""
+
+    def __init__(self, runner: Runner) -> None:
+        self.texts: dict[str, str] = {}
+        self._runner = runner
+        self._known: set[str] = set()
+
+    def all_states(self) -> dict[str, JSON]:
+        """Return the states of the working repository, editable packages and `PYTHONPATH`."""
+        found = self._state(Path.cwd(), "working")
+        for distribution in importlib.metadata.distributions():
+            origin = _origin(distribution)
+            url = urlsplit(str(origin.get("url", "")))
+            if url.scheme == "file" and origin.get("dir_info", {}).get("editable"):
+                folder = Path(unquote(url.path))
+                found |= self._state(folder, str(distribution.metadata["Name"]))
+        entries = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+        for i, entry in enumerate(entries, 1):
+            found |= self._state(Path(entry), f"path-{i}")
+        return found
+
+    def _git(self, folder: Path, *arguments: str) -> str | None:
+        """Return what git prints; None without a repository, or without a commit."""
+        return self._runner.run(["git", *_OPTIONS, *arguments], folder)
+
+    def _state(self, folder: Path, name: str) -> dict[str, JSON]:
+        """Return commit, changed files and digests; {} without a repository, or for a known one."""
+        top = self._git(folder, "rev-parse", "--show-toplevel") if folder.is_dir() else None
+        if not top or top in self._known:
+            return {}
+        self._known.add(top)
+        where = Path(top.removesuffix("\n"))
+        commit = (self._git(where, "rev-parse", "-q", "--verify", "HEAD") or "").strip() or None
+        base = commit or _EMPTY_TREE
+        text = self._git(where, *_DIFF, "--binary", base, "--")
+        if text:
+            self.texts[name] = text
+        names = self._git(where, *_DIFF, "--name-status", "--no-renames", "-z", base, "--") or ""
+        listed = names.split("\0")
+        others = self._git(where, "ls-files", "-z", "--others", "--exclude-standard") or ""
+        untracked = sorted(filter(None, others.split("\0")))
+        digest = "git failed" if text is None else _digest(text) if text else None
+        return {
+            f"{name}/commit": commit,
+            **{f"{name}/changed/{file}": how for how, file in zip(*[iter(listed)] * 2)},  # noqa: B905
+            f"{name}/changes": digest,
+            f"{name}/untracked": f"{len(untracked)} files, {_contents(where, untracked)}",
+        }
+
+
+def _contents(top: Path, names: list[str]) -> str:
+    """Return a digest of the names and contents (the size of what is large or no file)."""
+    found, left = [], _MAX_BYTES
+    for name in names[:_MAX_FILES]:
+        path = top / name
+        try:
+            size = os.lstat(path).st_size
+            what: object = size
+            if not path.is_symlink() and size <= left:
+                data = regular_file.read(path, left)
+                left -= len(data)
+                what = hashlib.sha256(data).hexdigest()
+        except (OSError, ValueError):
+            what = "not read"
+        found.append(f"{name} {what}")
+    return _digest("\n".join(found))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()

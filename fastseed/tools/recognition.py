@@ -1,0 +1,38 @@
+"""Recognise what a path holds: recordings, an environment, a job, or a checkpoint."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from .._utils import validation
+from ..debug.watch_file import FOLDER
+from .checkpoints.journals import is_json
+from .environment import SUMS
+
+RECORDING, ENVIRONMENT, JOB, CHECKPOINT = "recording", "environment", "job", "checkpoint"
+
+
+def parts_of(function: str, argument: str, given: str) -> dict[str, str]:
+    """Return the kinds of things that a path holds, each with its path.
+
+    The folder of a run may hold recordings and an environment. A checkpoint may hold a job.
+
+    Raises:
+        ValueError: ``given`` cannot be the name of a file.
+        FileNotFoundError: there is no such file or folder.
+    """
+    path = Path(validation.check_path(function, argument, given))
+    if not path.exists():
+        raise FileNotFoundError(f"fastseed.{function}: {argument} must exist, got {given!r}")
+    if not path.is_dir():
+        if path.suffix == ".watch":
+            return {RECORDING: given}
+        return {JOB if is_json(given) else CHECKPOINT: given}
+    found = {}
+    if any(any(folder.glob("rank-*.watch")) for folder in (path, path / FOLDER)):
+        found[RECORDING] = given
+    for folder in (path, path / ENVIRONMENT):
+        if (folder / SUMS).is_file():
+            found[ENVIRONMENT] = os.fspath(folder)
+    return found or {CHECKPOINT: given}

@@ -1,0 +1,137 @@
+"""``fastseed show`` and ``diff`` of jobs: what they print, strict JSON, exit codes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+import fastseed
+from fastseed.cli import exit_codes, main
+from fastseed.tools import checkpoints, environment
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A checkpoint after 7 steps, a job that continued it without a sample, and a mixture."""
+    monkeypatch.chdir(tmp_path)
+    fastseed.init(42, rank=0, world_size=1)
+    made = fastseed.data.steps(DataLoader(range(10), batch_size=4, shuffle=True), epochs=3)
+    steps = iter(made)
+    for _ in range(7):
+        next(steps)
+    torch.save({"steps": made.state_dict()}, "a.pt")
+    made.quarantine(int(made.lineage().at(2, 1).sample[0]))
+    made.lineage().save("b.json")
+    sources = {"web": 8, "code": 2}
+    mixture = fastseed.data.MixtureSampler(sources, {"web": 0.5, "code": 0.5})
+    fastseed.data.steps(DataLoader(range(10), 2, sampler=mixture), 1).lineage().save("m.json")
+    return tmp_path
+
+
+def ran(capsys, *arguments):
+    code = main([*map(str, arguments)])
+    return code, capsys.readouterr()
+
+
+def document(capsys, *arguments):
+    code, shown = ran(capsys, *arguments, "--json")
+    assert shown.err == "" or code == exit_codes.USAGE
+
+    def refuse(name):
+        raise AssertionError(name)
+
+    return code, json.loads(shown.out, parse_constant=refuse)
+
+
+def test_at_lists_the_samples_of_a_step(folder, capsys):
+    lineage = checkpoints.read_lineage("a.pt")
+    expected = lineage.at(1, 2)
+    code, found = document(capsys, "show", "a.pt", "at", 5)
+    assert code == exit_codes.OK and found["next"] == {"epoch": 2, "step": 1}
+    assert [row["sample"] for row in found["visits"]] == expected.sample.tolist()
+    keys = [f"{high << 64 | low:032x}" for low, high in lineage.keys(expected).tolist()]
+    assert [row["key"] for row in found["visits"]] == keys
+    assert found["visits"][0]["source"] is None
+    assert document(capsys, "show", "a.pt", "at", 2, "--epoch", 1)[1] == found
+    code, shown = ran(capsys, "show", "a.pt", "at", 5)
+    assert code == exit_codes.OK and shown.out.startswith("step 2 of epoch 1\nepoch  step  rank")
+    assert "source" not in shown.out and shown.out.endswith("2 visit(s); next: epoch 2, step 1\n")
+    assert document(capsys, "show", "a.pt", "at", 5, "--rank", 0)[1] == found
+
+
+def test_where_lists_the_visits_to_come_too(folder, capsys):
+    lineage = checkpoints.read_lineage("a.pt")
+    code, found = document(capsys, "show", "a.pt", "where", 3)
+    assert code == exit_codes.OK
+    points = [(row["epoch"], row["step"], row["row"]) for row in found["visits"]]
+    assert points == [(v.epoch, v.step, v.row) for v in lineage.where(3)] and len(points) == 3
+    assert len(document(capsys, "show", "a.pt", "where", 3, "--epochs", 9)[1]["visits"]) == 9
+    _, shown = ran(capsys, "show", "a.pt", "where", 3, "--epochs", 9)
+    to_come = sum(v[:2] >= (2, 1) for v in lineage.where(3, epochs=range(9)).tolist())
+    assert f"9 visit(s), {to_come} of them to come; next:" in shown.out
+
+
+def test_where_counts_in_a_source(folder, capsys):
+    _, found = document(capsys, "show", "m.json", "where", 1, "--source", "code")
+    assert found["visits"] and all(
+        (row["source"], row["index"], row["sample"]) == ("code", 1, 9) for row in found["visits"]
+    )
+    _, shown = ran(capsys, "show", "m.json", "where", 1, "--source", "code")
+    assert shown.out.startswith("sample 1 of code\n") and "index" in shown.out
+
+
+def test_diff_ends_with_1_where_jobs_have_other_samples(folder, capsys):
+    code, found = document(capsys, "diff", "a.pt", "b.json")
+    assert (code, found["equal"]) == (exit_codes.FOUND, False)
+    found = found["jobs"]
+    assert found["first"] == [2, 1]
+    assert (found["differing"], found["steps"], found["missing"]) == (1, 9, 1)
+    code, shown = ran(capsys, "diff", "a.pt", "b.json")
+    assert code == exit_codes.FOUND and shown.out == (
+        "the first difference is at step 1 of epoch 2\n"
+        "    quarantine: 0 sample(s), 1 sample(s)\n"
+        "1 of 9 steps differ (11.111%); B lacks 1 of the 30 samples of A (3.333%)\n"
+    )
+    code, shown = ran(capsys, "diff", "a.pt", "b.json", "--epochs", 2)
+    assert code == exit_codes.OK and shown.out.startswith("0 of 6 steps differ")
+    assert document(capsys, "diff", "a.pt", "a.pt")[1]["equal"] is True
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("show", "absent.pt", "at", 5),
+        ("show", "a.pt", "at", -1),
+        ("show", "a.pt", "at", 3, "--epoch", 1),
+        ("show", "a.pt", "at", 5, "--rank", 1),
+        ("show", "a.pt", "where", 10),
+        ("show", "a.pt", "where", 3, "--source", "web"),
+        ("show", "a.pt", "where", 3, "--epochs", -1),
+        ("show", "a.pt", "where", 3, "--task", 2),
+        ("diff", "a.pt", "b.json", "--epochs", 0),
+        ("show", "a.pt", "at"),
+        ("show", "a.pt", "before", 3),
+    ],
+)
+def test_bad_input_ends_with_2(folder, arguments, capsys):
+    code, found = document(capsys, *arguments)
+    assert code == exit_codes.USAGE == found["error"]["exit_code"] and found["error"]["message"]
+
+
+def test_show_says_where_a_job_is(folder, capsys):
+    for name in ("a.pt", "b.json"):
+        code, found = document(capsys, "show", name)
+        assert code == exit_codes.OK
+        job = {"master_seed": 42, "task": 1, "next": {"epoch": 2, "step": 1}}
+        assert found["job"] == job and found["path"] == name
+    _, shown = ran(capsys, "show", "a.pt")
+    assert shown.out == "job: master seed 42, task 1; next: epoch 2, step 1\n"
+
+
+def test_things_of_different_kinds_are_not_compared(folder, capsys):
+    environment.capture(folder / "environment")
+    code, found = document(capsys, "diff", "b.json", "environment")
+    assert code == exit_codes.USAGE and "of one kind, got job and environment" in str(found)

@@ -1,0 +1,185 @@
+"""What a block uses: unregistered generators, seeding calls, repeated scopes."""
+
+from __future__ import annotations
+
+import random
+import sys
+import types
+
+import numpy as np
+import pytest
+import torch
+from helpers.support import snapshot
+
+import fastseed
+from fastseed.debug import generator_use
+
+
+def start() -> None:
+    fastseed.init(42, rank=0, world_size=1)
+    fastseed.reseed(1, 3)
+
+
+class Transform:
+    def __init__(self) -> None:
+        self.rng = np.random.default_rng(1)
+        self.other = torch.Generator()
+        self.idle = random.Random(2)
+
+
+def test_names_unregistered_generators():
+    start()
+    transform, known = Transform(), random.Random(1)
+    fastseed.register_generator(known, name="known")
+    with generator_use.watched_use() as found:
+        random.random(), np.random.rand(), torch.rand(()), known.random()
+        assert not found
+        transform.rng.random()
+        torch.rand(1, generator=transform.other)
+    assert {(row.item, row.detail) for row in found} == {
+        ("numpy.random._generator.Generator", "drawn from, not registered: Transform.rng"),
+        ("torch.Generator", "drawn from, not registered: Transform.other"),
+    }
+    assert {(row.topic, row.status) for row in found} == {("use", "wrong")}
+
+
+def test_finds_generators_that_are_deleted():
+    start()
+    with generator_use.watched_use() as found:
+        np.random.default_rng().random()
+    (row,) = found
+    assert row.detail.startswith(f"drawn from, made without a seed: {__file__}:")
+
+
+@pytest.mark.parametrize(
+    ("name", "seed"),
+    [
+        ("random.seed", lambda: random.seed(7)),
+        ("numpy.random.seed", lambda: np.random.seed(7)),
+        ("torch.manual_seed", lambda: torch.manual_seed(7)),
+    ],
+)
+def test_finds_seeding_calls(name, seed):
+    start()
+    original = random.seed, np.random.seed, torch.manual_seed, np.random.default_rng
+    with generator_use.watched_use() as found:
+        seed()
+    (row,) = found
+    assert row.item == name
+    assert row.detail.startswith(f"seeds a default generator: {__file__}:")
+    assert (random.seed, np.random.seed, torch.manual_seed, np.random.default_rng) == original
+
+
+def test_finds_repeated_scopes_and_restores_after_errors():
+    start()
+    original = random.seed
+    with generator_use.watched_use() as found:
+        fastseed.reseed(1, 4)
+        fastseed.reseed(1, 3)
+    assert [row.item for row in found] == ["1 scopes"]
+    with pytest.raises(ZeroDivisionError), generator_use.watched_use():
+        _ = 1 / 0
+    assert random.seed is original
+
+
+def test_changes_no_random_number():
+    drawn = []
+    for watched in (False, True):
+        start()
+        if watched:
+            with generator_use.watched_use():
+                drawn.append((random.random(), np.random.rand(), float(torch.rand(()))))
+        else:
+            drawn.append((random.random(), np.random.rand(), float(torch.rand(()))))
+    assert drawn[0] == drawn[1]
+
+
+def test_changes_no_state():
+    start()
+    torch.rand(3)
+    before = snapshot()
+    with generator_use.watched_use():
+        pass
+    assert snapshot() == before
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_leaves_out_generators_of_packages(monkeypatch, is_new):
+    """torch imports sympy, for example, whose module has a generator that sympy itself uses."""
+    start()
+    package = types.ModuleType("installed_package")
+    monkeypatch.setitem(sys.modules, "installed_package", package)
+    own = generator_use._is_installed
+    monkeypatch.setattr(
+        generator_use, "_is_installed", lambda name: name == "installed_package" or own(name)
+    )
+
+    def make() -> None:
+        exec("import random; rng = random.Random(); draw = rng.random", vars(package))
+
+    if not is_new:
+        make()
+    with generator_use.watched_use() as found:
+        if is_new:
+            make()
+        package.draw()
+    assert found == []
+
+
+def test_reports_generators_that_objects_of_packages_hold():
+    """An augmentation of an installed package decides what the job trains on."""
+    start()
+    holder = random.Random
+    kept = type("Augmentation", (), {"__module__": "numpy.augmentations"})()
+    kept.rng = holder(1)
+    with generator_use.watched_use() as found:
+        kept.rng.random()
+    assert [row.detail for row in found] == ["drawn from, not registered: Augmentation.rng"]
+
+
+# ---------------------------------------------------------------- training without reseed
+
+
+def train(reseeds=False, draws=True, steps=3):
+    fastseed.init(42, rank=0, world_size=1)
+    parameter = torch.nn.Parameter(torch.zeros(2))
+    optimizer = torch.optim.SGD([parameter])
+    with generator_use.watched_use() as found:
+        for step in range(steps):
+            if reseeds and step == 0:
+                fastseed.reseed(0)
+            noise = torch.rand(2) if draws else torch.ones(2)
+            (parameter * noise).sum().backward()
+            optimizer.step()
+    return [row.item for row in found]
+
+
+def test_training_in_the_scope_of_init_is_found():
+    assert train() == ["3 optimizer steps"]
+
+
+@pytest.mark.parametrize("arguments", [{"reseeds": True}, {"draws": False}, {"steps": 1}])
+def test_training_that_moves_or_draws_nothing_is_no_finding(arguments):
+    assert train(**arguments) == []
+
+
+def test_training_with_steps_is_no_finding():
+    fastseed.init(42, rank=0, world_size=1)
+    parameter = torch.nn.Parameter(torch.zeros(2))
+    optimizer = torch.optim.SGD([parameter])
+    loader = torch.utils.data.DataLoader(range(4), shuffle=True)
+    with generator_use.watched_use() as found:
+        for _ in fastseed.data.steps(loader, epochs=1, task=1):
+            (parameter * torch.rand(2)).sum().backward()
+            optimizer.step()
+    assert found == []
+
+
+def test_check_calls_a_function():
+    start()
+    rows = fastseed.debug.check(lambda: np.random.default_rng().random())
+    assert [row.topic for row in rows if row.status == "wrong"] == ["use"]
+    with pytest.raises(ZeroDivisionError):
+        fastseed.debug.check(lambda: 1 / 0)
+    with pytest.raises(TypeError, match=r"^fastseed.debug.check: run must be callable or None"):
+        fastseed.debug.check(5)

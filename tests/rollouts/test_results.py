@@ -1,0 +1,534 @@
+"""The file of results: what survives, which damage is an error, and who may write."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import json
+import os
+import resource
+import signal
+import sqlite3
+import time
+from pathlib import Path
+
+import pytest
+from helpers.interrupts import interruptions
+from helpers.support import run_python
+
+from fastseed.rollouts import LeaseError, Ledger, results
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "rollouts.results"
+
+
+def ledger(path: Path, prompts=12, *, batch_size=2, **options) -> Ledger:
+    options = {"lag": 1, "master_seed": 42, **options}
+    return Ledger(prompts, batch_size=batch_size, results=path, **options)
+
+
+def count_generated(path: Path) -> int:
+    book = ledger(path)
+    found = book.counts()["generated"]
+    book.close()
+    return found
+
+
+def rows(path: Path) -> int:
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        return connection.execute("SELECT count(*) FROM rows WHERE id > 0").fetchone()[0]
+
+
+# ---------------------------------------------------------------- what survives
+
+
+def test_results_that_were_not_trained_are_there_after_a_restart(path):
+    book = ledger(path)
+    state = book.state_dict()
+    units = book.lease(4)
+    book.complete(units[1], {"tokens": (1, 2)})
+    book.complete(units[2])  # no result: nothing to keep
+    book.drop(units[3], "no answer")
+    book.close()
+    again = ledger(path)
+    again.load_state_dict(json.loads(json.dumps(state)))
+    assert [unit.number for unit in again.lease(9)] == [0, 2]
+    assert again.dropped == {"no answer": 1} and again.counts()["generated"] == 1
+    again.close()
+
+
+def test_results_are_the_same_before_and_after_a_restart(path):
+    book = ledger(path, prompts=1, batch_size=1)
+    book.complete(book.lease()[0], {"tokens": (1, 2), "p": 0.1 + 0.2})
+    before = book.next_batch().results
+    book.close()
+    again = ledger(path, prompts=1, batch_size=1)
+    assert before == again.next_batch().results == [{"tokens": [1, 2], "p": 0.1 + 0.2}]
+    again.close()
+
+
+def test_results_of_a_policy_after_the_checkpoint_are_generated_again(path):
+    book = ledger(path)
+    state = book.state_dict()
+    for unit in book.lease(9):
+        book.complete(unit, "text")
+    book.mark_trained(book.next_batch())
+    for unit in book.lease(9):
+        assert unit.version == 1
+        book.complete(unit, "text")
+    book.close()
+    again = ledger(path)
+    again.load_state_dict(state)
+    assert again.counts()["generated"] == 4 and again.lease(9) == []
+    again.mark_trained(again.next_batch())
+    assert [unit.number for unit in again.lease(9)] == [4, 5]
+    again.close()
+
+
+def test_a_result_that_became_too_old_does_not_return(path):
+    options = {"batch_size": 1, "window": 2, "max_staleness": 1}
+    book = ledger(path, **options)
+    for _ in range(2):
+        book.complete(book.lease()[0], "text")
+        book.mark_trained(book.next_batch())
+    for unit in book.lease(2)[::-1]:  # 3 before 2, which is too old after it
+        book.complete(unit, f"text {unit.number} by policy {unit.version}")
+    book.mark_trained(book.next_batch())
+    assert book.counts()["regenerated"] == 1
+    state = book.state_dict()
+    book.close()
+    again = ledger(path, **options)
+    again.load_state_dict(state)
+    assert again.next_batch() is None
+    assert [unit[:6] for unit in again.lease()] == [(2, 0, 2, 0, 2, 3)]
+    again.close()
+
+
+def test_a_replay_has_the_same_batches(path):
+    def train(book: Ledger, order: int) -> list[list[int]]:
+        found = []
+        while not book.done:
+            for unit in book.lease(99)[::order]:
+                book.complete(unit, None)
+            batch = book.next_batch()
+            found.append([unit.number for unit in batch.units])
+            book.mark_trained(batch)
+        book.close()
+        return found
+
+    options = {"window": 2, "lag": 2}
+    first = train(ledger(path, **options), -1)
+    count = rows(path)
+    assert train(ledger(path, **options), 1) == first  # units complete in another order
+    assert rows(path) == count
+    path.unlink()
+    assert train(ledger(path, **options), 1) != first
+
+
+def test_stale_drops_are_the_same_after_a_restart(path):
+    options = {"batch_size": 1, "window": 2, "max_staleness": 1, "on_stale": "drop"}
+    book = ledger(path, **options)
+    state = book.state_dict()
+    for _ in range(2):
+        book.complete(book.lease()[0], "text")
+        book.mark_trained(book.next_batch())
+    for unit in book.lease(2)[::-1]:  # 3 before 2, which is too old after it
+        book.complete(unit, "text")
+    book.mark_trained(book.next_batch())
+    assert book.dropped == {"stale": 1} and book.state_dict()["holes"] == []
+    book.close()
+    again = ledger(path, **options)
+    again.load_state_dict(state)
+    batches = []
+    while again.version < 3:
+        for unit in again.lease(9):
+            again.complete(unit, "text")
+        batch = again.next_batch()
+        batches.append([unit.number for unit in batch.units])
+        again.mark_trained(batch)
+    assert batches == [[0], [1], [3]] and again.dropped == {"stale": 1}
+    again.close()
+
+
+def test_rows_that_the_loaded_state_includes_are_deleted(path):
+    book = ledger(path)
+    for _ in range(3):
+        for unit in book.lease(9):
+            book.complete(unit, f"text {unit.number}")
+        book.mark_trained(book.next_batch())
+    state = book.state_dict()  # 6 are trained, 2 generated
+    book.close()
+    assert rows(path) == 11  # 8 results and 3 batches
+    again = ledger(path)
+    again.load_state_dict(state)
+    assert again.counts()["generated"] == 2
+    again.close()
+    assert 2 <= rows(path) <= 4 and count_generated(path) == 0
+
+
+# ---------------------------------------------------------------- damage
+
+
+def make_file(path: Path) -> bytes:
+    book = ledger(path)
+    for unit in book.lease(4):
+        book.complete(unit, f"text {unit.number}")
+    book.close()
+    return path.read_bytes()
+
+
+def test_every_flipped_byte_is_an_error_or_changes_nothing(path):
+    whole = make_file(path)
+    errors = 0
+    for position in [*range(100), *range(100, len(whole), 11)]:
+        damaged = bytearray(whole)
+        damaged[position] ^= 1 << position % 8
+        path.write_bytes(damaged)
+        try:
+            book = ledger(path)
+        except (ValueError, OSError) as error:
+            assert str(error).startswith("fastseed.rollouts.Ledger: results")
+            errors += 1
+            continue
+        batches = [book.next_batch().results]
+        book.mark_trained(book.next_batch())
+        batches.append(book.next_batch().results)
+        book.close()
+        assert batches == [["text 0", "text 1"], ["text 2", "text 3"]], position
+    assert errors > 30
+    at = whole.index(b"text 2")
+    path.write_bytes(whole[:at] + b"teXt 2" + whole[at + 6 :])
+    with pytest.raises(ValueError, match=r"must be undamaged, got another SHA-256 in row 3"):
+        ledger(path)
+
+
+def test_a_file_that_was_cut_is_an_error(path):
+    whole = make_file(path)
+    for size in (1, 50, 100, 4096, len(whole) - 1):
+        path.write_bytes(whole[:size])
+        with pytest.raises(ValueError, match=r"^fastseed\.rollouts\.Ledger: results"):
+            ledger(path)
+    path.write_bytes(b"")  # as a kill before the first write leaves it
+    assert count_generated(path) == 0
+
+
+def test_a_torn_log_of_a_killed_process_is_dropped(path):
+    book = ledger(path)
+    for unit in book.lease(4):
+        book.complete(unit, f"text {unit.number}")
+    log, copy = path.with_name(f"{path.name}-wal"), path.with_name("copy")
+    whole, of_log = path.read_bytes(), log.read_bytes()
+    book.close()
+    found = []
+    for size in [*range(0, len(of_log), 137), len(of_log)]:
+        copy.write_bytes(whole)
+        copy.with_name("copy-wal").write_bytes(of_log[:size])
+        found.append(count_generated(copy))
+        assert complete_all(copy) == 4
+    assert found == sorted(found) and set(found) == {0, 1, 2, 3, 4}
+
+
+def complete_all(path: Path) -> int:
+    book = ledger(path)
+    for unit in book.lease(9):
+        book.complete(unit, "text")
+    found = book.counts()["generated"]
+    book.close()
+    return found
+
+
+@pytest.mark.parametrize("content", [b"weights", b"{}\n", bytes(100), b"x" * 9999])
+def test_another_file_is_not_touched(path, content):
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"^fastseed\.rollouts\.Ledger: results"):
+        ledger(path)
+    assert path.read_bytes() == content and os.listdir(path.parent) == [path.name]
+
+
+def test_another_database_is_not_touched(path):
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE weights (w REAL)")
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match="results must be a new file, or one of a ledger"):
+        ledger(path)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("/dev/zero")])
+def test_what_is_no_regular_file_is_refused_at_once(path, make):
+    make(path)
+    with pytest.raises(ValueError, match=r"results must be a regular file, got"):
+        ledger(path)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"prompts": 13}, "must be that of a ledger with prompts 13, got 12"),
+        ({"master_seed": 43}, "must be that of a ledger with master_seed 43, got 42"),
+        ({"batch_size": 3}, "must be that of a ledger with batch_size 3, got 2"),
+    ],
+)
+def test_the_results_of_another_job_are_refused(path, options, text):
+    before = make_file(path)
+    with pytest.raises(ValueError, match=text):
+        ledger(path, **options)
+    assert path.read_bytes() == before
+
+
+# ---------------------------------------------------------------- errors of writing
+
+
+def test_a_result_that_is_no_json_is_refused_and_the_lease_holds(path):
+    book = ledger(path)
+    [unit] = book.lease()
+    for result, error in (
+        (object(), TypeError),
+        (float("nan"), ValueError),
+        ({1: 2, "1": 3}, ValueError),
+    ):
+        with pytest.raises(error, match="result must be plain JSON, for the file of results"):
+            book.complete(unit, result)
+        assert book.counts()["leased"] == 1
+    assert book.complete(unit, "text")
+    book.close()
+    assert rows(path) == 1
+
+
+def test_a_result_has_a_largest_size(path, monkeypatch):
+    monkeypatch.setattr(results, "_LONGEST", 1000)
+    book = ledger(path)
+    with pytest.raises(ValueError, match="result must be at most 1000 bytes of JSON"):
+        book.complete(book.lease()[0], "x" * 1000)
+    book.close()
+
+
+@contextlib.contextmanager
+def full_disk(book: Ledger):
+    """Refuse more pages of the file."""
+    pages = book._results._run("PRAGMA page_count")[0][0]
+    book._results._run(f"PRAGMA max_page_count = {pages}")
+    yield
+    book._results._run("PRAGMA max_page_count = 1000000")
+
+
+@contextlib.contextmanager
+def failing_writes(book: Ledger):
+    """Have the kernel refuse writes behind the end of the log, as a disk with an error does."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    size = os.path.getsize(f"{book._results._path}-wal")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+@pytest.mark.parametrize("failure", [full_disk, failing_writes])
+def test_a_write_that_fails_changes_nothing(path, failure):
+    book = ledger(path)
+    units = book.lease(2)
+    text = "text" * 5000  # more than a page
+    calls = (lambda: book.complete(units[0], text), lambda: book.drop(units[0], text))
+    with failure(book):
+        for call in calls:
+            with pytest.raises(OSError, match=r"^fastseed\.rollouts\.Ledger: results .* SQLite"):
+                call()
+    assert book.counts()["leased"] == 2 and book.dropped == {}
+    for unit in units:
+        book.complete(unit, text)
+    batch = book.next_batch()
+    with failing_writes(book), pytest.raises(OSError, match="disk"):
+        book.mark_trained(batch)
+    assert book.version == 0 and book.next_batch() is batch
+    book.mark_trained(batch)
+    book.close()
+    assert count_generated(path) == 2
+
+
+@pytest.mark.parametrize("suffix", ["", "-wal"])
+def test_a_file_that_was_deleted_or_replaced_is_noticed(path, suffix):
+    book = ledger(path)
+    first, second = book.lease(2)
+    book.complete(first, "text")
+    os.remove(f"{path}{suffix}")
+    with pytest.raises(OSError, match="must be the file that was opened, got another one or none"):
+        book.complete(second, "text")
+    assert book.counts()["leased"] == 1
+    if suffix:
+        Path(f"{path}{suffix}").write_bytes(b"")
+        with pytest.raises(OSError, match="must be the file that was opened"):
+            book.complete(second, "text")
+        book.close()
+        return
+    other = ledger(path)  # its file is left alone when the first one closes
+    other.complete(other.lease()[0], "other text")
+    book.close()
+    other.complete(other.lease()[0], "other text")
+    other.close()
+    assert count_generated(path) == 2
+
+
+def test_a_python_without_sqlite_is_an_error(path, monkeypatch):
+    real = builtins.__import__
+
+    def without(name, *arguments):
+        if name == "sqlite3":
+            raise ModuleNotFoundError("No module named '_sqlite3'")
+        return real(name, *arguments)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(RuntimeError, match="results needs the module sqlite3, which this Python"):
+        ledger(path)
+
+
+def test_a_folder_that_does_not_exist_is_an_error(path):
+    with pytest.raises(OSError, match=r"results .*unable to open database file"):
+        ledger(path.parent / "none" / "results")
+
+
+# ---------------------------------------------------------------- one user
+
+
+def test_two_ledgers_on_one_file_are_an_error(path):
+    book = ledger(path)
+    [unit] = book.lease()
+    with pytest.raises(RuntimeError, match=r"are in use by another ledger, or their file system"):
+        ledger(path)
+    with pytest.raises(AssertionError, match="are in use by another ledger"):
+        run_python("-c", f"from fastseed.rollouts import Ledger\n{OPEN}", str(path))
+    assert book.complete(unit, "text")
+    book.close()
+    with pytest.raises(RuntimeError, match="the file of results was closed"):
+        book.drop(unit, "late")
+    assert count_generated(path) == 1
+
+
+OPEN = "import sys; Ledger(12, batch_size=2, lag=1, master_seed=42, results=sys.argv[1])"
+
+
+def test_a_killed_trainer_leaves_the_file_free_though_its_producers_live(path):
+    reader, writer = os.pipe()
+    trainer = os.fork()
+    if trainer == 0:
+        book = ledger(path)
+        book.complete(book.lease()[0], "text")
+        producer = os.fork()
+        if producer == 0:
+            time.sleep(60)
+            os._exit(0)
+        os.write(writer, str(producer).encode())
+        time.sleep(60)
+        os._exit(1)
+    producer = int(os.read(reader, 20))
+    try:
+        with pytest.raises(RuntimeError, match="in use by another ledger"):
+            ledger(path)
+        os.kill(trainer, signal.SIGKILL)
+        os.waitpid(trainer, 0)
+        assert count_generated(path) == 1
+    finally:
+        os.kill(producer, signal.SIGKILL)
+        os.close(reader), os.close(writer)
+
+
+FORK = """
+import os, sys
+from fastseed.rollouts import Ledger
+book = Ledger(12, batch_size=2, lag=1, master_seed=42, results=sys.argv[1])
+first, second = book.lease(2)
+book.complete(first, "text")
+if os.fork() == 0:
+    del book  # a child that ends as Python does: the garbage collector and the end of modules
+    sys.exit(0)
+os.wait()
+book.complete(second, "text")
+print(os.path.getsize(sys.argv[1] + "-wal") > 0)
+os.kill(os.getpid(), 9) if len(sys.argv) > 2 else book.close()
+"""
+
+
+@pytest.mark.parametrize("end", [[], ["killed"]])
+def test_a_forked_child_neither_uses_nor_closes_the_file(path, end):
+    with contextlib.suppress(AssertionError):  # a killed process
+        assert run_python("-c", FORK, str(path), *end).strip() == "True"
+    assert count_generated(path) == 2
+
+
+# ---------------------------------------------------------------- interrupts
+
+
+class Interrupted:
+    """A ledger that is used up to a point, and the call that an interrupt stops."""
+
+    def __init__(self, path: Path | None, call: str) -> None:
+        self.path, self.call = path, call
+
+    def prepare(self) -> None:
+        if self.path is not None:
+            for suffix in ("", "-wal"):
+                Path(f"{self.path}{suffix}").unlink(missing_ok=True)
+        self.book = Ledger(
+            4, batch_size=2, samples=2, window=2, lag=1, master_seed=1, results=self.path
+        )
+        self.units = self.book.lease(4)
+        for unit in self.units[1:] if self.call != "mark_trained" else self.units:
+            self.book.complete(unit, unit.number)
+        self.batch = self.book.next_batch()
+
+    def run(self) -> None:
+        book = self.book
+        if self.call == "mark_trained":
+            book.mark_trained(self.batch)
+        elif self.call == "lease":
+            book.lease(9)
+        elif self.call == "load_state_dict":
+            book.load_state_dict(book.state_dict())
+        elif self.call == "release":
+            book.release(self.units[0])
+        else:
+            arguments = {"complete": [0], "drop": ["unwanted"]}[self.call]
+            getattr(book, self.call)(self.units[0], *arguments)
+
+    def finish(self) -> list[int]:
+        """Go on to the end; return the units that were trained, of this and earlier batches."""
+        book = self.book
+        trained = [unit.number for unit in self.batch.units] if self.batch and book.version else []
+        with contextlib.suppress(LeaseError):
+            if book.version == 0:
+                book.complete(self.units[0], 0)
+        for _ in range(20):
+            if book.done:
+                break
+            book._clock = lambda: time.monotonic() + 1e6  # leases that nobody holds end by time
+            for unit in book.lease(99):
+                book.complete(unit, unit.number)
+            if (batch := book.next_batch()) is not None:
+                trained += [unit.number for unit in batch.units]
+                book.mark_trained(batch)
+        assert book.done and book._lock.acquire(blocking=False)
+        counts = book.counts()
+        assert counts["trained"] == len(trained) and counts["trained"] + counts["dropped"] == 8
+        book.close()
+        return trained
+
+
+@pytest.mark.parametrize("with_file", [False, True], ids=["memory", "file"])
+@pytest.mark.parametrize(
+    "call", ["lease", "complete", "drop", "release", "mark_trained", "load_state_dict"]
+)
+def test_an_interrupt_loses_no_unit_and_leaves_a_usable_file(tmp_path, call, with_file):
+    job = Interrupted(tmp_path / "results" if with_file else None, call)
+    points = 0
+    for where in interruptions(job.run, job.prepare):
+        points += 1
+        trained = job.finish()
+        dropped = {0} if call == "drop" else set()
+        assert len(set(trained)) == len(trained) and set(trained) >= set(range(8)) - dropped, where
+        if with_file and points % 5 == 0:
+            Ledger(
+                4, batch_size=2, samples=2, window=2, lag=1, master_seed=1, results=job.path
+            ).close()
+    assert points > 3
