@@ -10,6 +10,7 @@ one (0 on the CPU).
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -29,6 +30,8 @@ from .stack import ForkEntry, GeneratorState, NamedStream
 
 if TYPE_CHECKING:
     from ..seeder import Seeder
+
+logger = logging.getLogger("fastseed")
 
 CPU = "torch.cpu"
 
@@ -62,6 +65,7 @@ class ForkRng:
         self._accelerators = accelerators
         self._streams: dict[str, NamedStream] = {}
         self._loaded: dict[str, LoadedState] = {}  # of names that were not used since
+        self._has_warned = False
 
     def enter(
         self,
@@ -92,7 +96,7 @@ class ForkRng:
                 accelerator.reseed(on(accelerator.name))
 
         if slot:
-            stream = NamedStream(name, stream.rank_field, continues=False)
+            stream = NamedStream(name, stream.rank_field)
         elif stream.state is not None:  # devices that were not there when it was saved
             devices = zip(self._accelerators, stream.state.devices, strict=True)
             held = [on(a.name) if state is None else state for a, state in devices]
@@ -104,6 +108,14 @@ class ForkRng:
         except BaseException:  # an interrupt may come when it is entered already
             stack.leave(entry)
             raise
+        if entry.in_backward and not slot and not self._has_warned:
+            self._has_warned = True
+            logger.warning(
+                "fastseed.fork_rng: %r was entered in a backward pass, where it continues instead "
+                "of repeating: recomputation by torch.utils.checkpoint draws other numbers than "
+                "the forward pass did; give fork_rng an index=",
+                name,
+            )
 
     def _stream(self, name: str, distinct_over: object) -> NamedStream:
         """Return the stream of this name; declare it if this is its first use in the scope."""

@@ -7,7 +7,6 @@ A thread must not enter a block while another thread is inside one.
 
 from __future__ import annotations
 
-import logging
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -19,8 +18,6 @@ from ..._backend import private_torch
 from ...derivation.streams import Stream
 from ...generators.accelerator import AcceleratorGenerators
 from ..process_lock import process
-
-logger = logging.getLogger("fastseed")
 
 Snapshot: TypeAlias = list[torch.Tensor] | Stream | None
 """A return value of ``AcceleratorGenerators.snapshot``."""
@@ -47,9 +44,8 @@ class GeneratorState(NamedTuple):
 class NamedStream:
     """A stream of ``fork_rng``, and where it continues."""
 
-    def __init__(self, name: str, rank_field: int, continues: bool = True) -> None:
+    def __init__(self, name: str, rank_field: int) -> None:
         self.name, self.rank_field = name, rank_field
-        self.continues = continues  # False: a numbered one
         self.state: GeneratorState | None = None  # None: at its beginning
 
 
@@ -81,7 +77,6 @@ def enter(entry: ForkEntry, begin: Callable[[], None]) -> None:
                 begin()
             else:
                 position.restore(entry.accelerators)
-            _warn_if_recomputed(entry)
         except BaseException:
             before.restore(entry.accelerators)
             raise
@@ -139,19 +134,3 @@ def _check_thread(entry: ForkEntry) -> None:
         f"fork_rng({running.stream.name!r}): torch's default generators belong to the "
         "whole process; leave that block first, or give each thread its own torch.Generator"
     )
-
-
-_warned: set[str] = set()
-
-
-def _warn_if_recomputed(entry: ForkEntry) -> None:
-    """Warn, once of each name, where activation checkpointing may recompute the block."""
-    stream = entry.stream
-    if stream.continues and entry.in_backward and stream.name not in _warned:
-        _warned.add(stream.name)
-        logger.warning(
-            "fastseed.fork_rng: %r was entered in a backward pass, where it continues instead "
-            "of repeating: recomputation by torch.utils.checkpoint draws other numbers than "
-            "the forward pass did; give fork_rng an index=",
-            stream.name,
-        )
