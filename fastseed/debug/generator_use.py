@@ -26,6 +26,7 @@ from .generator_states import state_of, states_of_defaults
 FINE, NOTE, WRONG = "fine", "note", "wrong"
 
 _HERE = os.path.join(os.path.dirname(__file__), "")
+_PACKAGE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
 _CHUNK = 1 << 14  # objects that are examined in one call
 _KINDS = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
 _SEEDING_CALLS = (
@@ -192,7 +193,8 @@ def _watched_calls(rows: list[Row], made: dict[int, _Made]) -> Iterator[None]:
     """Record seeding calls and generators of ``default_rng`` inside the block."""
 
     def seeding(name: str, original: Callable[..., T], *args: object, **kwargs: object) -> T:
-        rows.append(Row("use", name, WRONG, f"seeds a default generator: {_caller()}"))
+        if not sys._getframe(1).f_code.co_filename.startswith(_PACKAGE):
+            rows.append(Row("use", name, WRONG, f"seeds a default generator: {_caller()}"))
         return original(*args, **kwargs)
 
     def making(original: Callable[..., T], seed: object = None) -> T:
