@@ -159,8 +159,8 @@ def _is_installed(module: str) -> bool:
 
 def _is_library(file: str) -> bool:
     """Return whether a source file is of the standard library or of an installed package."""
-    if file.startswith("<frozen "):
-        return True
+    if file.startswith("<frozen ") or "site-packages" in file or "dist-packages" in file:
+        return True  # also those of the user, and of an environment below this one
     folders = {sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")}
     real = os.path.realpath(file)
     return any(real.startswith(os.path.join(os.path.realpath(one), "")) for one in folders)
