@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import overrides
 from torch._guards import TracingContext
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd import forward_ad
@@ -117,12 +118,26 @@ def leave_dispatch_mode(mode: Any, flags: dict[str, bool]) -> None:
         tell_dynamo(flags[_FLAGS[-1]])
 
 
+def leave_function_mode(mode: object) -> None:
+    """Leave a function mode that an interrupt has left active; torch can only pop the innermost."""
+    above: list[Any] = []
+    stack: Any = overrides
+    while mode in stack._get_current_function_mode_stack():
+        if (last := stack._pop_mode()) is not mode:
+            above.append(last)
+    for other in reversed(above):
+        stack._push_mode(other)
+
+
+_is_compiling = torch.compiler.is_compiling
+
+
 def is_plain_eager() -> bool:
     """Return whether new tensors are ordinary ones: neither traced nor made by a dispatch mode.
 
     torch has no public function that says so.
     """
-    return not torch.compiler.is_compiling() and torch._C._len_torch_dispatch_stack() == 0
+    return not _is_compiling() and torch._C._len_torch_dispatch_stack() == 0
 
 
 # ---------------------------------------------------------------- accelerators
