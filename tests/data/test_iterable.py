@@ -20,7 +20,8 @@ from helpers.loaders import (
 from torch.utils.data import DataLoader, IterableDataset
 
 import fastseed
-from fastseed.data import Loader, Seekable, per_sample
+from fastseed.data import Loader, Seekable, per_sample, steps
+from fastseed.data.loader.loader import _warn_uneven
 
 
 def numbers(position):
@@ -276,3 +277,36 @@ def test_a_spawned_worker_reads_it():
     )
     assert flat(batches) == list(range(9))
     assert flat(batches) == list(range(9))
+
+
+@pytest.mark.parametrize("n", [33, 37, 40])
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_len_is_that_of_each_rank(n, drop_last, caplog):
+    """Where ranks have unequal numbers of batches, a model that communicates would wait."""
+    _warn_uneven.cache_clear()
+    counts = []
+    for rank in range(2):
+        fastseed.init(42, rank=rank, world_size=2)
+        fastseed.reseed(1, 0)
+        batches = Loader(Seekable(range_from(n)), 4, drop_last=drop_last, collate_fn=same)
+        counts.append(len(list(batches)))
+        assert len(batches) == len(steps(batches)) == counts[-1]
+    assert (
+        ("one batch less" in caplog.text) == (counts[0] != counts[1]) == (n == 33 and not drop_last)
+    )
+
+
+def range_from(n):
+    """A source of known length."""
+
+    class Source:
+        def __len__(self):
+            return n
+
+        def seek(self, position):
+            self.position = position
+
+        def __iter__(self):
+            return iter(range(self.position, n))
+
+    return Source()

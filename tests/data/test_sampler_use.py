@@ -97,8 +97,8 @@ def test_memory_does_not_depend_on_the_size():
     [
         (lambda s: s.set_epoch(-1), ValueError, "set_epoch: epoch must be in"),
         (lambda s: s.set_epoch(1.0), TypeError, "set_epoch: epoch must be an integer"),
-        (lambda s: s.set_scope(2**24, 0), ValueError, "set_scope: task must be in"),
-        (lambda s: s.set_scope(1, 2**32), ValueError, "set_scope: epoch must be in"),
+        (lambda s: s._set_scope(2**24, 0), ValueError, "set_scope: task must be in"),
+        (lambda s: s._set_scope(1, 2**32), ValueError, "set_scope: epoch must be in"),
         (lambda s: s.seek(11), ValueError, r"seek: position must be in \[0, 10\], got 11"),
         (lambda s: s.seek(None), TypeError, "seek: position must be an integer"),
         (lambda s: s.index(10), ValueError, r"index: i must be in \[0, 9\], got 10"),

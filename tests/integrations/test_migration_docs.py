@@ -237,13 +237,10 @@ def test_megatron_offsets_collide_and_ours_do_not():
     for place in places:
         mesh = {name: (i, size) for i, (name, size) in zip(place, sizes.items(), strict=True)}
         rank = (place[0] * 11 + place[1]) * 101 + place[2]
-        distinct_over = fastseed.distributed.tensor_parallel()
-        fastseed.init(
-            42, rank=rank, world_size=2 * 11 * 101, mesh=mesh, distinct_over=distinct_over
-        )
+        fastseed.init(42, rank=rank, world_size=2 * 11 * 101, mesh=mesh, distinct_over=("pp", "dp"))
         fastseed.reseed(1, 0)
         outer = float(torch.rand(()))
-        with fastseed.fork_rng("tensor-parallel"):
+        with fastseed.fork_rng("tensor-parallel", distinct_over=tuple(sizes)):
             keys.add(("inside", float(torch.rand(()))))
         keys.add(("outside", outer))
     assert len([k for k in keys if k[0] == "inside"]) == 8
