@@ -217,11 +217,11 @@ def test_prepare_refuses_loaders_of_fastseed():
 
 
 def skipped(prepare):
-    return accelerate.skip_first_batches(Loader(DataLoader(range(4))), 1)
+    return accelerate.skip_first_batches(prepare(DataLoader(range(4))), 1)
 
 
 def unbatched(prepare):
-    return Loader(DataLoader(range(4), batch_size=None))
+    return prepare(DataLoader(range(4), batch_size=None))
 
 
 class Stream(torch.utils.data.IterableDataset):
@@ -235,7 +235,7 @@ class Stream(torch.utils.data.IterableDataset):
         (lambda prepare: 3, TypeError, "loader must be what accelerator.prepare returned"),
         (lambda prepare: DataLoader(range(4)), TypeError, "what accelerator.prepare returned"),
         (lambda prepare: Loader(range(4)), TypeError, "what accelerator.prepare returned"),
-        (lambda prepare: Loader(DataLoader(Stream())), TypeError, "accelerator.prepare returned"),
+        (lambda prepare: prepare(DataLoader(Stream())), TypeError, "accelerator.prepare returned"),
         (skipped, ValueError, "loader must be the one from before skip_first_batches"),
         (unbatched, ValueError, "loader must be of a map-style dataset, in batches"),
     ],
