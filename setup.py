@@ -93,17 +93,46 @@ def unusable_nvcc(home: str | None, version: str) -> str | None:
     return None
 
 
-def unlinkable(home: str | None) -> str | None:
-    """Why a library cannot be linked with the CUDA runtime, if it cannot."""
-    from torch.utils.cpp_extension import library_paths
+def toolkit() -> str | None:
+    """The CUDA toolkit that torch builds with: that of ``nvcc`` itself, not of a link to it."""
+    from torch.utils import cpp_extension
 
-    folders = [f"-L{folder}" for folder in library_paths("cuda")]
+    home = cpp_extension.CUDA_HOME
+    if home is not None and not any(os.environ.get(name) for name in ("CUDA_HOME", "CUDA_PATH")):
+        nvcc = Path(home, "bin", "nvcc").resolve()
+        if nvcc.exists():
+            home = cpp_extension.CUDA_HOME = str(nvcc.parents[1])
+    return home
+
+
+def can_link(*folders: str) -> bool:
+    """Return whether a library can be linked with the CUDA runtime in these folders."""
     with tempfile.TemporaryDirectory() as folder:
         source, out = Path(folder, "empty.cpp"), Path(folder, "empty.so")
         source.write_text("")
         command = [compiler() or "c++", "-shared", "-fPIC", str(source), "-o", str(out)]
-        asked(*command, *folders, "-lcudart")
-        return None if out.exists() else f"the CUDA runtime (libcudart) of {home} cannot be linked"
+        asked(*command, *(f"-L{f}" for f in folders), "-lcudart")
+        return out.exists()
+
+
+def runtime_folders(home: str | None) -> list[str] | None:
+    """Where the linker finds the CUDA runtime beside torch's own folders; None if nowhere.
+
+    Python's packages bring it under a name with a version, to which the build makes a link.
+    """
+    from torch.utils.cpp_extension import library_paths
+
+    usual = library_paths("cuda")
+    if can_link(*usual):
+        return []
+    for found in (f for p in sys.path for f in Path(p).glob("nvidia/*/lib/libcudart.so.*")):
+        link = ROOT / "build" / "cudart" / "libcudart.so"
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.unlink(missing_ok=True)
+        link.symlink_to(found)
+        if can_link(str(link.parent), *usual):
+            return [str(link.parent.absolute())]
+    return None
 
 
 def architectures(built: str, supported: str) -> str:
@@ -122,28 +151,33 @@ def name_architectures(nvcc: Path) -> None:
         os.environ["TORCH_CUDA_ARCH_LIST"] = found or "9.0+PTX"
 
 
-def cuda_sources() -> list[str]:
-    """The CUDA part, when it can be compiled, whether or not there is a GPU."""
+def cuda_sources() -> tuple[list[str], list[str]]:
+    """The CUDA part and the library folders that it needs, whether or not there is a GPU."""
     import torch
-    from torch.utils.cpp_extension import CUDA_HOME
 
     found = sources("csrc/cuda/*.cu", "csrc/ops/cuda.cpp")
+    home, folders = toolkit(), None
     missing = (
         "this wheel is for every torch" if PORTABLE
         else "FASTSEED_NO_CUDA=1" if NO_CUDA
         else "there are no CUDA sources in this version" if not found
         else "this torch is built without CUDA" if torch.version.cuda is None
-        else unusable_nvcc(CUDA_HOME, torch.version.cuda) or unlinkable(CUDA_HOME)
+        else unusable_nvcc(home, torch.version.cuda)
     )  # fmt: skip
+    if missing is None and (folders := runtime_folders(home)) is None:
+        missing = (
+            f"the CUDA runtime (libcudart) of {home} cannot be linked; set CUDA_HOME to the "
+            "toolkit's folder"
+        )
     if missing and FORCE_CUDA:
         raise SystemExit(
             f"setup.py: FORCE_CUDA must be unset where CUDA cannot be built: {missing}"
         )
     if missing:
         leave_out("the CUDA part", missing)
-        return []
-    name_architectures(Path(CUDA_HOME, "bin", "nvcc"))
-    return found
+        return [], []
+    name_architectures(Path(home or "", "bin", "nvcc"))
+    return found, folders or []
 
 
 def extensions() -> tuple[list[Any], dict[str, Any]]:
@@ -161,10 +195,11 @@ def extensions() -> tuple[list[Any], dict[str, Any]]:
     nvcc = ["-O3", "-fmad=false", "--expt-relaxed-constexpr", "-Xcompiler", "-fvisibility=hidden"]
     ops = [path for path in sources("csrc/ops/*.cpp") if not path.endswith("/cuda.cpp")]
     headers = sources("csrc/**/*.h", "csrc/**/*.cuh")
-    cuda = cuda_sources()
+    cuda, folders = cuda_sources()
     kernels = (CUDAExtension if cuda else CppExtension)(
         f"fastseed._kernels_{INTERFACE}",
         [*ops, *sources("csrc/cpu/*.cpp"), *cuda],
+        library_dirs=folders,
         define_macros=[("TORCH_TARGET_VERSION", TARGET_TORCH)],
         extra_compile_args={"cxx": flags, "nvcc": nvcc},
         depends=headers,

@@ -109,7 +109,7 @@ _INSTEAD = {
         }.items()
     },
     "DataLoader": "use torch.utils.data.DataLoader, and iterate fastseed.data.steps(loader, ...); "
-    "or fastseed.data.loader, which takes the same arguments",
+    "or fastseed.data.Loader, which takes the same arguments",
 }
 """Names that users of other libraries try, and the call that does it here."""
 

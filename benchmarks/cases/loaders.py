@@ -8,7 +8,7 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 import fastseed
-from fastseed.data import ResumableLoader, per_sample
+from fastseed.data import Loader, per_sample
 
 from ..case import Case, Contest, Side, expect
 
@@ -33,13 +33,13 @@ def _check(contest: Contest) -> None:
 
 
 def one_pass(has_own_numbers: bool) -> Contest:
-    """A ``ResumableLoader`` against torch's loader, and torchdata's, which can resume too."""
+    """A ``Loader`` against torch's loader, and torchdata's, which can resume too."""
     from torchdata.stateful_dataloader import StatefulDataLoader
 
     fastseed.init(MASTER, 1, 0)
     fastseed.reseed(1, 0)
     data: Any = per_sample(Indices()) if has_own_numbers else Indices()
-    side = Side("ResumableLoader", PASS, {"loader": ResumableLoader(data, BATCH, shuffle=True)})
+    side = Side("Loader", PASS, {"loader": Loader(data, BATCH, shuffle=True)})
     baselines = tuple(
         Side(kind.__name__, PASS, {"loader": kind(Indices(), BATCH, shuffle=True)})
         for kind in (DataLoader, StatefulDataLoader)

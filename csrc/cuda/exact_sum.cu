@@ -234,11 +234,6 @@ struct CarryExact {
   }
 };
 
-template <Terms kTerms, class T>
-void launch_terms(const ExactTable<T>& parts, int64_t tiles, int64_t* total, void* stream) {
-  launch(ExactTiles<T, kTerms>{parts, total}, tiles, "exact_sum", stream);
-}
-
 }  // namespace
 
 template <class T>
@@ -251,11 +246,11 @@ void launch_exact_sum_cuda(const ExactTable<T>& parts, int64_t* total, void* cud
     products = products || parts.factors[i] != parts.values[i];
   }
   if (parts.count == 0 || parts.factors[0] == nullptr) {
-    launch_terms<Terms::kValues>(parts, tiles, total, cuda_stream);
+    launch(ExactTiles<T, Terms::kValues>{parts, total}, tiles, "exact_sum", cuda_stream);
   } else if (!products) {
-    launch_terms<Terms::kSquares>(parts, tiles, total, cuda_stream);
+    launch(ExactTiles<T, Terms::kSquares>{parts, total}, tiles, "exact_sum", cuda_stream);
   } else {
-    launch_terms<Terms::kProducts>(parts, tiles, total, cuda_stream);
+    launch(ExactTiles<T, Terms::kProducts>{parts, total}, tiles, "exact_sum", cuda_stream);
   }
   launch(CarryExact{count, total}, 1, "exact_sum", cuda_stream);
 }

@@ -114,8 +114,6 @@ void shuffle_positions(const Tensor& out, const Tensor& samples, int64_t lo, int
   launch_shuffle_positions_cuda(job.shuffle, job.numbers, job.count, job.out, device.stream());
 }
 
-// ------------------------------------------------------------------------------- tokens
-
 void sampling_race(const Tensor& scores, const Tensor& tokens, const Tensor& numbers,
                    const Tensor& keys, const Tensor& positions, const Tensor& temperature,
                    const Tensor& threshold, int64_t role, int64_t first) {
@@ -168,8 +166,6 @@ void digest(const Tensor& sums, std::vector<Tensor> memory, const Tensor& plan) 
   launch_digest_cuda(longs_of(there), count, tiles, words_of(sums), device.stream());
 }
 
-// ------------------------------------------------------------------------- exact sums
-
 // Launches of tensors of one dtype, each of as many values as limbs have room for.
 template <class T>
 class ExactLaunches {
@@ -219,7 +215,7 @@ void exact_sum(const Tensor& total, std::vector<Tensor> values, std::vector<Tens
   int64_t count = 0;
   for (size_t i = 0; i < values.size(); ++i) {
     count += values[i].numel();
-    for_reals(values[i], factors, i, [&](const auto* numbers, const auto* others) {
+    for_terms(values[i], factors, i, [&](const auto* numbers, const auto* others) {
       using T = std::remove_cv_t<std::remove_pointer_t<decltype(numbers)>>;
       std::get<ExactLaunches<T>>(launches).add(numbers, others, values[i].numel());
     });

@@ -2,6 +2,7 @@
 // alone.
 #pragma once
 #include <optional>
+#include <type_traits>
 #include <vector>
 
 #include "../kernels/draws.h"
@@ -104,20 +105,10 @@ uint64_t modulus_by(T range) {  // 2^32, or 2^64, modulo range
 // `out`. One for each operator; `Draw` is the launch on one device.
 template <template <class> class D, class Draw, class... Parameters>
 void for_real(const Tensor& out, const char* op, const Draw& draw, Parameters... parameters) {
-  void* data = out.data_ptr();
-  switch (out.scalar_type()) {
-    case Dtype::Float:
-      return draw(D<float>{static_cast<float>(parameters)...}, static_cast<float*>(data));
-    case Dtype::Double:
-      return draw(D<double>{parameters...}, static_cast<double*>(data));
-    case Dtype::Half:
-      return draw(D<Half>{static_cast<float>(parameters)...}, static_cast<Half*>(data));
-    case Dtype::BFloat16:
-      return draw(D<BFloat16>{static_cast<float>(parameters)...}, static_cast<BFloat16*>(data));
-    default:
-      STD_TORCH_CHECK(false, "fastseed.", op,
-                      ": out must be of dtype float16, bfloat16, float32 or float64");
-  }
+  for_reals(out, op, "out", [&](auto* data) {
+    using T = std::remove_pointer_t<decltype(data)>;
+    draw(D<T>{static_cast<typename Compute<T>::Type>(parameters)...}, data);
+  });
 }
 
 template <class Draw>
@@ -135,25 +126,14 @@ void for_bernoulli(const Tensor& out, int64_t threshold, const Draw& draw) {
   STD_TORCH_CHECK(threshold >= 0 && threshold <= int64_t{1} << 32,
                   "fastseed.draw_bernoulli: threshold must be in [0, 2**32], got ", threshold);
   const uint64_t t = static_cast<uint64_t>(threshold);
-  void* data = out.data_ptr();
-  switch (out.scalar_type()) {
-    case Dtype::Bool:
-    case Dtype::Byte:
-      return draw(Bernoulli<uint8_t>{t, 0, 1}, static_cast<uint8_t*>(data));
-    case Dtype::Float:
-      return draw(Bernoulli<float>{t, 0.0f, 1.0f}, static_cast<float*>(data));
-    case Dtype::Double:
-      return draw(Bernoulli<double>{t, 0.0, 1.0}, static_cast<double*>(data));
-    case Dtype::Half:
-      return draw(Bernoulli<Half>{t, Half{0}, Half{0x3c00}}, static_cast<Half*>(data));
-    case Dtype::BFloat16:
-      return draw(Bernoulli<BFloat16>{t, BFloat16{0}, BFloat16{0x3f80}},
-                  static_cast<BFloat16*>(data));
-    default:
-      STD_TORCH_CHECK(false,
-                      "fastseed.draw_bernoulli: out must be of dtype bool, uint8, float16, "
-                      "bfloat16, float32 or float64");
+  if (out.scalar_type() == Dtype::Bool || out.scalar_type() == Dtype::Byte) {
+    return draw(Bernoulli<uint8_t>{t, 0, 1}, static_cast<uint8_t*>(out.data_ptr()));
   }
+  for_reals(out, "draw_bernoulli", "an out that is not bool or uint8", [&](auto* data) {
+    using T = std::remove_pointer_t<decltype(data)>;
+    using Real = typename Compute<T>::Type;
+    draw(Bernoulli<T>{t, Rounded<T>::of(Real{0}), Rounded<T>::of(Real{1})}, data);
+  });
 }
 
 template <class Draw>

@@ -32,7 +32,7 @@ struct DropoutOps {
         Device::drop(Dropout<T>(threshold), rows, layout, in, static_cast<T*>(out.data_ptr()), out);
       }
     };
-    for_each_real(input, kOp, run);
+    for_reals(input, kOp, "input", run);
     return out;
   }
 
@@ -51,25 +51,6 @@ struct DropoutOps {
                          static_cast<uint64_t>(label),
                          static_cast<uint64_t>(row_elements)};
     Device::layer_key(words_of(out), words_of(scope), longs_of(first_row), call, out);
-  }
-
- private:
-  template <class Run>
-  static void for_each_real(const Tensor& input, const char* op, const Run& run) {
-    void* data = input.data_ptr();
-    switch (input.scalar_type()) {
-      case Dtype::Float:
-        return run(static_cast<float*>(data));
-      case Dtype::Double:
-        return run(static_cast<double*>(data));
-      case Dtype::Half:
-        return run(static_cast<Half*>(data));
-      case Dtype::BFloat16:
-        return run(static_cast<BFloat16*>(data));
-      default:
-        STD_TORCH_CHECK(false, "fastseed.", op,
-                        ": input must be of dtype float16, bfloat16, float32 or float64");
-    }
   }
 };
 

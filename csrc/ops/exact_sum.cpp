@@ -17,7 +17,7 @@ void exact_sum(const Tensor& total, std::vector<Tensor> values, std::vector<Tens
   int64_t* out = longs_of(total);
   carry_exact(out);
   for (size_t i = 0; i < values.size(); ++i) {
-    for_reals(values[i], factors, i, [&](const auto* numbers, const auto* others) {
+    for_terms(values[i], factors, i, [&](const auto* numbers, const auto* others) {
       std::mutex mutex;
       parallel(values[i].numel(), kGrain, [&](int64_t begin, int64_t end) {
         int64_t part[kExactSize] = {};

@@ -38,22 +38,10 @@ inline void check_exact_sum(const Tensor& total, const std::vector<Tensor>& valu
 
 // f(values, factors) of one tensor's numbers by their type; factors are null without any.
 template <class F>
-void for_reals(const Tensor& values, const std::vector<Tensor>& factors, size_t i, const F& f) {
-  const auto call = [&](auto* like) {
-    using T = decltype(like);
-    f(static_cast<T>(values.data_ptr()),
-      factors.empty() ? nullptr : static_cast<T>(factors[i].data_ptr()));
-  };
-  switch (values.scalar_type()) {
-    case Dtype::Float:
-      return call(static_cast<const float*>(nullptr));
-    case Dtype::Double:
-      return call(static_cast<const double*>(nullptr));
-    case Dtype::Half:
-      return call(static_cast<const Half*>(nullptr));
-    default:
-      return call(static_cast<const BFloat16*>(nullptr));
-  }
+void for_terms(const Tensor& values, const std::vector<Tensor>& factors, size_t i, const F& f) {
+  for_reals(values, "exact_sum", "values", [&](const auto* data) {
+    f(data, factors.empty() ? nullptr : static_cast<decltype(data)>(factors[i].data_ptr()));
+  });
 }
 
 }  // namespace fastseed

@@ -11,6 +11,8 @@
 #include <initializer_list>
 #include <string>
 
+#include "../core/float16.h"
+
 namespace fastseed {
 
 using Dtype = torch::headeronly::ScalarType;
@@ -72,6 +74,25 @@ inline void check_tensor(const Tensor& tensor, const char* op, const char* argum
   STD_TORCH_CHECK(same_device(tensor, like), "fastseed.", op, ": ", argument,
                   " must be on the device of the other tensors");
   check_memory(tensor, op, argument);
+}
+
+// run(elements) of a tensor of reals, by its dtype.
+template <class Run>
+void for_reals(const Tensor& tensor, const char* op, const char* argument, const Run& run) {
+  void* data = tensor.data_ptr();
+  switch (tensor.scalar_type()) {
+    case Dtype::Float:
+      return run(static_cast<float*>(data));
+    case Dtype::Double:
+      return run(static_cast<double*>(data));
+    case Dtype::Half:
+      return run(static_cast<Half*>(data));
+    case Dtype::BFloat16:
+      return run(static_cast<BFloat16*>(data));
+    default:
+      STD_TORCH_CHECK(false, "fastseed.", op, ": ", argument,
+                      " must be of dtype float16, bfloat16, float32 or float64");
+  }
 }
 
 inline uint64_t* words_of(const Tensor& tensor) {

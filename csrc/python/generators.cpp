@@ -18,8 +18,6 @@ namespace {
 
 namespace py = pybind11;
 
-// ------------------------------------------------------------------------------- one generator
-
 // A key for whatever kind of generator it is: the full state of torch's own CPU generators, seed
 // `lo` and offset 0 for the counter-based ones and for those of other libraries.
 void reseed_any(at::Generator gen, Key key) {
@@ -30,8 +28,6 @@ void reseed_any(at::Generator gen, Key key) {
   std::lock_guard<std::mutex> lock(gen.mutex());
   gen.set_current_seed(key.lo);
 }
-
-// ------------------------------------------------------------------------------- many generators
 
 // Many generators behind one handle, so that a call converts nothing.
 //
@@ -128,8 +124,6 @@ class Pool {
   std::vector<at::Generator> generators_;
   std::vector<Member> cpu_, others_;
 };
-
-// ------------------------------------------------------------------------------- accelerators
 
 const at::AcceleratorHooksInterface& hooks_of(const std::string& type) {
   const c10::DeviceType device = c10::Device(type).type();

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import overrides
 from torch._guards import TracingContext
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd import forward_ad
@@ -18,6 +19,7 @@ from torch.utils import _python_dispatch
 
 if TYPE_CHECKING:
     import torch.distributed as dist
+    from torch.utils.data import DataLoader
 
 
 def has_kernel(operator: str, dispatch_key: str) -> bool:
@@ -116,12 +118,15 @@ def leave_dispatch_mode(mode: Any, flags: dict[str, bool]) -> None:
         tell_dynamo(flags[_FLAGS[-1]])
 
 
+_is_compiling = torch.compiler.is_compiling
+
+
 def is_plain_eager() -> bool:
     """Return whether new tensors are ordinary ones: neither traced nor made by a dispatch mode.
 
     torch has no public function that says so.
     """
-    return not torch.compiler.is_compiling() and torch._C._len_torch_dispatch_stack() == 0
+    return not _is_compiling() and torch._C._len_torch_dispatch_stack() == 0
 
 
 # ---------------------------------------------------------------- accelerators
@@ -210,3 +215,46 @@ def gather_of(module: Any) -> Any:
     """Return how ``fully_shard`` gathers the parameters of a module; None if it manages none."""
     groups = module._get_fsdp_state()._fsdp_param_groups
     return groups[0]._all_gather_comm if groups else None
+
+
+def leave_function_mode(mode: object) -> None:
+    """Leave a function mode that an interrupt has left active; torch can only pop the innermost."""
+    above: list[Any] = []
+    stack: Any = overrides
+    while mode in stack._get_current_function_mode_stack():
+        if (last := stack._pop_mode()) is not mode:
+            above.append(last)
+    for other in reversed(above):
+        stack._push_mode(other)
+
+
+# ---------------------------------------------------------------- DataLoader
+
+
+def current_iterator(loader: DataLoader[Any]) -> Any:
+    """Return the iterator that a loader keeps while its workers persist; None otherwise."""
+    return _read(loader, "_iterator")
+
+
+def workers_of(iterator: Any) -> list[Any]:
+    """Return the processes of a loader's iterator, whose exit codes torch does not show."""
+    return list(_read(iterator, "_workers")) if _has_workers(iterator) else []
+
+
+def received_batches(iterator: Any) -> int | None:
+    """Return how many batches, and errors in their place, came from workers; None without them."""
+    return int(_read(iterator, "_rcvd_idx")) if _has_workers(iterator) else None
+
+
+def _has_workers(iterator: Any) -> bool:
+    return iterator is not None and _read(iterator, "_num_workers") > 0
+
+
+def _read(owner: Any, name: str) -> Any:
+    try:
+        return getattr(owner, name)
+    except AttributeError as error:
+        raise RuntimeError(
+            f"fastseed: torch {torch.__version__} has no {type(owner).__name__}.{name}: install a "
+            "version of torch that fastseed was tested with, or a newer fastseed"
+        ) from error

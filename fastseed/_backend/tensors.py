@@ -181,6 +181,26 @@ def as_int64(
     return found
 
 
+def is_whole(tensor: torch.Tensor) -> bool:
+    """Return whether an ordinary tensor is one piece of CPU memory that may be written to.
+
+    It needs no further check, and False says nothing: the other checks find out.
+    """
+    return (
+        type(tensor) is torch.Tensor
+        and tensor.is_cpu
+        and tensor.layout is torch.strided
+        and not tensor.is_nested
+        and not tensor.requires_grad
+        and not private_torch.is_wrapped(tensor)
+        and tensor.is_contiguous()
+        and not tensor.is_neg()
+        and not tensor._is_zerotensor()
+        and tensor.untyped_storage().nbytes()
+        >= (tensor.storage_offset() + tensor.numel()) * tensor.element_size()
+    )
+
+
 def has_memory(tensor: torch.Tensor) -> bool:
     """Return whether the storage of a strided tensor holds all of its elements."""
     if not _is_plain(tensor) or tensor.numel() == 0:

@@ -22,7 +22,7 @@ T = TypeVar("T")
 _LONGEST = 80  # characters of a value in a message
 _DEEPEST = 8  # containers within each other
 _MOST_BITS = 1024  # of an integer that is printed
-_BRACKETS = {
+_BRACKETS: dict[type[Any], str] = {
     list: "[]",
     tuple: "()",
     dict: "{}",

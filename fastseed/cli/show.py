@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from . import exit_codes, output
 
 if TYPE_CHECKING:
-    from ..data.lineage import Lineage, Visits
+    from ..data import Lineage
+    from ..data.lineage import Visits
 
 _ABOUT = """\
 Show what a path holds: the steps of a recording of fastseed.debug.Watch; an environment; the states
@@ -123,7 +124,7 @@ def _checkpoint(args: argparse.Namespace, path: str) -> tuple[bool, dict[str, ob
 def _job(args: argparse.Namespace, path: str) -> tuple[bool, dict[str, object]]:
     from ..tools import checkpoints
 
-    journal = checkpoints.read_lineage(path, task=args.task).journal
+    journal = checkpoints.read_lineage(path, task=args.task).history
     epoch, step = journal.point
     if not args.json:
         output.say(
@@ -159,7 +160,7 @@ def _answer(args: argparse.Namespace) -> int:
 def _print(args: argparse.Namespace, job: Lineage, visits: Visits, title: str) -> int:
     from ..tools import checkpoints
 
-    rows, next_step = checkpoints.rows_of(job, visits), job.journal.point
+    rows, next_step = checkpoints.rows_of(job, visits), job.history.point
     if args.json:
         point = dict(zip(("epoch", "step"), next_step, strict=True))
         output.emit({"job": args.path, "next": point, "visits": rows})
@@ -168,7 +169,7 @@ def _print(args: argparse.Namespace, job: Lineage, visits: Visits, title: str) -
         columns = [name for name in rows[0] if name != "key" and rows[0][name] is not None]
         cells = [[row[name] for name in columns] for row in rows]
         output.table(columns, cells, title=title, limit=args.limit)
-    to_come = sum((visit.epoch, visit.step) >= next_step for visit in visits)
+    to_come = sum((row["epoch"], row["step"]) >= next_step for row in rows)
     later = f", {to_come} of them to come" if to_come else ""
     output.say(f"{len(rows)} visit(s){later}; next: epoch {next_step[0]}, step {next_step[1]}")
     return exit_codes.OK

@@ -1,40 +1,33 @@
 """Load data in an order, and with random numbers, that depend on neither workers nor ranks.
 
 - The order: ``ShuffleSampler``, ``MixtureSampler`` (named sources by weight).
-- Datasets: ``PackedDataset`` (sequences in blocks of one length).
-- Loaders that follow ``reseed``: ``loader``, ``prepare``, ``ResumableLoader`` (stops
-  and resumes mid-epoch), ``Seekable`` (iterable datasets).
+- ``Loader``: a DataLoader that follows ``reseed``, stops and resumes mid-epoch. ``Seekable``:
+  iterable datasets for it.
 - The loop: ``steps`` reseeds before each step and resumes after any of them.
-- Which step had which sample: ``lineage``.
-- Random numbers: ``per_sample`` (by sample), ``worker_init_fn`` (by worker).
+- ``Lineage``: which step had which sample.
+- Random numbers: ``per_sample`` (by sample; ``Repeat`` and ``count_occurrences`` for indices that
+  come again), ``worker_init_fn`` (by worker).
 """
 
-from . import lineage
-from .loaders.loader import Loader, loader, prepare
-from .loaders.resumable import ResumableLoader
-from .loaders.seekable import Seekable
-from .loaders.steps import Steps, steps
-from .order.mixture import MixtureSampler
-from .order.occurrences import Repeat, count_occurrences
-from .order.shuffle import ShuffleSampler
-from .packed import PackedDataset
+from .lineage import Lineage
+from .loader.loader import Loader
+from .loader.seekable import Seekable
+from .order.mixture_sampler import MixtureSampler
+from .order.repeats import Repeat, count_occurrences
+from .order.samplers import ShuffleSampler
+from .steps import steps
 from .worker.per_sample import per_sample
 from .worker.seeding import worker_init_fn
 
 __all__ = [
+    "Lineage",
     "Loader",
     "MixtureSampler",
-    "PackedDataset",
     "Repeat",
-    "ResumableLoader",
     "Seekable",
     "ShuffleSampler",
-    "Steps",
     "count_occurrences",
-    "lineage",
-    "loader",
     "per_sample",
-    "prepare",
     "steps",
     "worker_init_fn",
 ]

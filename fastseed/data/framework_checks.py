@@ -9,7 +9,7 @@ import sys
 import warnings
 from typing import Any, NoReturn
 
-from .order.samplers import samplers_in
+from .order.nested import samplers_in
 
 _HOW = (
     "give accelerator.prepare a torch DataLoader with shuffle=True, and iterate its result with "

@@ -65,15 +65,12 @@ def clip_grad_norm_(
     name = "elastic.clip_grad_norm_"
     ranks = check_group(name, group)
     problem: Exception | None = None
-    listed: list[torch.Tensor] = []
     try:
         if not (isinstance(max_norm, float) and max_norm == math.inf):
             max_norm = validation.check_float(name, "max_norm", max_norm, 0, math.inf)
-        listed = _listed(name, "parameters", parameters)
     except (TypeError, ValueError) as error:
         problem = error
-    gradients = [p.grad for p in listed if p.grad is not None]
-    parts, problem = _local_parts(name, "gradients", gradients, problem)
+    parts, device, problem = _read(name, "parameters", parameters, problem)
     norm, dtype = _norm(name, parts, ranks, problem)
     if error_if_nonfinite and not math.isfinite(norm):
         raise RuntimeError(
@@ -83,7 +80,7 @@ def clip_grad_norm_(
     scale = max_norm / (norm + _EPSILON)
     if max_norm != math.inf and not scale >= 1.0:  # also NaN
         _scale(list(itertools.chain.from_iterable(parts.values())), scale)
-    return _as_tensor(norm, dtype, gradients)
+    return torch.tensor(norm, dtype=dtype, device=device)
 
 
 @torch.no_grad()
@@ -136,26 +133,9 @@ def get_total_norm(
     """
     name = "elastic.get_total_norm"
     ranks = check_group(name, group)
-    problem: Exception | None = None
-    listed: list[torch.Tensor] = []
-    try:
-        listed = _listed(name, "tensors", tensors)
-    except (TypeError, ValueError) as error:
-        problem = error
-    parts, problem = _local_parts(name, "tensors", listed, problem)
-    return _as_tensor(*_norm(name, parts, ranks, problem), listed)
-
-
-def _listed(
-    name: str, argument: str, given: torch.Tensor | Iterable[torch.Tensor]
-) -> list[torch.Tensor]:
-    try:
-        found = [given] if isinstance(given, torch.Tensor) else list(given)
-    except TypeError:
-        raise validation.type_error(name, argument, "tensors or a tensor", given) from None
-    for i, value in enumerate(found):
-        validation.check_instance(name, f"{argument}[{i}]", value, torch.Tensor, "a tensor")
-    return found
+    parts, device, problem = _read(name, "tensors", tensors, None)
+    norm, dtype = _norm(name, parts, ranks, problem)
+    return torch.tensor(norm, dtype=dtype, device=device)
 
 
 # (the mesh of a tensor, the mesh dimensions that shard it); None without a mesh
@@ -164,29 +144,43 @@ _Parts: TypeAlias = dict[_Cut, list[torch.Tensor]]
 
 
 @torch.no_grad()
-def _local_parts(
-    name: str, argument: str, given: list[torch.Tensor], problem: Exception | None
-) -> tuple[_Parts, Exception | None]:
-    """Return this rank's parts of tensors, those together that the same ranks share, and an error.
+def _read(
+    name: str, argument: str, given: torch.Tensor | Iterable[object], problem: Exception | None
+) -> tuple[_Parts, torch.device, Exception | None]:
+    """Return this rank's parts of tensors, those together that the same ranks share.
 
-    A tensor with an error adds nothing, but its ranks are there: other ranks wait for this one.
+    With them the device of the first tensor, and an error, if there is one. A tensor with an error
+    adds nothing, but its ranks are there: other ranks wait for this one.
     """
     parts: _Parts = {}
-    for i, tensor in enumerate(given):
-        cut, local, label = None, tensor, f"{argument}[{i}]"
-        if layout.is_dtensor(tensor):
-            cut, local = _cut_of(tensor), tensor.to_local()
-        part = parts.setdefault(cut, [])
+    device = None
+    try:
+        listed = [given] if isinstance(given, torch.Tensor) else list(given)
+    except TypeError:
+        problem = problem or validation.type_error(name, argument, "tensors or a tensor", given)
+        listed = []
+    for i, value in enumerate(listed):
+        label = f"{argument}[{i}]"
         try:
+            tensor = validation.check_instance(name, label, value, torch.Tensor, "a tensor")
+            if argument == "parameters":
+                if tensor.grad is None:
+                    continue
+                tensor, label = tensor.grad, f"{label}.grad"
+            device = device or tensor.device
+            cut, local = None, tensor
             if layout.is_dtensor(tensor):
-                _check_placements(name, label, tensor)
+                cut, local = _cut_of(tensor), tensor.to_local()
+            part = parts.setdefault(cut, [])
+            if layout.is_dtensor(tensor) and any(p.is_partial() for p in tensor.placements):
+                rule = "without partial sums (see DTensor.redistribute)"
+                raise validation.value_error(name, label, rule, tensor.placements)
             tensors.check_dtype(name, label, local, *REALS)
             tensors.check_dense(name, label, local)
+            part.append(local.detach() if local.requires_grad else local)
         except (TypeError, ValueError) as error:
             problem = problem or error
-        else:
-            part.append(local.detach() if local.requires_grad else local)
-    return parts, problem
+    return parts, device or torch.device("cpu"), problem
 
 
 def _norm(
@@ -217,14 +211,3 @@ def _cut_of(tensor: DTensor) -> _Cut:
     """Return which ranks have the other parts of a tensor."""
     sharded = (d for d, placement in enumerate(tensor.placements) if not placement.is_replicate())
     return tensor.device_mesh, tuple(sharded)
-
-
-def _check_placements(name: str, argument: str, tensor: DTensor) -> None:
-    if any(placement.is_partial() for placement in tensor.placements):
-        rule = "without partial sums (see DTensor.redistribute)"
-        raise validation.value_error(name, argument, rule, tensor.placements)
-
-
-def _as_tensor(norm: float, dtype: torch.dtype, given: list[torch.Tensor]) -> torch.Tensor:
-    device = given[0].device if given else torch.device("cpu")
-    return torch.tensor(norm, dtype=dtype, device=device)

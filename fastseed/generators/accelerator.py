@@ -29,7 +29,7 @@ def compiled_types() -> list[str]:
     MPS counts where it is available: without Metal, as in some virtual machines, it never will be.
     """
     there = (
-        torch.backends.cuda.is_built(),
+        torch.version.cuda is not None or torch.version.hip is not None,
         torch.version.xpu is not None,
         torch.backends.mps.is_available(),
     )

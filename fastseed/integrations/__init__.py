@@ -11,8 +11,8 @@ Each is in a module of its own, which imports its framework. Keys for JAX and th
 functions of TensorFlow and CuPy are here as well; they import no framework.
 """
 
-from ._common import Tasks, inside
+from ._common import Tasks, run_in_task
 from .frameworks import jax_key
 from .frameworks import register as register_frameworks
 
-__all__ = ["Tasks", "inside", "jax_key", "register_frameworks"]
+__all__ = ["Tasks", "jax_key", "register_frameworks", "run_in_task"]

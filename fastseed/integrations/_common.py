@@ -111,7 +111,7 @@ def move_to(task: int, epoch: int, step: int = 0) -> None:
 
 
 @contextlib.contextmanager
-def inside(task: int, epoch: int = 0, step: int = 0) -> Iterator[None]:
+def run_in_task(task: int, epoch: int = 0, step: int = 0) -> Iterator[None]:
     """Run a block in another task; afterwards every generator is exactly as it was before.
 
     So nothing inside changes the random numbers outside. A registered callable has no state to
@@ -130,21 +130,27 @@ def inside(task: int, epoch: int = 0, step: int = 0) -> Iterator[None]:
 
     Examples:
         >>> import fastseed, random
-        >>> from fastseed.integrations import inside
+        >>> from fastseed.integrations import run_in_task
         >>> fastseed.init(42, rank=0, world_size=1)
         >>> fastseed.reseed(1, 0)
         >>> before = random.getstate()
-        >>> with inside(2):
+        >>> with run_in_task(2):
         ...     value = random.random()
         >>> random.getstate() == before
         True
     """
-    before = current_seeder("integrations.inside").state_dict(rng=True)
-    move_to(task, epoch, step)
+    function = "integrations.run_in_task"
+    at = scopes.check_scope(function, task, epoch, step)
+    before = current_seeder(function).state_dict(rng=True)
     try:
+        move_to(*at)
         yield
     finally:
-        api.load_state_dict(before)
+        try:
+            api.load_state_dict(before)
+        except BaseException:  # an interrupt waits until all is restored
+            api.load_state_dict(before)
+            raise
 
 
 def gather(function: str, state: StateDict) -> StateDict:

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch.utils.data import BatchSampler, IterableDataset, RandomSampler
 
 from .._utils import StateDict, validation
-from ..data import ResumableLoader, ShuffleSampler
-from ..data.loaders.division import Division
-from ..data.loaders.loader import settings_of
-from ..data.order.samplers import RANDOM_SAMPLERS
+from ..data import Loader, ShuffleSampler
+from ..data.loader.settings import settings_of
+from ..data.order.nested import RANDOM_SAMPLERS, samplers_in
+from ..data.worker.scope import required_scope
+from ..derivation import context, scopes, streams
 from . import _common
 
 if TYPE_CHECKING:
     from accelerate.data_loader import DataLoaderShard
+
+_ORDER = "accelerate.order"  # the stream of samplers with a generator
 
 
 def check_prepared(function: str, loader: DataLoaderShard) -> None:
@@ -31,7 +36,7 @@ def check_prepared(function: str, loader: DataLoaderShard) -> None:
         raise validation.value_error(function, "loader", rule, loader.dataset)
 
 
-def resumable(loader: DataLoaderShard) -> ResumableLoader:
+def resumable(loader: DataLoaderShard) -> Loader:
     """Return a loader of the batches of a prepared one, in the scope of ``reseed``.
 
     ``shuffle=True`` becomes a ``ShuffleSampler``; other samplers are kept.
@@ -39,7 +44,7 @@ def resumable(loader: DataLoaderShard) -> ResumableLoader:
     settings = settings_of(loader.base_dataloader)
     for name in ("batch_size", "drop_last", "shuffle", "sampler", "batch_sampler"):
         settings.pop(name, None)
-    return ResumableLoader(**settings, batch_sampler=_division(loader.batch_sampler))
+    return Loader(**settings, batch_sampler=_division(loader.batch_sampler))
 
 
 def _division(share: Any) -> Division:
@@ -64,6 +69,39 @@ def _keyed(sampler: Any) -> Any:
     sampler = copy.copy(sampler)
     sampler.generator = None  # the loader lends it one
     return sampler
+
+
+class Division(BatchSampler):
+    """The batches of this rank, taken by a framework from batches that are the same on all ranks.
+
+    A loader notifies the samplers inside of the epoch and lends torch's their generator. Positions
+    count batches over ``num_replicas`` ranks, since the framework may fill up the last ones.
+
+    Args:
+        batches: the sampler of the batches of all ranks.
+        share: iterates them and yields those of this rank.
+        num_replicas: the number of ranks.
+    """
+
+    counts_batches = True  # a loader counts batches, not samples
+
+    def __init__(self, batches: Iterable[int], share: BatchSampler, num_replicas: int) -> None:
+        self.sampler, self.num_replicas, self._share = batches, num_replicas, share
+        self.batch_size, self.drop_last = share.batch_size, bool(share.drop_last)
+
+    def __len__(self) -> int:
+        return len(self._share)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        scope = required_scope("integrations.accelerate")
+        at = scopes.Scope(scope.task, scope.epoch, 0)
+        seed = context.current("integrations.accelerate").master_seed
+        key = streams.stream(seed, at, _ORDER, scopes.SHARED).key(0) & scopes.MAX_MASTER
+        for sampler in samplers_in(self.sampler):
+            generator = getattr(sampler, "generator", None)
+            if isinstance(generator, torch.Generator) and not isinstance(sampler, RANDOM_SAMPLERS):
+                generator.manual_seed(key)  # it continues from epoch to epoch, or differs by rank
+        return iter(self._share)
 
 
 # ------------------------------------------------------------------ other numbers of ranks

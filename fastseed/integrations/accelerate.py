@@ -16,12 +16,13 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from .._utils import StateDict, validation
-from ..data import Steps
-from ..data.loaders.saved_state import check_state
+from ..data import steps as make_steps
+from ..data.loader.states import check_state
+from ..data.step_loop import StepLoop
 from ..derivation import scopes
 from ..seeder.seeder import current_seeder
 from . import _common, _prepared_loader
-from ._common import Tasks, inside, move_to
+from ._common import Tasks, move_to, run_in_task
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -32,7 +33,7 @@ VERSION = 1
 
 _NAME = "integrations.accelerate.AcceleratedJob"
 _SEED_BITS = 31
-_PARTS = ("steps", "division")  # of a state: of Steps, and how its ranks divided the data
+_PARTS = ("steps", "division")  # of a state: of the steps, and how its ranks divided the data
 
 
 class AcceleratedJob:
@@ -86,7 +87,7 @@ class AcceleratedJob:
             config.data_seed = key & ((1 << _SEED_BITS) - 1)
         self._accelerator = accelerator
         self._loader: DataLoaderShard | None = None  # of _steps
-        self._steps: Steps | None = None
+        self._steps: StepLoop | None = None
         self._loaded: StateDict | None = None
         accelerator.register_for_checkpointing(self)
 
@@ -123,7 +124,7 @@ class AcceleratedJob:
         _prepared_loader.check_prepared(function, loader)
         if self._steps is None or self._loader is not loader:
             batches = _prepared_loader.resumable(loader)
-            self._steps = Steps(batches, task=self.tasks.train)
+            self._steps = make_steps(batches, task=self.tasks.train)
             self._loader = loader
         if self._loaded is not None:
             if self._loaded["steps"]:
@@ -133,7 +134,7 @@ class AcceleratedJob:
         return self._train(loader, self._steps, self._steps.in_epoch(epoch))
 
     def _train(
-        self, loader: DataLoaderShard, steps: Steps, batches: Iterable[tuple[int, int, Any]]
+        self, loader: DataLoaderShard, steps: StepLoop, batches: Iterable[tuple[int, int, Any]]
     ) -> Iterator[tuple[int, Any]]:
         send = _common.import_framework("accelerate.utils", "accelerate").send_to_device
         is_non_blocking = self._accelerator.dataloader_config.non_blocking
@@ -154,15 +155,15 @@ class AcceleratedJob:
 
     def validate(self, epoch: int = 0) -> contextlib.AbstractContextManager[None]:
         """Run a block in the validation task; afterwards every generator is as it was before."""
-        return inside(self.tasks.validate, epoch)
+        return run_in_task(self.tasks.validate, epoch)
 
     def test(self, epoch: int = 0) -> contextlib.AbstractContextManager[None]:
         """Run a block in the test task; afterwards every generator is as it was before."""
-        return inside(self.tasks.test, epoch)
+        return run_in_task(self.tasks.test, epoch)
 
     def predict(self, epoch: int = 0) -> contextlib.AbstractContextManager[None]:
         """Run a block in the prediction task; afterwards every generator is as it was before."""
-        return inside(self.tasks.predict, epoch)
+        return run_in_task(self.tasks.predict, epoch)
 
     # ------------------------------------------------------------------ checkpoints
 
@@ -209,10 +210,10 @@ class AcceleratedJob:
         self._loaded = dict(state)
 
 
-def _done(steps: Steps) -> int:
+def _done(steps: StepLoop) -> int:
     """Return how many batches of the epoch this rank has had."""
-    iteration: Any = steps.loader.latest_iteration
-    return int(iteration.position) // int(iteration.order.ranks)
+    iteration: Any = steps.loader._latest
+    return int(iteration.position) // int(iteration.samples.ranks)
 
 
 def _check_state(function: str, state: StateDict, master_seed: int) -> None:

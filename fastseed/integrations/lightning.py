@@ -20,7 +20,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from .._utils import StateDict, validation
 from ..data import Loader, ShuffleSampler
-from ..data.order.samplers import samplers_in
+from ..data.order.nested import samplers_in
 from ..seeder import api
 from ..seeder import state as states
 from ..seeder.seeder import current_seeder
@@ -58,7 +58,7 @@ class FastseedCallback(_base()):  # type: ignore[misc]
       training continues exactly where it was, so it is the same with and without validation.
       ``trainer.validate``, ``test`` and ``predict`` run at epoch 0 of their tasks.
     - Checkpoints hold the exact state of every rank's generators. ``fit(ckpt_path=...)`` resumes
-      from there, also mid-epoch if the DataLoader does (``fastseed.data.ResumableLoader``),
+      from there, also mid-epoch if the DataLoader does (``fastseed.data.Loader``),
       on any number of ranks (see ``fastseed.load_state_dict``).
 
     The phases move the scope and the generators of the process: train in one thread at a time.

@@ -23,7 +23,7 @@ import torch
 from .._utils import StateDict, validation
 from ..checkpoint import files as checkpoint
 from ..data import Loader
-from ..data.order.samplers import samplers_in
+from ..data.order.nested import samplers_in
 from ..derivation import scopes
 from ..sampling import sample
 from ..sampling.arguments import Keys
@@ -59,7 +59,7 @@ class FastseedCallback(_transformers.TrainerCallback):  # type: ignore[misc]
       that a checkpoint of that step has the states in which the next epoch begins.
     - Evaluation that the Trainer schedules runs at ``(tasks.validate, epoch)``; then training
       continues exactly where it was. The Trainer has no event before an ``evaluate`` or
-      ``predict`` that the script calls: put ``fastseed.integrations.inside`` around it.
+      ``predict`` that the script calls: put ``fastseed.integrations.run_in_task`` around it.
     - The epoch of a dataset of ``fastseed.data.per_sample`` is set. Without per_sample, the
       random numbers of the batch that was fetched ahead of a checkpoint differ after resuming.
     - Checkpoints: the Trainer saves the global generators. The file ``fastseed-<rank>.state``

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from .._backend import tensors
+from .._backend import private_torch, tensors
 from .._backend.compile import eager, refuse_capture
 from .._backend.ops import keys as ops
 from .._backend.reference import scalar
@@ -319,9 +319,11 @@ class StreamBank:
         dtype: torch.dtype | None,
         rows: torch.Tensor | None,
         out: torch.Tensor | None,
-        *parameters: float,
+        *parameters: object,
     ) -> torch.Tensor:
         function = f"random.StreamBank.{name}"
+        if not private_torch.is_plain_eager():
+            parameters = tuple(map(distributions.constant, parameters))
         distribution = make(function, functional.dtype_of(dtype, out), *parameters)
         self._check_seeded(function)
         return bank_rows.draw(function, distribution, self._keys, self._positions, shape, rows, out)

@@ -30,13 +30,13 @@ _FORMATS = {
     torch.float32: (24, -149, math.ldexp(2.0**24 - 1, 104)),
     torch.float64: (53, -1074, math.ldexp(2.0**53 - 1, 971)),
 }
+_WORDS = {dtype: 2 if dtype == torch.float64 else 1 for dtype in _FORMATS}
 _INTEGERS = {
     torch.uint8: (0, 2**8),
     torch.int32: (-(2**31), 2**31),
     torch.int64: (-(2**63), 2**63),
 }
 _INTEGER_TYPES = (int, np.integer, torch.SymInt)
-_is_compiling = torch.compiler.is_compiling
 _REAL_TYPES = (int, float, np.integer, np.floating, torch.SymInt, torch.SymFloat)
 
 
@@ -87,7 +87,7 @@ def bits(function: str, dtype: torch.dtype | None) -> Distribution:
 
 def uniform(function: str, dtype: torch.dtype | None, low: object, high: object) -> Distribution:
     """Uniform in [low, high): both finite in ``dtype``, as their difference; low < high there."""
-    dtype = _check_dtype(function, dtype, torch.get_default_dtype(), REALS)
+    dtype = _check_dtype(function, dtype, None, REALS)
     low, high = _finite(function, "low", low, dtype), _finite(function, "high", high, dtype)
     top = rounded(high, dtype)
     if not rounded(low, dtype) < top:
@@ -96,27 +96,27 @@ def uniform(function: str, dtype: torch.dtype | None, low: object, high: object)
     if high - low > _FORMATS[computed_in][2] and math.isinf(rounded(high - low, computed_in)):
         raise value_error(function, "high - low", f"finite in {dtype}", high - low)
     return Distribution(
-        draws.draw_uniform, dtype, _words(dtype), (high - low, low, below(top, dtype))
+        draws.draw_uniform, dtype, _WORDS[dtype], (high - low, low, below(top, dtype))
     )
 
 
 def normal(function: str, dtype: torch.dtype | None, mean: object, std: object) -> Distribution:
     """Normal: both finite in ``dtype``, std not negative."""
-    dtype = _check_dtype(function, dtype, torch.get_default_dtype(), REALS)
+    dtype = _check_dtype(function, dtype, None, REALS)
     mean, std = _finite(function, "mean", mean, dtype), _finite(function, "std", std, dtype)
     if std < 0:
         raise value_error(function, "std", "0 or more", std)
-    return Distribution(draws.draw_normal, dtype, _words(dtype), (mean, std))
+    return Distribution(draws.draw_normal, dtype, _WORDS[dtype], (mean, std))
 
 
 def exponential(function: str, dtype: torch.dtype | None, rate: object) -> Distribution:
     """Exponential: rate above 0, it and 1 / rate finite and not 0 in ``dtype``."""
-    dtype = _check_dtype(function, dtype, torch.get_default_dtype(), REALS)
+    dtype = _check_dtype(function, dtype, None, REALS)
     rate = check_real(function, "rate", rate)
     scale = 1.0 / rate if 0 < rate < math.inf else 0.0  # in steps: 1 / 5e-324 is infinite
     if not 0 < rounded(scale, dtype) < math.inf:
         raise value_error(function, "rate", f"above 0, with 1 / rate finite in {dtype}", rate)
-    return Distribution(draws.draw_exponential, dtype, _words(dtype), (scale,))
+    return Distribution(draws.draw_exponential, dtype, _WORDS[dtype], (scale,))
 
 
 LEAST_SPAN = 2.0**-64
@@ -159,7 +159,7 @@ def trunc_normal(
     function: str, dtype: torch.dtype | None, mean: object, std: object, a: object, b: object
 ) -> Distribution:
     """Normal within [a, b], of which it has to hold 2^-64, and at least one number of ``dtype``."""
-    dtype = _check_dtype(function, dtype, torch.get_default_dtype(), REALS)
+    dtype = _check_dtype(function, dtype, None, REALS)
     mean, std = _finite(function, "mean", mean, dtype), _finite(function, "std", std, dtype)
     if rounded(std, dtype) <= 0:
         raise value_error(function, "std", f"above 0 in {dtype}", std)
@@ -172,7 +172,7 @@ def trunc_normal(
         rule = "an interval that holds at least 2**-64 of the normal distribution"
         raise value_error(function, "[a, b]", rule, [a, b])
     return Distribution(
-        draws.draw_trunc_normal, dtype, _words(dtype), (mean, std, *areas, low, high)
+        draws.draw_trunc_normal, dtype, _WORDS[dtype], (mean, std, *areas, low, high)
     )
 
 
@@ -204,23 +204,31 @@ def randint(function: str, dtype: torch.dtype | None, low: object, high: object)
 # ---------------------------------------------------------------- numbers
 
 
-def check_real(function: str, argument: str, value: object) -> float:
-    """Return ``value`` as a float if it is a real number.
-
-    Compiled code may hold a symbol in its place: ``hex`` turns it into its value, with a guard.
-    """
-    if type(value) is float and not _is_compiling():
+def constant(value: object) -> object:
+    """Return the value of a number for which compiled code may hold a symbol, with a guard."""
+    if isinstance(value, bool):
         return value
+    if isinstance(value, (float, torch.SymFloat)):
+        return float.fromhex(float(value).hex())
+    return operator.index(value) if isinstance(value, (int, torch.SymInt)) else value
+
+
+def check_real(function: str, argument: str, value: object) -> float:
+    """Return ``value`` as a float if it is a real number."""
     if isinstance(value, bool) or not isinstance(value, _REAL_TYPES):
         raise type_error(function, argument, "a number", value)
     try:
-        return float.fromhex(float(value).hex())
+        found = constant(float(value))
+        assert isinstance(found, float)
+        return found
     except OverflowError:
         return math.copysign(math.inf, 1 if value > 0 else -1)
 
 
 def _check_integer(function: str, argument: str, value: object) -> int:
     """Return ``value`` as an int if it is an integer, or a symbol of compiled code."""
+    if type(value) is int:
+        return value
     if isinstance(value, bool) or not isinstance(value, _INTEGER_TYPES):
         raise type_error(function, argument, "an integer", value)
     return operator.index(value)
@@ -253,24 +261,21 @@ def _largest(x: float, dtype: torch.dtype) -> float:
     return nearest if nearest <= x else below(nearest, dtype)
 
 
-def _words(dtype: torch.dtype) -> int:
-    return 2 if dtype == torch.float64 else 1
-
-
 def _finite(function: str, argument: str, value: object, dtype: torch.dtype) -> float:
+    if type(value) is float and abs(value) <= _FORMATS[dtype][2]:  # nearly every call
+        return value
     x = check_real(function, argument, value)
-    if abs(x) <= _FORMATS[dtype][2]:
-        return x
     if x != x or rounded(x, dtype) in (math.inf, -math.inf):
         raise value_error(function, argument, f"finite in {dtype}", x)
     return x
 
 
 def _check_dtype(
-    function: str, dtype: object, default: torch.dtype, allowed: tuple[torch.dtype, ...]
+    function: str, dtype: object, default: torch.dtype | None, allowed: tuple[torch.dtype, ...]
 ) -> torch.dtype:
+    """Return the dtype of the values; None is ``default``, or torch's own."""
     if dtype is None:
-        dtype = default
+        dtype = torch.get_default_dtype() if default is None else default
     if not isinstance(dtype, torch.dtype):
         raise type_error(function, "dtype", "a torch.dtype", dtype)
     if dtype not in allowed:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeGuard
 
 import numpy as np
 import torch
@@ -72,7 +73,9 @@ def uniform(
         >>> fastseed.random.uniform(42, (3,))
         tensor([0.6130, 0.4686, 0.0732])
     """
-    return _draw(distributions.uniform, "uniform", key, shape, dtype, position, out, low, high)
+    return _draw(
+        distributions.uniform, "random.uniform", key, shape, dtype, position, out, low, high
+    )
 
 
 def normal(
@@ -100,7 +103,7 @@ def normal(
         tensor([[ 0.3804, -0.2963, -0.2492],
                 [-1.3072,  0.0223, -0.1819]])
     """
-    return _draw(distributions.normal, "normal", key, shape, dtype, position, out, mean, std)
+    return _draw(distributions.normal, "random.normal", key, shape, dtype, position, out, mean, std)
 
 
 def exponential(
@@ -123,7 +126,9 @@ def exponential(
         >>> fastseed.random.exponential(42, (3,), rate=2.0)
         tensor([0.2447, 0.3790, 1.3071])
     """
-    return _draw(distributions.exponential, "exponential", key, shape, dtype, position, out, rate)
+    return _draw(
+        distributions.exponential, "random.exponential", key, shape, dtype, position, out, rate
+    )
 
 
 def trunc_normal(
@@ -154,7 +159,7 @@ def trunc_normal(
         tensor([-0.0225,  0.0324,  0.0035,  0.0187])
     """
     make, parameters = distributions.trunc_normal, (mean, std, a, b)
-    return _draw(make, "trunc_normal", key, shape, dtype, position, out, *parameters)
+    return _draw(make, "random.trunc_normal", key, shape, dtype, position, out, *parameters)
 
 
 def bernoulli(
@@ -179,7 +184,7 @@ def bernoulli(
         >>> fastseed.random.bernoulli(42, (4,))
         tensor([False,  True,  True,  True])
     """
-    return _draw(distributions.bernoulli, "bernoulli", key, shape, dtype, position, out, p)
+    return _draw(distributions.bernoulli, "random.bernoulli", key, shape, dtype, position, out, p)
 
 
 def randint(
@@ -207,7 +212,9 @@ def randint(
         >>> fastseed.random.randint(42, (5,), 1, 7)
         tensor([4, 3, 1, 3, 6])
     """
-    return _draw(distributions.randint, "randint", key, shape, dtype, position, out, low, high)
+    return _draw(
+        distributions.randint, "random.randint", key, shape, dtype, position, out, low, high
+    )
 
 
 def bits(
@@ -230,7 +237,7 @@ def bits(
         >>> fastseed.random.bits(42, (2,)).tolist()
         [2632642643, 2012563771]
     """
-    return _draw(distributions.bits, "bits", key, shape, dtype, position, out)
+    return _draw(distributions.bits, "random.bits", key, shape, dtype, position, out)
 
 
 # ---------------------------------------------------------------- shared by all of them
@@ -238,7 +245,7 @@ def bits(
 
 def _draw(
     make: Callable[..., Distribution],
-    name: str,
+    function: str,
     key: object,
     shape: object,
     dtype: torch.dtype | None,
@@ -246,19 +253,24 @@ def _draw(
     out: torch.Tensor | None,
     *parameters: object,
 ) -> torch.Tensor:
-    function = f"random.{name}"
-    distribution = make(function, dtype_of(dtype, out), *parameters)
-    keys = check_keys(function, "key", key, out.device if isinstance(out, torch.Tensor) else _CPU)
+    is_plain = private_torch.is_plain_eager()
+    if not is_plain:
+        parameters = tuple(map(distributions.constant, parameters))
+    distribution = make(function, dtype if out is None else dtype_of(dtype, out), *parameters)
     sizes, count = check_shape(function, shape, distribution.words)
+    if (
+        is_plain and out is None and is_key(key) and type(position) is int and position == 0
+    ):  # nearly every call
+        keys = words_of(key)
+        found = keys.new_empty(sizes, dtype=distribution.dtype)
+        distribution.op(found, keys, None, (), (), 0, *distribution.parameters)
+        return found
+    keys = check_keys(function, "key", key, out.device if isinstance(out, torch.Tensor) else _CPU)
+    rows = tuple(keys.shape[:-1])
     last = MAX_WORDS - distribution.advance(count)
-    if keys.dim() == 1:
-        rows: tuple[int, ...] = ()
-        whole = sizes
-    else:
-        rows = tuple(keys.shape[:-1])
-        whole = (*rows, *sizes)
     positions = check_position(function, position, last, rows, keys.device)
     named = {"key": keys, "position": positions}
+    whole = (*rows, *sizes)
     return draw_into(function, distribution, keys.view(-1, 2), positions, whole, out, named)
 
 
@@ -280,6 +292,17 @@ def draw_into(
     found = keys.new_empty(shape, dtype=distribution.dtype)
     distribution.fill(found, keys, positions)
     return found if out is None else out.copy_(found)
+
+
+def is_key(key: object) -> TypeGuard[int]:
+    """Return whether ``key`` is a Python integer that is a key."""
+    return type(key) is int and 0 <= key <= MAX_KEY
+
+
+def words_of(key: int) -> torch.Tensor:
+    """Return a key as (1, 2) uint64 on the CPU, for code that is neither compiled nor traced."""
+    words = bytearray(_WORDS_OF_KEY.pack(key & _LOW64, key >> 64))
+    return torch.from_numpy(np.ndarray((1, 2), np.uint64, words))
 
 
 def check_device(function: str, argument: str, device: torch.device) -> torch.device:
@@ -308,8 +331,7 @@ def check_keys(function: str, argument: str, keys: object, device: torch.device)
     if device is not _CPU:
         check_device(function, "out", device)
     if device.type == "cpu" and private_torch.is_plain_eager():
-        words = bytearray(_WORDS_OF_KEY.pack(key & _LOW64, key >> 64))
-        return torch.frombuffer(words, dtype=torch.uint64)
+        return words_of(key).view(2)
     found = torch.empty(2, dtype=torch.int64, device=device)  # filled without a copy to a device
     found[0] = signed(key & _LOW64)
     found[1] = signed(key >> 64)
@@ -332,22 +354,28 @@ def check_position(
 
 def check_shape(function: str, shape: object, words: int) -> tuple[tuple[int, ...], int]:
     """Return a shape as a tuple, and its count of values; one integer is one dimension."""
-    if isinstance(shape, _SIZES):
-        shape = (shape,)
-    if not isinstance(shape, (tuple, list)):
-        raise validation.type_error(function, "shape", "a tuple of integers", shape)
-    count, sizes = 1, []
+    if type(shape) is not tuple:
+        if isinstance(shape, _SIZES):
+            shape = (shape,)
+        elif not isinstance(shape, (tuple, list)):
+            raise validation.type_error(function, "shape", "a tuple of integers", shape)
+    count = 1
     for i, size in enumerate(shape):
-        if isinstance(size, bool) or not isinstance(size, _SIZES):
-            raise validation.type_error(function, f"shape[{i}]", "an integer", size)
+        if type(size) is not int:
+            if isinstance(size, bool) or not isinstance(size, _SIZES):
+                raise validation.type_error(function, f"shape[{i}]", "an integer", size)
+            if isinstance(size, np.integer):
+                return check_shape(function, tuple(map(_as_int, shape)), words)
         if size < 0:
             raise validation.value_error(function, f"shape[{i}]", "0 or more", size)
-        size = int(size) if isinstance(size, np.integer) else size
-        sizes.append(size)
         count = count * size
     if count * words > MAX_WORDS:
         raise validation.value_error(function, "shape", "of at most 2**56 words", shape)
-    return tuple(sizes), count
+    return tuple(shape), count
+
+
+def _as_int(size: object) -> object:
+    return int(size) if isinstance(size, np.integer) else size
 
 
 def count_of(shape: tuple[int, ...]) -> int:

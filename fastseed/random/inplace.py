@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import torch
 
-from .._backend import tensors
+from .._backend import private_torch, tensors
 from .._utils import validation
 from . import distributions, functional, layout
 from .distributions import MAX_WORDS, Distribution
@@ -54,7 +54,7 @@ def uniform_(
         >>> fastseed.random.uniform_(torch.empty(3), 42)
         tensor([0.6130, 0.4686, 0.0732])
     """
-    return _fill(distributions.uniform, "uniform_", tensor, key, position, shard, low, high)
+    return _fill(distributions.uniform, "random.uniform_", tensor, key, position, shard, low, high)
 
 
 def normal_(
@@ -79,7 +79,7 @@ def normal_(
         >>> torch.equal(rows, whole[2:])
         True
     """
-    return _fill(distributions.normal, "normal_", tensor, key, position, shard, mean, std)
+    return _fill(distributions.normal, "random.normal_", tensor, key, position, shard, mean, std)
 
 
 def exponential_(
@@ -100,7 +100,9 @@ def exponential_(
         >>> fastseed.random.exponential_(torch.empty(3), 42, rate=2.0)
         tensor([0.2447, 0.3790, 1.3071])
     """
-    return _fill(distributions.exponential, "exponential_", tensor, key, position, shard, rate)
+    return _fill(
+        distributions.exponential, "random.exponential_", tensor, key, position, shard, rate
+    )
 
 
 def trunc_normal_(
@@ -147,7 +149,7 @@ def bernoulli_(
         >>> fastseed.random.bernoulli_(torch.empty(4), 42)
         tensor([0., 1., 1., 1.])
     """
-    return _fill(distributions.bernoulli, "bernoulli_", tensor, key, position, shard, p)
+    return _fill(distributions.bernoulli, "random.bernoulli_", tensor, key, position, shard, p)
 
 
 def randint_(
@@ -169,7 +171,7 @@ def randint_(
         >>> fastseed.random.randint_(torch.empty(4, dtype=torch.int64), 42, 1, 7)
         tensor([4, 3, 1, 3])
     """
-    return _fill(distributions.randint, "randint_", tensor, key, position, shard, low, high)
+    return _fill(distributions.randint, "random.randint_", tensor, key, position, shard, low, high)
 
 
 def bits_(
@@ -189,7 +191,7 @@ def bits_(
         >>> fastseed.random.bits_(torch.empty(2, dtype=torch.uint32), 42).tolist()
         [2632642643, 2012563771]
     """
-    return _fill(distributions.bits, "bits_", tensor, key, position, shard)
+    return _fill(distributions.bits, "random.bits_", tensor, key, position, shard)
 
 
 # ---------------------------------------------------------------- shared by all of them
@@ -197,18 +199,24 @@ def bits_(
 
 def _fill(
     make: Callable[..., Distribution],
-    name: str,
+    function: str,
     tensor: torch.Tensor,
     key: object,
     position: object,
     shard: Shard | None,
     *parameters: object,
 ) -> torch.Tensor:
-    function = f"random.{name}"
     if not isinstance(tensor, torch.Tensor):
         raise validation.type_error(function, "tensor", "a torch.Tensor", tensor)
+    is_plain = private_torch.is_plain_eager()
+    if not is_plain:
+        parameters = tuple(map(distributions.constant, parameters))
     distribution = make(function, tensor.dtype, *parameters)
-    if tensor.requires_grad:
+    at_start = shard is None and type(position) is int and position == 0
+    if at_start and is_plain and functional.is_key(key) and tensors.is_whole(tensor):
+        words = functional.words_of(key)  # nearly every call
+        distribution.op(tensor, words, None, (), (), 0, *distribution.parameters)
+    elif tensor.requires_grad:
         with torch.no_grad():
             _write(function, distribution, tensor, key, position, shard)
     else:

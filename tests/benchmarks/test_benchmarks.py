@@ -20,7 +20,7 @@ from benchmarks import report, runner
 from benchmarks.baselines import random123
 from benchmarks.case import Case, Contest, Side, Unavailable, WrongAnswer, expect
 from benchmarks.cases import all_cases, lineage, pool, reseed, seeds
-from fastseed.data.lineage import Lineage, read
+from fastseed.data import Lineage
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -170,7 +170,7 @@ class PoolThatForgetsTheLast:
 
 
 def another_job(_: Lineage) -> Lineage:
-    return read(lineage.contract() | {"master_seed": 43})
+    return Lineage.load(lineage.contract() | {"master_seed": 43})
 
 
 WRONG: dict[str, tuple[Callable[[], Contest], str, Callable[[Any], Any]]] = {

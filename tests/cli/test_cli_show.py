@@ -24,10 +24,10 @@ def folder(tmp_path, monkeypatch):
         next(steps)
     torch.save({"steps": made.state_dict()}, "a.pt")
     made.quarantine(int(made.lineage().at(2, 1).sample[0]))
-    made.lineage().export("b.json")
+    made.lineage().save("b.json")
     sources = {"web": 8, "code": 2}
     mixture = fastseed.data.MixtureSampler(sources, {"web": 0.5, "code": 0.5})
-    fastseed.data.steps(DataLoader(range(10), 2, sampler=mixture), 1).lineage().export("m.json")
+    fastseed.data.steps(DataLoader(range(10), 2, sampler=mixture), 1).lineage().save("m.json")
     return tmp_path
 
 
@@ -52,7 +52,7 @@ def test_at_lists_the_samples_of_a_step(folder, capsys):
     code, found = document(capsys, "show", "a.pt", "at", 5)
     assert code == exit_codes.OK and found["next"] == {"epoch": 2, "step": 1}
     assert [row["sample"] for row in found["visits"]] == expected.sample.tolist()
-    keys = [f"{high << 64 | low:032x}" for low, high in expected.keys().tolist()]
+    keys = [f"{high << 64 | low:032x}" for low, high in lineage.keys(expected).tolist()]
     assert [row["key"] for row in found["visits"]] == keys
     assert found["visits"][0]["source"] is None
     assert document(capsys, "show", "a.pt", "at", 2, "--epoch", 1)[1] == found
@@ -70,7 +70,7 @@ def test_where_lists_the_visits_to_come_too(folder, capsys):
     assert points == [(v.epoch, v.step, v.row) for v in lineage.where(3)] and len(points) == 3
     assert len(document(capsys, "show", "a.pt", "where", 3, "--epochs", 9)[1]["visits"]) == 9
     _, shown = ran(capsys, "show", "a.pt", "where", 3, "--epochs", 9)
-    to_come = sum(visit[:2] >= (2, 1) for visit in lineage.where(3, epochs=range(9)))
+    to_come = sum(v[:2] >= (2, 1) for v in lineage.where(3, epochs=range(9)).tolist())
     assert f"9 visit(s), {to_come} of them to come; next:" in shown.out
 
 

@@ -6,6 +6,7 @@ import collections
 import functools
 import logging
 import random
+import re
 
 import numpy as np
 import pytest
@@ -50,7 +51,6 @@ def test_transforms_and_containers():
     data = Bare(
         transform=Bare(transforms=[None, Transform(rng()), (rng(), "x")]),
         by_name={"flip": rng(), 3: rng(), (1, 2): rng(), "inner": {"deep": [rng()]}},
-        queue=collections.deque([rng()]),
         ordered=collections.OrderedDict(a=rng()),
     )
     assert sorted(paths(data)) == [
@@ -59,7 +59,6 @@ def test_transforms_and_containers():
         "dataset.by_name['inner']['deep'][0]",
         "dataset.by_name[3]",
         "dataset.ordered['a']",
-        "dataset.queue[0]",
         "dataset.transform.transforms[1].rng",
         "dataset.transform.transforms[2][0]",
     ]
@@ -140,8 +139,6 @@ def transformed():
         (lambda: ScopedDataset(per_sample(Draws(rng()))), [".rng"]),
         (lambda: Subset(per_sample(Draws(rng())), [0]), [".dataset.rng"]),
         (modules, [".transform[0].rng", ".transform.flip.rng"]),
-        (Slotted, [".rng", ".other"]),
-        (OfClass, [".shared"]),
         (lambda: Bare(module=random, kind=type("Kind", (), {"rng": rng()})), []),
         (several_paths, [".near"]),  # the nearest path names it
         (shared_bit_generators, [".a", ".c"]),  # two of one bit generator are one
@@ -153,33 +150,68 @@ def test_paths(make, expected):
     assert paths(make()) == [f"dataset{path}" for path in expected]
 
 
-def test_what_functions_have_bound():
-    generators = [rng() for _ in range(7)]
-    a, b, c, d, e, f, g = generators
+def test_partial_functions_are_searched():
+    generators = [rng(), rng()]
+    data = Bare(partial=functools.partial(print, generators[0], rng=generators[1]))
+    assert [(x.path, generators.index(x.generator)) for x in discover(data)] == [
+        ("dataset.partial.args[0]", 0),
+        ("dataset.partial.keywords['rng']", 1),
+    ]
 
-    def closure(x):
-        return a.random() + x
 
-    def defaults(x, r=b, *, k=c):
+def closure(generator):
+    return lambda x: generator.random() + x
+
+
+def defaults(generator):
+    def function(x, r=generator):
         return x
 
+    return function
+
+
+def keyword_defaults(generator):
+    def function(x, *, r=generator):
+        return x
+
+    return function
+
+
+HIDDEN = {
+    "closure": closure,
+    "defaults": defaults,
+    "keyword defaults": keyword_defaults,
+    "method": lambda generator: Transform(generator).__call__,
+    "builtin": lambda generator: generator.random,
+    "deque": lambda generator: collections.deque([generator]),
+    "slots": lambda generator: Slotted(),
+    "class": lambda generator: OfClass(),
+}
+
+
+@pytest.mark.parametrize("place", HIDDEN)
+def test_a_generator_without_a_path_is_warned_of(place, caplog):
+    discovery._warn_hidden.cache_clear()
+    data = Bare(held=HIDDEN[place](rng()))
+    assert discover(data) == []
+    (record,) = caplog.records
+    assert re.search(r"dataset\.held.* refer\(s\) to a random generator in a place", record.message)
+    discover(data)
+    assert len(caplog.records) == 1
+
+
+def test_generators_with_another_path_and_of_the_process_are_not_warned_of(caplog):
+    discovery._warn_hidden.cache_clear()
+    generator = rng()
     data = Bare(
-        closure=closure,
-        defaults=defaults,
-        partial=functools.partial(print, d, rng=e),
-        method=Transform(f).__call__,
-        builtin=g.random,
-        of_globals=(random.random, np.random.normal, np.random.rand),
+        draw=generator.random,
+        rng=generator,
+        of_globals=(random.random, np.random.normal, np.random.rand, torch.rand, print),
+        method=Transform(generator).__call__,
     )
-    assert [(x.path, generators.index(x.generator)) for x in discover(data)] == [
-        ("dataset.closure.__closure__['a']", 0),
-        ("dataset.builtin.__self__", 6),
-        ("dataset.defaults.__defaults__[0]", 1),
-        ("dataset.defaults.__kwdefaults__['k']", 2),
-        ("dataset.partial.args[0]", 3),
-        ("dataset.partial.keywords['rng']", 4),
-        ("dataset.method.__self__.rng", 5),
-    ]
+    assert [found.path for found in discover(data)] == ["dataset.rng"]
+    assert discover(Bare(draw=closure(generator)), "dataset", [generator]) == []
+    assert caplog.records == []
 
 
 def test_a_logger_is_not_searched():
@@ -241,7 +273,7 @@ def test_too_many_objects_are_cut_with_a_warning(caplog, monkeypatch):
     with caplog.at_level(logging.WARNING, logger="fastseed"):
         assert paths(data) == ["dataset.near"]
     (record,) = caplog.records
-    assert "the search ended at dataset.many[" in record.message
+    assert "the search ended after " in record.message
 
 
 def test_long_lists_of_data_are_passed_over_without_a_warning(caplog, monkeypatch):

@@ -9,7 +9,7 @@ import pytest
 import torch
 from helpers.loaders import start
 
-from fastseed.data import ResumableLoader, per_sample
+from fastseed.data import Loader, per_sample
 
 N = 40
 
@@ -21,7 +21,7 @@ def augment(batch):
 def run(data, batch=4, *, state=None, stop=None, **more):
     """The samples of an epoch or of a part of it, and the loader's state."""
     start(3)
-    batches = ResumableLoader(data, batch, **more)
+    batches = Loader(data, batch, **more)
     if state is not None:
         batches.load_state_dict(state)
     found = []
@@ -48,4 +48,4 @@ def test_an_iterable_dataset_resumes_by_its_own_state():
     after, _ = run(make(), 7, state=state)
     assert before + after == [(i,) for i in range(N)]
     with pytest.raises(ValueError, match="num_workers must be 0 for an iterable dataset without"):
-        ResumableLoader(make(), num_workers=2)
+        Loader(make(), num_workers=2).state_dict()

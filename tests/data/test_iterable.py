@@ -20,7 +20,8 @@ from helpers.loaders import (
 from torch.utils.data import DataLoader, IterableDataset
 
 import fastseed
-from fastseed.data import ResumableLoader, Seekable, loader, per_sample
+from fastseed.data import Loader, Seekable, per_sample, steps
+from fastseed.data.loader.loader import _warn_uneven
 
 
 def numbers(position):
@@ -48,7 +49,7 @@ def test_alone_it_is_the_whole_order(kind):
 
 
 def test_torchs_own_loader_is_told_what_to_use():
-    with pytest.raises(RuntimeError, match=r"use fastseed\.data\.loader"):
+    with pytest.raises(RuntimeError, match=r"use fastseed\.data\.Loader"):
         worker_cases.flat(DataLoader(Seekable(numbers), num_workers=1))
     assert flat(DataLoader(Seekable(numbers), batch_size=4, collate_fn=same)) == list(range(37))
 
@@ -59,7 +60,7 @@ def test_torchs_own_loader_is_told_what_to_use():
 def test_workers_do_not_change_the_order(kind, batch):
     start()
     for workers in (0, 1, 3):
-        batches = loader(
+        batches = Loader(
             Seekable(SOURCES[kind]()), batch_size=batch, num_workers=workers, collate_fn=same
         )
         found = list(batches)
@@ -72,14 +73,14 @@ def test_workers_do_not_change_the_order(kind, batch):
 
 def test_every_worker_takes_part():
     start()
-    batches = loader(Seekable(numbers), batch_size=4, num_workers=2, collate_fn=worker_draw)
+    batches = Loader(Seekable(numbers), batch_size=4, num_workers=2, collate_fn=worker_draw)
     assert [each[0] for each in batches] == [0, 1] * 5
 
 
 @pytest.mark.parametrize("kind", SOURCES)
 def test_persistent_workers_start_again(kind):
     start()
-    batches = loader(
+    batches = Loader(
         Seekable(SOURCES[kind]()),
         batch_size=4,
         num_workers=2,
@@ -100,7 +101,7 @@ def test_ranks_take_turns(kind, drop_last):
         for rank in range(world):
             start(rank=rank, world_size=world)
             settings = {"drop_last": drop_last, "num_workers": 2 * (rank == 1), "collate_fn": same}
-            shares.append(list(loader(Seekable(SOURCES[kind]()), batch, **settings)))
+            shares.append(list(Loader(Seekable(SOURCES[kind]()), batch, **settings)))
         for rank, share in enumerate(shares):
             assert all(i % world == rank for first in share[:1] for i in first)
         block = world * batch
@@ -113,7 +114,7 @@ def test_ranks_take_turns(kind, drop_last):
 def test_the_source_is_told_the_scope():
     start()
     for workers in (0, 2):
-        batches = loader(Seekable(Epochal(9)), batch_size=2, num_workers=workers, collate_fn=same)
+        batches = Loader(Seekable(Epochal(9)), batch_size=2, num_workers=workers, collate_fn=same)
         for epoch in (0, 2):
             fastseed.reseed(1, epoch)
             assert flat(batches) == [1000 * epoch + i for i in range(9)]
@@ -129,9 +130,7 @@ def test_every_stop(kind, batch):
     def make(workers, batch=batch, **more):
         source = SOURCES[kind]()
         dataset = source if kind == "seek" else Seekable(source)
-        return ResumableLoader(
-            dataset, batch_size=batch, num_workers=workers, collate_fn=same, **more
-        )
+        return Loader(dataset, batch_size=batch, num_workers=workers, collate_fn=same, **more)
 
     start(4)
     for workers in (0, 2):
@@ -158,7 +157,7 @@ def test_every_stop(kind, batch):
 def test_what_was_seen_is_not_read_again():
     start()
     source = Seeking(37)
-    batches = ResumableLoader(source, batch_size=4, collate_fn=same)
+    batches = Loader(source, batch_size=4, collate_fn=same)
     assert batches.dataset.source is source
     for _ in itertools.islice(batches, 6):
         pass
@@ -172,14 +171,14 @@ def test_what_was_seen_is_not_read_again():
 
 def test_a_source_that_does_not_know_its_length():
     start()
-    batches = ResumableLoader(Seekable(numbers), batch_size=10, collate_fn=same)
+    batches = Loader(Seekable(numbers), batch_size=10, collate_fn=same)
     states = [batches.state_dict() for _ in batches]
     assert [state["position"] for state in states] == [10, 20, 30, 40]
     assert {state["n"] for state in states} == {-1}
     batches.load_state_dict(states[-1])
     assert list(batches) == []
     with pytest.raises(ValueError, match=r"state\['n'\] must be 37"):
-        ResumableLoader(Seeking(37)).load_state_dict(states[0])
+        Loader(Seeking(37)).load_state_dict(states[0])
 
 
 def test_augmentation_that_belongs_to_the_sample():
@@ -187,10 +186,10 @@ def test_augmentation_that_belongs_to_the_sample():
     start(5)
     samples = per_sample(Indexed(24))
     source = Seekable(lambda position: (samples[i] for i in range(position, 24)))
-    whole = flat(ResumableLoader(source, batch_size=4, collate_fn=same))
+    whole = flat(Loader(source, batch_size=4, collate_fn=same))
     assert len({number for sample in whole for number in sample[1:]}) == 72
     for workers in (0, 1, 2):
-        batches = ResumableLoader(source, batch_size=3, num_workers=workers, collate_fn=same)
+        batches = Loader(source, batch_size=3, num_workers=workers, collate_fn=same)
         assert flat(batches) == whole
         for stop in (1, 5):
             for _ in itertools.islice(batches, stop):
@@ -206,7 +205,7 @@ def test_samples_keep_their_epoch_whatever_the_job_does_meanwhile(kind, workers)
     samples = per_sample(Indexed(9))
     from_position = Seekable(lambda position: (samples[i] for i in range(position, 9)))
     dataset = from_position if kind == "iterable" else samples
-    batches = loader(dataset, num_workers=workers, collate_fn=same)
+    batches = Loader(dataset, num_workers=workers, collate_fn=same)
     first = list(batches)
     iterator = iter(batches)
     found = [next(iterator)]
@@ -233,7 +232,7 @@ class Drawing(IterableDataset):
 @pytest.mark.parametrize("persistent", [False, True])
 def test_streams_of_workers_in_iterable_data_sets(persistent):
     start()
-    batches = loader(
+    batches = Loader(
         Seekable(Drawing(12)),
         batch_size=2,
         num_workers=2,
@@ -253,11 +252,11 @@ def test_streams_of_workers_in_iterable_data_sets(persistent):
 @pytest.mark.parametrize("batch", [None, 4])
 def test_data_sets_that_keep_their_own_state(batch):
     start()
-    batches = ResumableLoader(Stateful(18), batch_size=batch, collate_fn=same)
+    batches = Loader(Stateful(18), batch_size=batch, collate_fn=same)
     states = [batches.state_dict() for _ in batches]
     assert batches.state_dict()["over"] == 1
     for k, state in enumerate(states, 1):
-        fresh = ResumableLoader(Stateful(18), batch_size=batch, collate_fn=same)
+        fresh = Loader(Stateful(18), batch_size=batch, collate_fn=same)
         fresh.load_state_dict(state)
         rest = list(fresh)
         assert (rest if batch is None else flat(rest)) == list(range(k * (batch or 1), 18))
@@ -268,7 +267,7 @@ def test_data_sets_that_keep_their_own_state(batch):
 @pytest.mark.slow
 def test_a_spawned_worker_reads_it():
     start()
-    batches = loader(
+    batches = Loader(
         Seekable(Seeking(9)),
         batch_size=2,
         num_workers=1,
@@ -278,3 +277,36 @@ def test_a_spawned_worker_reads_it():
     )
     assert flat(batches) == list(range(9))
     assert flat(batches) == list(range(9))
+
+
+@pytest.mark.parametrize("n", [33, 37, 40])
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_len_is_that_of_each_rank(n, drop_last, caplog):
+    """Where ranks have unequal numbers of batches, a model that communicates would wait."""
+    _warn_uneven.cache_clear()
+    counts = []
+    for rank in range(2):
+        fastseed.init(42, rank=rank, world_size=2)
+        fastseed.reseed(1, 0)
+        batches = Loader(Seekable(range_from(n)), 4, drop_last=drop_last, collate_fn=same)
+        counts.append(len(list(batches)))
+        assert len(batches) == len(steps(batches)) == counts[-1]
+    assert (
+        ("one batch less" in caplog.text) == (counts[0] != counts[1]) == (n == 33 and not drop_last)
+    )
+
+
+def range_from(n):
+    """A source of known length."""
+
+    class Source:
+        def __len__(self):
+            return n
+
+        def seek(self, position):
+            self.position = position
+
+        def __iter__(self):
+            return iter(range(self.position, n))
+
+    return Source()

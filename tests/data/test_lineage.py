@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import itertools
 import json
+import pickle
+import runpy
 import tracemalloc
+import weakref
 
 import numpy as np
 import pytest
 import torch
+from helpers import vectors
 from helpers.loaders import Indexed, dealt, draw, same
+from helpers.processes import run_ranks
 from torch.utils.data import DataLoader
 
 import fastseed
 from fastseed._backend import derive
-from fastseed.data import MixtureSampler, PackedDataset, per_sample, steps
-from fastseed.data.lineage import read
+from fastseed.data import Lineage, MixtureSampler, per_sample, steps
+from fastseed.data.journal import to_dict
 from fastseed.derivation import streams
 
 EPOCHS = 2
+
+
+PROGRAM = vectors.DATA.parents[1] / "docs" / "spec" / "data_order.py"
+SPECIFIED = runpy.run_path(str(PROGRAM))
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +61,7 @@ def test_at_and_where_answer_before_and_after_now():
     expected = samples(run(make(n=10)))
     run(loop, 2)
     lineage = loop.lineage()
-    assert (lineage.journal.epoch, lineage.journal.step) == (0, 2)
+    assert (lineage.history.epoch, lineage.history.step) == (0, 2)
     for (epoch, step), batch in expected.items():
         found = lineage.at(epoch, step)
         assert found.sample.tolist() == batch and found.row.tolist() == list(range(len(batch)))
@@ -111,13 +120,15 @@ def test_ranks_slots_and_rows():
 def test_keys_are_those_of_the_samples():
     loop = make(n=10)
     (batch, _), *_ = run(loop, 1).values()
-    visits = loop.lineage().at(0, 0)
-    keys = visits.keys()
+    lineage = loop.lineage()
+    visits = lineage.at(0, 0)
+    keys = lineage.keys(visits)
     assert keys.shape == (4, 2) and keys.dtype == np.uint64
     for (_, number), (lo, hi) in zip(batch, keys.tolist(), strict=True):
         assert int(np.random.Generator(np.random.PCG64(lo | hi << 64)).integers(2**62)) == number
     stream = streams.sample_stream(derive.scope_key(42, 1, 0, 0), "numpy", batch[2][0])
-    assert stream.key() == int(visits.keys("numpy")[2, 0]) | int(visits.keys("numpy")[2, 1]) << 64
+    low, high = map(int, lineage.keys(visits, "numpy")[2])
+    assert stream.key() == low | high << 64
 
 
 def test_sources_of_a_mixture():
@@ -125,8 +136,9 @@ def test_sources_of_a_mixture():
     loop = make(n=17, sampler=sampler, shuffle=None)
     expected = samples(run(loop))
     lineage = loop.lineage()
-    named = lineage.sources(lineage.at(1, 2))
-    assert [i + (12 if name == "code" else 0) for name, i in named] == expected[1, 2]
+    named = lineage.at(1, 2)
+    pairs = zip(named.source, named.index, strict=True)
+    assert [i + (12 if name == "code" else 0) for name, i in pairs] == expected[1, 2]
     found = lineage.where(3, "code", epochs=range(2))
     times = [batch.count(15) for (epoch, _), batch in expected.items()]
     assert len(found) == sum(times) > 3 and set(found.sample.tolist()) == {15}
@@ -239,7 +251,7 @@ def test_a_mixture_goes_on_with_other_weights():
     assert (other.epoch, other.step) == (0, 6)
     seen |= samples(run(other))
     assert len({i for (e, _), batch in seen.items() if e == 0 for i in batch[:30]}) > 30
-    lineage = read(other.state_dict())
+    lineage = Lineage.load(other.state_dict())
     for point, batch in seen.items():
         assert lineage.at(*point).sample.tolist() == batch
 
@@ -253,14 +265,18 @@ def test_the_journal_is_part_of_the_state(tmp_path):
     torch.save(loop.state_dict(), tmp_path / "state.pt")
     state = torch.load(tmp_path / "state.pt", weights_only=True)
     lineage = loop.lineage()
-    assert read(state).journal == lineage.journal == read(json.loads(state["journal"])).journal
-    lineage.export(tmp_path / "contract.json")
-    assert read(tmp_path / "contract.json").journal == lineage.journal
+    assert (
+        Lineage.load(state).history
+        == lineage.history
+        == Lineage.load(json.loads(state["journal"])).history
+    )
+    lineage.save(tmp_path / "contract.json")
+    assert Lineage.load(tmp_path / "contract.json").history == lineage.history
     assert (tmp_path / "contract.json").stat().st_size < 1000
     resumed = make(n=10)
     resumed.load_state_dict(state)
     run(resumed, 1)
-    assert len(resumed.lineage().journal.entries) == 1, (
+    assert len(resumed.lineage().history.entries) == 1, (
         "an attempt like the one before adds nothing"
     )
 
@@ -280,27 +296,81 @@ def test_epochs_that_were_left_are_not_answered():
 
 
 def test_another_init_is_another_job():
+    """Samples that were removed stay removed; steps of the order before are not skipped."""
     loop = make(n=10)
     run(loop, 2)
+    loop.skip(1, 0, 0)
+    loop.quarantine(3)
     fastseed.init(43, rank=0, world_size=1)
     expected = samples(run(loop.in_epoch(1)))
+    assert (1, 0) in expected and not any(3 in batch for batch in expected.values())
     lineage = loop.lineage()
-    assert lineage.journal.master_seed == 43 and len(lineage.journal.entries) == 1
+    assert lineage.history.master_seed == 43 and len(lineage.history.entries) == 1
     assert [lineage.at(*point).sample.tolist() for point in expected] == [*expected.values()]
     with pytest.raises(ValueError, match="a step of epoch 0, which has 0"):
         lineage.at(0, 0)
 
 
-def test_packed_rows_name_their_sequences():
-    data = PackedDataset([range(5), range(1), range(9), range(3)], length=6)
-    assert data.parts(0) == [(0, 0, 5), (1, 0, 1)]
-    assert data.parts(1) == [(2, 0, 6)] and data.parts(2) == [(2, 6, 9), (3, 0, 3)]
-    assert [list(data.blocks_of(i)) for i in range(4)] == [[0], [0], [1, 2], [2]]
-    for block in range(3):
-        found = {i: (a, b) for i, a, b in data.parts(block)}
-        ids = data[block]["sequence_ids"].tolist()
-        assert {i: ids.count(i) for i in set(ids)} == {i: b - a for i, (a, b) in found.items()}
-    loop = steps(DataLoader(data, 1, shuffle=True), 1)
-    list(loop)
-    visits = loop.lineage().where(data.blocks_of(2))
-    assert [2 in {i for i, *_ in data.parts(v.sample)} for v in visits] == [True, True]
+def test_a_quarantine_before_the_first_step_is_saved():
+    loop = make(n=20)
+    loop.quarantine([3, 4])
+    loop.skip(0, 2, 3)
+    state = loop.state_dict()
+    resumed = make(n=20)
+    resumed.load_state_dict(state)
+    taken = samples(run(resumed))
+    assert taken == samples(run(loop)) and not {(0, 2), (0, 3)} & set(taken)
+    assert not {3, 4} & {sample for batch in taken.values() for sample in batch}
+    assert Lineage.load(state).at(0, 0).sample.tolist() == taken[0, 0]
+
+
+def test_a_lineage_is_pickled():
+    loop = make(n=10)
+    run(loop, 2)
+    lineage = loop.lineage()
+    lineage.at(0, 1)
+    again = pickle.loads(pickle.dumps(lineage))
+    assert again.history == lineage.history
+    assert again.at(0, 1).tolist() == lineage.at(0, 1).tolist()
+    kept = weakref.ref(lineage)
+    del lineage
+    assert kept() is None
+
+
+def test_where_counts_in_the_order_of_each_step():
+    """A source that grew, or came later, moves the indices of those behind it."""
+
+    def mixture(sizes, **more):
+        sampler = MixtureSampler(sizes, dict.fromkeys(sizes, 1), n=8, **more)
+        return make(n=sum(sizes.values()), sampler=sampler, shuffle=None), sampler
+
+    loop, first = mixture({"web": 10, "code": 4})
+    seen = samples(run(loop, 2))
+    counts = first.counts(8, task=1, epoch=0)
+    other, _ = mixture({"web": 12, "code": 4, "more": 10}, skip=counts | {"more": 0})
+    other.load_state_dict(loop.state_dict(), new_order=True)
+    seen |= samples(run(other))
+    lineage = other.lineage()
+    for sample in (0, 25):
+        expected = {point for point, batch in seen.items() if sample in batch}
+        found = {visit[:2] for visit in lineage.where(sample, epochs=range(2)).tolist()}
+        assert found == expected
+    for name, starts in (("code", (10, 12)), ("more", (10**6, 16))):
+        points = {
+            point for i, (point, batch) in enumerate(seen.items()) if 1 + starts[i >= 2] in batch
+        }
+        found = {visit[:2] for visit in lineage.where(1, name, epochs=range(2)).tolist()}
+        assert found == points, name
+    contract = to_dict(lineage.history)
+    assert SPECIFIED["where"](contract, 25, range(2)) == [
+        visit[:8] for visit in lineage.where(25, epochs=range(2)).tolist()
+    ]
+
+
+def test_ranks_that_remove_other_samples_are_refused():
+    first, second = run_ranks("quarantine_ranks.py", 2)
+    assert 7 not in first["alike"] + second["alike"] and len(first["alike"]) == 14
+    for case in ("samples", "step"):
+        for found in (first, second):
+            assert "steps.quarantine: all ranks must call it alike in the same step" in found[case]
+            assert "on rank 0 but" in found[case]

@@ -16,11 +16,13 @@ from helpers import vectors
 from helpers.histories import Job, as_tuples, chosen_samples
 from helpers.real_histories import RealJob
 
-from fastseed.data.lineage import Lineage, read
-from fastseed.data.lineage.journal import Entry, Journal
-from fastseed.data.lineage.orders import OrderSpec
+from fastseed.data import Lineage
+from fastseed.data.history import Entry, History
+from fastseed.data.journal import to_dict
+from fastseed.data.layout import StepLayout
 from fastseed.data.order import quarantine
 from fastseed.data.order.permutation import Permutation
+from fastseed.data.order.spec import OrderSpec
 
 # All histories take minutes: FASTSEED_SCALE=1. Otherwise a part of them.
 PART = 1 if os.environ.get("FASTSEED_SCALE") == "1" else 10
@@ -43,10 +45,10 @@ def check(seed, contracts=False):
     for visit in job.log:
         by_step[visit[:2]].append(visit)
         by_sample[visit[6]].append(visit)
-    lineage = read(json.loads(json.dumps(job.journal.to_dict())))
-    assert lineage.journal == job.journal
+    lineage = Lineage.load(json.loads(json.dumps(to_dict(job.history))))
+    assert lineage.history == job.history
     epochs = range(job.epochs)
-    steps = {(e, t) for e in epochs for s in job.journal.spans(e) for t in range(s.first, s.last)}
+    steps = {(e, t) for e in epochs for s in job.history.spans(e) for t in range(s.first, s.last)}
     assert steps == set(by_step), seed
     for step in steps:
         assert as_tuples(lineage.at(*step)) == by_step[step], (seed, step)
@@ -57,14 +59,14 @@ def check(seed, contracts=False):
     assert all(found[s] == by_sample[s] for s in samples.tolist()), seed
     if contracts:
         for step in sorted(steps)[:: max(1, len(steps) // 4)]:
-            assert SPECIFIED["at"](job.journal.to_dict(), *step) == by_step[step], (seed, step)
+            assert SPECIFIED["at"](to_dict(job.history), *step) == by_step[step], (seed, step)
         for sample in samples[:: max(1, len(samples) // 3)].tolist():
-            assert SPECIFIED["where"](job.journal.to_dict(), sample, epochs) == by_sample[sample]
+            assert SPECIFIED["where"](to_dict(job.history), sample, epochs) == by_sample[sample]
     return job
 
 
 def check_many(seeds, contracts):
-    jobs = [check(seed, contracts).journal for seed in seeds]
+    jobs = [check(seed, contracts).history for seed in seeds]
     part = len(jobs) // 25
     assert sum(bool(journal.skips) for journal in jobs) >= part
     assert sum(bool(journal.quarantines) for journal in jobs) >= part
@@ -94,7 +96,7 @@ def test_many_random_contracts_are_answered_alike():
 def test_a_wrong_answer_is_noticed(change, monkeypatch):
     """Each change is one that a few histories must find."""
     if change == "shares":
-        monkeypatch.setattr(Entry, "step_size", property(lambda entry: entry.batch_size))
+        monkeypatch.setattr(StepLayout, "step_size", property(lambda layout: layout.batch_size))
     elif change == "turns":
         monkeypatch.setattr(Permutation, "positions", lambda order, samples: samples)
     else:
@@ -105,8 +107,8 @@ def test_a_wrong_answer_is_noticed(change, monkeypatch):
 
 def check_real(seed, workers):
     job = RealJob(seed, workers).run()
-    lineage = read(job.state)
-    spans = [span for epoch in range(job.epochs) for span in lineage.journal.spans(epoch)]
+    lineage = Lineage.load(job.state)
+    spans = [span for epoch in range(job.epochs) for span in lineage.history.spans(epoch)]
     points = {(span.epoch, step) for span in spans for step in range(span.first, span.last)}
     assert points == set(job.rows), seed
     for point in points:
@@ -131,7 +133,7 @@ def test_real_histories_with_workers():
 
 def test_the_program_is_plain_and_short():
     lines = PROGRAM.read_text("utf-8").splitlines()
-    assert len(lines) <= 150 and "Apache-2.0 OR BSD-3-Clause" in lines[0]
+    assert len(lines) <= 155 and "Apache-2.0 OR BSD-3-Clause" in lines[0]
     used = {word.strip() for line in lines if line.startswith("import")
             for word in line.partition("#")[0].removeprefix("import").split(",")}  # fmt: skip
     assert used <= sys.stdlib_module_names and not any(line.startswith("from") for line in lines)
@@ -190,7 +192,7 @@ def test_the_program_has_the_known_answers_of_mixtures():
     ],
 )
 def test_the_program_refuses_what_it_does_not_know(path, value, error):
-    contract = Job(3).run().journal.to_dict()
+    contract = to_dict(Job(3).run().history)
     contract["entries"] = [{**entry, "order": 0} for entry in contract["entries"]]
     part = contract
     for key in path[:-1]:
@@ -203,14 +205,14 @@ def test_the_program_refuses_what_it_does_not_know(path, value, error):
 
 def test_the_program_has_no_visits_of_samples_that_do_not_exist():
     order, entry = OrderSpec("shuffle", "shuffle", 20), Entry(0, 0, 0, 0, 1, 4, 0, 0, 0)
-    contract = Journal(42, 1, (order,), (entry,)).to_dict()
+    contract = to_dict(History(42, 1, (order,), (entry,)))
     counts = [len(SPECIFIED["where"](contract, i, range(2))) for i in (-1, 0, 19, 20, 10**9)]
     assert counts == [0, 2, 2, 0, 0]
 
 
 def test_the_program_runs_from_the_command_line(tmp_path):
     job = Job(3).run()
-    Lineage(job.journal).export(tmp_path / "contract.json")
+    Lineage(job.history).save(tmp_path / "contract.json")
 
     def run(*arguments):
         command = [sys.executable, PROGRAM, tmp_path / "contract.json", *map(str, arguments)]

@@ -18,7 +18,7 @@ from torch.utils.data import (
 )
 
 import fastseed
-from fastseed.data import ResumableLoader, ShuffleSampler, loader, per_sample, worker_init_fn
+from fastseed.data import Loader, ShuffleSampler, per_sample, worker_init_fn
 
 FORK = "fork"
 
@@ -32,18 +32,18 @@ def epoch_of(batches, epoch=0, task=1):
 
 
 def test_iterating_needs_init():
-    batches = loader(Plain(4))
+    batches = Loader(Plain(4))
     with pytest.raises(RuntimeError, match=r"call fastseed\.init"):
         iter(batches)
     fastseed.init(42, rank=0, world_size=1)
     assert len(list(batches)) == 4
     without_scope()
-    with pytest.raises(RuntimeError, match=r"data\.loader: call fastseed\.reseed"):
+    with pytest.raises(RuntimeError, match=r"data\.Loader: call fastseed\.reseed"):
         iter(batches)
 
 
 KEYED = {
-    "data.loader": lambda: iter(loader(Plain(4))),
+    "data.Loader": lambda: iter(Loader(Plain(4))),
     "data.per_sample": lambda: per_sample(Plain(4))[0],
     "data.ShuffleSampler.index": lambda: ShuffleSampler(3).index(0, task=1, epoch=0),
     "data.worker_init_fn": lambda: worker_init_fn(0),
@@ -61,7 +61,7 @@ def test_scheme_fwr13y_has_no_keys(function):
 
 def test_shuffle_follows_the_scope_and_nothing_else():
     start()
-    batches = loader(Plain(50), batch_size=7, shuffle=True, collate_fn=same)
+    batches = Loader(Plain(50), batch_size=7, shuffle=True, collate_fn=same)
     orders = {
         (task, epoch): tuple(flat(epoch_of(batches, epoch, task)))
         for task in (1, 2)
@@ -74,7 +74,7 @@ def test_shuffle_follows_the_scope_and_nothing_else():
     fastseed.reseed(1, 3, step=17)
     assert tuple(flat(batches)) == orders[1, 3], "the step does not matter"
     start()
-    again = loader(Plain(50), batch_size=9, shuffle=True, collate_fn=same, num_workers=2)
+    again = Loader(Plain(50), batch_size=9, shuffle=True, collate_fn=same, num_workers=2)
     assert tuple(flat(epoch_of(again, 3, 2))) == orders[2, 3]
     start(master_seed=43)
     assert tuple(flat(epoch_of(again, 3, 2))) != orders[2, 3]
@@ -87,10 +87,10 @@ def test_a_generator_that_the_user_gave_is_used():
     start()
     mine = torch.Generator().manual_seed(7)
     sampler = RandomSampler(range(40), generator=mine)
-    order = flat(loader(Plain(40), sampler=sampler, collate_fn=same))
+    order = flat(Loader(Plain(40), sampler=sampler, collate_fn=same))
     mine.manual_seed(7)
     assert order == list(sampler)
-    theirs = loader(Plain(4), num_workers=1, generator=mine)
+    theirs = Loader(Plain(4), num_workers=1, generator=mine)
     mine.manual_seed(7)
     list(theirs)
     expected = torch.Generator().manual_seed(7)
@@ -107,26 +107,20 @@ def test_distributed_sampler_is_told_the_epoch(batched):
         return sampler, {"batch_sampler": BatchSampler(sampler, 3, False)}
 
     start()
-    batches = loader(Plain(24), collate_fn=same, **make()[1])
+    batches = Loader(Plain(24), collate_fn=same, **make()[1])
     for epoch in (0, 3, 1):
         theirs = make()[0]
         theirs.set_epoch(epoch)
         assert flat(epoch_of(batches, epoch)) == list(theirs)
 
 
-@pytest.mark.parametrize("kind", ["torch", "ours"])
-def test_scripts_that_count_with_set_epoch_keep_doing_so(kind):
+def test_set_epoch_of_a_shuffle_sampler_counts_without_reseed():
     start(0)
-    if kind == "torch":
-        sampler = DistributedSampler(range(24), num_replicas=2, rank=1)
-        batches = loader(Plain(24), sampler=sampler, collate_fn=same)
-    else:
-        batches = loader(Plain(24), shuffle=True, collate_fn=same)
-        sampler = batches.sampler
+    batches = Loader(Plain(24), shuffle=True, collate_fn=same)
     by_reseed = [flat(epoch_of(batches, epoch)) for epoch in range(4)]
     fastseed.reseed(1, 0)
     for epoch in (1, 2, 3, 2, 1):
-        sampler.set_epoch(epoch)
+        batches.sampler.set_epoch(epoch)
         for _ in range(2):
             assert flat(batches) == by_reseed[epoch], epoch
 
@@ -146,7 +140,7 @@ def test_wrapped_samplers_are_reached():
 
     start()
     inner = ShuffleSampler(30)
-    batches = loader(
+    batches = Loader(
         Plain(30), batch_sampler=BatchSampler(Sorted(inner), 4, False), collate_fn=same
     )
     first, second = epoch_of(batches, 0), epoch_of(batches, 1)
@@ -173,7 +167,7 @@ def test_no_draw_of_the_main_process_is_consumed(kind):
     for workers in (0, 1, 2):
         for persistent in (False, True) if workers else (False,):
             dataset, settings = CASES[kind]()
-            batches = loader(
+            batches = Loader(
                 dataset, num_workers=workers, persistent_workers=persistent, **settings
             )
             scramble()
@@ -202,10 +196,9 @@ class Stopping(Plain):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("kind", [loader, ResumableLoader])
-def test_stop_iteration_of_a_dataset_is_an_error(kind, workers, quick_shutdown):
+def test_stop_iteration_of_a_dataset_is_an_error(workers, quick_shutdown):
     start()
-    batches = kind(Stopping(10), batch_size=2, num_workers=workers, collate_fn=same)
+    batches = Loader(Stopping(10), batch_size=2, num_workers=workers, collate_fn=same)
     seen = []
     with pytest.raises(RuntimeError, match="must not raise StopIteration, got it for index 6"):
         seen += batches
@@ -228,10 +221,9 @@ def stop_at_six(batch):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("kind", [loader, ResumableLoader])
-def test_stop_iteration_of_a_collate_function_is_an_error(kind, workers, quick_shutdown):
+def test_stop_iteration_of_a_collate_function_is_an_error(workers, quick_shutdown):
     start()
-    batches = kind(Plain(10), batch_size=2, num_workers=workers, collate_fn=stop_at_six)
+    batches = Loader(Plain(10), batch_size=2, num_workers=workers, collate_fn=stop_at_six)
     seen = []
     with pytest.raises(RuntimeError, match="collate_fn must not raise StopIteration"):
         seen += batches
@@ -245,10 +237,10 @@ def test_stop_iteration_of_a_collate_function_is_an_error(kind, workers, quick_s
 def test_persistence_and_prefetching_make_no_difference():
     start()
     common = {"batch_size": 2, "num_workers": 2, "collate_fn": same, "shuffle": True}
-    plain = loader(Indexed(8), **common)
+    plain = Loader(Indexed(8), **common)
     others = [
-        loader(Indexed(8), persistent_workers=True, **common),
-        loader(Indexed(8), prefetch_factor=4, **common),
+        Loader(Indexed(8), persistent_workers=True, **common),
+        Loader(Indexed(8), prefetch_factor=4, **common),
     ]
     for epoch in (0, 1):
         expected = epoch_of(plain, epoch)
@@ -264,7 +256,7 @@ class InBulk(Indexed):
 @pytest.mark.parametrize("workers", [0, 1])
 def test_getitems_is_used_where_there_is_one(workers):
     start()
-    batches = loader(
+    batches = Loader(
         InBulk(4), batch_size=2, num_workers=workers, persistent_workers=workers > 0,
         collate_fn=same,
     )  # fmt: skip
@@ -276,13 +268,13 @@ def test_getitems_is_used_where_there_is_one(workers):
 
 def test_settings_reach_torch():
     start()
-    whole = loader(
+    whole = Loader(
         Plain(10), batch_size=None, sampler=SequentialSampler(range(10)), collate_fn=same
     )
     assert list(whole) == list(range(10))
-    lists = loader({0: 1, 1: 2}, batch_sampler=[[0], [1, 0]], collate_fn=same)
+    lists = Loader({0: 1, 1: 2}, batch_sampler=[[0], [1, 0]], collate_fn=same)
     assert list(lists) == [[1], [2, 1]]
-    late = loader(
+    late = Loader(
         Plain(6), num_workers=2, in_order=False, prefetch_factor=1, timeout=30,
         multiprocessing_context=FORK, collate_fn=worker_draw,
     )  # fmt: skip
@@ -292,7 +284,7 @@ def test_settings_reach_torch():
 @pytest.mark.filterwarnings("ignore:'pin_memory' argument")
 def test_pinning_is_passed_on():
     start()
-    batches = loader(Plain(4), batch_size=2, pin_memory=True, num_workers=1)
+    batches = Loader(Plain(4), batch_size=2, pin_memory=True, num_workers=1)
     assert [batch.tolist() for batch in batches] == [[0, 1], [2, 3]]
 
 
@@ -311,12 +303,12 @@ def test_pinning_is_passed_on():
     ],
 )
 def test_errors_are_those_of_torch(arguments, message):
-    for make in (DataLoader, loader):
+    for make in (DataLoader, Loader):
         with pytest.raises(ValueError, match=message):
             make(Plain(4), **arguments)
     with pytest.raises(TypeError, match="batch_sise"):
-        loader(Plain(4), batch_sise=3)
+        Loader(Plain(4), batch_sise=3)
     with pytest.raises(ValueError, match=r"len\(data\) must be in"):
-        loader(Plain(0), shuffle=True)
+        Loader(Plain(0), shuffle=True)
     with pytest.raises(ValueError, match="expected unspecified shuffle option"):
-        loader(Numbers(4), shuffle=True)
+        Loader(Numbers(4), shuffle=True)

@@ -7,7 +7,7 @@ import torch
 from torch.utils.data import Dataset, IterableDataset
 
 import fastseed
-from fastseed.data import Loader, ResumableLoader, Seekable, per_sample
+from fastseed.data import Loader, Seekable, per_sample
 
 N = 8
 
@@ -50,7 +50,7 @@ def assert_same(make):
 
 
 @pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("kind", [pytest.param(Loader, marks=pytest.mark.slow), ResumableLoader])
+@pytest.mark.parametrize("kind", [pytest.param(Loader, marks=pytest.mark.slow), Loader])
 @pytest.mark.parametrize("wrap", [lambda data: data, per_sample], ids=["plain", "per_sample"])
 def test_an_epoch_in_a_compiled_function(kind, wrap, workers):
     assert_same(lambda: kind(wrap(Noisy()), 2, shuffle=True, num_workers=workers))
@@ -63,8 +63,8 @@ def test_an_epoch_in_a_compiled_function(kind, wrap, workers):
         (Loader, Batched),
         (Loader, Flow),  # the other kind needs a position to resume from
         (Loader, lambda: Seekable(noisy_from)),
-        (ResumableLoader, Batched),
-        (ResumableLoader, lambda: Seekable(noisy_from)),
+        (Loader, Batched),
+        (Loader, lambda: Seekable(noisy_from)),
     ],
 )
 def test_other_kinds_of_data_sets(kind, make):

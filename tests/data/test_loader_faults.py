@@ -17,9 +17,9 @@ from helpers.loaders import Indexed, Plain, draw, flat, same, start
 from torch.utils.data import IterableDataset, get_worker_info
 
 import fastseed
-from fastseed.data import Loader, ResumableLoader, loader, per_sample
+from fastseed.data import Loader, per_sample
 from fastseed.data.worker import scope, seeding
-from fastseed.data.worker.scope import IterationScope, SharedScope, current_scope
+from fastseed.data.worker.scope import IterationScope, ScopeInSharedMemory, current_scope
 from fastseed.data.worker.seeding import ScopedDataset, WorkerInit
 
 
@@ -45,7 +45,7 @@ class Deadly(Plain):
         return super().__getitem__(i)
 
 
-@pytest.mark.parametrize("kind", [Loader, ResumableLoader])
+@pytest.mark.parametrize("kind", [Loader, Loader])
 @pytest.mark.parametrize("persistent", [False, True])
 def test_after_the_death_of_a_worker_the_next_iteration_has_new_ones(kind, persistent, tmp_path):
     start()
@@ -72,7 +72,7 @@ class Large(Plain):
         return bytes(1 << 20)
 
 
-@pytest.mark.parametrize("kind", [Loader, ResumableLoader])
+@pytest.mark.parametrize("kind", [Loader, Loader])
 def test_a_worker_that_is_killed_while_it_sends_is_named(kind):
     """In another thread, where torch has no signal handler: it would wait for ever for the rest."""
     start()
@@ -93,7 +93,7 @@ def test_a_worker_that_is_killed_while_it_sends_is_named(kind):
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     thread.join(60)
-    assert messages[0].startswith("fastseed.data.loader: worker 0 (pid ")
+    assert messages[0].startswith("fastseed.data.Loader: worker 0 (pid ")
     assert messages[1:] == [messages[0], 40]
 
 
@@ -107,7 +107,7 @@ def kill_first(batches):
 
 def test_a_worker_that_is_killed_between_epochs_is_replaced(caplog):
     start()
-    batches = loader(Plain(8), num_workers=2, persistent_workers=True, collate_fn=same)
+    batches = Loader(Plain(8), num_workers=2, persistent_workers=True, collate_fn=same)
     assert flat(batches) == list(range(8))
     with contextlib.suppress(RuntimeError):  # torch's signal handler
         kill_first(batches)
@@ -133,7 +133,7 @@ def test_a_worker_that_comes_late_draws_the_same(monkeypatch):
     monkeypatch.setattr(scope, "_worker_scope", None)
     info = SimpleNamespace(id=0, num_workers=1, seed=0, dataset=None)
     monkeypatch.setattr(torch.utils.data._utils.worker, "_worker_info", info)
-    cell = SharedScope()
+    cell = ScopeInSharedMemory()
     source = ScopedDataset(Endless())
     cell.write(IterationScope(1, 1, 0, 1))
     setup = WorkerInit(cell)
@@ -150,7 +150,7 @@ def test_a_worker_that_cannot_be_seeded_has_no_scope(monkeypatch):
     start()
     monkeypatch.setattr(seeding, "_worker", None)
     fastseed.register_generator(lambda seed: 1 / 0, name="broken")
-    setup = WorkerInit(SharedScope())
+    setup = WorkerInit(ScopeInSharedMemory())
     with pytest.raises(fastseed.ReseedError, match="broken"):
         setup(0)
     assert current_scope() is None and seeding.current_worker() is None
@@ -185,7 +185,7 @@ def test_threads_in_workers_know_the_epoch():
     seen = []
     for count in (0, 2):
         start(4)
-        batches = loader(Threaded(12), 3, shuffle=True, num_workers=count, collate_fn=same)
+        batches = Loader(Threaded(12), 3, shuffle=True, num_workers=count, collate_fn=same)
         seen.append(flat(batches))
     assert seen[0] == seen[1] and len(set(seen[0])) == 12
 
@@ -209,5 +209,5 @@ def test_what_is_set_on_a_data_set_of_samples_is_the_data_sets():
     samples = per_sample(held)
     samples.transform = "another"
     assert (held.transform, samples[0], samples.transform) == ("another",) * 3
-    batches = loader(samples, num_workers=1, worker_init_fn=set_in_worker, collate_fn=same)
+    batches = Loader(samples, num_workers=1, worker_init_fn=set_in_worker, collate_fn=same)
     assert set(flat(batches)) == {"set in the worker"}

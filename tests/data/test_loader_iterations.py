@@ -11,9 +11,9 @@ import pytest
 from helpers.loaders import Failing, Indexed, Plain, flat, same, start
 
 import fastseed
-from fastseed.data import Loader, ResumableLoader, loader
+from fastseed.data import Loader
 
-KINDS = [Loader, ResumableLoader]
+KINDS = [Loader, Loader]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -76,7 +76,7 @@ def test_two_iterations_of_one_loader_in_turns(kind, workers):
 
 def test_iterations_begun_but_not_yet_read_keep_their_scope():
     start(0)
-    batches = loader(Plain(12), shuffle=True, collate_fn=same)
+    batches = Loader(Plain(12), shuffle=True, collate_fn=same)
     first = list(batches)
     fastseed.reseed(1, 1)
     second = list(batches)
@@ -90,7 +90,7 @@ def test_iterations_begun_but_not_yet_read_keep_their_scope():
 
 def test_persistent_workers_serve_one_iteration_at_a_time():
     start()
-    batches = ResumableLoader(Plain(12), num_workers=1, persistent_workers=True, collate_fn=same)
+    batches = Loader(Plain(12), num_workers=1, persistent_workers=True, collate_fn=same)
     one = iter(batches)
     next(one)
     other = iter(batches)

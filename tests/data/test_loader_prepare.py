@@ -15,7 +15,7 @@ from torch.utils.data import (
     SequentialSampler,
 )
 
-from fastseed.data import Loader, ResumableLoader, ShuffleSampler, loader, prepare
+from fastseed.data import Loader, ShuffleSampler
 
 PARAMETERS = set(inspect.signature(DataLoader.__init__).parameters) - {"self"}
 OTHER = {  # a value that is not the default, for every argument but those of the samplers
@@ -43,7 +43,7 @@ ORDERS = {
 
 def attributes(made):
     """All that a loader has, by the name of the attribute."""
-    ours = {"_iterations", "_torch", "name"}
+    ours = {"_iterations", "_torch", "_latest", "_loaded", "name"}
     return {k: v for k, v in vars(made).items() if k not in ours}
 
 
@@ -65,7 +65,7 @@ def test_no_setting_is_lost(order, name):
 
 def check(existing):
     before = dict(vars(existing))
-    made = prepare(existing)
+    made = Loader(existing)
     assert type(made) is Loader and isinstance(made, DataLoader)
     assert vars(existing) == before
     theirs, ours = attributes(existing), attributes(made)
@@ -95,28 +95,29 @@ def test_iterable_datasets(batch_size):
     check(DataLoader(Numbers(5), batch_size=batch_size))
     check(DataLoader(Plain(5), batch_size=batch_size))
     start()
-    made = prepare(DataLoader(Numbers(5), batch_size=batch_size, collate_fn=same))
+    made = Loader(DataLoader(Numbers(5), batch_size=batch_size, collate_fn=same))
     assert len(list(made)) == (5 if batch_size is None else 3)
 
 
 def test_what_shuffle_made_becomes_a_shuffle_of_ours():
     start()
     dataset = Indexed(9)
-    made = prepare(DataLoader(dataset, batch_size=2, shuffle=True, drop_last=True, collate_fn=same))
+    made = Loader(DataLoader(dataset, batch_size=2, shuffle=True, drop_last=True, collate_fn=same))
     assert type(made.sampler) is ShuffleSampler and made.sampler.drop_last is True
-    fastseed_own = loader(dataset, batch_size=2, shuffle=True, drop_last=True, collate_fn=same)
+    fastseed_own = Loader(dataset, batch_size=2, shuffle=True, drop_last=True, collate_fn=same)
     order = [[sample[0] for sample in batch] for batch in made]
     assert order == [[sample[0] for sample in batch] for batch in fastseed_own]
     mine = RandomSampler(range(9))
-    assert prepare(DataLoader(dataset, sampler=mine)).sampler is mine
+    assert Loader(DataLoader(dataset, sampler=mine)).sampler is mine
     mine = RandomSampler(dataset, num_samples=5)
-    assert prepare(DataLoader(dataset, sampler=mine)).sampler is mine
+    assert Loader(DataLoader(dataset, sampler=mine)).sampler is mine
 
 
-def test_it_is_kept_as_it_is_where_it_is_ours():
-    for kind in (Loader, ResumableLoader):
-        made = kind(Plain(4), shuffle=True)
-        assert prepare(made) is made
+def test_a_loader_of_ours_is_copied_with_its_name():
+    made = Loader(Plain(4), shuffle=True, name="train")
+    again = Loader(made)
+    assert again is not made and again.sampler is made.sampler and again.name == "train"
+    assert Loader(made, name="other").name == "other"
 
 
 def test_a_class_of_its_own_is_prepared_if_it_iterates_as_torch_does():
@@ -124,4 +125,4 @@ def test_a_class_of_its_own_is_prepared_if_it_iterates_as_torch_does():
         def hello(self):
             return "hello"
 
-    assert type(prepare(Harmless(Plain(4)))) is Loader
+    assert type(Loader(Harmless(Plain(4)))) is Loader

@@ -13,8 +13,8 @@ from torch.utils.data import ConcatDataset, DataLoader
 
 import fastseed
 from fastseed._backend.reference import scalar, shuffle
-from fastseed.data import MixtureSampler, Repeat, ResumableLoader, per_sample
-from fastseed.data.order.mixture import BLOCK, Mixture, shares_of
+from fastseed.data import Loader, MixtureSampler, Repeat, per_sample
+from fastseed.data.order.mixture import BLOCK, Mixture, Source, shares_of
 
 SIZES = {"web": 700, "code": 90, "math": 1500}
 WEIGHTS = {"web": 0.5, "code": 0.2, "math": 0.3}
@@ -88,7 +88,9 @@ def test_positions_are_the_inverse(weights):
     for source in range(3):
         where = np.flatnonzero(chosen == source)
         assert np.array_equal(order.positions(source, np.arange(len(where))), where)
-        far = np.array([n * order.shares[source] // 2**32 for n in (10**9, 10**12, 2**40 + 5)])
+        far = np.array(
+            [n * order.sources[source].share // 2**32 for n in (10**9, 10**12, 2**40 + 5)]
+        )
         for position, turn in zip(order.positions(source, far).tolist(), far.tolist(), strict=True):
             assert order.counts(position)[source] == turn
             assert order.counts(position + 1)[source] == turn + 1
@@ -123,7 +125,9 @@ def test_known_answers_of_every_row():
             (tuple(map(int, sources[k::4])) for k in (1, 2, 3)),
         )
         scope = scalar.scope_key(int(master), int(task), int(epoch), 0)
-        order = Mixture(scope, name, tuple(names), sizes, shares, skip, is_shuffled == "1")
+        order = Mixture(
+            scope, name, tuple(map(Source, names, sizes, shares, skip)), is_shuffled == "1"
+        )
         ends = list(itertools.accumulate(sizes, initial=0))
         if kind == "at":
             found = numbered(order.share(int(rest[0]), 0, 1, int(rest[1])))
@@ -199,7 +203,7 @@ def test_ranks_share_the_order_and_resume_with_other_ranks(drop_last):
     def ranks(world, batch, state=None, stop=None, n=2500):
         def make(rank):
             sampler = MixtureSampler(SIZES, WEIGHTS, n=n, drop_last=drop_last)
-            return ResumableLoader(data, batch, sampler=sampler, collate_fn=same)
+            return Loader(data, batch, sampler=sampler, collate_fn=same)
 
         return on_ranks(make, world, epoch=5, state=state, stop=stop)
 
@@ -213,7 +217,7 @@ def test_ranks_share_the_order_and_resume_with_other_ranks(drop_last):
     start(5)
     other = MixtureSampler(SIZES, {**WEIGHTS, "web": 1.0}, n=2500, drop_last=drop_last)
     with pytest.raises(ValueError, match=r"state\['order'\] must be .*web"):
-        ResumableLoader(data, 4, sampler=other).load_state_dict(state)
+        Loader(data, 4, sampler=other).load_state_dict(state)
 
 
 def test_it_serves_a_plain_data_loader_and_sources_in_their_own_order():
@@ -244,7 +248,7 @@ def test_the_name_is_in_the_state_without_shuffling_too():
         MixtureSampler({"w": 50, "c": 50}, {"w": 1, "c": 1}, n=40, shuffle=False, name=name)
         for name in "xy"
     )
-    assert list(one) != list(other) and one.describe_order() != other.describe_order()
+    assert list(one) != list(other) and one.spec.describe() != other.spec.describe()
 
 
 def test_the_smallest_weight_is_sampled():

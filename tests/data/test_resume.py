@@ -11,11 +11,11 @@ from helpers.loaders import Failing, Plain, flat, same, start
 from torch.utils.data import BatchSampler, SequentialSampler
 
 import fastseed
-from fastseed.data import ResumableLoader, Seekable, ShuffleSampler
+from fastseed.data import Loader, Seekable, ShuffleSampler
 
 
 def make(n=20, batch=4, **more):
-    return ResumableLoader(Plain(n), batch, True, collate_fn=same, **more)
+    return Loader(Plain(n), batch, True, collate_fn=same, **more)
 
 
 def position(batches):
@@ -94,7 +94,7 @@ def test_an_older_iteration_does_not_count():
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_batch_that_failed_is_passed_once_another_was_delivered(workers):
     start()
-    batches = ResumableLoader(Failing(20, (5,)), batch_size=4, num_workers=workers, collate_fn=same)
+    batches = Loader(Failing(20, (5,)), batch_size=4, num_workers=workers, collate_fn=same)
     iterator = iter(batches)
     assert next(iterator) == [0, 1, 2, 3]
     with pytest.raises(KeyError):
@@ -197,10 +197,10 @@ def test_of_an_epoch_that_is_over_nothing_is_left_and_any_other_may_follow(sourc
     def make_one():
         if source == "batches":
             batches = BatchSampler(range(18), 4, drop_last)
-            return ResumableLoader(Plain(18), batch_sampler=[*batches], collate_fn=same)
+            return Loader(Plain(18), batch_sampler=[*batches], collate_fn=same)
         if source == "function":
             data = Seekable(lambda position: iter(range(position, 18)))
-            return ResumableLoader(data, 4, drop_last=drop_last, collate_fn=same)
+            return Loader(data, 4, drop_last=drop_last, collate_fn=same)
         return make(18, drop_last=drop_last)
 
     start(3)
@@ -305,7 +305,7 @@ def test_every_damaged_state_is_refused_and_nothing_has_changed():
         kept = copy.deepcopy(bad)
         with pytest.raises(error) as raised:
             batches.load_state_dict(bad)
-        assert str(raised.value).startswith("fastseed.data.ResumableLoader.load_state_dict: "), what
+        assert str(raised.value).startswith("fastseed.data.Loader.load_state_dict: "), what
         assert message in str(raised.value), what
         assert bad == kept and batches.state_dict() == state, what
         count += 1
@@ -320,7 +320,7 @@ def test_every_damaged_state_is_refused_and_nothing_has_changed():
 def test_samplers_of_ours_by_hand():
     start()
     sampler = ShuffleSampler(10, name="mine")
-    batches = ResumableLoader(Plain(10), 3, sampler=sampler, collate_fn=same)
+    batches = Loader(Plain(10), 3, sampler=sampler, collate_fn=same)
     whole = flat(batches)
     next(iter(batches))
     state = batches.state_dict()
@@ -329,6 +329,6 @@ def test_samplers_of_ours_by_hand():
     assert flat(batches) == whole[3:]
     for other in (ShuffleSampler(10), ShuffleSampler(10, name="mine", shuffle=False)):
         with pytest.raises(ValueError, match=r"state\['order'\] must be"):
-            ResumableLoader(Plain(10), sampler=other).load_state_dict(state)
+            Loader(Plain(10), sampler=other).load_state_dict(state)
     with pytest.raises(ValueError, match=r"state\['order'\] must be 'SequentialSampler'"):
-        ResumableLoader(Plain(10), sampler=SequentialSampler(range(10))).load_state_dict(state)
+        Loader(Plain(10), sampler=SequentialSampler(range(10))).load_state_dict(state)

@@ -17,14 +17,14 @@ import pytest
 from helpers.loaders import Indexed, draw, same, start
 
 import fastseed
-from fastseed.data import ResumableLoader, per_sample
+from fastseed.data import Loader, per_sample
 
 STOPS = range(33)
 COMBINATIONS = list(itertools.product((1, 4), (2, 8), (False, True)))
 
 
-def make(workers: int, batch: int, prefetch: int, persistent: bool) -> ResumableLoader:
-    return ResumableLoader(
+def make(workers: int, batch: int, prefetch: int, persistent: bool) -> Loader:
+    return Loader(
         per_sample(Indexed(32 * batch)),
         batch_size=batch,
         shuffle=True,
@@ -138,7 +138,7 @@ def test_streams_of_workers_draw_nothing_again():
     """Without per_sample the augmentation after a resume is new: that of the stop's position."""
     for workers in (1, 2):
         start(3)
-        batches = ResumableLoader(
+        batches = Loader(
             Indexed(24), batch_size=2, shuffle=True, num_workers=workers, collate_fn=same
         )
         log, position = [], None

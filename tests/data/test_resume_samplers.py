@@ -13,7 +13,7 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from fastseed.data import ResumableLoader, ShuffleSampler, count_occurrences
+from fastseed.data import Loader, ShuffleSampler, count_occurrences
 
 
 class Untouched(Plain):
@@ -81,9 +81,7 @@ class Lists(Untouched):
 def test_every_stop(kind, workers):
     def make():
         dataset = Lists(30)
-        return dataset, ResumableLoader(
-            dataset, num_workers=workers, collate_fn=same, **KINDS[kind]()
-        )
+        return dataset, Loader(dataset, num_workers=workers, collate_fn=same, **KINDS[kind]())
 
     start(2)
     _, batches = make()
@@ -108,11 +106,11 @@ def test_every_stop(kind, workers):
 @pytest.mark.parametrize("kind", ["in order", "random", "counted"])
 def test_another_batch_size(kind):
     start(2)
-    whole = flat(ResumableLoader(Lists(30), collate_fn=same, **KINDS[kind]()))
-    batches = ResumableLoader(Lists(30), collate_fn=same, **KINDS[kind]())
+    whole = flat(Loader(Lists(30), collate_fn=same, **KINDS[kind]()))
+    batches = Loader(Lists(30), collate_fn=same, **KINDS[kind]())
     iterator = iter(batches)
     next(iterator), next(iterator)
-    other = ResumableLoader(Lists(30), collate_fn=same, **{**KINDS[kind](), "batch_size": 7})
+    other = Loader(Lists(30), collate_fn=same, **{**KINDS[kind](), "batch_size": 7})
     other.load_state_dict(batches.state_dict())
     sizes = [len(batch) for batch in other]
     assert sizes == [7, 7, 7, 1]
@@ -122,13 +120,11 @@ def test_another_batch_size(kind):
 
 def test_a_batch_that_is_cut_is_finished_first():
     start(2)
-    order = flat(ResumableLoader(Plain(30), 1, sampler=RandomSampler(range(30)), collate_fn=same))
-    batches = ResumableLoader(Plain(30), 4, sampler=RandomSampler(range(30)), collate_fn=same)
+    order = flat(Loader(Plain(30), 1, sampler=RandomSampler(range(30)), collate_fn=same))
+    batches = Loader(Plain(30), 4, sampler=RandomSampler(range(30)), collate_fn=same)
     next(iter(batches))
     state = batches.state_dict()
-    other = ResumableLoader(
-        Plain(30), batch_sampler=Halves(RandomSampler(range(30))), collate_fn=same
-    )
+    other = Loader(Plain(30), batch_sampler=Halves(RandomSampler(range(30))), collate_fn=same)
     other.load_state_dict(state)  # 3 of 5 | 1 of the next 5 are done
     assert [len(batch) for batch in other] == [4, 3, 5, 3, 5, 3, 3]
     other.load_state_dict(state)
@@ -138,7 +134,7 @@ def test_a_batch_that_is_cut_is_finished_first():
 def distributed(world, batch, state=None, stop=None):
     def make(rank):
         sampler = DistributedSampler(range(48), num_replicas=world, rank=rank)
-        return ResumableLoader(Plain(48), batch, sampler=sampler, collate_fn=same)
+        return Loader(Plain(48), batch, sampler=sampler, collate_fn=same)
 
     shares, saved = on_ranks(make, world, state=state, stop=stop)
     return dealt(shares), saved
@@ -157,7 +153,7 @@ def test_distributed_sampler_goes_on_where_its_ranks_can():
 def test_every_rank_that_reads_everything_counts_for_itself():
     for rank, world in ((0, 2), (1, 2), (0, 3)):
         start(rank=rank, world_size=world)
-        batches = ResumableLoader(Plain(9), 2, sampler=SequentialSampler(range(9)), collate_fn=same)
+        batches = Loader(Plain(9), 2, sampler=SequentialSampler(range(9)), collate_fn=same)
         next(iter(batches))
         assert batches.state_dict()["position"] == 2
         batches.load_state_dict(batches.state_dict())

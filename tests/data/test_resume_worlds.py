@@ -10,11 +10,11 @@ from helpers.loaders import Indexed, dealt, flat, on_ranks, same
 from helpers.support import run_script
 
 import fastseed
-from fastseed.data import ResumableLoader, Seekable, per_sample
+from fastseed.data import Loader, Seekable, per_sample
 
 
 def make(n, batch, workers=0, **more):
-    return ResumableLoader(
+    return Loader(
         per_sample(Indexed(n)),
         batch_size=batch,
         shuffle=True,
@@ -84,7 +84,7 @@ def test_iterable_data_sets_change_worlds_too():
         return range(100 + position, 145)
 
     def made(batch):
-        return lambda rank: ResumableLoader(Seekable(numbers_from), batch, collate_fn=same)
+        return lambda rank: Loader(Seekable(numbers_from), batch, collate_fn=same)
 
     for world, batch, new_world, new_batch in itertools.product((1, 2, 3), (1, 4), (1, 2, 4), (3,)):
         before, state = on_ranks(made(batch), world, stop=2)

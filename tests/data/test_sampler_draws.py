@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import sys
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ import torch
 from helpers.loaders import Indexed, Plain, flat, same, start
 from helpers.support import snapshot
 from torch.utils.data import (
-    DataLoader,
     DistributedSampler,
     RandomSampler,
     Sampler,
@@ -22,7 +20,8 @@ from torch.utils.data import (
 )
 
 import fastseed
-from fastseed.data import Loader, ResumableLoader, ShuffleSampler, count_occurrences, loader
+from fastseed.data import Loader, ShuffleSampler, count_occurrences
+from fastseed.data.loader.loader import _warn_repeated
 
 N = 24
 
@@ -98,11 +97,11 @@ def test_a_resumed_order_is_the_same_on_other_workers(name):
     for (workers, persistent), (new_workers, new_persistent) in zip(
         POOLS, POOLS[1:] + POOLS[:1], strict=True
     ):
-        batches = make(ResumableLoader, MAKERS[name](), workers, persistent)
+        batches = make(Loader, MAKERS[name](), workers, persistent)
         done = flat(itertools.islice(batches, 3))
         random.seed(workers)  # elsewhere
         np.random.seed(workers)
-        again = make(ResumableLoader, MAKERS[name](), new_workers, new_persistent, batch=5)
+        again = make(Loader, MAKERS[name](), new_workers, new_persistent, batch=5)
         again.load_state_dict(batches.state_dict())
         assert done + flat(again) == expected, (workers, new_workers)
 
@@ -142,10 +141,10 @@ def test_a_users_order_is_not_what_the_main_process_draws():
 def test_batches_of_any_kind_are_counted_in_samples(kind):
     start(3)
     expected = flat(Loader(Plain(N), batch_sampler=Batches(), collate_fn=same))
-    batches = ResumableLoader(Plain(N), batch_sampler=Batches(kind), collate_fn=same)
+    batches = Loader(Plain(N), batch_sampler=Batches(kind), collate_fn=same)
     done = flat(itertools.islice(batches, 2))
     assert batches.state_dict()["position"] == 8
-    again = ResumableLoader(Plain(N), batch_sampler=Batches(kind), collate_fn=same)
+    again = Loader(Plain(N), batch_sampler=Batches(kind), collate_fn=same)
     again.load_state_dict(batches.state_dict())
     assert done + flat(again) == expected
 
@@ -161,7 +160,7 @@ def test_torchs_seed_of_a_worker_comes_again_only_with_its_iteration():
     seen = []
     for epoch, rank in ((0, 0), (0, 1), (1, 0)):
         start(epoch, rank=rank, world_size=2)
-        batches = ResumableLoader(Seeds(N), shuffle=True, num_workers=2, collate_fn=same)
+        batches = Loader(Seeds(N), shuffle=True, num_workers=2, collate_fn=same)
         for _ in range(2):
             iterator = iter(batches)
             first, state = (next(iterator), next(iterator)), batches.state_dict()
@@ -196,42 +195,14 @@ def test_two_loaders_with_one_sampler_follow_the_epoch(name):
             assert flat(batches) == expected[epoch]
 
 
-@pytest.mark.parametrize("name", SAMPLERS)
-def test_a_loader_made_in_every_epoch_keeps_the_samplers(name):
-    start()
-    sampler, seen = SAMPLERS[name](), []
-    for epoch in (2, 3, 4):
+def test_a_count_by_set_epoch_alone_is_warned_of(caplog):
+    """The loader sets the epoch of ``reseed``, which a script that never calls it has not moved."""
+    _warn_repeated.cache_clear()
+    fastseed.init(42, rank=0, world_size=1)
+    sampler = DistributedSampler(range(N), 2, 1)
+    batches = Loader(Plain(N), 4, sampler=sampler)
+    for epoch in range(2):
         sampler.set_epoch(epoch)
-        batches = fastseed.data.prepare(DataLoader(Plain(N), 4, sampler=sampler, collate_fn=same))
-        seen.append(flat(batches))
-        assert sampler.epoch == epoch
-    assert len(set(map(tuple, seen))) == 3
-
-
-class Slotted:
-    """A sampler that nothing can be hung on."""
-
-    __slots__ = ("epoch",)
-
-    def __init__(self):
-        self.epoch = 0
-
-    def __len__(self):
-        return N
-
-    def set_epoch(self, epoch):
-        self.epoch = epoch
-
-    def __iter__(self):
-        return iter([self.epoch] * N)
-
-
-def test_a_sampler_that_cannot_be_marked_follows_reseed_and_is_not_kept():
-    start()
-    sampler = Slotted()
-    batches = loader(Plain(9), batch_size=None, sampler=sampler)
-    holders = sys.getrefcount(sampler)
-    for epoch in (1, 2, 0):
-        fastseed.reseed(1, epoch)
-        assert set(batches) == {epoch}
-    assert sys.getrefcount(sampler) == holders
+        list(batches)
+    assert "iterated again in the scope of fastseed.init" in caplog.text
+    _warn_repeated.cache_clear()

@@ -26,7 +26,7 @@ import fastseed
 from fastseed import GeneratorPool
 from fastseed._backend.reference import philox
 from fastseed.data import Repeat, per_sample
-from fastseed.data.order.occurrences import MAX_INDEX, MAX_OCCURRENCE
+from fastseed.data.order.repeats import MAX_INDEX, MAX_OCCURRENCE
 from fastseed.random import StreamBank
 
 GLOBALS = ("python", "numpy", "torch")

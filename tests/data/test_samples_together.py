@@ -20,11 +20,11 @@ from torch.utils.data import ConcatDataset, Dataset, WeightedRandomSampler
 
 import fastseed
 from fastseed._backend.reference import scalar
-from fastseed.data import loader, per_sample
-from fastseed.data.loaders import loader as plain_loader
+from fastseed.data import Loader, per_sample
+from fastseed.data.loader import loader as plain_loader
 from fastseed.data.worker import per_sample as sample_rng
-from fastseed.data.worker.sample_streams import _depths
 from fastseed.data.worker.scope import current_scope
+from fastseed.data.worker.streams import _depths
 from fastseed.derivation.shared_use import StreamUsers
 
 GLOBALS = ("python", "numpy", "torch")
@@ -77,7 +77,7 @@ def test_one_that_reads_another_does_not_depend_on_workers(name):
     found = []
     for workers in (0, 1, 2):
         data = per_sample(Around(per_sample(DrawsAll(GLOBALS, 6), name=name)))
-        found.append(flat(loader(data, **options(workers=workers))))
+        found.append(flat(Loader(data, **options(workers=workers))))
     assert found[0] == found[1] == found[2]
     before, inner, *after = zip(*found[0], strict=True)
     alone = per_sample(DrawsAll(("python", "python", "numpy", "torch"), 6))
@@ -119,9 +119,9 @@ def test_parts_of_a_concatenation_warn(caplog, generator):
 @pytest.mark.parametrize("workers", [0, 1])
 def test_two_datasets_in_one_scope_warn(caplog, workers):
     train, valid = per_sample(Draws("python", 6)), per_sample(Draws("python", 6))
-    first = flat(loader(train, **options(workers=workers)))
+    first = flat(Loader(train, **options(workers=workers)))
     assert warnings(caplog) == []
-    assert flat(loader(valid, **options(workers=workers))) == first
+    assert flat(Loader(valid, **options(workers=workers))) == first
     (message,) = warnings(caplog)
     assert message.startswith("fastseed.data.per_sample: two datasets are read in task 1, epoch 5")
     assert "per_sample(b, name='b')" in message
@@ -164,7 +164,7 @@ def test_names_travel_with_copies(caplog):
 def test_two_loaders_with_workers_in_one_scope_warn(caplog):
     def pair(**more):
         datasets = Draws("python", 6), Draws("torch", 6)
-        loaders = [loader(data, **options(workers=1), **more) for data in datasets]
+        loaders = [Loader(data, **options(workers=1), **more) for data in datasets]
         return [flat(each) for each in loaders]
 
     pair()
@@ -179,13 +179,13 @@ def test_two_loaders_with_workers_in_one_scope_warn(caplog):
 def test_a_name_gives_a_loader_streams_and_an_order_of_its_own():
     found = {}
     for name in (None, "a", "b"):
-        made = loader(DrawsAll(("python",), 40), shuffle=True, name=name, **options(workers=1))
+        made = Loader(DrawsAll(("python",), 40), shuffle=True, name=name, **options(workers=1))
         assert made.sampler.name == (name or "shuffle")
         found[name] = flat(made)
     orders = [[i for i, _ in samples] for samples in found.values()]
     assert orders[0] != orders[1] != orders[2] and sorted(orders[1]) == sorted(orders[2])
     assert len({x for samples in found.values() for _, x in samples}) == 120
-    resumable = fastseed.data.steps(loader(Draws("python"), name="a", shuffle=True)).loader
+    resumable = fastseed.data.steps(Loader(Draws("python"), name="a", shuffle=True)).loader
     assert resumable.name == resumable.sampler.name == "a"
 
 
@@ -193,13 +193,13 @@ def test_a_name_reaches_torchs_samplers():
     orders = []
     for name in (None, None, "a"):
         sampler = torch.utils.data.RandomSampler(range(50))
-        made = loader(range(50), 10, sampler=sampler, name=name)
+        made = Loader(range(50), 10, sampler=sampler, name=name)
         orders.append([i for batch in made for i in batch.tolist()])
     assert orders[0] == orders[1] != orders[2]
 
 
 def test_two_shuffled_loaders_of_equal_size_warn(caplog):
-    first, second = (loader(list(range(9)), 3, shuffle=True) for _ in range(2))
+    first, second = (Loader(list(range(9)), 3, shuffle=True) for _ in range(2))
     assert [b.tolist() for b in first] == [b.tolist() for b in second]
     (message,) = warnings(caplog)
     assert "have the same order: give one of them name=" in message
@@ -215,7 +215,7 @@ def test_two_shuffled_loaders_of_equal_size_warn(caplog):
 def test_epochs_that_repeat_in_the_scope_of_init_warn(caplog):
     plain_loader._warn_repeated.cache_clear()
     fastseed.init(42, rank=0, world_size=1)
-    ordered, shuffled = loader(list(range(9)), 3), loader(list(range(9)), 3, shuffle=True)
+    ordered, shuffled = Loader(list(range(9)), 3), Loader(list(range(9)), 3, shuffle=True)
     list(ordered), list(ordered), list(shuffled)
     shuffled.sampler.set_epoch(1)
     list(shuffled)
@@ -234,7 +234,7 @@ def test_epochs_that_repeat_in_the_scope_of_init_warn(caplog):
 def test_torchs_samplers_that_repeat_in_the_scope_of_init_warn(caplog):
     plain_loader._warn_repeated.cache_clear()
     fastseed.init(42, rank=0, world_size=1)
-    weighted = loader(list(range(9)), 9, sampler=WeightedRandomSampler([1.0] * 9, 9))
+    weighted = Loader(list(range(9)), 9, sampler=WeightedRandomSampler([1.0] * 9, 9))
     first, again = (next(iter(weighted)).tolist() for _ in range(2))
     assert first == again
     (message,) = warnings(caplog)
@@ -267,18 +267,20 @@ closing = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWa
 @closing
 def test_an_interrupt_restores_the_generators():
     class Reads(Dataset):
+        def __init__(self):
+            self.rng = np.random.default_rng(3)
+
         def __getitem__(self, i):
             return draw_from("python"), np.random.rand(), torch.randn(3), self.rng.random()
 
-    Reads.rng = np.random.default_rng(3)
     data, scope = per_sample(Reads()), current_scope()
     data[0]
     scramble()
-    before, held = snapshot(), Reads.rng.bit_generator.state
+    before, held = snapshot(), data.rng.bit_generator.state
     count = 0
     for where in interruptions(lambda: data.__getitems__([1, 2])):
         assert snapshot() == before, where
-        assert Reads.rng.bit_generator.state == held, where
+        assert data.rng.bit_generator.state == held, where
         assert _depths == {} and current_scope() == scope, where
         count += 1
     assert count > 50
@@ -295,7 +297,7 @@ def test_an_interrupt_of_a_loader_restores_the_generators():
         def __iter__(self):
             return iter(np.random.permutation(2).tolist())
 
-    made = loader(per_sample(Draws("torch", 2)), 2, sampler=Sampler(), collate_fn=list)
+    made = Loader(per_sample(Draws("torch", 2)), 2, sampler=Sampler(), collate_fn=list)
     expected = list(made)
     scramble()
     before = snapshot()
@@ -308,7 +310,7 @@ def test_an_interrupt_of_a_loader_restores_the_generators():
 @closing
 def test_an_interrupt_leaves_torchs_samplers_without_a_generator():
     sampler = torch.utils.data.RandomSampler(range(4))
-    made = loader(range(4), 2, sampler=sampler)
+    made = Loader(range(4), 2, sampler=sampler)
     for where in interruptions(lambda: list(made)):
         assert sampler.generator is None, where
 
@@ -356,7 +358,7 @@ def test_threads_that_iterate_loaders_have_a_scope_each():
             return draw_from(rng)
 
     def epoch_of(number, dataset):
-        made = loader(per_sample(dataset, "numpy"), 3, shuffle=True)
+        made = Loader(per_sample(dataset, "numpy"), 3, shuffle=True)
         made.sampler.set_epoch(number)
         return [batch.tolist() for batch in made]
 
@@ -379,3 +381,25 @@ def test_a_forked_child_has_no_reads_of_other_threads(reading):
     os.waitpid(child, 0)
     with os.fdopen(read) as text:
         assert text.read() == str(expected)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_collate_function_that_draws_is_warned_of(workers, tmp_path):
+    """Its numbers belong to the worker, not to samples."""
+
+    def draws(batch):
+        return torch.rand(len(batch))
+
+    log = logging.FileHandler(tmp_path / "log")  # which workers write to
+    logging.getLogger("fastseed").addHandler(log)
+    fastseed.init(42, rank=0, world_size=1)
+    fastseed.reseed(1, 0)
+    try:
+        for collate, warnings in ((len, 0), (None, 0), (draws, 1)):
+            data = per_sample(list(range(8)))
+            list(Loader(data, 2, num_workers=workers, collate_fn=collate))
+            text = (tmp_path / "log").read_text()
+            assert text.count("collate_fn draws from 'torch.cpu'") == warnings
+    finally:
+        logging.getLogger("fastseed").removeHandler(log)
+        log.close()

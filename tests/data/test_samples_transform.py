@@ -12,7 +12,7 @@ from helpers.worker_cases import KINDS, draw_from, flat, options
 from torch.utils.data import DataLoader, Dataset, Subset
 
 import fastseed
-from fastseed.data import Repeat, loader, per_sample
+from fastseed.data import Loader, Repeat, per_sample
 
 GLOBALS = ("python", "numpy", "torch")
 
@@ -80,7 +80,7 @@ def test_workers_batches_and_order_do_not_matter(dataset):
     expected = [data[i] for i in range(12)]
     assert snapshot() == before
     for workers, batch in ((0, 5), (1, 4), (2, 3)):
-        assert flat(loader(data, **options(workers=workers) | {"batch_size": batch})) == expected
+        assert flat(Loader(data, **options(workers=workers) | {"batch_size": batch})) == expected
     assert len({x for sample in expected for x in sample[1:]}) == 12 * (3 + len(KINDS))
 
 
@@ -107,16 +107,14 @@ class Given(Dataset):
 def test_a_dataset_that_draws_is_an_error(name, workers):
     class Draws(Table):
         def __getitems__(self, indices):
-            if 6 in indices:
-                draw_from(name)
+            draw_from(name)
             return super().__getitems__(indices)
 
     data = per_sample(Draws(), transform=Augment())
-    assert len(data.__getitems__([0, 1])) == 2
     message = f"the dataset must draw no random numbers, .* it drew from '{name}"
     before = snapshot()
     with pytest.raises(RuntimeError, match=message):
-        flat(loader(data, **options(workers=workers)))
+        flat(Loader(data, **options(workers=workers)))
     assert snapshot() == before
 
 

@@ -19,15 +19,8 @@ from torch.utils.data import (
 )
 
 import fastseed
-from fastseed.data import (
-    ResumableLoader,
-    ShuffleSampler,
-    loader,
-    per_sample,
-    prepare,
-    steps,
-)
-from fastseed.data.loaders.resumable import _warn_undivided
+from fastseed.data import Loader, ShuffleSampler, per_sample, steps
+from fastseed.data.loader.loader import _warn_undivided
 from fastseed.derivation import context
 
 
@@ -38,7 +31,7 @@ def job():
 
 
 def make(n=10, epochs=2):
-    return steps(ResumableLoader(Plain(n), 4, shuffle=True, collate_fn=same), epochs, task=1)
+    return steps(Loader(Plain(n), 4, shuffle=True, collate_fn=same), epochs, task=1)
 
 
 def stopped(count):
@@ -182,16 +175,16 @@ def test_steps_have_the_length_of_an_epoch_and_the_dataset():
 def test_a_generator_beside_shuffle_is_named(caplog):
     existing = DataLoader(Plain(9), shuffle=True, generator=torch.Generator())
     for make_one in (
-        prepare,
+        Loader,
         steps,
-        lambda _: loader(Plain(9), shuffle=True, generator=torch.Generator()),
+        lambda _: Loader(Plain(9), shuffle=True, generator=torch.Generator()),
     ):
         caplog.clear()
         make_one(existing)
         (record,) = caplog.records
         assert "shuffle=True follows the master seed, not the generator" in record.message
     caplog.clear()
-    loader(Plain(9), generator=torch.Generator())
+    Loader(Plain(9), generator=torch.Generator())
     assert caplog.records == []
 
 
@@ -205,7 +198,7 @@ def read(make_one):
         fastseed.init(42, rank=rank, world_size=2)
         fastseed.reseed(1, 0)
         made = make_one()
-        is_loop = isinstance(made, fastseed.data.Steps)
+        is_loop = hasattr(made, "in_epoch")
         batches = [batch for *_, batch in made.in_epoch(0)] if is_loop else made
         found.append([i for batch in batches for i in batch])
     return found
@@ -214,10 +207,9 @@ def read(make_one):
 MORE = {"collate_fn": same, "batch_size": 2}
 SHUFFLED = {
     "steps": lambda: steps(DataLoader(Plain(8), shuffle=True, **MORE)),
-    "loader": lambda: loader(Plain(8), shuffle=True, **MORE),
-    "prepare": lambda: prepare(DataLoader(Plain(8), shuffle=True, **MORE)),
-    "resumable": lambda: ResumableLoader(Plain(8), shuffle=True, **MORE),
-    "in order": lambda: ResumableLoader(Plain(8), sampler=ShuffleSampler(8, shuffle=False), **MORE),
+    "of a DataLoader": lambda: Loader(DataLoader(Plain(8), shuffle=True, **MORE)),
+    "loader": lambda: Loader(Plain(8), shuffle=True, **MORE),
+    "in order": lambda: Loader(Plain(8), sampler=ShuffleSampler(8, shuffle=False), **MORE),
 }
 
 
@@ -249,12 +241,12 @@ def test_ranks_that_are_meant_to_read_the_same_are_not(caplog):
     replacing = WeightedRandomSampler([1.0] * 8, 8)
     divided = DistributedSampler(range(8), 2, 0)
     for sampler in (replacing, RandomSampler(range(8), replacement=True), divided):
-        read(lambda sampler=sampler: ResumableLoader(Plain(8), sampler=sampler, **MORE))
+        read(lambda sampler=sampler: Loader(Plain(8), sampler=sampler, **MORE))
     for rank in (0, 1):
         mesh = {"dp": (0, 1), "tp": (rank, 2)}
         fastseed.init(42, rank=rank, world_size=2, mesh=mesh)
         fastseed.reseed(1, 0)
-        list(ResumableLoader(Plain(8), **MORE))
+        list(Loader(Plain(8), **MORE))
     assert not any("ranks reads all" in record.message for record in caplog.records)
 
 

@@ -11,7 +11,7 @@ from helpers.loaders import Indexed, Plain, Stateful, dealt, draw, same
 from torch.utils.data import DataLoader
 
 import fastseed
-from fastseed.data import ResumableLoader, loader, per_sample, steps
+from fastseed.data import Loader, per_sample, steps
 
 EPOCHS = 2
 
@@ -24,7 +24,7 @@ def job():
 def make(n=10, batch=4, *, data=None, epochs=EPOCHS, **more):
     data = Indexed(n) if data is None else data
     more = {"shuffle": True, "collate_fn": same, **more}
-    return steps(ResumableLoader(data, batch, **more), epochs, task=1)
+    return steps(Loader(data, batch, **more), epochs, task=1)
 
 
 def run(loop, stop=None):
@@ -126,12 +126,12 @@ def test_another_number_of_ranks_continues():
 def test_other_loaders_become_resumable():
     whole, _ = run(make(data=Plain(10)))
     existing = DataLoader(Plain(10), 4, shuffle=True, collate_fn=same)
-    for other in (existing, loader(Plain(10), 4, shuffle=True, collate_fn=same)):
+    for other in (existing, Loader(Plain(10), 4, shuffle=True, collate_fn=same)):
         kind = type(other)
         loop = steps(other, EPOCHS, task=1)
-        assert type(other) is kind and type(loop.loader) is ResumableLoader
+        assert type(other) is kind and type(loop.loader) is Loader
         assert run(loop)[0] == whole
-    kept = ResumableLoader(Plain(10), 4)
+    kept = Loader(Plain(10), 4)
     assert steps(kept, 1).loader is kept
     stateful = make(data=Stateful(10), shuffle=None, epochs=1)
     seen = run(stateful, 2)[0]
@@ -190,3 +190,30 @@ def test_a_state_that_is_loaded_inside_the_loop_is_refused():
     with pytest.raises(RuntimeError, match="leave it by break"):
         next(batches)
     assert next(iter(loop))[:2] == (0, 1)
+
+
+def test_an_iteration_that_cannot_start_changes_nothing(monkeypatch):
+    """As where no worker can be forked, just before steps that are skipped."""
+    loop = steps(DataLoader(range(40), 2, shuffle=True), 1)
+    iterator = iter(loop)
+    next(iterator)
+    loop.skip(0, 1, 3)
+    before = loop.state_dict()
+
+    def fail(*_):
+        raise OSError("no memory for another process")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Loader, "_start", fail)
+        with pytest.raises(OSError, match="no memory"):
+            next(iterator)
+    assert loop.state_dict() == before
+    points = [(epoch, step) for epoch, step, _ in loop]
+    assert points == [(0, step) for step in range(4, 20)]
+
+
+@pytest.mark.parametrize("more", [{}, {"slots": 2}])
+def test_an_epoch_without_a_step_is_an_error(more):
+    loop = steps(DataLoader(range(3), 4, shuffle=True, drop_last=True), 2, **more)
+    with pytest.raises(ValueError, match=r"with drop_last, of \d samples, got '3 samples'"):
+        list(loop)

@@ -9,7 +9,7 @@ from helpers.loaders import Indexed, flat, same, start
 from torch.utils.data import DataLoader
 
 import fastseed
-from fastseed.data import ResumableLoader, ShuffleSampler, per_sample, prepare, worker_init_fn
+from fastseed.data import Loader, ShuffleSampler, per_sample, worker_init_fn
 
 stateful = pytest.importorskip("torchdata.stateful_dataloader")
 
@@ -35,7 +35,7 @@ def make(workers, persistent=False, epoch=0, **more):
 
 
 def expected():
-    return list(ResumableLoader(per_sample(Indexed(N)), BATCH, True, collate_fn=same))
+    return list(Loader(per_sample(Indexed(N)), BATCH, True, collate_fn=same))
 
 
 @pytest.mark.parametrize(("workers", "persistent"), [(0, False), (1, False), (2, True)])
@@ -79,4 +79,4 @@ def test_left_early_and_resumed():
 def test_it_is_not_prepared_by_mistake():
     assert issubclass(stateful.StatefulDataLoader, DataLoader)
     with pytest.raises(TypeError, match=r"without its own __iter__.*, got .*StatefulDataLoader"):
-        prepare(make(0))
+        Loader(make(0))

@@ -7,6 +7,8 @@ import gc
 import logging
 import pickle
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +33,7 @@ import fastseed
 from fastseed import GeneratorPool
 from fastseed.data import worker_init_fn
 from fastseed.data.worker import seeding
-from fastseed.data.worker.scope import IterationScope, SharedScope
+from fastseed.data.worker.scope import IterationScope, ScopeInSharedMemory
 from fastseed.data.worker.seeding import ScopedDataset
 from fastseed.random import StreamBank
 
@@ -71,7 +73,7 @@ def test_the_three_globals_have_the_streams_of_their_worker():
 
 
 def test_the_step_is_where_the_iteration_began():
-    samples = Epochs(Draws("python", 2), batch_size=1).run(5, start=17)
+    samples = Epochs(Draws("python", 40), batch_size=1).run(5, start=17)
     assert samples[1] == first_of(key("python", 1, step=17), "python")
 
 
@@ -295,7 +297,7 @@ def test_worker_init_fn_in_a_plain_pickle_is_itself():
 
 
 def test_cell_holds_the_widest_coordinates():
-    cell = SharedScope()
+    cell = ScopeInSharedMemory()
     assert tuple(cell.read()) == (0, 0, 0, 0)
     cell.write(IterationScope(2**24 - 1, 2**32 - 1, 2**63 - 1, 1))
     assert tuple(cell.read()) == (2**24 - 1, 2**32 - 1, 2**63 - 1, 1)
@@ -303,7 +305,7 @@ def test_cell_holds_the_widest_coordinates():
 
 
 def test_cell_copies_are_cells_of_their_own():
-    cell = SharedScope()
+    cell = ScopeInSharedMemory()
     cell.write(IterationScope(1, 2, 3, 1))
     for twin in (copy.deepcopy(cell), pickle.loads(pickle.dumps(cell))):
         assert twin.read() == cell.read()
@@ -333,3 +335,25 @@ def test_setup_pickles_leave_nothing_of_a_sink():
         entry.adapter.reseed(Key(5))
         original.adapter.reseed(Key(5))
         assert draw_from(entry.generator) == draw_from(original.generator) < TOP
+
+
+def test_persistent_workers_follow_another_init():
+    """Also where a generator was registered meanwhile, which the workers must have."""
+    batches = fastseed.data.Loader(Draws("python", 4), num_workers=1, persistent_workers=True)
+
+    def draws(seed):
+        fastseed.init(seed, rank=0, world_size=1)
+        fastseed.reseed(1, 0)
+        return str(list(batches))
+
+    assert draws(1) != draws(2) and draws(1) == draws(1)
+    del batches._torch
+
+
+def test_importing_changes_no_pickling_of_generators():
+    code = (
+        "import torch, multiprocessing.reduction as r, fastseed.data; "
+        "print(torch.Generator in r.ForkingPickler._extra_reducers)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "False", done.stderr

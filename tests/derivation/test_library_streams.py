@@ -47,7 +47,7 @@ class ForeignSampler(Sampler):
 def test_samplers_of_other_libraries_draw_from_streams_of_the_loader():
     start()
     sampler = ForeignSampler()
-    list(fastseed.data.loader(range(4), sampler=sampler))
+    list(fastseed.data.Loader(range(4), sampler=sampler))
     key = {name: derive_key(f"loader.{name}", rank=3, **AT) for name in NAMES}
     numpy = np.random.RandomState()
     NumpyRandomState(numpy).reseed(SimpleNamespace(key=lambda: key["numpy"]))
@@ -61,7 +61,7 @@ def test_samplers_of_other_libraries_draw_from_streams_of_the_loader():
 def test_samplers_of_torch_draw_from_the_stream_of_the_loader():
     start()
     sampler = RandomSampler(range(10))
-    found = order(fastseed.data.loader(range(10), sampler=sampler, batch_size=2))
+    found = order(fastseed.data.Loader(range(10), sampler=sampler, batch_size=2))
     generator = torch_generator(derive_key("loader", rank=3, **AT))
     assert found == list(RandomSampler(range(10), generator=generator))
 
@@ -72,7 +72,7 @@ def test_samplers_that_replicas_divide_have_a_shared_stream():
 
     start()
     found = order(
-        fastseed.data.loader(range(10), batch_sampler=Divided(RandomSampler(range(10)), 2, False))
+        fastseed.data.Loader(range(10), batch_sampler=Divided(RandomSampler(range(10)), 2, False))
     )
     generator = torch_generator(derive_key("loader", rank=SHARED, **AT))
     assert found == list(RandomSampler(range(10), generator=generator))
@@ -88,7 +88,7 @@ def test_base_seed_of_workers_is_drawn_from_index_1():
         def __getitem__(self, index):
             return torch.utils.data.get_worker_info().seed
 
-    loader = fastseed.data.loader(Spy(), batch_size=2, num_workers=1)
+    loader = fastseed.data.Loader(Spy(), batch_size=2, num_workers=1)
     seen = [int(seed) for batch in loader for seed in batch]
     generator = torch_generator(derive_key("loader", rank=3, index=1, **AT))
     base = DataLoader(range(2), generator=generator)

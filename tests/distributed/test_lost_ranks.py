@@ -8,30 +8,43 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from helpers.support import run_script
 
+ELASTIC = ("mean", "get_total_norm", "clip_grad_norm_", "replicated", "fully_shard")
+PATHS = {
+    "find_threshold": "sampling.find_threshold",
+    "digest": "debug.digest",
+    "assert_ranks_agree": "debug.check",
+    **{name: f"elastic.{name}" for name in ELASTIC},
+    **dict.fromkeys(ELASTIC[3:], "elastic.SlotGradients.step"),
+}
+
 
 @pytest.fixture(scope="module")
 def messages(tmp_path_factory):
-    """Return what the others raise for each signal; both jobs wait at the same time."""
+    """Return what the others raise for each way to be lost; the jobs wait at the same time."""
     folder = tmp_path_factory.mktemp("stores")
-    signals = ("SIGKILL", "SIGSTOP")
-    with ThreadPoolExecutor(len(signals)) as pool:
-        found = pool.map(lambda how: run_script("lost_ranks.py", how, folder / how), signals)
-        return dict(zip(signals, found, strict=True))
+    ways = ("SIGKILL", "SIGSTOP", "RAISE")
+    with ThreadPoolExecutor(len(ways)) as pool:
+        found = pool.map(lambda how: run_script("lost_ranks.py", how, folder / how), ways)
+        return dict(zip(ways, found, strict=True))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["SIGKILL", "SIGSTOP"])
 def test_a_rank_that_is_lost_is_named_by_every_collective_call(how, messages):
-    ranks = messages[how]
-    assert len(ranks) == 2
-    for found in ranks:
-        for name, path in {
-            "find_threshold": "sampling.find_threshold",
-            "digest": "debug.digest",
-            "assert_ranks_agree": "debug.check",
-        }.items():
+    for found in messages[how]:
+        for name, path in PATHS.items():
             start, _, rest = found[name].partition(", and ")
             assert start == f"fastseed.{path}: a collective call failed"
-            # In the second call the other rank may still wait for the time limit.
+            # Another rank may still wait for the time limit.
             names = r"rank 2" if name == "find_threshold" else r"ranks? ([01], )?2"
-            assert re.match(rf"{names} did not answer within 5 seconds: look there", rest), found
+            assert re.match(rf"{names} did not answer within 2 seconds: look there", rest), found
+        made = "fastseed.elastic.SlotGradients: rank 2 did not call it within 10 seconds"
+        assert found["SlotGradients"].startswith(made)
+
+
+@pytest.mark.slow
+def test_a_rank_that_leaves_a_step_is_named_long_before_the_time_limit(messages):
+    for found in messages["RAISE"]:
+        for name in ("replicated", "fully_shard"):
+            assert "step: rank 2 left the step in slot 2, and this rank waits" in found[name]
+        assert found["seconds"] < 30  # of 60

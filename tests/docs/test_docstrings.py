@@ -18,7 +18,6 @@ SUBPACKAGES = (
     "sampling",
     "rollouts",
     "data",
-    "data.lineage",
     "distributed",
     "elastic",
     "checkpoint",

@@ -75,6 +75,25 @@ def test_gradients_of_all_kinds():
     assert elastic.clip_grad_norm_(parameters[2], 1.0).item() == 0  # one without a gradient
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_gradients_of_16_bits_are_multiplied_in_float32(dtype):
+    gradient = torch.randn(1000, generator=torch.Generator().manual_seed(0)).to(dtype)
+    (parameter,) = with_gradients(gradient)
+    norm = elastic.clip_grad_norm_([parameter], 9.599)
+    scale = torch.tensor(9.599 / (norm.item() + 1e-6))
+    assert torch.equal(parameter.grad, (gradient.float() * scale).to(dtype))
+    large = with_gradients(torch.full((300_000,), 65504.0, dtype=torch.float16))
+    elastic.clip_grad_norm_(large, 1.0)
+    assert large[0].grad.count_nonzero() == 300_000
+
+
+@pytest.mark.parametrize("gradient", [[3e38, 3e38], [1.0, math.inf], [1.0, math.nan]])
+def test_infinity_changes_no_gradient(gradient):
+    (parameter,) = with_gradients(torch.tensor(gradient))
+    assert not math.isfinite(elastic.clip_grad_norm_([parameter], math.inf))
+    assert torch.equal(parameter.grad.nan_to_num(7), torch.tensor(gradient).nan_to_num(7))
+
+
 @pytest.mark.parametrize(
     ("value", "norm"), [(math.inf, math.inf), (-math.inf, math.inf), (math.nan, math.nan)]
 )
@@ -171,11 +190,14 @@ def test_means_over_ranks(ranks):
 
 
 def test_all_ranks_refuse_what_one_rank_has(ranks):
-    for rank in ranks:
-        partial, weights = rank["refusals"]
-        assert partial.startswith(
-            "fastseed.elastic.get_total_norm: tensors[0] must be without partial"
-        )
-        assert weights.startswith(
-            "fastseed.elastic.mean: weights must be finite and at least 0 on all"
-        )
+    for rank, found in enumerate(ranks):
+        partial, weights, some_weights, *others = found["refusals"]
+        text = "fastseed.elastic.get_total_norm: tensors[0] must be without partial"
+        assert partial.startswith(text)
+        text = "fastseed.elastic.mean: weights must be finite and at least 0 on all"
+        assert weights.startswith(text)
+        given = f"must be given on all ranks or on none, got '1 of {len(ranks)}'"
+        assert some_weights == f"fastseed.elastic.mean: weights {given}"
+        own = ("values[0] must be a number", "tensors[0] must be of dtype", "max_norm must be")
+        for error, text in zip(others, own, strict=True):
+            assert (text if rank == 0 else "rank 0 refused an argument of this call") in error

@@ -43,6 +43,9 @@ def test_what_values_and_weights_may_be():
     assert torch.equal(elastic.mean(iter([1, 2])), torch.tensor(1.5, dtype=torch.float64))
     assert torch.equal(elastic.mean(torch.arange(4)), torch.tensor(1.5, dtype=torch.float64))
     assert torch.equal(elastic.mean(torch.ones(2, 3).half()), torch.tensor(1.0))
+    mixed = [torch.tensor(1.0, dtype=dtype) for dtype in (torch.bfloat16, torch.float16)]
+    for values in (mixed, [mixed[0], torch.tensor(1.0)]):
+        assert torch.equal(elastic.mean(values), torch.tensor(1.0))
     counts = torch.tensor([[1, 0]], dtype=torch.uint8)
     assert elastic.mean(torch.tensor([[5.0, 1.0]]), weights=counts).item() == 5
     assert elastic.mean([np.float32(0.5), 1.5]).item() == 1.0

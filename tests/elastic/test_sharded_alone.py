@@ -172,3 +172,43 @@ def test_parts_of_a_tree_are_added_as_their_leaves():
     for leaf in leaves[8:]:
         blocks.push(leaf.clone())
     assert torch.equal(single.result(), blocks.result())
+
+
+@pytest.mark.parametrize("register", ["register_hook", "register_post_accumulate_grad_hook"])
+def test_hooks_on_sharded_parameters_are_an_error(mesh, register):
+    model = fully_shard(Twice(), mesh=mesh)
+    getattr(next(model.parameters()), register)(lambda _: None)
+    text = r"without hooks on parameters under fully_shard \(here: 'inner.weight'\)"
+    with pytest.raises(ValueError, match=text):
+        SlotGradients(model, 2)
+
+
+def test_the_model_trains_as_before_when_the_object_is_gone(mesh):
+    model = fully_shard(Twice(), mesh=mesh)
+    x = torch.ones(2, 3)
+    model(x).sum().backward()
+    expected = [p.grad for p in model.parameters()]
+    model.zero_grad()
+    gradients = SlotGradients(model, 2)
+    step(model, gradients)
+    model.zero_grad()
+    del gradients
+    model(x).sum().backward()
+    assert all(torch.equal(p.grad, g) for p, g in zip(model.parameters(), expected, strict=True))
+
+
+def test_two_dtypes_in_a_group_are_an_error(mesh):
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3, dtype=torch.float64))
+    fully_shard(model, mesh=mesh)
+    text = (
+        "of one dtype in each group of fully_shard, but '0.weight' is torch.float32 and '1.weight'"
+    )
+    with pytest.raises(ValueError, match=text):
+        SlotGradients(model, 2)
+
+
+def test_sparse_gradients_are_an_error(mesh):
+    model = fully_shard(nn.Embedding(4, 2, sparse=True), mesh=mesh)
+    with pytest.raises(RuntimeError, match=r"gradient of 'weight' must be dense.*sparse=False"):
+        for _, x in SlotGradients(model, 1).step([torch.tensor([1])]):
+            model(x).sum().backward()

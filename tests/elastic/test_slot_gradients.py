@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import gc
+import math
+from fractions import Fraction
 
 import pytest
 import torch
@@ -100,6 +102,26 @@ def test_memory_grows_with_the_logarithm_of_the_slots(slots, leaves):
         flat = [t for t in gc.get_objects() if type(t) is torch.Tensor and t.shape == (1009,)]
         most = max(most, len({t.data_ptr() for t in flat}))
     assert 1 <= most <= leaves
+
+
+def test_the_sum_of_the_weights_is_rounded_once():
+    model, weights = nn.Linear(1, 1, bias=False), [2.0**24, 1.0, 2.0**-40]
+    for slot, batch in SlotGradients(model, 3).step(
+        list(torch.tensor([[[1.0]], [[0.0]], [[0.0]]]))
+    ):
+        model(batch).sum().backward()
+        slot.weight = weights[slot.number]
+    assert model.weight.grad == 1 / torch.tensor(16777218.0)  # fsum would give 16777216
+
+
+@pytest.mark.parametrize("payload", [0x7FC00001, 0xFFC00000])
+def test_all_nan_have_the_same_bits(payload):
+    nan = torch.tensor([payload - (payload >> 31 << 32)], dtype=torch.int32).view(torch.float32)
+    tree = TreeSum()
+    tree.push(torch.cat([nan, torch.tensor([math.inf, -math.inf, 3.0])]))
+    mean = tree.mean(Fraction(2))
+    assert mean.view(torch.int32)[0] == 0x7FC00000
+    assert mean.tolist()[1:] == [math.inf, -math.inf, 1.5]
 
 
 def test_strides_of_gradients_are_those_of_parameters():

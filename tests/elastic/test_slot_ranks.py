@@ -42,10 +42,22 @@ def test_any_number_of_ranks_has_the_weights_of_one():
 @pytest.mark.slow
 def test_ranks_that_differ_are_named_before_the_first_step():
     cases = ("slots_differ", "parameters_differ", "threads_differ", "one_refuses")
+    cases += ("order_differs", "values_differ")
     for rank, found in enumerate(run(3, *cases, "data_ranks_unknown", "counters_differ")):
         assert "slots is 8 on ranks 0, 2 but 9 on rank 1" in found["slots_differ"]
-        assert "parameter 'experts.2.weight' is None on ranks 0, 2 but 'torch.float32 of shape " \
-            "(2, 2)' on rank 1" in found["parameters_differ"]  # fmt: skip
+        text = "of the parameters and buffers, in order, is"
+        more = (
+            f"number 9 {text} 'nothing' on ranks 0, 2 but \"parameter 'experts.2.weight'\" on rank"
+        )
+        assert more in found["parameters_differ"]
+        assert f"number 0 {text} \"parameter 'a.weight'\" on ranks" in found["order_differs"]
+        weight, buffer, dropout = found["values_differ"]
+        for error, name in (
+            (weight, "parameter 'frozen'"),  # the first one in the model's order
+            (buffer, "buffer 'norm.running_var'"),
+            (dropout, "module 'dropout' is 'training=True, p=0.3'"),
+        ):
+            assert f"all ranks must agree, but {name}" in error and "on rank 1" in error
         threads = "threads is 1 on ranks 0, 2 but 2 on rank 1 (set OMP_NUM_THREADS"
         assert threads in found["threads_differ"]
         own = "ValueError: fastseed.elastic.SlotGradients: slots must be in"
@@ -54,7 +66,8 @@ def test_ranks_that_differ_are_named_before_the_first_step():
         error, seen, without_gradient = found["counters_differ"]
         assert "different values in the buffers ['seen']" in error
         assert seen == 0 and all(without_gradient)
-        without_group, mesh_of_two = found["data_ranks_unknown"]
+        without_group, mesh_of_two, mesh_of_one_rank = found["data_ranks_unknown"]
+        assert "rank 1 failed: fastseed" in mesh_of_one_rank or rank == 1
         assert (
             "group must be the process group of the 1 ranks that divide the data" in without_group
         )
@@ -63,8 +76,13 @@ def test_ranks_that_differ_are_named_before_the_first_step():
 
 @pytest.mark.slow
 def test_buckets_are_sent_early_and_cost_what_is_documented():
-    ranks = run(3, "overlap", "memory", "traffic", "subgroups")
-    for found in ranks:
+    ranks = run(3, "overlap", "memory", "traffic", "subgroups", "constants")
+    own = {0: 2, 1: 1, 2: 1}  # slots of 4
+    for rank, found in enumerate(ranks):
+        sent, late, table = found["constants"]
+        leaf, changed = own[rank] * 9, own[rank] * 12  # with what fills up three pieces
+        assert sent == [leaf, leaf + changed, leaf + changed] and table == 1000
+        assert late == [2.5] * 10  # (2 + 3) / 4 in each of two steps
         assert found["subgroups"] == ranks[0]["subgroups"]
         before_the_last, sent = found["overlap"]
         assert before_the_last == sent - 2 > 3  # the rest wait for the first layer

@@ -15,13 +15,13 @@ import torch
 import torch.distributed as dist
 from helpers.support import clean_environment
 
-import fastseed
-
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 sys.path.insert(0, str(EXAMPLES))
 import train_elastic  # noqa: E402
 from demolib.chaos import KILLS, KINDS, schedule  # noqa: E402
 from demolib.lineage import Attempt, Verdict, judge, read_attempts, survivors  # noqa: E402
+
+from fastseed.data.step_loop import StepLoop  # noqa: E402
 
 IMAGES, STEPS = 8, 4  # of each of two crafted epochs, with two images a step and one in each part
 
@@ -144,7 +144,7 @@ def train(tmp_path, monkeypatch):
     [
         (None, set()),
         (train_elastic.Momentum, {"different_losses", "equal_parameters"}),
-        (fastseed.data.Steps, {"repeated", "reordered", "different_losses", "equal_parameters"}),
+        (StepLoop, {"repeated", "reordered", "different_losses", "equal_parameters"}),
     ],
     ids=["resumed", "velocities are lost", "the position is lost"],
 )

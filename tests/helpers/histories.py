@@ -14,9 +14,9 @@ import numpy as np
 
 from fastseed._backend import derive
 from fastseed._backend.reference import scalar
-from fastseed.data.lineage.journal import Entry, Journal, Quarantine, Skip
-from fastseed.data.lineage.orders import OrderSpec, Source
+from fastseed.data.history import Entry, History, Quarantine, Skip
 from fastseed.data.order.mixture import Mixture, shares_of
+from fastseed.data.order.spec import OrderSpec, Source
 
 RESERVE = 2**24
 Visit = tuple[int, ...]  # as fastseed.data.lineage.Visit
@@ -34,8 +34,9 @@ class Epoch:
         self._entry = functools.lru_cache(None)(self._make)
         self._scope = derive.scope_key(self.master_seed, 1, self.epoch, 0)
         if self.spec.kind == "mixture":
-            columns = zip(*self.spec.sources, strict=True)
-            self._mixture = Mixture(self._scope, self.spec.name, *columns, bool(self.spec.shuffled))
+            self._mixture = Mixture(
+                self._scope, self.spec.name, self.spec.sources, bool(self.spec.shuffled)
+            )
             first = [0, self.spec.n + RESERVE]
             self._known = {
                 p + k: (int(index), getattr(index, "occurrence", 0))
@@ -100,7 +101,7 @@ class Job:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.master_seed = self.random.getrandbits(64)
-        self.journal = Journal(self.master_seed, 1)
+        self.history = History(self.master_seed, 1)
         self.log: list[Visit] = []
         self.slots = self.random.choice([0, 0, 0, 1, 3, 4])
         self.slot_batch = self.random.randint(1, 3)
@@ -133,25 +134,24 @@ class Job:
         if self.slots:
             ranks, size, flag = choose.randint(1, self.slots + 1), self.slot_batch, self.drop_last
         ranks_drop = 0 if self.slots else flag
-        point = self.journal.epoch, step
+        point = self.history.epoch, step
         return Entry(*point, position, 0, ranks, size, self.slots, flag, ranks_drop)
 
     def run(self) -> Job:
         """Attempt after attempt; the last one comes to the end."""
         for _ in range(self.random.randint(0, 4)):
             states = self.attempt(self.random.randint(1, 12))
-            self.journal, length, self.position, self.spec = self.random.choice(states)
+            self.history, length, self.position, self.spec = self.random.choice(states)
             del self.log[length:]
             is_mixture = self.spec.kind == "mixture"
-            if is_mixture and self.random.random() < 0.5 and not (self.slots and self.journal.step):
+            if is_mixture and self.random.random() < 0.5 and not (self.slots and self.history.step):
                 self.change_weights()
         self.attempt(None)
         return self
 
     def change_weights(self) -> None:
-        scope = derive.scope_key(self.master_seed, 1, self.journal.epoch, 0)
-        columns = zip(*self.spec.sources, strict=True)
-        mixture = Mixture(scope, self.spec.name, *columns, bool(self.spec.shuffled))
+        scope = derive.scope_key(self.master_seed, 1, self.history.epoch, 0)
+        mixture = Mixture(scope, self.spec.name, self.spec.sources, bool(self.spec.shuffled))
         counts = mixture.counts(self.position)
         parts = zip(self.spec.sources, counts, strict=True)
         self.spec = self.new_order({source.name: source.skip + count for source, count in parts})
@@ -159,65 +159,69 @@ class Job:
 
     def attempt(self, stop: int | None) -> list[tuple]:
         """Do steps, with what happens between them; return a state after each."""
-        layout, states, done = self.layout(self.journal.step, self.position), [], 0
-        states.append((self.journal, len(self.log), self.position, self.spec))
-        while self.journal.epoch < self.epochs:
-            epoch, step = self.journal.point
+        layout, states, done = self.layout(self.history.step, self.position), [], 0
+        states.append((self.history, len(self.log), self.position, self.spec))
+        while self.history.epoch < self.epochs:
+            epoch, step = self.history.point
             layout = layout._replace(epoch=epoch, step=step, position=self.position)
-            self.journal = self.journal.begun(layout, self.spec)
+            self.history = self.history.with_entry(layout, self.spec)
             samples = Epoch(self.master_seed, epoch, self.spec)
             planned = steps_of(layout, self.spec.n)
             if stop is not None or self.random.random() < 0.5:
                 self.change(list(planned), step)
             for step, rows in planned.items():
                 skipped = any(
-                    s.epoch == epoch and s.first <= step <= s.last for s in self.journal.skips
+                    s.epoch == epoch and s.first <= step <= s.last for s in self.history.skips
                 )
                 if not skipped:
                     self.note(samples, step, rows)
                     done += 1
                 self.position = min(
-                    layout.position + (step + 1 - layout.step) * layout.step_size, self.spec.n
+                    layout.position
+                    + (step + 1 - layout.step) * layout.layout(self.spec.n).step_size,
+                    self.spec.n,
                 )
-                self.journal = self.journal.moved(epoch, step + 1)
-                states.append((self.journal, len(self.log), self.position, self.spec))
+                self.history = self.history.at_step(epoch, step + 1)
+                states.append((self.history, len(self.log), self.position, self.spec))
                 if stop is not None and done >= stop:
                     return states
                 if self.random.random() < 0.1:
                     self.change(list(planned), step + 1)
             self.position = 0
-            self.journal = self.journal.moved(epoch + 1, 0)
-            states.append((self.journal, len(self.log), 0, self.spec))
+            self.history = self.history.at_step(epoch + 1, 0)
+            states.append((self.history, len(self.log), 0, self.spec))
         return states
 
     def note(self, samples: Epoch, step: int, rows: list[tuple[int, int, int, int]]) -> None:
-        epoch = self.journal.epoch
-        gone = {sample for q in self.journal.quarantines for sample in q.samples}
+        epoch = self.history.epoch
+        gone = {sample for q in self.history.quarantines for sample in q.samples}
         for rank, slot, row, p in sorted(rows, key=lambda each: each[3]):
             self.log.append((epoch, step, rank, slot, row, p, *samples.entry(p, gone)))
 
     def change(self, steps: list[int], first: int) -> None:
         """Skip steps to come, or quarantine samples, from step ``first`` on."""
-        journal, choose = self.journal, self.random
+        journal, choose = self.history, self.random
         ahead = [step for step in steps if step >= first]
         if ahead and choose.random() < 0.4:
             a, b = sorted(choose.choices(ahead, k=2))
             taken = [s for s in journal.skips if s.epoch == journal.epoch]
             if not any(s.first <= b and a <= s.last for s in taken):
-                self.journal = journal.changed(skips=(*journal.skips, Skip(journal.epoch, a, b)))
+                self.history = dataclasses.replace(
+                    journal, skips=(*journal.skips, Skip(journal.epoch, a, b))
+                )
         elif choose.random() < 0.5 and self.spec.size > 8:
             known = {sample for q in journal.quarantines for sample in q.samples}
             some = set(choose.sample(range(self.spec.size), choose.randint(1, 3))) - known
             if some and self.spec.kind != "mixture" and 4 * len(some | known) < self.spec.n:
                 new = Quarantine(journal.epoch, first, tuple(sorted(some)))
-                self.journal = journal.changed(quarantines=(*journal.quarantines, new))
+                self.history = dataclasses.replace(journal, quarantines=(*journal.quarantines, new))
 
 
 def as_tuples(visits) -> list[Visit]:
-    """The visits of ``fastseed.data.lineage`` as a log has them."""
-    return [tuple(map(int, visit)) for visit in visits]
+    """The visits of ``fastseed.data.Lineage`` as a log has them."""
+    return [visit[:8] for visit in visits.tolist()]
 
 
 def chosen_samples(job: Job) -> np.ndarray:
     """All samples that exist in every order of a history."""
-    return np.arange(min(spec.size for spec in job.journal.orders))
+    return np.arange(min(spec.size for spec in job.history.orders))

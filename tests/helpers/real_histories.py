@@ -94,7 +94,7 @@ class RealJob:
                     skipped
                     and count == 2
                     and world == 1
-                    and loop.lineage().journal.has_steps(epoch, step + 2)
+                    and loop.lineage().history.has_steps(epoch, step + 2)
                 ):
                     loop.skip(epoch, step + 1, step + 2)
                 states[-1].append(loop.state_dict())

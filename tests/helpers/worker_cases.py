@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 import fastseed
-from fastseed.data.loaders.iteration import Iteration
+from fastseed.data.loader.iteration import Iteration
 from fastseed.data.worker.scope import IterationScope
 
 N, WORKERS, EPOCHS = 32, 2, 3
@@ -145,7 +145,7 @@ class Epochs:
     """A fastseed loader that is iterated in given scopes, without a reseed of this process."""
 
     def __init__(self, dataset: Any, method: str = "fork", user_init: Any = None, **more: Any):
-        self.loader = fastseed.data.loader(
+        self.loader = fastseed.data.Loader(
             dataset, worker_init_fn=user_init, **options(method, **more)
         )
 

@@ -15,9 +15,7 @@ from helpers.support import snapshot
 from torch.utils.data import DataLoader, Dataset
 
 import fastseed
-from fastseed.data.loaders.loader import loader
-from fastseed.data.loaders.resumable import ResumableLoader
-from fastseed.data.order.shuffle import ShuffleSampler
+from fastseed.data import Loader, ShuffleSampler
 from fastseed.integrations import Tasks
 
 lightning = importlib.import_module("pytorch_lightning")
@@ -74,8 +72,8 @@ class Model(lightning.LightningModule):
 
 def loaders(ours):
     if ours:
-        train = ResumableLoader(Points(), batch_size=BATCH, shuffle=True)
-        return train, loader(Points(), batch_size=6)
+        train = Loader(Points(), batch_size=BATCH, shuffle=True)
+        return train, Loader(Points(), batch_size=6)
     return DataLoader(Points(), batch_size=BATCH, shuffle=True), DataLoader(Points(), batch_size=6)
 
 

@@ -79,7 +79,7 @@ def test_lightning_s_workers_follow_what_the_main_process_drew(lightning):
     for drawn_before in (0, 1):
         fastseed.init(42)
         fastseed.reseed(1, 0)
-        ours.append(epoch(drawn_before, fastseed.data.loader(Draws(), num_workers=1)))
+        ours.append(epoch(drawn_before, fastseed.data.Loader(Draws(), num_workers=1)))
     assert ours[0] == ours[1]
 
 

@@ -16,7 +16,7 @@ from helpers.processes import run_ranks
 from torch.utils.data import Dataset
 
 import fastseed
-from fastseed.data import ResumableLoader, per_sample
+from fastseed.data import Loader, per_sample
 from fastseed.integrations import Tasks
 from fastseed.integrations.transformers import FastseedCallback
 from fastseed.tools import checkpoints
@@ -61,7 +61,7 @@ class TrainerWithLoader(transformers.Trainer):
     def get_train_dataloader(self):
         workers = 1 if self.args.run_name == "resumed" else 0
         options = {"collate_fn": self.data_collator, "num_workers": workers}
-        return ResumableLoader(self.train_dataset, BATCH, shuffle=True, **options)
+        return Loader(self.train_dataset, BATCH, shuffle=True, **options)
 
 
 def train(folder, *, resume=None, callback=None, evaluated=None, data=None, kind=None, **options):

@@ -399,7 +399,6 @@ def test_reseed_in_a_compiled_region_is_never_ignored(first):
         (lambda t: fastseed.state_dict(rng=t), "state_dict: rng must be a bool"),
         (lambda t: fastseed.register_generator(torch.Generator(), shared=t), "shared must be a b"),
         (lambda t: fastseed.distributed.verify_agreement(group=t), "group must be a torch.dist"),
-        (lambda t: fastseed.data.PackedDataset([[1]], 1)[t], "index must have memory"),
         (lambda t: fastseed.sampling.find_threshold(torch.ones(1, 2), top_p=[t]), "top_p must be"),
     ],
 )

@@ -77,8 +77,8 @@ def test_setup_names_architectures_where_there_is_no_gpu(
     monkeypatch.delenv("TORCH_CUDA_ARCH_LIST")
     if named is not None:
         monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", named)
-    monkeypatch.setitem(script.cuda_sources.__globals__, "unlinkable", lambda _: None)
-    found = script.cuda_sources()
+    monkeypatch.setitem(script.cuda_sources.__globals__, "can_link", lambda *_: True)
+    found, _ = script.cuda_sources()
     assert "csrc/cuda/derive.cu" in found and "csrc/ops/cuda.cpp" in found
     assert script.os.environ.get("TORCH_CUDA_ARCH_LIST") == expected
 
@@ -86,32 +86,50 @@ def test_setup_names_architectures_where_there_is_no_gpu(
 def test_setup_without_a_toolkit_that_fits_builds_for_the_cpu(script, toolkit, monkeypatch, capsys):
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr("torch.utils.cpp_extension.CUDA_HOME", toolkit)
-    assert script.cuda_sources() == []
+    assert script.cuda_sources() == ([], [])
     assert "without the CUDA part: nvcc is of CUDA 12" in capsys.readouterr().err
     script.cuda_sources.__globals__["FORCE_CUDA"] = True
     with pytest.raises(SystemExit, match="FORCE_CUDA must be unset"):
         script.cuda_sources()
 
 
-def test_setup_without_a_runtime_to_link_builds_for_the_cpu(script, toolkit, monkeypatch, capsys):
+def test_setup_takes_the_runtime_of_the_toolkit_or_of_pip(
+    script, toolkit, monkeypatch, capsys, tmp_path
+):
     """The linker of this machine is called: the made-up toolkit has no libcudart."""
     monkeypatch.setattr(torch.version, "cuda", "12.6")
     monkeypatch.setattr("torch.utils.cpp_extension.CUDA_HOME", toolkit)
     monkeypatch.setattr("torch.utils.cpp_extension.library_paths", lambda _: [toolkit])
     if script.compiler() is None:
         pytest.skip("there is no C++ compiler")
-    assert script.cuda_sources() == []
-    assert "cannot be linked" in capsys.readouterr().err
+    assert script.cuda_sources() == ([], [])
+    assert "cannot be linked; set CUDA_HOME to the toolkit's folder" in capsys.readouterr().err
+    runtime = tmp_path / "packages" / "nvidia" / "cu12" / "lib" / "libcudart.so.12"
+    runtime.parent.mkdir(parents=True)
     subprocess.run(
-        [script.compiler(), "-shared", "-o", f"{toolkit}/libcudart.so", "-x", "c++", "/dev/null"],
-        check=True,
+        [script.compiler(), "-shared", "-o", runtime, "-x", "c++", "/dev/null"], check=True
     )
-    assert script.unlinkable(toolkit) is None
+    monkeypatch.setitem(script.cuda_sources.__globals__, "ROOT", tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "packages"), *sys.path])
+    assert script.runtime_folders(toolkit) == [str(tmp_path / "build" / "cudart")]
+
+
+def test_setup_finds_the_toolkit_behind_a_link(script, toolkit, monkeypatch, tmp_path):
+    link = tmp_path / "usual" / "bin" / "nvcc"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(Path(toolkit, "bin", "nvcc"))
+    for name in ("CUDA_HOME", "CUDA_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("torch.utils.cpp_extension.CUDA_HOME", str(tmp_path / "usual"))
+    assert script.toolkit() == toolkit == torch.utils.cpp_extension.CUDA_HOME
+    monkeypatch.setattr("torch.utils.cpp_extension.CUDA_HOME", str(tmp_path / "usual"))
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "usual"))  # what somebody sets is what it is
+    assert script.toolkit() == str(tmp_path / "usual")
 
 
 def test_setup_builds_without_cuda_when_asked(script, monkeypatch, capsys):
     monkeypatch.setitem(script.cuda_sources.__globals__, "NO_CUDA", True)
-    assert script.cuda_sources() == []
+    assert script.cuda_sources() == ([], [])
     assert "without the CUDA part: FASTSEED_NO_CUDA=1\n" in capsys.readouterr().err
 
 

@@ -115,15 +115,22 @@ def means() -> list[str]:
 
 
 def refusals() -> list[str]:
+    """Errors of one rank, or about another number of weights, which all ranks get."""
     partial = DTensor.from_local(torch.ones(2), init_device_mesh("cpu", (WORLD,)), [Partial()])
+    first, world = RANK == 0, dist.group.WORLD
     said = []
     for call in (
         lambda: fastseed.elastic.get_total_norm([partial]),
-        lambda: fastseed.elastic.mean([1.0], weights=[-1.0 if RANK == 0 else 1.0]),
+        lambda: fastseed.elastic.mean([1.0], weights=[-1.0 if first else 1.0]),
+        lambda: fastseed.elastic.mean([1.0], weights=[1.0] if first else None),
+        lambda: fastseed.elastic.mean(["1" if first else 1.0]),
+        lambda: fastseed.elastic.get_total_norm([torch.ones(2).long()] * first, group=world),
+        lambda: fastseed.elastic.clip_grad_norm_([], -1.0 if first else 1.0, group=world),
     ):
         try:
             call()
-        except ValueError as error:
+            said.append("no error")
+        except (TypeError, ValueError, RuntimeError) as error:
             said.append(str(error))
     return said
 

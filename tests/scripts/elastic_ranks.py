@@ -217,6 +217,7 @@ def overlap():
 
 def memory():
     """Return by how much the object needs more memory than gradients, at its most in a step."""
+    torch.manual_seed(0)
     model = nn.Linear(1019, 1)
     gradients, most = SlotGradients(model, 8), 0
     for _, batch in gradients.step([torch.ones(1, 1019)] * len(range(RANK, 8, WORLD))):
@@ -230,6 +231,7 @@ def memory():
 
 def traffic():
     """Return the elements that this rank sends to others in a step, and those of its parameters."""
+    torch.manual_seed(0)
     model = nn.Linear(50, 20)
     gradients, sent = SlotGradients(model, 8), []
     real_scatter, real_gather = dist.all_to_all_single, exchange.all_gather
@@ -249,6 +251,32 @@ def traffic():
         for _, batch in gradients.step([torch.ones(2, 50)] * len(range(RANK, 8, WORLD))):
             model(batch).sum().backward()
     return sum(sent), sum(p.numel() for p in model.parameters())
+
+
+def constants():
+    """Return the elements of buffers that are sent in three steps, and the buffers afterwards.
+
+    ``late`` changes in the second step for the first time.
+    """
+    torch.manual_seed(0)
+    model, sent = nn.Linear(WIDTH, 1), []
+    model.register_buffer("table", torch.ones(1000))
+    model.register_buffer("late", torch.zeros(10))
+    gradients, real = SlotGradients(model, 4), dist.all_to_all_single
+
+    def scatter(out, leaf, *more, **options):
+        sent[-1] += leaf.numel()
+        return real(out, leaf, *more, **options)
+
+    with mock.patch.object(dist, "all_to_all_single", scatter):
+        for step in range(3):
+            sent.append(0)
+            for slot, batch in gradients.step(slots_of(step, 4, torch.float32)):
+                model(batch).sum().backward()
+                if step > 0 and slot.number > 1:
+                    model.late += slot.number
+            model.zero_grad()
+    return sent, model.late.tolist(), model.table.sum().item()
 
 
 # ---------------------------------------------------------------- errors
@@ -273,11 +301,48 @@ def parameters_differ():
     return refusal(lambda: SlotGradients(model, 8))
 
 
+def first_step(model):
+    """The error of the first step."""
+
+    def step():
+        for _, batch in SlotGradients(model, WORLD).step(slots_of(0, WORLD, torch.float32)):
+            with fastseed.nn.label("first step"):
+                model(batch).sum().backward()
+
+    return refusal(step)
+
+
+def order_differs():
+    model = nn.ModuleDict()
+    for name in "ab" if RANK != 1 else "ba":
+        model[name] = nn.Linear(2, 2)
+    return refusal(lambda: SlotGradients(model, 8))
+
+
+def values_differ():
+    found = []
+    for change in ("weight", "buffer", "dropout"):
+        model = make(norm=True)
+        if RANK == 1:
+            with torch.no_grad():
+                if change == "weight":
+                    model.experts[1].weight[0, 0] += 1
+                    model.frozen += 1
+                elif change == "buffer":
+                    model.norm.running_var += 1
+                else:
+                    model.dropout.p = 0.2
+        found.append(first_step(model))
+    return found
+
+
 def data_ranks_unknown():
     fastseed.init(42, mesh={"dp": (0, 1), "tp": (RANK, WORLD)})
     mesh = init_device_mesh("cpu", (WORLD, 1))
-    return refusal(lambda: SlotGradients(make(), 8)), refusal(
-        lambda: SlotGradients(make(), 8, group=mesh)
+    return (
+        refusal(lambda: SlotGradients(make(), 8)),
+        refusal(lambda: SlotGradients(make(), 8, group=mesh)),
+        refusal(lambda: SlotGradients(make(), 8, group=mesh if RANK == 1 else dist.group.WORLD)),
     )
 
 
@@ -326,7 +391,8 @@ CASES = {
         case.__name__: case
         for case in (
             subgroups, overlap, memory, traffic, slots_differ, parameters_differ, threads_differ,
-            one_refuses, data_ranks_unknown, counters_differ,
+            one_refuses, data_ranks_unknown, counters_differ, order_differs, values_differ,
+            constants,
         )
     },
 }  # fmt: skip

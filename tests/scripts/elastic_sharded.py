@@ -148,17 +148,18 @@ class Experts(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.experts = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(2))
+        self.out = nn.Linear(WIDTH, 1)
 
     def forward(self, x: torch.Tensor, slot: int) -> torch.Tensor:
-        return self.experts[slot % 2](x)
+        return self.out(self.experts[slot % 2](x))
 
 
-def other_modules() -> str:
+def other_modules(frozen: bool = False) -> str:
     """Return the error where each rank runs another module with a group of its own."""
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     model = Experts()
     for expert in model.experts:
-        fully_shard(expert, mesh=mesh)
+        fully_shard(expert.requires_grad_(not frozen), mesh=mesh)
     fully_shard(model, mesh=mesh)
     gradients = SlotGradients(model, dist.get_world_size())
     try:
@@ -166,6 +167,20 @@ def other_modules() -> str:
             model(x, slot.number).sum().backward()
     except RuntimeError as error:
         assert all(p.grad is None for p in model.parameters())
+        return str(error)
+    return "no error"
+
+
+def replicas_differ() -> str:
+    """Return the error where the shards of replicas differ."""
+    names = ("replicate", "shard")
+    mesh = init_device_mesh("cpu", (dist.get_world_size(), 1), mesh_dim_names=names)
+    torch.manual_seed(dist.get_rank())
+    model = fully_shard(nn.Linear(WIDTH, 1), mesh=mesh)
+    try:
+        for _, x in SlotGradients(model, 2).step([torch.ones(1, WIDTH)]):
+            model(x).sum().backward()
+    except RuntimeError as error:
         return str(error)
     return "no error"
 
@@ -182,6 +197,10 @@ def main() -> None:
     print(json.dumps(found))
 
 
-OTHERS = {"other modules": other_modules}
+OTHERS = {
+    "other modules": other_modules,
+    "other frozen modules": lambda: other_modules(frozen=True),
+    "replicas differ": replicas_differ,
+}
 
 main()

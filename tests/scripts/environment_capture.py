@@ -1,4 +1,4 @@
-"""Capture this process's environment: FOLDER [--plain] [anything].
+"""Record this process's environment: FOLDER [--plain] [anything].
 
 ``--plain`` stores every variable and uncommitted changes (the control of a test that looks for
 secrets).
@@ -11,5 +11,5 @@ from fastseed.tools import environment
 
 plain = "--plain" in sys.argv
 if plain:
-    sys.modules["fastseed.tools.environment.collect"].variables = dict
-print(json.dumps(environment.capture(sys.argv[1], patches=plain).header))
+    environment.variables = dict
+print(json.dumps(environment.capture(sys.argv[1], patches=plain)["about"]))

@@ -41,7 +41,7 @@ LIMIT_S = 60  # of one call, which may be the first one that needs torch._dynamo
 CHUNK = 5000  # calls of one child
 MEMORY = 6 << 30
 PACKAGES = (
-    *("checkpoint", "data", "data.lineage", "debug", "determinism", "distributed", "integrations"),
+    *("checkpoint", "data", "debug", "determinism", "distributed", "integrations"),
     *("elastic", "nn", "nn.functional", "random", "rollouts", "sampling"),
 )
 LEFT_OUT = {

@@ -23,7 +23,7 @@ from helpers.loaders import Indexed, dealt, same
 from helpers.support import free_port
 
 import fastseed
-from fastseed.data import ResumableLoader, per_sample
+from fastseed.data import Loader, per_sample
 
 WORLD, N, STOP = 2, 48, 4
 
@@ -33,7 +33,7 @@ def rank_main(rank: int, port: int, path: str) -> None:
     dist.init_process_group("gloo", rank=rank, world_size=WORLD)
     fastseed.init(42)
     fastseed.reseed(1, 5)
-    batches = ResumableLoader(
+    batches = Loader(
         per_sample(Indexed(N)), 3, True, num_workers=2, prefetch_factor=2, collate_fn=same
     )
     with open(f"{path}.{rank}", "w") as file:

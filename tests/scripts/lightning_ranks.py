@@ -26,7 +26,7 @@ warnings.simplefilter("ignore")
 logging.disable(logging.WARNING)
 lightning = importlib.import_module(package)
 
-from fastseed.data import ResumableLoader, ShuffleSampler  # noqa: E402
+from fastseed.data import Loader, ShuffleSampler  # noqa: E402
 from fastseed.integrations.lightning import FastseedCallback  # noqa: E402
 
 
@@ -80,7 +80,7 @@ def run(mode):
         ],
     )
     path = folder / "step=6.ckpt" if mode == "load" else None
-    batches = ResumableLoader(Points(), batch_size=3, shuffle=True)
+    batches = Loader(Points(), batch_size=3, shuffle=True)
     sampled = DataLoader(Points(), batch_size=3, sampler=ShuffleSampler(24))
     _, _, phase = mode.partition(" ")
     try:

@@ -1,6 +1,7 @@
-"""Print what two of three gloo ranks raise when the third ends or stops: ``lost_ranks.py SIGNAL``.
+"""Print what two of three gloo ranks raise when the third is lost: ``lost_ranks.py HOW STORE``.
 
-One line of JSON: for each of the ranks 0 and 1 the message of each collective call.
+It ends (SIGKILL), stops (SIGSTOP), or leaves a step by an exception and lives on (RAISE). One line
+of JSON: for each of the ranks 0 and 1 the message of each collective call.
 """
 
 import json
@@ -13,47 +14,83 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Shard, distribute_tensor
+
+import fastseed
+from fastseed import elastic
+from fastseed.debug.tree_digest import assert_ranks_agree
+from fastseed.distributed import rendezvous
 
 LOST, WORLD = 2, 3
+rendezvous.GRACE = 2.0
 
 
-def messages():
+def messages(how):
     """Call whatever exchanges something between ranks; return the text of each error."""
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor import Shard, distribute_tensor
-
-    import fastseed
-    from fastseed.debug.tree_digest import assert_ranks_agree
-
     fastseed.init(42)
+    torch.manual_seed(0)
+    limit = timedelta(seconds=60 if how == "RAISE" else 3)  # a group for each call
+
+    def group():
+        return dist.new_group(timeout=limit)
+
+    def step(model, gradients):
+        for _, x in gradients.step(torch.ones(1, 2, 4)):
+            if how == "RAISE" and dist.get_rank() == LOST and gradients is not first:
+                raise ValueError("of one rank")
+            model(x).sum().backward()
+        model.zero_grad()
+
     mesh = init_device_mesh("cpu", (WORLD,))
     sharded = distribute_tensor(torch.arange(6.0), mesh, [Shard(0)])
-    logits, group = torch.randn(2, 8), dist.group.WORLD
+    logits, world = torch.randn(2, 8), dist.group.WORLD
     calls = {
-        "find_threshold": lambda: fastseed.sampling.find_threshold(logits, top_k=3, group=group),
+        "find_threshold": lambda: fastseed.sampling.find_threshold(logits, top_k=3, group=world),
         "digest": lambda: fastseed.debug.digest(sharded),
         "assert_ranks_agree": lambda: assert_ranks_agree(torch.nn.Linear(2, 2)),
     }
+    if how == "RAISE":
+        calls = {}
+    else:
+        groups = [group() for _ in range(3)]
+        grads = [torch.ones(3)]
+        calls["mean"] = lambda: elastic.mean([1.0], group=groups[0])
+        calls["get_total_norm"] = lambda: elastic.get_total_norm(grads, group=groups[1])
+        calls["clip_grad_norm_"] = lambda: elastic.clip_grad_norm_(grads, 1.0, group=groups[2])
+    first = None
+    for name in ("replicated", "fully_shard"):
+        ranks, model = group(), torch.nn.Linear(4, 4)
+        if name == "fully_shard":
+            fully_shard(model, mesh=DeviceMesh.from_group(ranks, "cpu"))
+        first = gradients = elastic.SlotGradients(model, WORLD, group=ranks)
+        step(model, gradients)
+        first = None
+        calls[name] = lambda model=model, gradients=gradients: step(model, gradients)
+    if how != "RAISE":
+        calls["SlotGradients"] = lambda: elastic.SlotGradients(torch.nn.Linear(4, 4), WORLD)
     dist.barrier()
-    if dist.get_rank() == LOST:
-        os.kill(os.getpid(), getattr(signal, sys.argv[1]))
+    if dist.get_rank() == LOST and how != "RAISE":
+        os.kill(os.getpid(), getattr(signal, how))
     time.sleep(0.5)
-    found = {}
+    found, start = {}, time.monotonic()
     for name, call in calls.items():
         try:
             call()
             found[name] = "no error"
-        except RuntimeError as error:
+        except (RuntimeError, TimeoutError, ValueError) as error:
             found[name] = str(error)
+    found["seconds"] = time.monotonic() - start
     return found
 
 
 def work(rank, path, results):
     torch.set_num_threads(1)
     where = {"init_method": f"file://{path}", "rank": rank, "world_size": WORLD}
-    dist.init_process_group("gloo", timeout=timedelta(seconds=6), **where)
-    results.put((rank, messages()))
-    time.sleep(30)  # until the other rank has its answers, too
+    dist.init_process_group("gloo", timeout=timedelta(seconds=10), **where)
+    results.put((rank, messages(sys.argv[1])))
+    time.sleep(60)  # until the other rank has its answers, too
 
 
 if __name__ == "__main__":
@@ -62,8 +99,8 @@ if __name__ == "__main__":
     ranks = [context.Process(target=work, args=(r, sys.argv[2], results)) for r in range(WORLD)]
     for process in ranks:
         process.start()
-    found = dict(results.get(timeout=100) for _ in range(WORLD - 1))
+    found = dict(results.get(timeout=100) for _ in range(WORLD - (sys.argv[1] != "RAISE")))
     for process in ranks:
         process.kill()
         process.join()
-    print(json.dumps([found[rank] for rank in sorted(found)]))
+    print(json.dumps([found[rank] for rank in range(LOST)]))

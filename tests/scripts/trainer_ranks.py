@@ -82,7 +82,7 @@ class Trainer(transformers.Trainer):
         if kind != "loader":
             return super().get_train_dataloader()
         options = {"collate_fn": self.data_collator}
-        return fastseed.data.ResumableLoader(self.train_dataset, 3, shuffle=True, **options)
+        return fastseed.data.Loader(self.train_dataset, 3, shuffle=True, **options)
 
 
 def run(resume):

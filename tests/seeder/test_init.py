@@ -141,7 +141,7 @@ def test_reseeding_in_a_dataloader_worker_is_refused(call):
     assert in_a_worker(calls[call]) == (
         f"fastseed.{call.split('.')[-1]}: must not be used in a DataLoader worker, where all "
         "workers would draw the same; workers have streams of their own already "
-        "(fastseed.data.worker_init_fn, fastseed.data.loader)"
+        "(fastseed.data.worker_init_fn, fastseed.data.Loader)"
     )
 
 

@@ -103,6 +103,11 @@ def all_rows() -> list[str]:
             rows.append(inverse_row(where, n, 0, 1, 9))
             rows.append(inverse_row(where, n, n - 9, 1, 9))
             rows.append(inverse_row(where, n, 3, n // 13, 13))
+    # sides that are no powers of two: here the low word of a block carries into the number
+    for n in (3 * 2**46 + 12345, 2**48 - 2**30 - 77):
+        rows.append(order_row(place, n, 0, 1, 19))
+        rows.append(digest_row(place, n, 1, 37, 411))
+        rows.append(inverse_row(place, n, 3, n // 13, 13))
     return rows
 
 

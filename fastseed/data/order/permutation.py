@@ -17,7 +17,7 @@ import torch
 
 from ..._backend import derive, native, tensors
 from ..._backend.compile import refuse_capture
-from .occurrences import Repeat
+from .repeats import Repeat
 
 # Indices made at a time: soon, then in bulk, but without waking other threads.
 _FIRST_CHUNK, _LARGEST_CHUNK = 1 << 8, 1 << 12
@@ -30,6 +30,11 @@ Array = npt.NDArray[np.int64]
 
 class Order:
     """Which sample is at which position; any part of it is computed at once."""
+
+    @property
+    def period(self) -> int:
+        """Positions in which every sample comes."""
+        raise NotImplementedError
 
     def part(self, start: int, count: int, stride: int = 1) -> torch.Tensor:
         """Return the samples at positions start, start + stride, ...: ``count`` of them."""
@@ -80,6 +85,10 @@ class Permutation(Order):
 
     n: int
     key: int | None  # None: the order of the dataset
+
+    @property
+    def period(self) -> int:
+        return self.n
 
     def positions(self, samples: torch.Tensor) -> torch.Tensor:
         """Return the position of each of the int64 ``samples``; -1 for one outside of [0, n)."""
@@ -152,7 +161,7 @@ def check_visits(samples: int, passes: int) -> None:
     """Raise RuntimeError if samples have too many visits in so many passes through an order."""
     if (most := max(1, samples) * passes) > MOST_VISITS:
         raise RuntimeError(
-            f"fastseed.data.lineage: the visits of {samples} sample(s) in an epoch must be at most "
+            f"fastseed.data.Lineage: the visits of {samples} sample(s) in an epoch must be at most "
             f"{MOST_VISITS}, got up to {most}: ask for fewer samples"
         )
 

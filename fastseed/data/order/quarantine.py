@@ -13,11 +13,14 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from .occurrences import Repeat
-from .permutation import Array, Order
+from .permutation import MOST_VISITS, Array, Order
+from .repeats import Repeat
 
 RESERVE = 2**24
 """Positions after the end of the order that may fill up a round of ranks, or of slots."""
+
+_LARGEST_CHUNK = 2**20
+_SLACK = 2**20  # spare positions, for orders that have most removed samples early
 
 
 class Quarantined(Order):
@@ -25,7 +28,7 @@ class Quarantined(Order):
 
     Args:
         order: the order of all samples.
-        n: the number of positions in an epoch, as many as there are spare positions.
+        n: the number of positions in an epoch.
         removed: (count,), int64, sorted.
     """
 
@@ -36,18 +39,20 @@ class Quarantined(Order):
         """Return (position, sample, occurrence) of the places below ``limit`` that are filled.
 
         Raises:
-            RuntimeError: they are more than the spare positions serve.
+            RuntimeError: too many spare positions have removed samples themselves.
         """
         found = np.sort(self._order.visits(self._removed, limit)[1])
-        first, end = self._n + RESERVE, 2 * self._n + RESERVE
-        samples, occurrences = np.empty(0, np.int64), np.empty(0, np.int64)
+        first = self._n + RESERVE
+        end = first + min(4 * (limit + self._order.period) + _SLACK, MOST_VISITS)
+        samples, occurrences, chunk = np.empty(0, np.int64), np.empty(0, np.int64), 32
         while len(samples) < len(found):
-            count = min(end - first, len(found) - len(samples) + 64)
+            chunk = min(2 * chunk, _LARGEST_CHUNK)
+            count = min(end - first, max(len(found) - len(samples), chunk))
             if count <= 0:
                 raise RuntimeError(
                     f"fastseed.data.steps: {len(self._removed)} quarantined samples have "
-                    f"{len(found)} places in this epoch, more than {self._n} spare positions fill: "
-                    "train on a dataset without them"
+                    f"{len(found)} places in this epoch, too many for its spare positions: train "
+                    "on a dataset without them"
                 )
             more, times = self._order.entries(first, count)
             kept = ~np.isin(more, self._removed)

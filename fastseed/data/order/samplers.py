@@ -1,25 +1,273 @@
-"""The samplers of a loader, those inside others as well."""
+"""The samplers of fastseed: each holds the specification of its order, and iterates it."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator, Sized
 
-from torch.utils.data import RandomSampler, SubsetRandomSampler, WeightedRandomSampler
+import torch
+from torch.utils.data import Sampler
 
-RANDOM_SAMPLERS = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
+from ..._utils import validation
+from ...derivation import scopes
+from ...seeder.seeder import current_seeder
+from ..framework_checks import refuse_second_division
+from ..layout import StepLayout
+from ..worker.scope import current_scope, epoch_scope, keyed_seeder
+from .permutation import Array, Order
+from .quarantine import Quarantined
+from .spec import MAX_N, SEQUENCE, SHUFFLE, OrderSpec
+
+_CLASS = "data.ShuffleSampler"
 
 
-def samplers_in(*samplers: object) -> list[object]:
-    """Return samplers, or loaders, and what they wrap, once each, the outermost first."""
-    found: list[object] = []
-    left = list(samplers)
-    for sampler in left:  # which grows
-        if sampler is not None and not any(sampler is other for other in found):
-            found.append(sampler)
-            left += [getattr(sampler, name, None) for name in ("batch_sampler", "sampler")]
-    return found
+class ShuffleSampler(Sampler[int]):
+    """A sampler with a keyed order, for a dataset of any size in constant memory.
+
+    The order of an epoch is a function of master seed, task, epoch, ``name`` and n. Ranks take
+    turns in it: rank r of w has positions r, r + w, r + 2 w, and so on. So every number of ranks
+    has the same order, and a job can resume with another number of ranks at any position.
+
+    Without ``drop_last`` each rank yields ceil(n / w) indices: the last round is filled up with at
+    most w - 1 indices from the front of the order, of type ``Repeat``: ``per_sample``
+    draws new random numbers for them. With ``drop_last`` each rank yields floor(n / w) indices, and
+    the last n mod w positions are left out.
+
+    Args:
+        data: the dataset, or its number of samples, [1, 2**48].
+        rank: the rank of this process, [0, world_size); None: that of the job.
+        world_size: the number of ranks, [1, 2**24); None: that of the job. Give both or neither.
+        drop_last: leave out the last positions instead of repeating samples.
+        shuffle: False keeps the order of the dataset, shared out in the same way.
+        name: the name of the order; samplers of equal name and size have equal orders.
+
+    Attributes:
+        n: the number of positions in an epoch, which is that of samples.
+        spec: what the order is.
+        task: the task that was set; None: that of the loader, or of the last ``reseed``.
+        epoch: the epoch that was set; None: that of the loader, or of the last ``reseed``.
+
+    Raises:
+        TypeError, ValueError: an argument, also of a method, has the wrong type or is out of range.
+
+    Examples:
+        >>> import fastseed
+        >>> fastseed.init(42, rank=0, world_size=1)
+        >>> fastseed.reseed(1, 7)
+        >>> list(fastseed.data.ShuffleSampler(10, rank=1, world_size=2))
+        [0, 2, 9, 8, 4]
+        >>> sampler = fastseed.data.ShuffleSampler(10)
+        >>> list(sampler)
+        [5, 0, 7, 2, 6, 9, 3, 8, 1, 4]
+        >>> sampler.seek(6)
+        >>> list(sampler)
+        [3, 8, 1, 4]
+        >>> sampler.index(6), sampler.indices(6, 8)
+        (3, tensor([3, 8]))
+    """
+
+    def __init__(
+        self,
+        data: Sized | int,
+        *,
+        rank: int | None = None,
+        world_size: int | None = None,
+        drop_last: bool = False,
+        shuffle: bool = True,
+        name: str = "shuffle",
+    ) -> None:
+        n = check_size(_CLASS, "data", data)
+        shuffle = validation.check_bool(_CLASS, "shuffle", shuffle)
+        kind = SHUFFLE if shuffle else SEQUENCE
+        self.spec = OrderSpec(kind, scopes.check_name(_CLASS, name), n)
+        self._set_share(rank, world_size, drop_last)
+
+    def _set_share(self, rank: int | None, world_size: int | None, drop_last: bool) -> None:
+        if rank is not None or world_size is not None:
+            limit = scopes.MAX_RANK + 1
+            world_size = validation.check_int(_CLASS, "world_size", world_size, 1, limit)
+            rank = validation.check_int(_CLASS, "rank", rank, 0, world_size - 1)
+        self.rank, self.world_size = rank, world_size
+        self.drop_last = validation.check_bool(_CLASS, "drop_last", drop_last)
+        self.task: int | None = None
+        self.epoch: int | None = None
+        self._first = 0  # the position at which the next iteration begins
+        self._removed: Array | None = None  # samples in quarantine, sorted
+
+    @property
+    def n(self) -> int:
+        """The number of positions in an epoch."""
+        return self.spec.n
+
+    @property
+    def name(self) -> str:
+        """The name of the order."""
+        return self.spec.name
+
+    @property
+    def shuffle(self) -> bool:
+        """False if the order is that of the dataset."""
+        return self.spec.kind != SEQUENCE and bool(self.spec.shuffled)
+
+    def __repr__(self) -> str:
+        share = "" if self.rank is None else f", rank={self.rank}, world_size={self.world_size}"
+        flags = f", drop_last={self.drop_last}, shuffle={self.shuffle}"
+        return f"ShuffleSampler({self.n}{share}{flags}, name={self.name!r})"
+
+    # ------------------------------------------------------------------ the scope
+
+    def set_epoch(self, epoch: int) -> None:
+        """Set the epoch of the next iterations, whatever the epoch of ``reseed``.
+
+        Args:
+            epoch: [0, 2**32).
+        """
+        self.epoch = validation.check_int(
+            f"{_CLASS}.set_epoch", "epoch", epoch, 0, scopes.MAX_EPOCH
+        )
+
+    def set_scope(self, task: int, epoch: int) -> None:
+        """Set the task and epoch of the next iterations, whatever those of ``reseed``.
+
+        Args:
+            task: [0, 2**24).
+            epoch: [0, 2**32).
+        """
+        at = scopes.check_scope(f"{_CLASS}.set_scope", task, epoch, 0)
+        self.task, self.epoch = at.task, at.epoch
+
+    def seek(self, position: int) -> None:
+        """Start the next iteration, and only that one, at a global position.
+
+        Position p is reached when all ranks together have taken p samples.
+
+        Args:
+            position: [0, n].
+        """
+        self._first = validation.check_int(f"{_CLASS}.seek", "position", position, 0, self.n)
+
+    def _scope(self, function: str, task: int | None, epoch: int | None) -> tuple[int, int]:
+        """Return (task, epoch): as given, else as set, else those of the iteration or the job."""
+        task = self.task if task is None else task
+        epoch = self.epoch if epoch is None else epoch
+        is_set = task is not None and epoch is not None
+        at = None if is_set else current_scope() or epoch_scope(current_seeder(function))
+        if at is not None:
+            task = at.task if task is None else task
+            epoch = at.epoch if epoch is None else epoch
+        elif epoch is None:
+            raise RuntimeError(
+                f"fastseed.{function}: call fastseed.reseed(task, epoch) first, or "
+                "set_epoch(epoch) of the sampler"
+            )
+        found = scopes.check_scope(function, 0 if task is None else task, epoch, 0)
+        return found.task, found.epoch
+
+    def _order(self, function: str, task: int | None, epoch: int | None) -> Order:
+        """Return the order that the next iteration has in this scope."""
+        task, epoch = self._scope(function, task, epoch)
+        seed = keyed_seeder(function).master_seed if self.spec.kind != SEQUENCE else 0
+        order = self.spec.at(seed, task, epoch)
+        return order if self._removed is None else Quarantined(order, self.n, self._removed)
+
+    def _rank_and_size(self) -> tuple[int, int]:
+        """Return the rank that iterates and the number of ranks: those given, else the job's."""
+        if self.rank is not None and self.world_size is not None:
+            return self.rank, self.world_size
+        seeder = current_seeder(_CLASS)
+        return seeder.data_rank, seeder.data_world_size
+
+    def _layout(self, world_size: int) -> StepLayout:
+        return StepLayout(self.n, 1, world_size, ranks_drop_last=self.drop_last)
+
+    # ------------------------------------------------------------------ iterations
+
+    def __len__(self) -> int:
+        """Return how many indices this rank yields in a whole epoch."""
+        return self._layout(self._rank_and_size()[1]).samples_left(0)
+
+    def __iter__(self) -> Iterator[int]:
+        """Yield this rank's indices as Python ints, in the scope and on the ranks of this moment.
+
+        Raises:
+            RuntimeError: ``fastseed.init`` was not called, or neither ``reseed`` nor ``set_epoch``;
+                or Accelerate divides the order of several ranks a second time.
+        """
+        rank, world_size = self._rank_and_size()
+        refuse_second_division(self, world_size)
+        order, first = self._begin()
+        size = self._layout(world_size).samples_left(first)
+        return order.share(first, rank, world_size, size)
+
+    def _begin(self) -> tuple[Order, int]:
+        """Return the order of an iteration that begins now, and the position where it begins."""
+        order = self._order(_CLASS, None, None)
+        first, self._first = self._first, 0
+        return order, first
+
+    def _remove(self, samples: Array | None) -> None:
+        """Replace these samples, sorted, in the next iterations; None: no sample."""
+        self._removed = samples
+
+    # ------------------------------------------------------------------ the order as a function
+
+    def index(self, i: int, *, task: int | None = None, epoch: int | None = None) -> int:
+        """Return the sample at a global position, in constant time.
+
+        Args:
+            i: the position, [0, n).
+            task: None: that of the next iteration.
+            epoch: None: that of the next iteration.
+
+        Returns:
+            An int of [0, n).
+
+        Raises:
+            RuntimeError: ``fastseed.init`` was not called, or the epoch is not known.
+        """
+        function = f"{_CLASS}.index"
+        i = validation.check_int(function, "i", i, 0, self.n - 1)
+        return self._order(function, task, epoch).index(i)
+
+    def indices(
+        self,
+        start: int = 0,
+        stop: int | None = None,
+        *,
+        task: int | None = None,
+        epoch: int | None = None,
+        out: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Return the samples at global positions ``start`` to ``stop - 1``.
+
+        Args:
+            start: [0, stop].
+            stop: [0, n]; None: n.
+            task: None: that of the next iteration.
+            epoch: None: that of the next iteration.
+            out: a tensor to write to, on any device: (stop - start,), torch.int64.
+
+        Returns:
+            A tensor on the CPU, (stop - start,), torch.int64; or ``out``.
+
+        Raises:
+            RuntimeError: as for ``index``; also while a CUDA graph is captured.
+        """
+        function = f"{_CLASS}.indices"
+        stop = validation.check_int(function, "stop", self.n if stop is None else stop, 0, self.n)
+        start = validation.check_int(function, "start", start, 0, stop)
+        order = self._order(function, task, epoch)
+        if out is None:
+            return order.part(start, stop - start)
+        return order.write_part(function, out, start, stop - start)
 
 
-def without_generator(samplers: list[object]) -> list[Any]:
-    """Return torch's own samplers that have no generator: the loader lends them one."""
-    return [s for s in samplers if isinstance(s, RANDOM_SAMPLERS) and s.generator is None]
+def check_size(function: str, argument: str, data: Sized | int) -> int:
+    """Return how many samples ``data`` has, which is a dataset or this number."""
+    if isinstance(data, Sized):
+        try:
+            size = len(data)
+        except (TypeError, RuntimeError) as error:  # of a tensor without dimensions, for example
+            rule = "a dataset with a length, or a number of samples"
+            raise validation.type_error(function, argument, rule, data) from error
+        data, argument = size, f"len({argument})"
+    return validation.check_int(function, argument, data, 1, MAX_N)

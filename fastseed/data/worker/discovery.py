@@ -1,19 +1,18 @@
 """Find the random generators that a dataset holds.
 
-Only memory is searched: instance dictionaries, slots, class attributes, lists, tuples, deques,
-dictionaries, and what functions, methods and partial functions have bound. Properties and
-``__getattr__`` of the dataset are not called. Sets have no order and global variables do not belong
-to the dataset, so neither is searched.
+Only memory is searched: instance dictionaries, lists, tuples, dictionaries, children of modules,
+and what partial functions have bound. Properties and ``__getattr__`` of the dataset are not called.
+Generators in any other place (a slot, a closure, a bound method, a class attribute, a deque) get no
+stream: the search warns of them. A container of more than 1000 numbers, texts, lists, tuples
+and dictionaries is plain data.
 
 The path of a generator is the name of its stream, so the paths are part of the derivation:
 
-    dataset.rng                     an attribute, a slot, or an attribute of the class
-    dataset.transforms[1].rng       in a list, a tuple or a deque
+    dataset.rng                     an attribute
+    dataset.transforms[1].rng       in a list or a tuple
     dataset.by_name['flip'].rng     in a dictionary under a plain key; [#0] under any other
     dataset.transform.flip.rng      a child of a torch.nn.Module; [0] for those with numbers
     dataset.transform.keywords['rng']        of a functools.partial; .func and .args[0] as well
-    dataset.transform.__closure__['rng']     of a function; also __defaults__ and __kwdefaults__
-    dataset.draw.__self__           of a bound method
 
 A generator with several paths gets the shortest one, the first in the order of attributes.
 """
@@ -21,13 +20,13 @@ A generator with several paths gets the shortest one, the first in the order of 
 from __future__ import annotations
 
 import collections
-import contextlib
 import functools
+import gc
 import itertools
 import logging
 import random
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,7 +41,7 @@ from .scope import DatasetWrapper
 logger = logging.getLogger("fastseed")
 
 MAX_OBJECTS = 100_000
-_LONG = 1000  # a longer container may be plain data; this many of its elements are looked at
+_LONG = 1000  # a longer container may be plain data
 
 _RESERVED = (*scopes.OWN_NAMES, *(f"torch.{kind}" for kind in KNOWN))
 _LEAVES: tuple[type, ...] = (
@@ -50,8 +49,9 @@ _LEAVES: tuple[type, ...] = (
     *(types.ModuleType, types.CodeType, np.ndarray, np.generic, np.dtype, logging.Logger),
     *(torch.Tensor, torch.UntypedStorage, torch.dtype, torch.device),
 )
+_HIDDEN_LEVELS = 4  # of references without a path: function, closure, cell, object
 _PLAIN_KEYS = (str, int, float, bool, bytes, type(None))
-_SEQUENCES = (list, tuple, collections.deque)
+_CONTAINERS = (list, tuple, dict)
 _GENERATORS = (np.random.Generator, np.random.RandomState, random.Random, torch.Generator)
 
 
@@ -66,32 +66,53 @@ def discover(dataset: object, name: str = "dataset", known: Iterable[object] = (
     """Return the generators that ``dataset`` holds, once each, nearest first.
 
     The process's global generators and those in ``known`` are left out. The search ends with a
-    warning after ``MAX_OBJECTS`` objects. A container of more than 1000 elements is skipped if
-    1000 of them, evenly spaced, are plain data.
+    warning after ``MAX_OBJECTS`` objects. Another warning names generators without a path.
     """
-    found: list[Found] = []
     done = {identity(generator) for generator in (*global_generators(), *known)}
     seen: set[int] = set()
-    layout_of = functools.cache(_layout)
-    queue = collections.deque([(name, dataset)])
-    while queue:
+    opaque: list[tuple[str, Any]] = []
+    found = _search([(name, dataset)], done, seen, opaque)
+    missed: list[Found] = []
+    for _ in range(_HIDDEN_LEVELS):
+        hidden = [(path, child) for path, held in opaque for child in _referents(held)]
+        opaque = []
+        missed += _search(hidden, done, seen, opaque)
+    if missed:
+        _warn_hidden(tuple(dict.fromkeys(path for path, _ in missed)))
+    if len(seen) >= MAX_OBJECTS:
+        _warn_incomplete(name)
+    return found
+
+
+def _search(
+    begin: list[tuple[str, Any]],
+    done: set[int],
+    seen: set[int],
+    opaque: list[tuple[str, Any]],
+) -> list[Found]:
+    """Return the generators that are not ``done``, nearest first; objects are ``seen`` once.
+
+    ``opaque`` gets the objects that may refer to others without a path.
+    """
+    found: list[Found] = []
+    queue = collections.deque(begin)
+    while queue and len(seen) < MAX_OBJECTS:
         path, held = queue.popleft()
         while issubclass(type(held), DatasetWrapper):  # ScopedDataset has another __class__
             held = held.__dict__["dataset"]
-        if id(held) in seen:
+        if id(held) in seen or issubclass(type(held), _LEAVES):
             continue
-        if len(seen) >= MAX_OBJECTS:
-            _warn_incomplete(name, path)
-            break
         seen.add(id(held))
         if is_generator(held):
             if identity(held) not in done:
                 done.add(identity(held))
                 found.append(Found(path, held))
             continue
-        for step, child in (*_elements(held), *_bound(held), *_attributes(held, layout_of)):
+        for step, child in (*_elements(held), *_bound(held), *_attributes(held)):
             if not issubclass(type(child), _LEAVES):
                 queue.append((path + step, child))
+        if not issubclass(type(held), _CONTAINERS):
+            opaque.append((path, held))
     return found
 
 
@@ -144,91 +165,81 @@ def generators_of(registered: object) -> list[object]:
 
 
 @functools.cache
-def _warn_incomplete(name: str, path: str) -> None:
+def _warn_incomplete(name: str) -> None:
     logger.warning(
-        "fastseed: %s is too large to be searched for random generators: the search ended at %s; "
-        "if it holds some there, pass them to fastseed.register_generator",
+        "fastseed: %s is too large to be searched for random generators: the search ended after %d "
+        "objects; if it holds some, pass them to fastseed.register_generator",
         name,
-        path[:200],
+        MAX_OBJECTS,
+    )
+
+
+@functools.cache
+def _warn_hidden(paths: tuple[str, ...]) -> None:
+    logger.warning(
+        "fastseed: %s refer(s) to a random generator in a place that is not searched (a slot, a "
+        "closure, a default, a bound method, a class attribute or a deque), so it gets no stream: "
+        "make it an attribute of the dataset, or pass it to fastseed.register_generator",
+        ", ".join(path[:200] for path in paths[:8]),
     )
 
 
 # ------------------------------------------------------------------ children of an object
 
 _Children = Iterator[tuple[str, object]]  # the step from the parent, and the child
-# Slots; generators that are class attributes.
-_Layout = tuple[dict[str, types.MemberDescriptorType], dict[str, object]]
 
 
 def _elements(held: Any) -> _Children:
-    """Yield the elements of a list, tuple, deque or dictionary that may hold generators."""
+    """Yield the elements of a list, a tuple or a dictionary that may hold generators."""
     is_dict = issubclass(type(held), dict)
-    if not (is_dict or issubclass(type(held), _SEQUENCES)):
+    if not (is_dict or issubclass(type(held), (list, tuple))):
         return
     n, values = len(held), held.values() if is_dict else held
-    if n > _LONG and all(map(_is_data, itertools.islice(values, 0, None, n // _LONG))):
+    if n > _LONG and all(issubclass(kind, _LEAVES + _CONTAINERS) for kind in {*map(type, values)}):
         return
     for i, (key, value) in enumerate(zip(held if is_dict else range(n), values, strict=True)):
         yield f"[{key!r}]" if type(key) in _PLAIN_KEYS else f"[#{i}]", value
 
 
-def _is_data(value: Any, levels: int = 3) -> bool:
-    kind = type(value)
-    if issubclass(kind, _LEAVES):
-        return True
-    if kind not in (list, tuple, dict) or levels == 0:
-        return False
-    inner = value.values() if kind is dict else value
-    return all(_is_data(v, levels - 1) for v in itertools.islice(inner, _LONG))
-
-
 def _bound(held: Any) -> _Children:
-    """Yield what a function, a method or a partial function has bound."""
-    kind = type(held)
-    if kind is types.FunctionType:
-        for name, cell in zip(held.__code__.co_freevars, held.__closure__ or (), strict=True):
-            with contextlib.suppress(ValueError):  # the cell is empty
-                yield f".__closure__[{name!r}]", cell.cell_contents
-        yield ".__defaults__", held.__defaults__
-        yield ".__kwdefaults__", held.__kwdefaults__
-    elif kind in (types.MethodType, types.BuiltinMethodType):
-        yield ".__self__", held.__self__
-        yield ".__func__", getattr(held, "__func__", None)
-    elif issubclass(kind, functools.partial):
+    """Yield what a partial function has bound."""
+    if issubclass(type(held), functools.partial):
         for name in ("func", "args", "keywords"):
             yield f".{name}", getattr(held, name)
 
 
-def _attributes(held: Any, layout_of: Callable[[type], _Layout]) -> _Children:
-    """Yield the attributes of an object, and generators among those of its class."""
-    try:
-        attributes: dict[str, object] = object.__getattribute__(held, "__dict__")
-    except AttributeError:
-        attributes = {}
-    for name, value in tuple(attributes.items()):
+def _attributes(held: Any) -> _Children:
+    """Yield the attributes of an object, of a module its children."""
+    for name, value in _dictionary(held).items():
         if name == "_modules" and issubclass(type(held), torch.nn.Module):
             modules: Any = value
             for child, module in modules.items():
                 yield f".{child}" if child.isidentifier() else f"[{child}]", module
         else:
             yield f".{name}", value
-    slots, generators = layout_of(type(held))
-    for name, slot in slots.items():
-        with contextlib.suppress(AttributeError):  # the slot is empty
-            yield f".{name}", slot.__get__(held)
-    for name, value in generators.items():
-        if name not in attributes:
-            yield f".{name}", value
 
 
-def _layout(kind: type) -> _Layout:
-    slots: dict[str, types.MemberDescriptorType] = {}
-    generators: dict[str, object] = {}
-    for base in reversed(kind.__mro__):
-        for name, value in base.__dict__.items():
-            generators.pop(name, None)
-            if type(value) is types.MemberDescriptorType and "__slots__" in base.__dict__:
-                slots[name] = value
-            elif is_generator(value):
-                generators[name] = value
-    return slots, generators
+def _dictionary(held: object) -> dict[str, object]:
+    try:
+        return dict(object.__getattribute__(held, "__dict__"))
+    except AttributeError:
+        return {}
+
+
+def _referents(held: object) -> Iterator[object]:
+    """Yield what an object, or its class, refers to without a path."""
+    kind = type(held)
+    if _has_unnamed(kind):  # type: ignore[arg-type]  # a type is hashable
+        for child in gc.get_referents(held):
+            if not (type(child) is dict and "__builtins__" in child):  # of a module
+                yield child
+    yield from (
+        value for base in kind.__mro__ for value in vars(base).values() if is_generator(value)
+    )
+
+
+@functools.cache
+def _has_unnamed(kind: type) -> bool:
+    """Return True for functions, for types without ``__dict__``, and for those with slots."""
+    has_slots = any(vars(base).get("__slots__") for base in kind.__mro__)
+    return kind is types.FunctionType or not kind.__dictoffset__ or has_slots

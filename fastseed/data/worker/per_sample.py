@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import operator
+import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, SupportsIndex
 
@@ -18,18 +19,18 @@ from ...derivation import context, scopes, streams
 from ...derivation.shared_use import StreamUsers
 from ...generators.torch_rng import TorchGenerator
 from ...seeder.seeder import current_seeder
-from ..order.occurrences import MAX_INDEX, Repeat
-from .sample_streams import SampleStreams, read_in_streams
+from .pickling import is_spawning
 from .scope import (
     DatasetWrapper,
     IterationScope,
-    SharedScope,
+    ScopeInSharedMemory,
     current_scope,
     epoch_scope,
     keyed_seeder,
     read_samples,
 )
-from .seeding import WorkerSeeder, current_worker, is_spawning
+from .seeding import WorkerSeeder, current_worker
+from .streams import SampleStreams, read_in_streams
 
 Indices = Sequence[SupportsIndex]
 Transform = Callable[..., object]
@@ -67,15 +68,18 @@ class PerSample(DatasetWrapper, Dataset[object]):
     generator: str | None
     _transform: Transform | None
     _name: str | None
-    _scope: SharedScope
+    _scope: ScopeInSharedMemory
     _seeder: WorkerSeeder | None  # from the pickle that started this process
     _streams: SampleStreams | None
+    _checked_in: int  # the process whose first batch was searched for draws of the dataset
 
     def __init__(
         self, dataset: object, generator: str | None, transform: Transform | None, name: str | None
     ) -> None:
         super().__init__(dataset, generator=generator, _transform=transform, _name=name)
-        self.__dict__.update(_scope=SharedScope(), _seeder=None, _streams=None)
+        self.__dict__.update(
+            _scope=ScopeInSharedMemory(), _seeder=None, _streams=None, _checked_in=0
+        )
 
     def __repr__(self) -> str:
         options = {"generator": self.generator, "transform": self._transform, "name": self._name}
@@ -124,7 +128,7 @@ class PerSample(DatasetWrapper, Dataset[object]):
         if scope is None:
             raise RuntimeError(
                 f"fastseed.{_FUNCTION}: the epoch is not known: iterate the dataset with "
-                "fastseed.data.loader, or call its set_epoch(epoch) before each iteration, or, "
+                "fastseed.data.Loader, or call its set_epoch(epoch) before each iteration, or, "
                 "without workers, fastseed.reseed(task, epoch)"
             )
         return scope.task, scope.epoch
@@ -143,10 +147,10 @@ class PerSample(DatasetWrapper, Dataset[object]):
             searched = (self.dataset, self._transform) if self.generator is None else (None, None)
             held = SampleStreams(seeder, task, epoch, self._name, *searched)
             self._streams = held
-            self.enter_scope(task, epoch)
+            self._enter_scope(task, epoch)
         return held
 
-    def enter_scope(self, task: int, epoch: int) -> None:
+    def _enter_scope(self, task: int, epoch: int) -> None:
         """Log a warning if another dataset has the same random numbers in this scope."""
         if self._name is None:
             _users.warn_if_shared(self, task, epoch, self.generator)
@@ -188,13 +192,17 @@ class PerSample(DatasetWrapper, Dataset[object]):
         self, current: SampleStreams, indices: Indices, transform: Transform
     ) -> Callable[[object], object]:
         """Read a batch; return a function that returns the next sample of it, transformed."""
-        batch, drawn = current.watch(functools.partial(self._read_batch, indices))
+        if self._checked_in == os.getpid():
+            samples = iter(self._read_batch(indices))
+            return lambda _: transform(next(samples))
+        batch, drawn = current.find_draws(functools.partial(self._read_batch, indices))
         if drawn:
             raise RuntimeError(
                 f"fastseed.{_FUNCTION}: with transform=, the dataset must draw no random numbers, "
                 f"since a batch is read at once, but it drew from {', '.join(map(repr, drawn))}; "
                 "let transform draw them, or leave transform= out"
             )
+        self._checked_in = os.getpid()
         samples = iter(batch)
         return lambda _: transform(next(samples))
 
@@ -227,7 +235,7 @@ class PerSample(DatasetWrapper, Dataset[object]):
 
     def _sample(self, index: SupportsIndex) -> tuple[int, int]:
         """Return the global index and the occurrence of the sample ``index``."""
-        if type(index) is int and 0 <= index <= MAX_INDEX:
+        if type(index) is int and 0 <= index <= scopes.MAX_INDEX:
             return index, 0
         try:
             if isinstance(index, bool):
@@ -237,11 +245,11 @@ class PerSample(DatasetWrapper, Dataset[object]):
             raise validation.type_error(_FUNCTION, "index", "an integer", index) from error
         if number < 0:
             number += len(self.dataset)
-        if not 0 <= number <= MAX_INDEX:
+        if not 0 <= number <= scopes.MAX_INDEX:
             raise IndexError(
-                f"fastseed.{_FUNCTION}: index must be in [0, {MAX_INDEX}], got {number}"
+                f"fastseed.{_FUNCTION}: index must be in [0, {scopes.MAX_INDEX}], got {number}"
             )
-        return number, index.occurrence if isinstance(index, Repeat) else 0
+        return number, getattr(index, "occurrence", 0)  # of a Repeat
 
 
 def per_sample(
@@ -264,7 +272,8 @@ def per_sample(
 
     With ``transform`` a batch is read in one call of the dataset's ``__getitems__``, if it has
     one, and only ``transform(sample)``, or ``transform(sample, generator)``, has random numbers. A
-    dataset that draws some then, from a generator that would be set, is an error.
+    dataset that draws some itself in the first batch of a process is an error. What ``collate_fn``
+    draws belongs to no sample: it depends on the workers, and a loader warns.
 
     Task and epoch are those of the iteration under fastseed's loaders. Elsewhere they are those of
     the last ``set_epoch(epoch)`` or ``set_scope(task, epoch)`` of the result, which persistent

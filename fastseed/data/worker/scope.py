@@ -15,6 +15,7 @@ import torch
 
 from ...derivation.scopes import Scope, require_keys
 from ...seeder.seeder import Seeder, current_seeder
+from .pickling import is_spawning, send_generators
 
 T = TypeVar("T")
 
@@ -28,7 +29,7 @@ class IterationScope(NamedTuple):
     number: int  # of the iteration among those of its loader; 0: there was none yet
 
 
-class SharedScope:
+class ScopeInSharedMemory:
     """An ``IterationScope`` in shared memory.
 
     The main process writes it when an iteration begins. Workers read the same memory for as long
@@ -65,8 +66,8 @@ class SharedScope:
         """The number of the iteration."""
         return int(self._words[0])
 
-    def __reduce__(self) -> tuple[type[SharedScope], tuple[torch.Tensor]]:
-        return SharedScope, (self._tensor,)
+    def __reduce__(self) -> tuple[type[ScopeInSharedMemory], tuple[torch.Tensor]]:
+        return ScopeInSharedMemory, (self._tensor,)
 
 
 # ------------------------------------------------------------------ who asks for it
@@ -78,6 +79,14 @@ _worker_scope: IterationScope | None = None  # in a worker of a fastseed loader
 def current_scope() -> IterationScope | None:
     """Return the scope in which a sample is being fetched; None outside of fastseed's loaders."""
     return _worker_scope or thread_scope.get()
+
+
+def required_scope(function: str) -> IterationScope:
+    """Return the scope in which a sample is being fetched; RuntimeError outside of a loader."""
+    scope = current_scope()
+    if scope is None:
+        raise RuntimeError(f"fastseed.{function}: iterate it with fastseed.data.Loader")
+    return scope
 
 
 def set_worker_scope(scope: IterationScope | None) -> None:
@@ -128,6 +137,8 @@ class DatasetWrapper:
         return len(self.dataset)
 
     def __reduce__(self) -> tuple[object, ...]:
+        if is_spawning():
+            send_generators()  # which the dataset may hold
         # Pickle's own way refuses an object whose __class__ is not its type.
         own = getattr(type(self), "__getstate__", None)
         return _blank, (type(self),), self.__dict__ if own is None else own(self)
@@ -150,13 +161,13 @@ def read_samples(read: Callable[[Any], T], indices: Iterable[object]) -> list[T]
     return samples
 
 
-def call_and_leave(call: Callable[[], T], leave: Callable[[], object]) -> T:
-    """Return ``call()``; ``leave()`` follows in any case, again after an interrupt inside it."""
+def run_then_restore(run: Callable[[], T], restore: Callable[[], object]) -> T:
+    """Return ``run()``; ``restore()`` follows in any case, again after an interrupt inside it."""
     try:
-        return call()
+        return run()
     finally:
         try:
-            leave()
+            restore()
         except BaseException:
-            leave()
+            restore()
             raise

@@ -8,29 +8,26 @@ from __future__ import annotations
 
 import functools
 import logging
-import multiprocessing.context
-import multiprocessing.reduction
 import pickle
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-import torch
 from torch.utils.data import get_worker_info
 
 from ..._backend import derive
 from ..._utils import validation
 from ...derivation import scopes, streams
-from ...generators.adapter import pack
 from ...generators.default import DefaultGenerators
 from ...random.bank import StreamBank
 from ...seeder.errors import reseed_error
 from ...seeder.registry import Registration, adapter_for
 from ...seeder.seeder import Seeder
 from .discovery import found_in
+from .pickling import is_spawning, send_generators
 from .scope import (
     DatasetWrapper,
     IterationScope,
-    SharedScope,
+    ScopeInSharedMemory,
     keyed_seeder,
     read_samples,
     set_worker_scope,
@@ -85,11 +82,6 @@ def is_on_device(entry: Registration) -> bool:
     return isinstance(entry.generator, StreamBank) and entry.generator.device.type != "cpu"
 
 
-def is_spawning() -> bool:
-    """Return True while objects are pickled to start a process."""
-    return multiprocessing.context.get_spawning_popen() is not None
-
-
 def _can_pickle(entry: Registration) -> bool:
     try:
         return not is_on_device(entry) and bool(pickle.dumps(entry.generator))
@@ -107,21 +99,6 @@ def _warn_left_out(names: tuple[str, ...]) -> None:
         )
 
 
-def _reduce_generator(generator: torch.Generator) -> tuple[Any, ...]:
-    return _rebuild_generator, (str(generator.device), generator.get_state().numpy().tobytes())
-
-
-def _rebuild_generator(device: str, state: bytes) -> torch.Generator:
-    generator = torch.Generator(device)
-    generator.set_state(pack(state))
-    return generator
-
-
-# torch (2.10 to 2.13) sends a generator's state as a tensor in shared memory, which is gone before
-# the spawned process opens it.
-multiprocessing.reduction.ForkingPickler.register(torch.Generator, _reduce_generator)
-
-
 # ------------------------------------------------------------------ in a worker
 
 
@@ -136,7 +113,7 @@ class WorkerInit:
 
     def __init__(
         self,
-        source: SharedScope | IterationScope,
+        source: ScopeInSharedMemory | IterationScope,
         user_init: Callable[[int], object] | None = None,
         seeder: WorkerSeeder | None = None,
     ) -> None:
@@ -168,7 +145,7 @@ class WorkerInit:
     def reseed(self) -> None:
         """Give every generator its stream of this iteration; ReseedError names those that fail."""
         source, info = self._source, get_worker_info()
-        at = source.read() if isinstance(source, SharedScope) else source
+        at = source.read() if isinstance(source, ScopeInSharedMemory) else source
         found = () if info is None else found_in(info.dataset, self.seeder.entries)
         start = derive.scope_key(self.seeder.master_seed, at.task, at.epoch, at.start)
         scope = streams.named_scope(start, self.seeder.name)
@@ -187,7 +164,7 @@ class WorkerInit:
                 failures[entry.name] = error
         if failures:
             raise reseed_error(failures)
-        self.scope = at if isinstance(source, SharedScope) else None
+        self.scope = at if isinstance(source, ScopeInSharedMemory) else None
         if _worker is self:
             set_worker_scope(self.scope)
 
@@ -240,7 +217,7 @@ class ScopedDataset(DatasetWrapper):
             _reseed_if_new()
         self._was_iterated = True
         if self.share is not None:
-            return iter(self.dataset.read_share(self.share))
+            return iter(self.dataset._read_slice(self.share))
         return iter(self.dataset)
 
 
@@ -258,7 +235,7 @@ class _WorkerInitFunction:
     In worker ``k`` Python's, NumPy's and torch's CPU generator, registered generators and those
     that the dataset holds get their streams of worker field ``k + 1``, at the task and epoch of the
     last ``reseed`` before the workers were started. Persistent workers are not reseeded in later
-    epochs: ``fastseed.data.loader`` does that.
+    epochs: ``fastseed.data.Loader`` does that.
 
     Under ``spawn`` and ``forkserver`` it carries the registered generators to the worker, but for
     those that cannot be pickled (with a warning). Pass this object itself: a function of yours that
@@ -290,6 +267,8 @@ class _WorkerInitFunction:
         _init_at_current_scope()(worker_id)
 
     def __reduce__(self) -> str | tuple[object, ...]:
+        if is_spawning():
+            send_generators()
         return _init_at_current_scope().__reduce__() if is_spawning() else "worker_init_fn"
 
 

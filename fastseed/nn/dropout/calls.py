@@ -13,7 +13,9 @@ import torch
 from torch.nn import functional as torch_functional
 from torch.overrides import TorchFunctionMode
 
+from ..._backend import private_torch
 from ..._utils import validation
+from ...derivation import context
 from . import functional
 from .layers import Cut, drop_layer
 from .scope import LayerName, this_thread
@@ -171,6 +173,14 @@ def _refusal(calls: Calls, name: str, way_out: str) -> RuntimeError:
 
 
 _mode = _ReplaceCalls()
+
+
+def _leave_stale_mode() -> None:
+    if this_thread.calls is None:  # no converted forward runs
+        private_torch.leave_function_mode(_mode)
+
+
+context.stale_modes.append(_leave_stale_mode)
 
 
 @functools.cache

@@ -167,10 +167,10 @@ def _choose_code() -> None:
 
 
 def _end_what_was_interrupted() -> None:
-    """End the blocks of this thread whose end was interrupted, at a ``reseed``."""
+    """End the blocks of this thread whose end was interrupted."""
     for mode in tuple(_open):
         if mode.is_over and mode.thread == threading.get_ident():
             _end(mode)
 
 
-context.observe_scope(_end_what_was_interrupted)
+context.stale_modes.append(_end_what_was_interrupted)  # at a reseed

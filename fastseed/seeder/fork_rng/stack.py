@@ -170,7 +170,7 @@ def refuse_worker(function: str) -> None:
         raise RuntimeError(
             f"fastseed.{function}: must not be used in a DataLoader worker, where all workers "
             "would draw the same; workers have streams of their own already "
-            "(fastseed.data.worker_init_fn, fastseed.data.loader)"
+            "(fastseed.data.worker_init_fn, fastseed.data.Loader)"
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import os
 from collections import Counter
@@ -11,11 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from ..._utils import JSON, regular_file, strict_json, validation
-from ...data import lineage
-from ...data.lineage import Lineage, Visits
-from ...data.lineage.answers import removed
-from ...data.lineage.journal import Span
-from ...data.lineage.orders import OrderSpec
+from ...data import Lineage
+from ...data.history import Span
+from ...data.lineage import Visits
+from ...data.order.spec import OrderSpec
 from ...derivation import scopes
 from .folders import noted, parts_of
 from .states import Path, source_of, walk
@@ -37,7 +37,7 @@ def read_lineage(path: str | os.PathLike[str], *, task: int | None = None) -> Li
     may be anywhere in it.
 
     Args:
-        path: what ``Lineage.export`` wrote; the state of ``fastseed.data.steps`` as JSON; a file of
+        path: what ``Lineage.save`` wrote; the state of ``fastseed.data.steps`` as JSON; a file of
             torch.save or a plain pickle; or the folder of one checkpoint, also of
             ``torch.distributed.checkpoint``.
         task: the task of the loop, if a checkpoint has the states of several; None: there is one.
@@ -72,15 +72,15 @@ def read_lineage(path: str | os.PathLike[str], *, task: int | None = None) -> Li
             raise _error("a contract, or a state of fastseed.data.steps", path, error) from error
     else:
         found = _of_checkpoint(path, problems)
-    chosen = {one.journal: (name, one) for name, one in found if task in (None, one.journal.task)}
+    chosen = {one.history: (name, one) for name, one in found if task in (None, one.history.task)}
     if len(chosen) == 1:
         ((_, one),) = chosen.values()
         return one
     if chosen:
-        names = [f"{name} (task {one.journal.task})" for name, one in chosen.values()]
+        names = [f"{name} (task {one.history.task})" for name, one in chosen.values()]
         problem = f"it has several: {', '.join(names[:_NAMES])}; give one file, or the task"
     else:
-        held = f"its tasks: {sorted({one.journal.task for _, one in found})}" if found else ""
+        held = f"its tasks: {sorted({one.history.task for _, one in found})}" if found else ""
         problem = held or "; ".join(problems[:_NAMES]) or "it has none"
     of = "" if task is None else f" of task {task}"
     rule = f"a contract, or a checkpoint with one journal of fastseed.data.steps{of}"
@@ -139,7 +139,7 @@ def _parsed(text: str | bytes) -> Lineage:
         given = strict_json.parse(text)
     except strict_json.Invalid as error:
         raise ValueError(f"it must be {error}") from error
-    return lineage.read(given)
+    return Lineage.load(given)
 
 
 # ---------------------------------------------------------------- steps and rows
@@ -170,8 +170,8 @@ def locate(lineage: Lineage, number: int) -> tuple[int, int]:
     function = "tools.checkpoints.locate"
     validation.check_instance(function, "lineage", lineage, Lineage, "a Lineage")
     left = validation.check_int(function, "number", number, 0, 2**63 - 1)
-    journal = lineage.journal.changed(skips=())
-    for epochs in journal.alike(range(_MAX_EPOCHS)):
+    journal = dataclasses.replace(lineage.history, skips=())
+    for epochs in journal.ranges_alike(range(_MAX_EPOCHS)):
         count = max((span.last for span in journal.spans(epochs.start)), default=0)
         if left < count * len(epochs):
             return epochs.start + left // count, left % count
@@ -193,14 +193,16 @@ def rows_of(lineage: Lineage, visits: Visits) -> list[dict[str, JSON]]:
     """
     function = "tools.checkpoints.rows_of"
     validation.check_instance(function, "lineage", lineage, Lineage, "a Lineage")
-    validation.check_instance(function, "visits", visits, Visits, "the answer of a Lineage")
-    keys = visits.keys().tolist()
-    sources: list[tuple[str | None, int | None]] = [(None, None)] * len(visits)
-    if all(spec.sources for spec in lineage.journal.orders):
-        sources = [*lineage.sources(visits)]
+    keys = lineage.keys(visits).tolist()
+    is_mixed = all(spec.sources for spec in lineage.history.orders)
     return [
-        {**visit._asdict(), "source": source, "index": index, "key": f"{high << 64 | low:032x}"}
-        for visit, (source, index), (low, high) in zip(visits, sources, keys, strict=True)
+        {
+            **{name: visit[name].item() for name in visits.dtype.names or ()},
+            "source": str(visit.source) if is_mixed else None,
+            "index": int(visit.index) if is_mixed else None,
+            "key": f"{high << 64 | low:032x}",
+        }
+        for visit, (low, high) in zip(visits, keys, strict=True)
     ]
 
 
@@ -266,7 +268,7 @@ def compare_jobs(a: Lineage, b: Lineage, *, epochs: int | None = None) -> JobCom
         validation.check_instance(function, name, one, Lineage, "a Lineage")
     is_long = epochs is not None
     if epochs is None:
-        points = [one.journal.point for one in (a, b)]
+        points = [one.history.point for one in (a, b)]
         epochs = max(1, *(epoch + (step > 0) for epoch, step in points))
     epochs = validation.check_int(function, "epochs", epochs, 1, 2**32)
     first: Point | None = None
@@ -288,14 +290,14 @@ def compare_jobs(a: Lineage, b: Lineage, *, epochs: int | None = None) -> JobCom
             if is_same:
                 break
     why = () if first is None else tuple(_reasons(a, b, *first))
-    pairs = [(f, getattr(a.journal, f), getattr(b.journal, f)) for f in ("master_seed", "task")]
+    pairs = [(f, getattr(a.history, f), getattr(b.history, f)) for f in ("master_seed", "task")]
     notes = tuple(f"{field}: {x}, {y}: keys of samples differ" for field, x, y in pairs if x != y)
     return JobComparison(epochs, steps, differing, first, why, samples, missing, notes)
 
 
 def _alike(a: Lineage, b: Lineage, epochs: int) -> Iterator[range]:
     """Yield parts of the epochs in which each job's steps are cut alike."""
-    ranges = [[*one.journal.alike(range(epochs))] for one in (a, b)]
+    ranges = [[*one.history.ranges_alike(range(epochs))] for one in (a, b)]
     edges = sorted({one.start for part in ranges for one in part} | {epochs})
     yield from (range(*pair) for pair in itertools.pairwise(edges))
 
@@ -305,7 +307,7 @@ def _epoch(a: Lineage, b: Lineage, epoch: int) -> Iterator[tuple[int, int, int, 
 
     In place of the last one is None for steps that have the same samples.
     """
-    cuts = a.journal.spans(epoch), b.journal.spans(epoch)
+    cuts = a.history.spans(epoch), b.history.spans(epoch)
     edges = sorted({edge for spans in cuts for span in spans for edge in (span.first, span.last)})
     for first, end in itertools.pairwise(edges):
         mine, other = (_span_at(spans, first) for spans in cuts)
@@ -338,13 +340,13 @@ class _Layout(NamedTuple):
 
 def _layout(lineage: Lineage, span: Span, first: int, end: int) -> _Layout | None:
     """Return the layout of steps ``first`` to ``end - 1``; None if their order is not known."""
-    journal, entry = lineage.journal, span.entry
-    if journal.is_unknown(entry):
+    journal = lineage.history
+    if not span.spec.is_function:
         return None
-    spec = journal.orders[entry.order]
-    ends = span.positions(first, spec.n)[0], span.positions(end - 1, spec.n)[1]
-    gone = tuple(removed(journal, span.quarantines).tolist())
-    return _Layout(*ends, entry.step_size, spec, gone, (journal.master_seed, journal.task))
+    spec = span.spec
+    ends = span.positions(first)[0], span.positions(end - 1)[1]
+    gone = tuple(journal.removed(span.quarantines).tolist())
+    return _Layout(*ends, span.layout.step_size, spec, gone, (journal.master_seed, journal.task))
 
 
 def _missing(a: Visits | None, b: Visits | None) -> int | None:
@@ -370,13 +372,13 @@ def _reasons(a: Lineage, b: Lineage, epoch: int, step: int) -> Iterator[str]:
 
 
 def _facts(lineage: Lineage, epoch: int, step: int) -> dict[str, str]:
-    journal = lineage.journal
+    journal = lineage.history
     span = _span_at(journal.spans(epoch), step)
     if span is None:
-        is_skipped = journal.skipped_from(epoch, step) != step
+        is_skipped = journal.first_kept(epoch, step) != step
         return {"step": "skipped" if is_skipped else "after the end of the epoch"}
-    entry, spec = span.entry, journal.orders[span.entry.order]
-    count = len(removed(journal, span.quarantines))
+    entry, spec = span.entry, span.spec
+    count = len(journal.removed(span.quarantines))
     return {
         "step": "exists",
         "master seed": str(journal.master_seed),
@@ -385,6 +387,6 @@ def _facts(lineage: Lineage, epoch: int, step: int) -> dict[str, str]:
         "weights": ", ".join(f"{s.name} {s.share / 2**32:.4g}" for s in spec.sources) or "none",
         "batch": f"{entry.batch_size} on {entry.slots or entry.ranks} "
         + ("slots" if entry.slots else "rank(s)"),
-        "position": str(span.positions(step, spec.n)[0]),
+        "position": str(span.positions(step)[0]),
         "quarantine": f"{count} sample(s)",
     }

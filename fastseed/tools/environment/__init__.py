@@ -37,8 +37,8 @@ _PACKAGES = (
     r"|cupy.*|flash-attn|xformers|transformer-engine|apex|bitsandbytes|deepspeed|fastseed)"
 )
 _CHANGES = re.compile(
-    rf"variables ({COMPUTING}|LD_PRELOAD|LD_AUDIT)|packages {_PACKAGES}|torch .*|git .*"
-    r"|machine (driver|gpus|processor|capability)"
+    rf"variables ({COMPUTING}|LD_PRELOAD|LD_AUDIT)|packages {_PACKAGES}|torch .*"
+    r"|git .*/(commit|changes|changed/.*)|machine (driver|gpus|processor|capability)"
 )
 _IGNORED = ("about", "variables FASTSEED_RUN_DIR")  # different in every run
 
@@ -133,7 +133,7 @@ def load(directory: str | os.PathLike[str]) -> dict[str, Section]:
     found: dict[str, Section] = {}
     file = folder / SUMS
     try:
-        for line in regular_file.read(file).decode().splitlines():
+        for line in regular_file.read(file).decode().removesuffix("\n").split("\n"):
             listed = _LINE.fullmatch(line)
             if listed is None:
                 raise ValueError("a list of checksums")
@@ -147,6 +147,8 @@ def load(directory: str | os.PathLike[str]) -> dict[str, Section]:
                     raise ValueError("a JSON object")
                 found[listed[2]] = section
             file = folder / SUMS
+    except FileNotFoundError:
+        raise ValueError(f"fastseed.{function}: {str(file)!r} must exist") from None
     except ValueError as error:
         raise ValueError(f"fastseed.{function}: {str(file)!r} must be {error}") from None
     return found
@@ -174,11 +176,16 @@ def diff(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> list[Differenc
         one, other = (side.get(section, {}) for side in sides)
         for name in sorted(one.keys() | other.keys()):
             path = f"{section} {name}"
-            if one.get(name) == other.get(name) or section in _IGNORED or path in _IGNORED:
+            same = _is_same(one.get(name), other.get(name))
+            if same or section in _IGNORED or path in _IGNORED:
                 continue
             text = "changes numbers" if _CHANGES.fullmatch(path) else "may change numbers"
             found.append(Difference(path, one.get(name), other.get(name), text))
     return sorted(found, key=lambda difference: difference.text)
+
+
+def _is_same(a: JSON, b: JSON) -> bool:
+    return type(a) is type(b) and a == b  # True is not 1
 
 
 def _collect() -> tuple[dict[str, Section], dict[str, str]]:

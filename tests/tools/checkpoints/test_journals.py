@@ -18,7 +18,7 @@ from helpers.loaders import same
 from torch.utils.data import DataLoader, RandomSampler
 
 import fastseed
-from fastseed.data.lineage import Lineage
+from fastseed.data import Lineage
 from fastseed.tools import checkpoints
 from fastseed.tools.checkpoints import journals
 
@@ -56,14 +56,14 @@ class Hostile:
 
 def test_files_of_every_kind_have_the_journal(tmp_path):
     made = after(7)
-    state, expected = made.state_dict(), made.lineage().journal
-    made.lineage().export(tmp_path / "contract.json")
+    state, expected = made.state_dict(), made.lineage().history
+    made.lineage().save(tmp_path / "contract.json")
     (tmp_path / "state.json").write_text(json.dumps(state))
     torch.save({"model": torch.zeros(3), "deep": [{"steps": state}]}, tmp_path / "torch.pt")
     (tmp_path / "plain.pkl").write_bytes(pickle.dumps({"steps": state}))
     dcp.save({"model": {"w": torch.zeros(3)}, "steps": state}, checkpoint_id=tmp_path / "dcp")
     for name in ("contract.json", "state.json", "torch.pt", "plain.pkl", "dcp"):
-        assert checkpoints.read_lineage(tmp_path / name).journal == expected, name
+        assert checkpoints.read_lineage(tmp_path / name).history == expected, name
 
 
 def test_a_folder_of_files_as_a_trainer_writes_it(tmp_path):
@@ -72,7 +72,7 @@ def test_a_folder_of_files_as_a_trainer_writes_it(tmp_path):
     (tmp_path / "optimizer.pt").write_bytes(b"PK damaged")
     for rank in range(2):
         torch.save(after(7).state_dict(), tmp_path / f"steps-{rank}.pt")
-    assert checkpoints.read_lineage(tmp_path).journal == after(7).lineage().journal
+    assert checkpoints.read_lineage(tmp_path).history == after(7).lineage().history
 
 
 def test_no_code_of_a_checkpoint_is_run(tmp_path):
@@ -81,7 +81,7 @@ def test_no_code_of_a_checkpoint_is_run(tmp_path):
     (tmp_path / "hostile.pkl").write_bytes(pickle.dumps(held))
     torch.save(held, tmp_path / "hostile.pt")
     for name in ("hostile.pkl", "hostile.pt"):
-        assert checkpoints.read_lineage(tmp_path / name).journal == made.lineage().journal
+        assert checkpoints.read_lineage(tmp_path / name).history == made.lineage().history
     assert not (tmp_path / "was run").exists()
     pickle.loads((tmp_path / "hostile.pkl").read_bytes())
     assert (tmp_path / "was run").exists()  # it is hostile
@@ -92,7 +92,7 @@ def test_several_loops_are_chosen_by_task(tmp_path):
     torch.save({"a": first.state_dict(), "b": second.state_dict()}, tmp_path / "two.pt")
     with pytest.raises(ValueError, match=r"two\.pt: a \(task 1\), two\.pt: b \(task 2\)"):
         checkpoints.read_lineage(tmp_path / "two.pt")
-    assert checkpoints.read_lineage(tmp_path / "two.pt", task=2).journal == second.lineage().journal
+    assert checkpoints.read_lineage(tmp_path / "two.pt", task=2).history == second.lineage().history
     with pytest.raises(ValueError, match=r"journal of fastseed.data.steps of task 3.*\[1, 2\]"):
         checkpoints.read_lineage(tmp_path / "two.pt", task=3)
     with pytest.raises(TypeError, match="task must be an integer"):
@@ -128,8 +128,8 @@ def test_files_without_a_journal_and_damaged_ones_are_refused(tmp_path):
 def test_locate_counts_the_steps_of_random_histories():
     for seed in range(60):
         made = Job(seed).run()
-        lineage = Lineage(made.journal)
-        whole = made.journal.changed(skips=())
+        lineage = Lineage(made.history)
+        whole = dataclasses.replace(made.history, skips=())
         counts = [max((s.last for s in whole.spans(e)), default=0) for e in range(made.epochs)]
         points = [(e, step) for e, count in enumerate(counts) for step in range(count)]
         assert {visit[:2] for visit in made.log} <= set(points)
@@ -173,7 +173,7 @@ def test_diff_equals_a_comparison_of_the_logs():
         a, b = map(logged, pair)
         other = sorted(point for point in a.keys() | b.keys() if a.get(point) != b.get(point))
         missing = sum((a[p] - b[p]).total() for p in other)
-        found = checkpoints.compare_jobs(*(Lineage(one.journal) for one in pair))
+        found = checkpoints.compare_jobs(*(Lineage(one.history) for one in pair))
         assert found.first == (other[0] if other else None), seed
         assert (found.differing, found.missing) == (len(other), missing), seed
         assert found.steps == len({p for x in (a, b) for p, held in x.items() if held}), seed
@@ -209,8 +209,8 @@ def test_diff_says_why():
 
 def test_diff_does_not_depend_on_ranks_that_share_a_step():
     a = loop(slots=4).lineage()
-    entry = a.journal.entries[0]._replace(ranks=3)
-    found = checkpoints.compare_jobs(a, Lineage(dataclasses.replace(a.journal, entries=(entry,))))
+    entry = a.history.entries[0]._replace(ranks=3)
+    found = checkpoints.compare_jobs(a, Lineage(dataclasses.replace(a.history, entries=(entry,))))
     assert found and found.steps == 3
 
 
@@ -236,7 +236,7 @@ def test_equal_epochs_are_compared_at_once_and_others_up_to_a_limit(monkeypatch)
 
 def test_rows_refuse_other_arguments():
     lineage = loop().lineage()
-    with pytest.raises(TypeError, match=r"rows_of: visits must be the answer of a Lineage"):
+    with pytest.raises(TypeError, match=r"visits must be what at returned"):
         checkpoints.rows_of(lineage, 5)
     with pytest.raises(TypeError, match=r"rows_of: lineage must be a Lineage"):
         checkpoints.rows_of(5, lineage.at(0, 0))

@@ -34,7 +34,7 @@ def test_the_division_of_accelerated_job_is_not_a_known_order(tmp_path):
         if step == 2:
             accelerator.save_state(tmp_path / "saved")
     lineage = checkpoints.read_lineage(tmp_path / "saved")
-    assert lineage.journal.point == (0, 3)
+    assert lineage.history.point == (0, 3)
     with pytest.raises(ValueError, match="the order of epoch 0 must be a ShuffleSampler"):
         lineage.at(0, 0)
 
@@ -52,4 +52,4 @@ def test_a_checkpoint_of_lightning(tmp_path):
     trainer = lightning.Trainer(accelerator="cpu", logger=False, barebones=True)
     trainer.strategy.connect(Module())
     trainer.save_checkpoint(tmp_path / "last.ckpt")
-    assert checkpoints.read_lineage(tmp_path / "last.ckpt").journal == steps.lineage().journal
+    assert checkpoints.read_lineage(tmp_path / "last.ckpt").history == steps.lineage().history

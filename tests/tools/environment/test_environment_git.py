@@ -7,33 +7,41 @@ import subprocess
 
 from helpers.repositories import git, repository
 
+from fastseed.tools.environment import sources
 from fastseed.tools.environment.commands import Runner
-from fastseed.tools.environment.git import Repositories
+from fastseed.tools.environment.sources import Repositories
 
 
 def state(folder):
     """Return the state of a repository, and its difference as text."""
     repositories = Repositories(Runner(os.environ))
-    return repositories.state(folder, "r"), repositories.texts
+    found = repositories._state(folder, "r")
+    return {name.removeprefix("r/"): value for name, value in found.items()}, repositories.texts
+
+
+def changed(found):
+    """Return the files that differ."""
+    names = (name for name in found if name.startswith("changed/"))
+    return {name.removeprefix("changed/"): found[name] for name in names}
 
 
 def test_the_files_that_differ_and_a_digest(tmp_path):
     work = repository(tmp_path / "r", {"a.py": "x = 1\n", "b.py": "", "c.py": ""})
     clean, texts = state(work)
-    assert len(clean["commit"]) == 40 and clean["files"] == {} == texts and clean["diff"] is None
+    assert len(clean["commit"]) == 40 and changed(clean) == {} == texts and not clean["changes"]
     (work / "a.py").write_text("x = 2\n")
     (work / "b.py").unlink()
     (work / "new.py").write_text("y = 1\n")
     git(work, "add", "new.py")
     (work / "untracked.py").write_text("z = 1\n")
     found, _ = state(work)
-    assert found["files"] == {"a.py": "M", "b.py": "D", "new.py": "A"}
-    assert found["untracked"]["count"] == 1 and "untracked.py" not in str(found)
-    digests = {found["diff"], found["untracked"]["contents"]}
+    assert changed(found) == {"a.py": "M", "b.py": "D", "new.py": "A"}
+    assert found["untracked"].startswith("1 files, ") and "untracked.py" not in str(found)
+    digests = {found["changes"], found["untracked"]}
     (work / "a.py").write_text("x = 3\n")
     (work / "untracked.py").write_text("z = 2\n")
     found, _ = state(work / ".")
-    assert len(digests | {found["diff"], found["untracked"]["contents"]}) == 4
+    assert len(digests | {found["changes"], found["untracked"]}) == 4
 
 
 def test_a_patch_applies(tmp_path):
@@ -53,16 +61,16 @@ def test_a_failing_filter_is_not_a_clean_repository(tmp_path):
     git(work, "config", "filter.y.required", "true")
     (work / ".gitattributes").write_text("*.py filter=y\n")
     (work / "a.py").write_text("x = 2\n")
-    assert state(work)[0]["diff"] == "git failed"
+    assert state(work)[0]["changes"] == "git failed"
 
 
 def test_a_submodule_is_a_file_that_differs(tmp_path):
     inner, work = repository(tmp_path / "i"), repository(tmp_path / "r")
     git(work, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(inner), "in")
     git(work, "commit", "-q", "-m", "in")
-    assert state(work)[0]["files"] == {}
+    assert changed(state(work)[0]) == {}
     (work / "in" / "a.py").write_text("x = 2\n")
-    assert state(work)[0]["files"] == {"in": "M"}
+    assert changed(state(work)[0]) == {"in": "M"}
 
 
 def test_variables_of_git_itself_are_ignored(tmp_path, monkeypatch):
@@ -71,7 +79,7 @@ def test_variables_of_git_itself_are_ignored(tmp_path, monkeypatch):
     monkeypatch.setenv("GIT_WORK_TREE", str(other))
     monkeypatch.setenv("GIT_EXTERNAL_DIFF", "/bin/false")
     (work / "a.py").write_text("x = 2\n")
-    assert state(work)[0]["files"] == {"a.py": "M"}
+    assert changed(state(work)[0]) == {"a.py": "M"}
 
 
 def test_no_commit_and_no_repository(tmp_path):
@@ -81,5 +89,19 @@ def test_no_commit_and_no_repository(tmp_path):
     runner = Runner(os.environ)
     (tmp_path / "none").mkdir()
     for folder in ("none", "gone"):
-        assert Repositories(runner).state(tmp_path / folder, "n") == {}
+        assert Repositories(runner)._state(tmp_path / folder, "n") == {}
     assert runner.problems == {}
+
+
+def test_untracked_links_and_large_files_are_not_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(sources, "_MAX_BYTES", 1000)
+    work = repository(tmp_path / "r")
+    (tmp_path / "large").write_bytes(b"x" * 100_000)
+    (work / "link").symlink_to(tmp_path / "large")
+    os.mkfifo(work / "pipe")
+    (work / "large").write_bytes(b"x" * 100_000)
+    read = []
+    monkeypatch.setattr(sources.regular_file, "read", lambda path, most: read.append(path) or b"")
+    (work / "small").write_text("x")
+    assert state(work)[0]["untracked"].startswith("3 files, ")  # git does not list pipes
+    assert [path.name for path in read] == ["small"]

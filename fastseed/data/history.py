@@ -1,7 +1,7 @@
 """The history of a job in a few integers: from where on steps were cut in which way.
 
-A journal describes the steps that led to its last one. Steps after the state from which another
-attempt resumed are not part of it. ``docs/spec/data-order.md`` specifies its fields.
+A history describes the steps that led to its last one. Steps after the state from which another
+attempt resumed are not part of it. ``journal`` reads and writes it.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ import itertools
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ..._backend.reference import scalar
-from ..._utils import JSON
-from .orders import OTHER, OrderSpec
+import numpy as np
 
-FORMAT, VERSION = "fastseed.lineage", 1
+from .layout import StepLayout
+from .order.permutation import Array, Order
+from .order.quarantine import Quarantined
+from .order.spec import OrderSpec
+
 STOPPED = -1  # in place of the number of an order: no step follows
 
 Point = tuple[int, int]
@@ -41,23 +43,10 @@ class Entry(NamedTuple):
         """The first step."""
         return self.epoch, self.step
 
-    @property
-    def step_size(self) -> int:
-        """Positions of a step."""
-        return self.batch_size * (self.slots or self.ranks)
-
-    def left(self, n: int) -> int:
-        """Return how many steps of an epoch of n positions are left."""
-        if self.slots:
-            steps = n // self.step_size if self.drop_last else -(-n // self.step_size)
-            return max(0, steps - self.step)
-        samples = self.own_samples(n)
-        return samples // self.batch_size if self.drop_last else -(-samples // self.batch_size)
-
-    def own_samples(self, n: int) -> int:
-        """Return how many samples of an epoch are left for each rank."""
-        rest = max(0, n - self.position)
-        return rest // self.ranks if self.ranks_drop_last else -(-rest // self.ranks)
+    def layout(self, n: int) -> StepLayout:
+        """Return the cut of an order of n positions."""
+        flags = bool(self.drop_last), bool(self.ranks_drop_last)
+        return StepLayout(n, self.batch_size, self.ranks, self.slots, *flags)
 
 
 class Skip(NamedTuple):
@@ -88,21 +77,22 @@ class Span(NamedTuple):
     first: int
     last: int
     entry: Entry  # with the step and position at which it begins in this epoch
+    spec: OrderSpec
     quarantines: int  # how many are in force
 
-    def positions(self, step: int, n: int) -> tuple[int, int]:
+    @property
+    def layout(self) -> StepLayout:
+        """The cut of the order."""
+        return self.entry.layout(self.spec.n)
+
+    def positions(self, step: int) -> tuple[int, int]:
         """Return the first position of a step, and the one after its last."""
-        entry = self.entry
-        start = entry.position + (step - entry.step) * entry.step_size
-        end = start + entry.step_size
-        if entry.slots:
-            return start, end
-        return start, min(end, entry.position + entry.own_samples(n) * entry.ranks)
+        return self.layout.positions(self.entry.position, step - self.entry.step)
 
 
 @dataclasses.dataclass(frozen=True)
-class Journal:
-    """The history of a job up to (epoch, step), the next step."""
+class History:
+    """What a job did up to (epoch, step), the next step; its methods return another history."""
 
     master_seed: int
     task: int
@@ -118,19 +108,15 @@ class Journal:
         """The next step."""
         return self.epoch, self.step
 
-    def moved(self, epoch: int, step: int) -> Journal:
-        """Return the journal when another step is the next."""
+    def at_step(self, epoch: int, step: int) -> History:
+        """Return the history when another step is the next."""
         return dataclasses.replace(self, epoch=epoch, step=step)
 
-    def changed(self, **fields: tuple[Skip, ...] | tuple[Quarantine, ...]) -> Journal:
-        """Return the journal with other skips or quarantines."""
-        return dataclasses.replace(self, **fields)  # type: ignore[arg-type]
+    def with_entry(self, entry: Entry, spec: OrderSpec) -> History:
+        """Return the history of a job that continues at ``entry``, whose order is ``spec``.
 
-    def begun(self, entry: Entry, spec: OrderSpec) -> Journal:
-        """Return the journal of a job that continues at ``entry``, whose order is ``spec``.
-
-        What it has of later steps is left out: they are done again. An attempt that continues as
-        the one before needs no entry.
+        Later steps are left out, since they are done again. An attempt that continues as the one
+        before needs no entry.
         """
         at = entry.point
         kept = tuple(e for e in self.entries if e.point < at)
@@ -148,10 +134,17 @@ class Journal:
         )
         before = left.entry_at(*at)
         if before is not None and before[3:] == entry[3:]:
-            expected = Span(*at, at[1], before, 0).positions(at[1], spec.n)[0]
+            expected, _ = before.layout(spec.n).positions(before.position, at[1] - before.step)
             if entry.position in (expected, spec.n):
                 return left
         return dataclasses.replace(left, entries=(*kept, entry))
+
+    @property
+    def latest_order(self) -> OrderSpec:
+        """The order of the latest entry."""
+        return self.orders[self.entries[-1].order]
+
+    # ------------------------------------------------------------------ what it says about steps
 
     def entry_at(self, epoch: int, step: int) -> Entry | None:
         """Return the entry that decides about a step, as it begins in this epoch."""
@@ -178,26 +171,27 @@ class Journal:
         for i, entry in enumerate(begins):
             if entry.order == STOPPED:
                 continue
-            last = entry.step + self._left(entry)
+            last = self.end_of(entry)
             if i + 1 < len(begins):
                 last = min(last, begins[i + 1].step)
             found += self._cut(entry, last)
         return found
 
-    def alike(self, epochs: range) -> Iterator[range]:
+    def end_of(self, entry: Entry) -> int:
+        """Return the step after the last one of the epoch in which an entry begins."""
+        layout = entry.layout(self.orders[entry.order].n)
+        return entry.step + layout.steps_left(entry.position)
+
+    def ranges_alike(self, epochs: range) -> Iterator[range]:
         """Yield parts of ``epochs`` whose spans differ in the number of the epoch alone."""
         events = {e.epoch for part in (self.entries, self.skips, self.quarantines) for e in part}
         cuts = {cut for epoch in events for cut in (epoch, epoch + 1) if cut in epochs[1:]}
         for first, end in itertools.pairwise((epochs.start, *sorted(cuts), epochs.stop)):
             yield range(first, end)
 
-    def _left(self, entry: Entry) -> int:
-        n = self.orders[entry.order].n
-        return 2**63 if n < 0 else entry.left(n)
-
     def _cut(self, entry: Entry, last: int) -> Iterator[Span]:
         """Yield the spans of the steps of an entry before ``last``."""
-        epoch, first = entry.epoch, entry.step
+        epoch, first, spec = entry.epoch, entry.step, self.orders[entry.order]
         skips = sorted((s.first, s.last + 1) for s in self.skips if s.epoch == epoch)
         cuts = [q.step for q in self.quarantines if q.epoch == epoch]
         for begin, end in (*skips, (last, last)):
@@ -205,37 +199,27 @@ class Journal:
             inside = slice(*(bisect.bisect_left(cuts, edge) for edge in (first, end_of_part)))
             for cut in (*cuts[inside], end_of_part):
                 if first < (cut := min(cut, end_of_part)):
-                    yield Span(epoch, first, cut, entry, self.in_force(epoch, first))
+                    yield Span(epoch, first, cut, entry, spec, self.quarantines_at(epoch, first))
                     first = cut
             first = max(first, end)
 
-    def in_force(self, epoch: int, step: int) -> int:
-        """Return how many of the quarantines are in force in a step."""
-        return bisect.bisect_right(self.quarantines, (epoch, step), key=lambda q: q.point)
-
-    def skipped_from(self, epoch: int, step: int) -> int:
+    def first_kept(self, epoch: int, step: int) -> int:
         """Return the first step from ``step`` on that is not skipped."""
         for skip in sorted(self.skips):
             if skip.epoch == epoch and skip.first <= step <= skip.last:
                 step = skip.last + 1
         return step
 
-    def is_unknown(self, entry: Entry) -> bool:
-        """Return True if the order of an entry is not a function of the epoch."""
-        return self.orders[entry.order].kind == OTHER
+    def quarantines_at(self, epoch: int, step: int) -> int:
+        """Return how many of the quarantines are in force in a step."""
+        return bisect.bisect_right(self.quarantines, (epoch, step), key=lambda q: q.point)
 
-    def to_dict(self) -> JSON:
-        """Return the journal as a JSON object; ``parse`` reads it."""
-        return {
-            "format": FORMAT,
-            "version": VERSION,
-            "derivation": scalar.DERIVATION_VERSION,
-            "master_seed": self.master_seed,
-            "task": self.task,
-            "epoch": self.epoch,
-            "step": self.step,
-            "orders": [spec.to_dict() for spec in self.orders],
-            "entries": [entry._asdict() for entry in self.entries],
-            "skips": [skip._asdict() for skip in self.skips],
-            "quarantines": [{**q._asdict(), "samples": list(q.samples)} for q in self.quarantines],
-        }
+    def removed(self, quarantines: int) -> Array:
+        """Return the samples of the first quarantines, sorted."""
+        samples = {sample for q in self.quarantines[:quarantines] for sample in q.samples}
+        return np.array(sorted(samples), np.int64)
+
+    def order(self, epoch: int, spec: OrderSpec, quarantines: int) -> Order:
+        """Return the order of an epoch, without the samples of the first quarantines."""
+        order = spec.at(self.master_seed, self.task, epoch)
+        return Quarantined(order, spec.n, self.removed(quarantines)) if quarantines else order

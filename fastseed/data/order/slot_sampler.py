@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from torch.utils.data import BatchSampler
 
-from .shuffle import ShuffleSampler
+from ..layout import StepLayout
+from .samplers import ShuffleSampler
 
 
 class SlotSampler(BatchSampler):
@@ -28,26 +29,21 @@ class SlotSampler(BatchSampler):
     ) -> None:
         super().__init__(sampler, batch_size, drop_last)
         self.order, self.slots = sampler, slots
-        self.step_size = batch_size * slots
-        count = sampler.n // self.step_size if drop_last else -(-sampler.n // self.step_size)
-        self.steps = count
+        self.layout = StepLayout(sampler.n, batch_size, slots=slots, drop_last=drop_last)
+        self.steps = self.layout.steps_left(0)
 
     def own_slots(self) -> range:
         """Return the slots of this rank."""
-        rank, world_size = self.order.rank_and_size()
+        rank, world_size = self.order._rank_and_size()
         return range(rank, self.slots, world_size)
-
-    def position(self, step: int) -> int:
-        """Return the position at which a step starts; n after an incomplete last step."""
-        return min(step * self.step_size, self.order.n)
 
     def __len__(self) -> int:
         return self.steps * len(self.own_slots())
 
     def __iter__(self) -> Iterator[list[int]]:
-        order, first = self.order.begin()
-        own, size = self.own_slots(), self.batch_size
-        for start in range(first, self.steps * self.step_size, self.step_size):
-            indices = list(order.share(start, 0, 1, self.step_size))
+        order, first = self.order._begin()
+        own, size, step_size = self.own_slots(), self.batch_size, self.layout.step_size
+        for start in range(first, self.steps * step_size, step_size):
+            indices = list(order.share(start, 0, 1, step_size))
             for slot in own:
                 yield indices[slot * size : (slot + 1) * size]

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import os
-import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-import numpy as np
 import torch
 from torch.utils.data import get_worker_info
 
 from ..._backend import derive
 from ..._backend.reference import scalar
 from ...derivation import streams
-from ...generators.adapter import LOW64
-from ...generators.default import NAMES
+from ...generators.adapter import LOW64, GeneratorAdapter
 from ...seeder.errors import reseed_error
 from .discovery import found_in
-from .scope import call_and_leave
+from .scope import run_then_restore
 from .seeding import GENERATORS, WorkerSeeder, is_on_device
 
 T = TypeVar("T")
@@ -45,7 +42,6 @@ class SampleStreams:
         scope = derive.scope_key(seeder.master_seed, task, epoch, 0)
         self.scope = streams.named_scope(scope, name)
         self._dataset, self._transform = dataset, transform  # both are searched for generators
-        self._first: dict[str, object] | None = None  # drawn for sample 0, for `watch`
         self.settle()
         self.is_settled = False
 
@@ -72,7 +68,7 @@ class SampleStreams:
             except Exception as error:
                 raise reseed_error({name: error}) from error
 
-    def hold(self) -> Callable[[], None]:
+    def snapshot(self) -> Callable[[], None]:
         """Return a function that restores the exact states that the generators have now."""
         of_defaults = GENERATORS.save()
         saved = [(entry.adapter, entry.adapter.save()) for entry in self._others]
@@ -84,26 +80,10 @@ class SampleStreams:
 
         return restore
 
-    def watch(self, call: Callable[[], T]) -> tuple[T, list[str]]:
-        """Return what ``call()`` returns, and the names of the generators that it drew from.
-
-        To read NumPy's state takes 0.1 ms. So ``call`` begins in the stream of sample 0, and the
-        first number after it is compared with the first of that stream, which is equal by chance
-        once in 2**63 times.
-        """
-        if self._first is None:
-            _reseed_defaults(self.scope, 0, 0)
-            self._first = _draw()
-        before = self._states_of_others()
-        _reseed_defaults(self.scope, 0, 0)
-        result = call()
-        first, after = _draw(), self._states_of_others()
-        drawn = [name for name, number in first.items() if number != self._first[name]]
-        pairs = zip(self._others, before, after, strict=True)
-        return result, drawn + [entry.name for entry, *states in pairs if _differ(*states)]
-
-    def _states_of_others(self) -> list[torch.Tensor | None]:
-        return [entry.adapter.state() for entry in self._others]
+    def find_draws(self, call: Callable[[], T]) -> tuple[T, list[str]]:
+        """Return what ``call()`` returns, and the names of the generators that it drew from."""
+        pairs = [(entry.name, entry.adapter) for entry in self._others]
+        return find_draws(call, [*GENERATORS.adapters.items(), *pairs])
 
 
 def _reseed_defaults(scope: scalar.ScopeKey, index: int, occurrence: int) -> None:
@@ -113,10 +93,13 @@ def _reseed_defaults(scope: scalar.ScopeKey, index: int, occurrence: int) -> Non
         raise reseed_error(failures)
 
 
-def _draw() -> dict[str, object]:
-    """Draw a number of at least 63 bits from each global generator."""
-    number = torch.empty((), dtype=torch.int64, device="cpu").random_()
-    return dict(zip(NAMES, (random.getrandbits(64), np.random.bytes(8), int(number)), strict=True))
+def find_draws(
+    call: Callable[[], T], adapters: Iterable[tuple[str, GeneratorAdapter]]
+) -> tuple[T, list[str]]:
+    """Return what ``call()`` returns, and the names of the generators that it drew from."""
+    before = [(name, adapter, adapter.state()) for name, adapter in adapters]
+    result = call()
+    return result, [name for name, one, state in before if _differ(state, one.state())]
 
 
 def _differ(before: torch.Tensor | None, after: torch.Tensor | None) -> bool:
@@ -160,7 +143,7 @@ def read_in_streams(function: str, current: SampleStreams, read: Callable[[], T]
                 "workers"
             )
         if depth or get_worker_info() is None:
-            restore = current.hold()
+            restore = current.snapshot()
         return read()
 
     def leave() -> None:
@@ -171,4 +154,4 @@ def read_in_streams(function: str, current: SampleStreams, read: Callable[[], T]
         else:
             _depths.pop(thread, None)
 
-    return call_and_leave(enter_and_read, leave)
+    return run_then_restore(enter_and_read, leave)

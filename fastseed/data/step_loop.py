@@ -1,30 +1,40 @@
-"""The loop over epochs and batches that reseeds, and whose state says where it is."""
+"""The loop that ``steps`` returns: it counts, and its history says what it left out."""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import hashlib
 import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import torch.distributed as dist
 from torch.utils.data import DataLoader
 
-from ..._utils import StateDict, validation
-from ...derivation import context, scopes
-from ...seeder import api
-from ..lineage.answers import Lineage
-from ..order.slots import SlotSampler
-from .history import History
-from .iteration import Iteration
-from .loader import prepared_settings, slot_settings
-from .resumable import ResumableLoader
-from .saved_state import check_state
+from .._utils import StateDict, validation
+from ..derivation import context, scopes
+from ..distributed.agreement import compare
+from ..distributed.rendezvous import Record, meet
+from ..seeder import api
+from . import journal
+from .exclusions import with_quarantine, with_skip
+from .history import Entry, History
+from .lineage import Lineage, check_known
+from .loader.iteration import Iteration
+from .loader.loader import Loader, slot_loader
+from .loader.sample_layout import index_sampler_of, layout_of, samples_of
+from .loader.states import check_state, parse
+from .order.samplers import ShuffleSampler
+from .order.slot_sampler import SlotSampler
+from .worker.scope import keyed_seeder
 
 FORMAT = "fastseed.steps"
 VERSION = 1
 
 Step = tuple[int, int, Any]  # epoch, number in it, batch; with slots an iterator of batches
 
-_CLASS = "data.steps"
+_NAME = "data.steps"
 
 
 class MicroBatches(Iterator[Any]):
@@ -42,93 +52,28 @@ class MicroBatches(Iterator[Any]):
         return batch
 
 
-class Steps:
-    """Iterate the batches of all epochs as (epoch, step, batch), each step in its own scope.
-
-    Before each step it calls ``reseed(task, epoch, step)``, so a run that resumes draws what the
-    uninterrupted run draws, and what the body draws has no effect on later steps. ``step``
-    counts the steps of an epoch from 0; after resuming it continues, with any number of ranks.
-
-    A state belongs to the end of a step: take it where the parameters are saved, after the
-    optimizer's step. It contains the state of the loader, and counts the batch that the loop has,
-    not those that workers fetched ahead. After ``break``, another loop continues with the next
-    step.
-
-    ``len(steps)`` is the number of steps of an epoch, as that of a DataLoader, for schedulers.
-
-    Args:
-        loader: a ``ResumableLoader``. Any other DataLoader becomes one with its settings, as by
-            ``prepare``; the argument is not changed. Under Accelerate, use
-            ``fastseed.integrations.accelerate.AcceleratedJob.train`` instead.
-        epochs: the number of epochs, [0, 2**32); None for a script that has the loop over epochs
-            itself and calls ``in_epoch``.
-        task: the task of ``reseed``, [0, 2**24).
-        slots: None; or the number of micro-batches of a step, [1, 2**24), which
-            ``fastseed.elastic.SlotGradients`` sums, whatever the number of ranks. Slot s of step t
-            then has the ``batch_size`` samples from position (t * slots + s) * batch_size of the
-            order on, and rank r of w has slots r, r + w, r + 2 * w, and so on. In place of a batch
-            the loop yields an iterator of this rank's micro-batches, which must be exhausted before
-            the next step; a rank may have none. With ``drop_last`` the loader leaves out an
-            incomplete last step; without, it is filled up with samples from the front of the order,
-            of type ``Repeat``. The loader must have ``batch_size``, and ``shuffle=True``, its
-            dataset's order, a ``ShuffleSampler`` or a ``MixtureSampler``.
-
-    Attributes:
-        loader: the ``ResumableLoader``.
-        epoch: the epoch of the next step.
-        step: the number of the next step in it; it may be one after the last step of the epoch.
-
-    Raises:
-        TypeError, ValueError: an argument has the wrong type or is out of range; or ``slots`` is
-            given, and ``loader`` is iterable-style, a ``ResumableLoader``, or has another sampler.
-
-    Examples:
-        >>> import fastseed, torch
-        >>> fastseed.init(42, rank=0, world_size=1)
-        >>> batches = torch.utils.data.DataLoader(range(10), batch_size=4, shuffle=True)
-        >>> steps = fastseed.data.steps(batches, epochs=2, task=1)
-        >>> for epoch, step, batch in steps:
-        ...     print(epoch, step, batch.tolist())  # train here
-        ...     if (epoch, step) == (0, 1):
-        ...         saved = steps.state_dict()
-        0 0 [2, 7, 6, 4]
-        0 1 [0, 3, 5, 8]
-        0 2 [9, 1]
-        1 0 [6, 9, 5, 2]
-        1 1 [7, 4, 8, 1]
-        1 2 [0, 3]
-        >>> resumed = fastseed.data.steps(batches, epochs=2, task=1)
-        >>> resumed.load_state_dict(saved)  # in another process, on other ranks
-        >>> epoch, step, batch = next(iter(resumed))
-        >>> epoch, step, batch.tolist()
-        (0, 2, [9, 1])
-    """
+class StepLoop:
+    """The loop that ``steps`` returns."""
 
     def __init__(
-        self,
-        loader: DataLoader[Any],
-        epochs: int | None = None,
-        *,
-        task: int = 1,
-        slots: int | None = None,
+        self, loader: DataLoader[Any], epochs: int | None, task: int, slots: int | None
     ) -> None:
         if epochs is not None:
-            epochs = validation.check_int(_CLASS, "epochs", epochs, 0, scopes.MAX_EPOCH)
+            epochs = validation.check_int(_NAME, "epochs", epochs, 0, scopes.MAX_EPOCH)
         self._epochs = epochs
-        self._task = validation.check_int(_CLASS, "task", task, 0, scopes.MAX_TASK)
+        self._task = validation.check_int(_NAME, "task", task, 0, scopes.MAX_TASK)
         self._slots: SlotSampler | None = None
         if slots is not None:
-            slots = validation.check_int(_CLASS, "slots", slots, 1, scopes.MAX_RANK)
-            if isinstance(loader, ResumableLoader):
-                rule = "the DataLoader that it is made of, with slots"
-                raise validation.type_error(_CLASS, "loader", rule, loader)
-            settings = slot_settings(_CLASS, loader, slots)
-            loader, self._slots = ResumableLoader(**settings), settings["batch_sampler"]
-        elif not isinstance(loader, ResumableLoader):
-            loader = ResumableLoader(**prepared_settings(_CLASS, loader))
+            slots = validation.check_int(_NAME, "slots", slots, 1, scopes.MAX_RANK)
+            loader = slot_loader(_NAME, loader, slots)
+            self._slots = loader.batch_sampler  # type: ignore[assignment]
+        elif not isinstance(loader, Loader):
+            validation.check_instance(_NAME, "loader", loader, DataLoader, "a DataLoader")
+            loader = Loader(loader)
         self.loader = loader
-        self._history = History(loader, self._task)
         self.epoch = self.step = 0
+        self._history: History | None = None
+        self._is_changed = False  # what is left out, since the loader's iteration began
         self._is_loaded = False  # a state, and no loop began since
         self._own: Iteration | None = None  # the loader's iteration that this loop is in
         self._given = MicroBatches((), 0)  # those of the step that the loop is in
@@ -147,7 +92,7 @@ class Steps:
             rule = (
                 "the number of epochs to iterate them all; a loop over in_epoch(epoch) needs none"
             )
-            raise validation.type_error(_CLASS, "epochs", rule, None)
+            raise validation.type_error(_NAME, "epochs", rule, None)
         return self._in_all_epochs(self._epochs)
 
     def _in_all_epochs(self, epochs: int) -> Iterator[Step]:
@@ -171,7 +116,7 @@ class Steps:
             RuntimeError: from the iterator, if the loader was iterated elsewhere, or has a loaded
                 state of another scope, or the micro-batches of a step were not all taken.
         """
-        function = f"{_CLASS}.in_epoch"
+        function = f"{_NAME}.in_epoch"
         epoch = validation.check_int(function, "epoch", epoch, 0, scopes.MAX_EPOCH)
         if self._is_loaded and epoch != self.epoch and not self._is_next(epoch):
             rule = f"{self.epoch}, where the loaded state continues: start the loop at steps.epoch"
@@ -180,7 +125,7 @@ class Steps:
 
     def _is_next(self, epoch: int) -> bool:
         """Return True for the epoch after one whose last step was the end of the loaded state."""
-        return epoch == self.epoch + 1 and not self.loader.has_rest()
+        return epoch == self.epoch + 1 and not self.loader._has_batch_left()
 
     def _in_epoch(self, epoch: int) -> Iterator[Step]:
         is_cut = True
@@ -192,11 +137,11 @@ class Steps:
                 yield epoch, self.step - 1, batch
                 if self._own is not own:
                     raise RuntimeError(
-                        f"fastseed.{_CLASS}: a state was loaded or another loop began inside this "
+                        f"fastseed.{_NAME}: a state was loaded or another loop began inside this "
                         "loop: leave it by break first"
                     )
                 self._check_taken()
-                is_cut = self._history.is_cut(epoch, self.step)
+                is_cut = self._must_restart_before(epoch, self.step)
                 if is_cut:
                     break
                 api.reseed(self._task, epoch, self.step)
@@ -204,28 +149,65 @@ class Steps:
 
     def _begin(self, epoch: int) -> Iterator[Any]:
         """Begin an iteration of the loader at the next step, or at the first one of an epoch."""
-        first = self.step if epoch == self.epoch else 0
+        loader, first = self.loader, self.step if epoch == self.epoch else 0
         if first:
             self._check_loader("in_epoch")
-            self.loader.load_state_dict(self.loader.state_dict())
+            loader.load_state_dict(loader.state_dict())
             self._own = None
-        self.loader.check_scope(self._task, epoch)
-        first = self._history.begin(epoch, first, (self.epoch, self.step))
-        api.reseed(self._task, epoch, first)
-        batches: Iterator[Any] = iter(self.loader)
-        own = self._own = self.loader.latest_iteration
-        self.epoch, self.step, self._is_loaded = epoch, first, False
+        loader._check_scope(self._task, epoch)
+        history = self._planned(epoch, first, (self.epoch, self.step))
+        self._check_has_steps(history)
+        before, step = (loader._loaded, loader._latest), history.first_kept(epoch, first)
+        try:  # nothing has begun if this fails
+            self._leave_out(history, epoch, first, step)
+            api.reseed(self._task, epoch, step)
+            batches: Iterator[Any] = iter(loader)
+        except BaseException:
+            loader._loaded, loader._latest = before
+            raise
+        self._history, self._is_changed = history, False
+        own = self._own = loader._latest
+        self.epoch, self.step, self._is_loaded = epoch, step, False
         self._given = MicroBatches((), 0)
         if self._slots is not None and own is not None:
             return self._micro_batches(self._slots, own, batches)
         return batches
+
+    def _check_has_steps(self, history: History) -> None:
+        """Raise ValueError if an epoch has no step, so that a job would train nothing."""
+        samples = layout_of(self.loader, keyed_seeder(_NAME))
+        if samples.layout.n > 0 and not samples.has_batch_after(0):
+            layout = samples.layout
+            rule = (
+                f"of at least one step in an epoch; with drop_last, of {layout.step_size} samples"
+            )
+            raise validation.value_error(_NAME, "loader", rule, f"{layout.n} samples")
+
+    def _leave_out(self, history: History, epoch: int, first: int, step: int) -> None:
+        """Make the next iteration one without removed samples and skipped steps."""
+        count = history.quarantines_at(epoch, first)
+        if count or history.skips:
+            check_known(_NAME, "the order of the loader", history.latest_order)
+        sampler = samples_of(index_sampler_of(self.loader))
+        if isinstance(sampler, ShuffleSampler):
+            sampler._remove(history.removed(count) if count else None)
+        entry = history.entry_at(epoch, first)
+        if entry is not None and step != first:
+            layout = entry.layout(history.orders[entry.order].n)
+            position = layout.position_after(entry.position, step - entry.step)
+            self.loader._seek(self._task, epoch, position)
+
+    def _must_restart_before(self, epoch: int, step: int) -> bool:
+        """Return True if the loader has to begin again before a step."""
+        history = self._current_history()
+        return self._is_changed or history.first_kept(epoch, step) != step
 
     def _micro_batches(
         self, slots: SlotSampler, iteration: Iteration, batches: Iterator[Any]
     ) -> Iterator[MicroBatches]:
         count = len(slots.own_slots())
         for step in range(self.step, slots.steps):
-            iteration.position = slots.position(step + 1)
+            iteration.finish_steps(step + 1)
             self._given = MicroBatches(batches, count)
             yield self._given
         next(batches, None)  # the end, which the loader notices only then
@@ -233,15 +215,15 @@ class Steps:
     def _check_taken(self) -> None:
         if self._given.left:
             raise RuntimeError(
-                f"fastseed.{_CLASS}: {self._given.left} micro-batches of step {self.step - 1} were "
+                f"fastseed.{_NAME}: {self._given.left} micro-batches of step {self.step - 1} were "
                 "not taken, and would be skipped: take all before the next step, or load a state"
             )
 
     def _check_loader(self, method: str) -> None:
         self._check_taken()
-        if self._own is not None and self.loader.latest_iteration is not self._own:
+        if self._own is not None and self.loader._latest is not self._own:
             raise RuntimeError(
-                f"fastseed.{_CLASS}.{method}: the loader was iterated outside of this loop, so "
+                f"fastseed.{_NAME}.{method}: the loader was iterated outside of this loop, so "
                 "its position in the loop is lost: use another loader for that"
             )
 
@@ -258,8 +240,8 @@ class Steps:
         """
         self._check_loader("state_dict")
         place = {"epoch": self.epoch, "step": self.step}
-        journal = self._history.dump(self.epoch, self.step)
-        parts = {"loader": self.loader.state_dict(), "journal": journal}
+        text = journal.to_json(self._current_history().at_step(self.epoch, self.step))
+        parts = {"loader": self.loader.state_dict(), "journal": text}
         return {**self._own_fields(), **place, **parts}
 
     def _own_fields(self) -> dict[str, str | int]:
@@ -284,7 +266,7 @@ class Steps:
                 with ``slots`` also of another number of slots or batch size; nothing is changed.
             RuntimeError: ``fastseed.init`` was not called.
         """
-        function = f"{_CLASS}.load_state_dict"
+        function = f"{_NAME}.load_state_dict"
         master_seed = context.current(function).master_seed
         new_order = validation.check_bool(function, "new_order", new_order)
         others = ("epoch", "step", "loader", "journal")
@@ -297,11 +279,11 @@ class Steps:
         if new_order and self._slots is not None and step:
             rule = "False with slots within an epoch: begin the order with an epoch"
             raise validation.value_error(function, "new_order", rule, new_order)
-        loaded = None if new_order else self.loader.parse_state(function, state["loader"])
-        journal = self._history.parse(function, state, new_order)
+        loaded = None if new_order else parse(function, self.loader, state["loader"])
+        history = self._parse_history(function, state, new_order)
         for saved in (
             master_seed if loaded is None else loaded["master_seed"],
-            journal.master_seed,
+            history.master_seed,
         ):
             if saved != master_seed:
                 raise ValueError(
@@ -312,7 +294,7 @@ class Steps:
             self.loader.restart()
         else:
             self.loader.load_state_dict(loaded)
-        self._history.load(journal)
+        self._history, self._is_changed = history, False
         self.epoch, self.step, self._own, self._is_loaded = epoch, step, None, True
         self._given = MicroBatches((), 0)
 
@@ -324,7 +306,7 @@ class Steps:
         Raises:
             RuntimeError: ``fastseed.init`` was not called.
         """
-        return Lineage(self._history.planned(self.epoch, self.step))
+        return Lineage(self._planned(self.epoch, self.step))
 
     def quarantine(self, samples: int | Iterable[int], source: str | None = None) -> None:
         """Remove samples from the order, from the next step on.
@@ -344,7 +326,9 @@ class Steps:
                 order is not that of a ``ShuffleSampler``. Nothing is changed.
             RuntimeError: ``fastseed.init`` was not called.
         """
-        self._history.quarantine(samples, source, (self.epoch, self.step))
+        function = f"{_NAME}.quarantine"
+        planned = self._planned(self.epoch, self.step)
+        self._change(function, planned, with_quarantine(function, planned, samples, source))
 
     def skip(self, epoch: int, first_step: int, last_step: int) -> None:
         """Leave out steps to come; all others keep their numbers and samples.
@@ -363,8 +347,70 @@ class Steps:
                 is changed.
             RuntimeError: ``fastseed.init`` was not called.
         """
-        self._history.skip(epoch, first_step, last_step, (self.epoch, self.step))
+        function = f"{_NAME}.skip"
+        planned = self._planned(self.epoch, self.step)
+        self._change(function, planned, with_skip(function, planned, epoch, first_step, last_step))
+
+    def _change(self, function: str, before: History, after: History) -> None:
+        """Continue with another history, which all ranks must have."""
+        self._check_ranks(function, after)
+        if after is not before:
+            self._history, self._is_changed = after, True
+
+    def _check_ranks(self, function: str, history: History) -> None:
+        """Raise on every rank, within a minute, unless all make the same call in the same step."""
+        if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
+            return
+        text = journal.to_json(dataclasses.replace(history, orders=(), entries=()))
+        digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+        record = {"step": list(history.point), "left out": digest}
+        verdict = meet(function, record, functools.partial(_judge, function), seconds=60.0)
+        if "error" in verdict:
+            raise RuntimeError(verdict["error"])
+
+    # ------------------------------------------------------------------ the history
+
+    def _current_history(self) -> History:
+        """Return the history; that of a loop without a step needs ``fastseed.init``."""
+        seed, history = keyed_seeder(_NAME).master_seed, self._history
+        if history is not None and history.master_seed == seed:
+            return history
+        # Another init is another job. Damaged samples stay damaged; steps get other samples.
+        removed = () if history is None else history.quarantines
+        moved = tuple(quarantine._replace(epoch=0, step=0) for quarantine in removed)
+        return History(seed, self._task, quarantines=moved)
+
+    def _planned(self, epoch: int, step: int, next_step: tuple[int, int] | None = None) -> History:
+        """Return the history of a job that continues with a step, where ``next_step`` was next."""
+        samples = layout_of(self.loader, keyed_seeder(_NAME))
+        layout, position = samples.layout, self.loader._position() if step else 0
+        flags = int(layout.drop_last), int(layout.ranks_drop_last)
+        size = layout.batch_size, layout.slots
+        entry = Entry(epoch, step, position, 0, layout.ranks, *size, *flags)
+        history = self._current_history().at_step(*(next_step or (epoch, step)))
+        return history.with_entry(entry, samples.spec)
+
+    def _parse_history(self, function: str, state: StateDict, new_order: bool) -> History:
+        """Return the history of a state, if it is one of this loop."""
+        where = "state['journal']"
+        text = validation.check_instance(
+            function, where, state["journal"], str, "the text of a journal"
+        )
+        history = journal.from_json(function, where, text)
+        own = {"task": self._task, "epoch": state["epoch"], "step": state["step"]}
+        for field, value in own.items():
+            if getattr(history, field) != value:
+                rule, given = f"{value}, as of this state", getattr(history, field)
+                raise validation.value_error(function, f"{where}[{field!r}]", rule, given)
+        n, latest = layout_of(self.loader).layout.n, history.entry_at(*history.point)
+        if latest is not None and not new_order and history.orders[latest.order].n != n:
+            rule, given = f"of {n} positions, as for this loop", history.orders[latest.order].n
+            raise validation.value_error(function, where, rule, given)
+        return history
 
 
-steps = Steps
-"""The class ``Steps``, by the name of a function."""
+def _judge(function: str, ranks: list[int], records: list[Record]) -> Record:
+    """Return the error of ranks whose records differ."""
+    problems = compare(ranks, records)
+    text = f"fastseed.{function}: all ranks must call it alike in the same step"
+    return {"error": f"{text}, but {'; '.join(problems)}"} if problems else {}

@@ -11,15 +11,16 @@ import itertools
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from torch.utils.data import IterableDataset, get_worker_info
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from ..._utils import validation
-from ..worker.scope import IterationScope, current_scope
+from ...seeder.seeder import Seeder
+from ..worker.scope import required_scope
 
 MAX_POSITION = 2**63 - 1
 
 
-class Share(NamedTuple):
+class RankSlice(NamedTuple):
     """The samples of a rank: batches of ``batch`` samples, in turns with the other ranks."""
 
     batch: int
@@ -27,16 +28,31 @@ class Share(NamedTuple):
     world_size: int
     drop_last: bool
 
+    @property
+    def block(self) -> int:
+        """Samples of a batch of every rank."""
+        return self.batch * self.world_size
+
+    def count(self, n: int) -> int:
+        """Return how many batches this rank has of n samples."""
+        whole, rest = divmod(n, self.block)
+        return whole + (rest > self.rank and not self.drop_last)
+
+    def is_even(self, n: int) -> bool:
+        """Return True if all ranks have as many batches of n samples."""
+        return self.drop_last or not 0 < n % self.block < self.world_size
+
 
 class Seekable(IterableDataset[object]):
     """An iterable dataset with one global order, read from any position.
 
-    Under ``fastseed.data.loader`` with batches of ``b`` samples on ``w`` ranks, batch ``j`` of
+    Under ``fastseed.data.Loader`` with batches of ``b`` samples on ``w`` ranks, batch ``j`` of
     rank ``r`` has the positions ``j * b * w + r``, then every ``w``-th, ``b`` of them. A worker
     seeks once for each of its batches and reads those ``b * w`` samples. No sample is repeated: at
-    the end a rank may have one sample or one batch less than another. With ``drop_last`` the last
-    ``b * w`` samples are left out unless they are complete, so that all ranks have the same number
-    of batches. Iterated in the main process without a loader, it yields all samples.
+    the end a rank may have one sample or one batch less than another, which logs a warning since
+    models that communicate would wait for that batch. With ``drop_last`` the last ``b * w`` samples
+    are left out unless they are complete, so that all ranks have as many batches. Iterated in the
+    main process without a loader, it yields all samples.
 
     Args:
         source: the samples, in an order that is the same in every process. Either a function of a
@@ -71,35 +87,41 @@ class Seekable(IterableDataset[object]):
         if get_worker_info() is not None:
             raise RuntimeError(
                 "fastseed.data.Seekable: a worker does not know which samples are its own; "
-                "use fastseed.data.loader or ResumableLoader instead of DataLoader"
+                "use fastseed.data.Loader instead of DataLoader"
             )
         return _samples_from(self.source, 0)
 
-    def read_share(self, share: Share) -> Iterator[object]:
+    def _read_slice(self, own: RankSlice) -> Iterator[object]:
         """Return the samples of this rank and worker, for a loader."""
-        scope: IterationScope = current_scope()  # type: ignore[assignment]  # a loader's
-        source = self.source
+        scope, source = required_scope("data.Seekable"), self.source
         if hasattr(source, "set_scope"):
             source.set_scope(scope.task, scope.epoch)
         elif hasattr(source, "set_epoch"):
             source.set_epoch(scope.epoch)
         info = get_worker_info()
         worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
-        block = share.batch * share.world_size  # of all ranks
         samples: Iterator[object] = iter(())
         position: int | None = None
-        for first in itertools.count(scope.start + worker * block, workers * block):
+        for first in itertools.count(scope.start + worker * own.block, workers * own.block):
             if position != first:
                 samples = _samples_from(source, first)
-            own, count = [], 0
-            for count, sample in enumerate(itertools.islice(samples, block), 1):
-                if (count - 1) % share.world_size == share.rank:
-                    own.append(sample)
+            batch, count = [], 0
+            for count, sample in enumerate(itertools.islice(samples, own.block), 1):
+                if (count - 1) % own.world_size == own.rank:
+                    batch.append(sample)
             position = first + count
-            if count == block or not share.drop_last:
-                yield from own
-            if count < block:
+            if count == own.block or not own.drop_last:
+                yield from batch
+            if count < own.block:
                 return
+
+
+def slice_of(loader: DataLoader[Any], seeder: Seeder) -> RankSlice | None:
+    """Return the samples of this rank if a loader's dataset is a ``Seekable``."""
+    if not isinstance(loader.dataset, Seekable):
+        return None
+    ranks = seeder.data_rank, seeder.data_world_size
+    return RankSlice(loader.batch_size or 1, *ranks, bool(loader.drop_last))
 
 
 def can_seek(source: Any) -> bool:

@@ -1,0 +1,354 @@
+"""Which samples a step has, and which steps have a sample, from the history of a job."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from .._backend import derive, tensors
+from .._backend.reference import philox
+from .._utils import JSON, StateDict, atomic_file, regular_file, validation
+from ..derivation import scopes, streams
+from . import journal
+from .history import STOPPED, History, Span
+from .order.permutation import MOST_VISITS, Array, Order, Permutation, visits_of_keys
+from .order.spec import SHUFFLE, OrderSpec
+
+_CLASS = "data.Lineage"
+_MOST_BYTES = 1 << 24
+_MOST_ORDERS = 4  # that a lineage keeps
+_COLUMNS = ("epoch", "step", "rank", "slot", "row", "position", "sample", "occurrence", "index")
+
+Visits: TypeAlias = "np.recarray[Any, np.dtype[np.void]]"
+"""Samples in steps: a NumPy record array with the fields that ``Lineage`` describes."""
+
+
+class Lineage:
+    """The samples of every step of a job, before and after now.
+
+    It needs neither the dataset nor the job: only the journal, which the state of
+    ``fastseed.data.steps`` contains. Steps after now are answered as they come if the job
+    continues as it is. ``steps.lineage()`` and ``Lineage.load`` make one.
+
+    Answers are NumPy record arrays, one record for each sample in a step, sorted by epoch, step and
+    position. Their fields: ``epoch``, ``step``; ``rank``, that had the sample; ``slot``, the
+    micro-batch of the step (without slots the rank); ``row``, the place in the batch; ``position``
+    in the order of the epoch, from n on where it fills up a round of ranks or a step of slots;
+    ``sample``, the index in the dataset; ``occurrence``, how often the order had the sample
+    before, as of a ``Repeat``; ``source``, the name of the source in a mixture, else empty; and
+    ``index``, the index of the sample in its source.
+
+    Args:
+        history: the history of the job.
+
+    Attributes:
+        history: the history; its ``epoch`` and ``step`` are those of the next step.
+
+    Examples:
+        >>> import fastseed, torch
+        >>> fastseed.init(42, rank=0, world_size=1)
+        >>> batches = torch.utils.data.DataLoader(range(10), batch_size=4, shuffle=True)
+        >>> steps = fastseed.data.steps(batches, epochs=2, task=1)
+        >>> for epoch, step, batch in steps:
+        ...     pass
+        >>> steps.lineage().at(0, 1).sample.tolist()
+        [0, 3, 5, 8]
+        >>> [(int(v.epoch), int(v.step), int(v.row)) for v in steps.lineage().where(7)]
+        [(0, 0, 1), (1, 1, 0)]
+    """
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+        self._orders: dict[tuple[int, OrderSpec, int], Order] = {}  # the latest few
+
+    def __repr__(self) -> str:
+        epoch, step = self.history.point
+        return f"Lineage(epoch={epoch}, step={step}, entries={len(self.history.entries)})"
+
+    def __getstate__(self) -> StateDict:
+        return {**self.__dict__, "_orders": {}}
+
+    # ------------------------------------------------------------------ files
+
+    @classmethod
+    def load(cls, source: Mapping[str, JSON] | str | os.PathLike[str]) -> Lineage:
+        """Return the lineage of a journal.
+
+        Args:
+            source: the file that ``save`` wrote; or its content; or what ``state_dict`` of
+                ``fastseed.data.steps`` returned.
+
+        Raises:
+            TypeError, ValueError: it is damaged, of another version, or no journal.
+            OSError: the file cannot be read.
+
+        Examples:
+            >>> import fastseed, torch
+            >>> fastseed.init(42, rank=0, world_size=1)
+            >>> batches = torch.utils.data.DataLoader(range(10), batch_size=4, shuffle=True)
+            >>> steps = fastseed.data.steps(batches, epochs=2)
+            >>> epoch, step, batch = next(iter(steps))
+            >>> fastseed.data.Lineage.load(steps.state_dict()).at(0, 0).sample.tolist()
+            [2, 7, 6, 4]
+        """
+        function = f"{_CLASS}.load"
+        if isinstance(source, Mapping):
+            found = source.get("journal", source) if "format" in source else source
+            if isinstance(found, str):
+                return cls(journal.from_json(function, "source['journal']", found))
+            return cls(journal.from_dict(function, "source", found))
+        path = validation.check_path(function, "source", source)
+        try:
+            text = regular_file.read(path, _MOST_BYTES)
+        except ValueError as error:
+            raise validation.value_error(function, "source", str(error), path) from error
+        return cls(journal.from_json(function, "source", text))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the contract: the journal as one JSON file.
+
+        ``docs/spec/data_order.py`` answers the same questions from it, without fastseed.
+
+        Args:
+            path: the file; one that exists is replaced at once.
+
+        Raises:
+            TypeError, ValueError: ``path`` is no path.
+            OSError: it cannot be written.
+        """
+        path = validation.check_path(f"{_CLASS}.save", "path", path)
+        atomic_file.replace(path, journal.to_json(self.history).encode() + b"\n")
+
+    # ------------------------------------------------------------------ questions
+
+    def at(self, epoch: int, step: int, *, rank: int | None = None) -> Visits:
+        """Return the samples of a step.
+
+        Args:
+            epoch: [0, 2**32).
+            step: the number of the step in the epoch.
+            rank: None: those of all ranks.
+
+        Returns:
+            The samples, in the order of their positions; none for a step that is skipped.
+
+        Raises:
+            TypeError, ValueError: an argument has the wrong type; the epoch has no such step; or
+                its order is not a function of the epoch.
+            RuntimeError: there are not enough spare positions for the samples in quarantine.
+        """
+        function = f"{_CLASS}.at"
+        epoch = validation.check_int(function, "epoch", epoch, 0, scopes.MAX_EPOCH)
+        step = validation.check_int(function, "step", step, 0, scopes.MAX_STEP)
+        spans = self.history.spans(epoch)
+        for span in spans:
+            if span.first <= step < span.last:
+                return _records([self._samples_of(function, span, step, rank)])
+        if self.history.first_kept(epoch, step) != step:
+            return _records([])
+        count = max((span.last for span in spans), default=0)
+        rule = f"a step of epoch {epoch}, which has {count} of them in this history"
+        raise validation.value_error(function, "step", rule, step)
+
+    def where(
+        self, sample: int | Iterable[int], source: str | None = None, *, epochs: range | None = None
+    ) -> Visits:
+        """Return every step that has a sample.
+
+        Where the order of the job changed, ``sample`` is counted in the order of each step.
+
+        Args:
+            sample: its index in the dataset, or several in a sequence or array, int64.
+            source: None; or the source of a mixture that ``sample`` is counted in.
+            epochs: which epochs, with step 1; None: those that have begun.
+
+        Returns:
+            The visits, those of steps to come too: (``epoch``, ``step``) is then not before that
+            of the history. None where a range of steps is skipped.
+
+        Raises:
+            TypeError, ValueError: an argument has the wrong type; the sample or the source does not
+                exist; or the order of an epoch is not a function of it.
+            RuntimeError: there are not enough spare positions for the samples in quarantine, or
+                there may be more than 2**27 visits.
+        """
+        function = f"{_CLASS}.where"
+        epoch, step = self.history.point
+        chosen = range(max(1, epoch + (step > 0))) if epochs is None else epochs
+        validation.check_instance(function, "epochs", chosen, range, "a range of epochs")
+        if len(chosen) and (chosen.step != 1 or chosen[0] < 0 or chosen[-1] >= 2**32):
+            raise validation.value_error(function, "epochs", "of step 1 in [0, 2**32)", epochs)
+        specs = [self.history.orders[e.order] for e in self.history.entries if e.order != STOPPED]
+        samples = indices_of(function, "sample", specs, sample, source)
+        if len(chosen) * len(samples) > MOST_VISITS:
+            rule = f"at most {MOST_VISITS} for all samples together"
+            raise validation.value_error(function, "epochs", rule, chosen)
+        found = []
+        for alike in self.history.ranges_alike(chosen) if len(chosen) else ():
+            for span in self.history.spans(alike.start):
+                inside = shift(span.spec, samples, source)
+                found.append(self._visits_of(function, span, alike, inside))
+        visits = _records(found)
+        by = np.lexsort((visits.position, visits.step, visits.epoch))
+        return visits[by].view(np.recarray)
+
+    def keys(self, visits: Visits, name: str = "sample") -> npt.NDArray[np.uint64]:
+        """Return the keys of the samples' random numbers, as ``per_sample`` has them.
+
+        Args:
+            visits: what ``at`` or ``where`` returned.
+            name: ``sample`` is that of ``per_sample(dataset, generator)``; without ``generator``
+                each library has a key of its own, of the name of its generator.
+
+        Returns:
+            (count, 2), numpy.uint64: the low and the high 64 bits of the 128-bit keys.
+
+        Raises:
+            TypeError, ValueError: ``visits`` is no record array of a lineage, ``name`` no name.
+        """
+        function = f"{_CLASS}.keys"
+        validation.check_instance(function, "visits", visits, np.recarray, "what at returned")
+        words = streams.name_words(scopes.check_name(function, name))
+        history, out = self.history, np.empty((len(visits), 2), np.uint64)
+        for epoch in np.unique(visits.epoch).tolist():
+            here = visits.epoch == epoch
+            scope = derive.scope_key(history.master_seed, history.task, epoch, 0)
+            key = derive.name_key(scope, words)
+            out[here] = philox.sample_keys(key, visits.sample[here], visits.occurrence[here])
+        return out
+
+    # ------------------------------------------------------------------ parts
+
+    def _order(self, epoch: int, spec: OrderSpec, quarantines: int) -> Order:
+        key = epoch, spec, quarantines
+        order = self._orders.get(key)
+        if order is None:
+            order = self._orders[key] = self.history.order(*key)
+            if len(self._orders) > _MOST_ORDERS:
+                self._orders.pop(next(iter(self._orders)), None)
+        return order
+
+    def _samples_of(self, function: str, span: Span, step: int, rank: int | None) -> _Part:
+        check_known(function, f"the order of epoch {span.epoch}", span.spec)
+        if rank is not None:
+            rank = validation.check_int(function, "rank", rank, 0, span.entry.ranks - 1)
+        first, end = span.positions(step)
+        if end - first > MOST_VISITS:
+            rule = f"one of at most {MOST_VISITS} samples"
+            raise validation.value_error(function, "step", rule, end - first)
+        order = self._order(span.epoch, span.spec, span.quarantines)
+        samples, occurrences = order.entries(first, end - first)
+        positions = np.arange(first, end)
+        epochs, steps = (np.full(len(positions), number) for number in (span.epoch, step))
+        names, columns = _part(span, epochs, steps, positions, samples, occurrences)
+        if rank is None:
+            return names, columns
+        own = columns[2] == rank
+        return names[own], tuple(column[own] for column in columns)
+
+    def _visits_of(self, function: str, span: Span, epochs: range, samples: Array) -> _Part:
+        """Return the visits of ``samples`` in a span, which each of ``epochs`` has alike."""
+        check_known(function, f"the order of epoch {span.epoch}", span.spec)
+        entry, spec, layout = span.entry, span.spec, span.layout
+        first, end = span.positions(span.first)[0], span.positions(span.last - 1)[1]
+        if spec.kind == SHUFFLE and not span.quarantines:
+            orders = (self._order(epoch, spec, 0) for epoch in epochs)
+            keys = [order.key for order in orders if isinstance(order, Permutation)]
+            number, *columns = visits_of_keys(keys, spec.n, samples, end)
+        else:
+            parts = [self._order(e, spec, span.quarantines).visits(samples, end) for e in epochs]
+            number = np.repeat(np.arange(len(parts)), [len(part[0]) for part in parts])
+            columns = list(map(np.concatenate, zip(*parts, strict=True)))
+        inside = np.flatnonzero(columns[1] >= first)
+        which, positions, occurrences = (column[inside] for column in columns)
+        steps = entry.step + (positions - entry.position) // layout.step_size
+        epoch = number[inside] + epochs.start
+        return _part(span, epoch, steps, positions, samples[which], occurrences)
+
+
+_Part: TypeAlias = "tuple[npt.NDArray[np.str_], tuple[Array, ...]]"  # sources; the other fields
+
+
+def _part(
+    span: Span, epochs: Array, steps: Array, positions: Array, samples: Array, occurrences: Array
+) -> _Part:
+    """Return the fields of visits in a span."""
+    entry, spec, layout = span.entry, span.spec, span.layout
+    start = entry.position + (steps - entry.step) * layout.step_size
+    rank, slot, row = layout.place(positions - start)
+    names, index = np.full(len(samples), ""), samples
+    if spec.sources:
+        offsets = np.array(spec.offsets())
+        s = np.searchsorted(offsets, samples, side="right") - 1
+        names, index = np.array([source.name for source in spec.sources])[s], samples - offsets[s]
+    return names, (epochs, steps, rank, slot, row, positions, samples, occurrences, index)
+
+
+def _records(parts: list[_Part]) -> Visits:
+    empty = np.empty(0, "<U1"), (np.empty(0, np.int64),) * len(_COLUMNS)
+    names, columns = zip(empty, *parts, strict=True)
+    joined = [np.concatenate(column) for column in zip(*columns, strict=True)]
+    fields = [*zip(_COLUMNS, joined, strict=True), ("source", np.concatenate(names))]
+    found = np.empty(len(joined[0]), [(name, column.dtype) for name, column in fields])
+    for name, column in fields:
+        found[name] = column
+    return found.view(np.recarray)
+
+
+# ------------------------------------------------------------------ samples that are asked for
+
+
+def check_known(function: str, argument: str, spec: OrderSpec) -> OrderSpec:
+    """Return an order; ValueError unless it is a function of the epoch."""
+    if not spec.is_function:
+        rule = "a ShuffleSampler or MixtureSampler, or of shuffle=True: a function of the epoch"
+        raise validation.value_error(function, argument, rule, spec.name)
+    return spec
+
+
+def indices_of(
+    function: str, argument: str, specs: list[OrderSpec], given: Any, source: str | None
+) -> Array:
+    """Return one index or several, of the dataset or of a source, that one of the orders has."""
+    if not specs:
+        raise RuntimeError(f"fastseed.{function}: the journal has no step yet: iterate first")
+    if not any(spec.is_function for spec in specs):
+        check_known(function, "the order", specs[-1])
+    sizes = [spec.size for spec in specs]
+    if source is not None:
+        parts = [part for spec in specs for part in spec.sources]
+        names = list(dict.fromkeys(part.name for part in parts))
+        if not names:
+            rule = "None without a MixtureSampler"
+            raise validation.value_error(function, "source", rule, source)
+        validation.check_choice(function, "source", source, names)
+        sizes = [part.size for part in parts if part.name == source]
+    top = max(sizes) - 1
+    if getattr(given, "ndim", 1) == 0:
+        given = given.reshape(1)
+    if isinstance(given, (str, bytes)) or not hasattr(given, "__iter__"):
+        given = [validation.check_int(function, argument, given, 0, top)]
+    elif isinstance(given, np.ndarray) and given.dtype.kind in "iu":
+        given = torch.from_numpy(given.astype(np.int64))
+    elif not hasattr(given, "__len__"):
+        given = list(given)
+    cpu = torch.device("cpu")
+    found = tensors.as_int64(function, argument, given, len(given), 0, top, cpu).to(cpu)
+    tensors.check_values(function, argument, found, top)
+    indices: Array = found.numpy()
+    return indices
+
+
+def shift(spec: OrderSpec, samples: Array, source: str | None) -> Array:
+    """Return those of ``samples``, of the dataset or of a source, that an order has."""
+    if source is None:
+        return samples[samples < spec.size]
+    for part, offset in zip(spec.sources, spec.offsets(), strict=False):
+        if part.name == source:
+            return samples[samples < part.size] + offset
+    return samples[:0]

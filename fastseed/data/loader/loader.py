@@ -1,0 +1,418 @@
+"""The loader: a DataLoader whose randomness follows the job, and which resumes anywhere."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from typing import Any
+
+from torch.utils.data import (
+    DataLoader,
+    IterableDataset,
+    IterDataPipe,
+    MapDataPipe,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+)
+
+from ..._backend.compile import eager
+from ..._utils import StateDict, validation
+from ...derivation import context, scopes
+from ...derivation.shared_use import StreamUsers
+from ...seeder.seeder import Seeder
+from .. import framework_checks
+from ..order.nested import samplers_in, without_generator
+from ..order.samplers import ShuffleSampler
+from ..order.slot_sampler import SlotSampler
+from ..worker.per_sample import PerSample
+from ..worker.scope import IterationScope, epoch_scope, keyed_seeder
+from . import states
+from .iteration import Iteration
+from .sample_layout import index_sampler_of, is_iterable, layout_of, samples_of
+from .seekable import Seekable, can_seek, slice_of
+from .settings import OF_SAMPLERS, Settings, settings_of
+from .torch_loader import LoaderIterator, TorchLoader
+
+logger = logging.getLogger("fastseed")
+
+_CLASS = "data.Loader"
+_ORDER = "shuffle"  # the name of an order that has none of its own
+_DEFAULTS = (1, None, None, None)  # batch_size, shuffle, sampler, batch_sampler
+_stream_users: StreamUsers[Loader] = StreamUsers(
+    "fastseed.data.Loader: two loaders are iterated in task %d, epoch %d, and what their workers "
+    "draw is the same: if both datasets draw, give one loader name=, or reseed with another task "
+    "for evaluation"
+)
+_order_users: StreamUsers[Loader] = StreamUsers(
+    "fastseed.data.Loader: two shuffled loaders of equal size are iterated in task %d, epoch %d, "
+    "and have the same order: give one of them name=, or reseed with another task for evaluation"
+)
+
+
+class Loader(DataLoader[Any]):
+    """A DataLoader whose order, workers and dataset follow ``fastseed.reseed``, and that resumes.
+
+    It differs from a ``torch.utils.data.DataLoader`` in these points:
+
+    - Each ``iter()`` takes task and epoch from the last ``reseed``, or the epoch that
+      ``set_epoch`` of a ``ShuffleSampler`` set. Two iterations in one scope are the same. Samplers
+      with ``set_scope`` or ``set_epoch`` get the scope, also inside others.
+    - ``shuffle=True`` uses a ``ShuffleSampler``, which ranks share. Other samplers are kept.
+      torch's, unless they have a generator, draw their order from a stream named "loader"; those
+      of other libraries draw from the global generators, in streams of this scope.
+    - The main process's generators do not advance, but for what the dataset and ``collate_fn`` draw
+      without workers. In each worker all generators get their own streams in each epoch, before
+      ``worker_init_fn`` runs. So without ``per_sample`` random numbers depend on the workers, and
+      those of ``collate_fn`` do in any case.
+    - A dataset that raises StopIteration is an error, not the end of the epoch.
+
+    Its state is the name of the order and a few integers. ``position`` counts the samples of the
+    epoch's order, over all ranks, in the batches that the loop was given, whatever workers have
+    fetched ahead. All ranks must stop after as many batches; the state of any rank serves all.
+    Before the job resumes, the workers, the batch size and, for a ``ShuffleSampler`` or
+    ``Seekable``, the number of ranks may change. ``drop_last`` must be as before; the last batch is
+    cut by the batch size of the resuming loader.
+
+    A ShuffleSampler starts at a position at no cost. Any other sampler is run from its beginning,
+    without reading data, and must yield the same again. An iterable dataset with
+    ``seek(position)`` is read as a ``Seekable``. One with ``state_dict`` and ``load_state_dict``
+    resumes without workers only. ``state_dict`` raises for what cannot resume: another iterable
+    dataset, ``in_order=False``, or a sampler of torch with a generator.
+
+    Args:
+        dataset: a map-style or iterable-style dataset; or a DataLoader, whose settings are taken.
+        batch_size: as for DataLoader, as are all that follow.
+        shuffle: True for a ``ShuffleSampler``.
+        sampler: yields the indices.
+        batch_sampler: yields lists of indices.
+        name: None, or the name of the loader's own streams and order. Two loaders without one that
+            are iterated in one scope have equal streams, which logs a warning.
+        settings: DataLoader's other arguments, by name.
+
+    Raises:
+        TypeError, ValueError: ``dataset`` is no dataset, or a DataLoader with its own ``__iter__``
+            or beside other settings; ``name`` is no name; or as DataLoader raises them.
+
+    Examples:
+        >>> import fastseed
+        >>> fastseed.init(42, rank=0, world_size=1)
+        >>> fastseed.reseed(1, 7)
+        >>> batches = fastseed.data.Loader(range(10), batch_size=4, shuffle=True)
+        >>> next(iter(batches))
+        tensor([5, 0, 7, 2])
+        >>> state = batches.state_dict()
+        >>> resumed = fastseed.data.Loader(range(10), batch_size=3, shuffle=True)
+        >>> resumed.load_state_dict(state)  # in another process, on other ranks
+        >>> list(resumed)
+        [tensor([6, 9, 3]), tensor([8, 1, 4])]
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int | None = 1,
+        shuffle: bool | None = None,
+        sampler: Any = None,
+        batch_sampler: Any = None,
+        *,
+        name: str | None = None,
+        **settings: Any,
+    ) -> None:
+        if name is not None:
+            scopes.check_name(_CLASS, name)
+        if isinstance(dataset, DataLoader):
+            if settings or (batch_size, shuffle, sampler, batch_sampler) != _DEFAULTS:
+                rule = "a dataset; the settings of a DataLoader are taken as they are"
+                raise validation.type_error(_CLASS, "dataset", rule, dataset)
+            settings = loader_settings(_CLASS, dataset)
+            dataset, batch_size = settings.pop("dataset"), settings.pop("batch_size", 1)
+            shuffle, sampler = settings.pop("shuffle", None), settings.pop("sampler", None)
+            batch_sampler = settings.pop("batch_sampler", None)
+            own_name = settings.pop("name", None)
+            name = own_name if name is None else name
+        _check_dataset(dataset)
+        if not (batch_size is None or isinstance(batch_size, int)):
+            raise validation.type_error(_CLASS, "batch_size", "an integer or None", batch_size)
+        if shuffle is not None:
+            shuffle = validation.check_bool(_CLASS, "shuffle", shuffle)
+        drop_last = validation.check_bool(_CLASS, "drop_last", settings.get("drop_last", False))
+        if isinstance(dataset, IterableDataset):
+            if can_seek(dataset) and not isinstance(dataset, Seekable):
+                dataset = Seekable(dataset)
+        elif shuffle and sampler is None and batch_sampler is None:
+            sampler = ShuffleSampler(dataset, drop_last=drop_last, name=name or _ORDER)
+            shuffle = None
+            if settings.get("generator") is not None:
+                logger.warning(
+                    "fastseed.data.Loader: the order of shuffle=True follows the master seed, not "
+                    "the generator; for another order, give fastseed.init another seed"
+                )
+        super().__init__(dataset, batch_size, shuffle, sampler, batch_sampler, **settings)
+        self.name = name
+        self._iterations = 0
+        self._torch: TorchLoader | None = None  # with persistent workers
+        self._latest: Iteration | None = None  # whose position is that of the state
+        self._loaded: StateDict | None = None  # a state, until the next iteration
+
+    @property
+    def _is_accelerate_prepared(self) -> bool:
+        """Refuse ``accelerator.prepare``, which reads this and would make a loader of its own."""
+        return framework_checks.refuse_preparation(self)
+
+    def __len__(self) -> int:
+        """Return the number of batches of this rank in a whole epoch."""
+        if isinstance(self.dataset, Seekable) and self.batch_sampler is not None:
+            own = slice_of(self, context.current(_CLASS))
+            return own.count(len(self.dataset)) if own is not None else 0
+        return super().__len__()
+
+    # ------------------------------------------------------------------ iterations
+
+    @eager
+    def __iter__(self) -> Any:
+        seeder = keyed_seeder(_CLASS)
+        if seeder.scope is None:
+            raise RuntimeError(f"fastseed.{_CLASS}: call fastseed.reseed(task, epoch) first")
+        scope = self._scope_in(seeder.scope.task, seeder.scope.epoch)
+        state, is_over = self._loaded, False
+        if state is not None and self._is_resumed_in(seeder, scope):
+            scope, is_over = scope._replace(start=state["position"]), bool(state["over"])
+            if "dataset" in state and not is_over:
+                self.dataset.load_state_dict(state["dataset"])  # type: ignore[attr-defined]
+        else:
+            sampler = samples_of(index_sampler_of(self))
+            if type(sampler) is not SlotSampler and isinstance(sampler, ShuffleSampler):
+                scope = scope._replace(start=sampler._first)  # of the user's seek
+        iteration = Iteration(self, seeder, scope, is_over)
+        self._warn_of_ranks(seeder, iteration.samples.ranks)
+        iterator = self._start(iteration, seeder)
+        self._latest, self._loaded = iteration, None
+        return iter(()) if is_iterable(self) and iteration.is_empty() else iterator
+
+    def _scope_in(self, task: int, epoch: int) -> IterationScope:
+        """Return the scope of an iteration; a ShuffleSampler may have an epoch of its own."""
+        samplers = samplers_in(index_sampler_of(self))
+        chosen = [s.epoch for s in samplers if isinstance(s, ShuffleSampler)]
+        own = next((one for one in chosen if one is not None), epoch)
+        return IterationScope(task, own, 0, self._iterations + 1)
+
+    def _start(self, iteration: Iteration, seeder: Seeder) -> LoaderIterator:
+        """Return an iterator over the batches of an iteration."""
+        has_slots = isinstance(self.batch_sampler, SlotSampler)
+        framework_checks.warn_of_unprepared(self, has_slots)
+        self._iterations += 1
+        self._note_streams(iteration.scope, seeder)
+        kept, self._torch = self._torch, None
+        if kept is None or not kept.can_serve(self, seeder):
+            kept = TorchLoader(self, iteration, seeder)
+        iterator = kept.start(iteration)
+        if self.persistent_workers:
+            self._torch = kept
+        return iterator
+
+    def _note_streams(self, at: IterationScope, seeder: Seeder) -> None:
+        """Log a warning if another loader has the same streams or order, or every epoch has."""
+        samplers = samplers_in(index_sampler_of(self))
+        is_random = any(getattr(s, "shuffle", False) is True for s in samplers)
+        is_random = is_random or bool(without_generator(samplers))
+        in_scope_of_init = not (at.task or at.epoch or epoch_scope(seeder))
+        if is_random and in_scope_of_init and self._iterations > 1:
+            _warn_repeated()
+        if isinstance(self.dataset, PerSample):
+            self.dataset._enter_scope(at.task, at.epoch)
+        elif self.num_workers and self.name is None:
+            _stream_users.warn_if_shared(self, at.task, at.epoch, at.start)
+        sampler = samples_of(index_sampler_of(self))
+        if isinstance(sampler, ShuffleSampler) and sampler.spec.describe() == _ORDER:
+            _order_users.warn_if_shared(self, at.task, at.epoch, sampler.n)
+
+    def _warn_of_ranks(self, seeder: Seeder, ranks: int) -> None:
+        """Log a warning if every rank reads every sample, or ranks have unequal steps."""
+        if seeder.data_world_size == 1:
+            return
+        for sampler in samplers_in(index_sampler_of(self)) if ranks == 1 else ():
+            is_whole = type(sampler) in (SequentialSampler, SubsetRandomSampler)
+            if is_whole or (type(sampler) is RandomSampler and not sampler.replacement):
+                _warn_undivided(seeder.data_world_size, type(sampler).__name__)
+        own, n = slice_of(self, seeder), layout_of(self).layout.n
+        if own is not None and (not own.drop_last if n < 0 else not own.is_even(n)):
+            _warn_uneven()
+
+    # ------------------------------------------------------------------ states
+
+    def state_dict(self) -> StateDict:
+        """Return the position of the latest iteration; before it, the state that was loaded.
+
+        Returns:
+            A dict of strings and integers, and of the state of a dataset that has its own.
+
+        Raises:
+            RuntimeError: ``fastseed.init`` was not called.
+            TypeError, ValueError: the loader cannot resume.
+        """
+        function = f"{_CLASS}.state_dict"
+        states.check_resumable(function, self)
+        if self._loaded is not None:
+            return dict(self._loaded)
+        seeder, latest = context.current(function), self._latest
+        task, epoch = (0, 0) if latest is None else (latest.scope.task, latest.scope.epoch)
+        is_over = latest is not None and latest.is_over
+        numbers = seeder.master_seed, task, epoch, self._position(), int(is_over)
+        state = states.make(self, *numbers)
+        if states.has_dataset_state(self):
+            state["dataset"] = self.dataset.state_dict()  # type: ignore[attr-defined]
+        return state
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Start the next iteration where ``state`` was taken.
+
+        That iteration must be of the state's task and epoch, under its master seed: otherwise
+        ``iter()`` raises RuntimeError, unless that epoch has no batch left. ``restart``
+        discards the state. Of the dataset only the size is compared.
+
+        Args:
+            state: what ``state_dict`` returned, on any rank.
+
+        Raises:
+            TypeError, ValueError: ``state`` is damaged, of another version, of another order, or
+                of a dataset of another size; or the loader cannot resume. Nothing is changed.
+        """
+        self._loaded = states.parse(f"{_CLASS}.load_state_dict", self, state)
+        self._latest = None
+
+    def restart(self) -> None:
+        """Discard a loaded state: the next iteration is a whole epoch."""
+        self._loaded = self._latest = None
+
+    def _position(self) -> int:
+        """Return the position of the state."""
+        if self._loaded is not None:
+            return int(self._loaded["position"])
+        return 0 if self._latest is None else self._latest.position
+
+    def _seek(self, task: int, epoch: int, position: int) -> None:
+        """Start the next iteration, which must be of this task and epoch, at a position."""
+        self._loaded = states.make(self, keyed_seeder(_CLASS).master_seed, task, epoch, position, 0)
+        self._latest = None
+
+    def _check_scope(self, task: int, epoch: int) -> None:
+        """Raise the RuntimeError that an iteration in this scope would raise for a loaded state."""
+        self._is_resumed_in(keyed_seeder(_CLASS), self._scope_in(task, epoch))
+
+    def _has_batch_left(self) -> bool:
+        """Return True if the epoch of a loaded state may have a batch left."""
+        state = self._loaded
+        if state is None or state["over"]:
+            return False
+        return layout_of(self, keyed_seeder(_CLASS)).has_batch_after(state["position"])
+
+    def _is_resumed_in(self, seeder: Seeder, scope: IterationScope) -> bool:
+        """Return True if a loaded state applies; RuntimeError if it is of another scope."""
+        state, samples = self._loaded, layout_of(self, seeder)
+        if state is None or not (state["position"] or state["over"]):
+            return False
+        position, master_seed = state["position"], state["master_seed"]
+        here = scope.task, scope.epoch, seeder.master_seed
+        if here != (state["task"], state["epoch"], master_seed):
+            if not self._has_batch_left():
+                return False
+            saved = f"fastseed.{_CLASS}: the loaded state is "
+            if master_seed != seeder.master_seed:
+                raise RuntimeError(
+                    f"{saved}of master seed {master_seed}, but the job has {seeder.master_seed}: "
+                    f"call fastseed.init({master_seed}), or restart() to discard the state"
+                )
+            raise RuntimeError(
+                f"{saved}within task {state['task']}, epoch {state['epoch']}, but the job is in "
+                f"task {scope.task}, epoch {scope.epoch}: call fastseed.reseed({state['task']}, "
+                f"{state['epoch']}), or restart() to discard the state"
+            )
+        is_between = position % samples.ranks and not samples.starts_anywhere
+        if is_between and not (state["over"] or samples.ends_at(position)):
+            raise RuntimeError(
+                f"fastseed.{_CLASS}: position must be a multiple of the {samples.ranks} ranks that "
+                f"share {samples.name}, got {position}; resume with as many ranks as before, or "
+                "use a ShuffleSampler"
+            )
+        return True
+
+
+# ------------------------------------------------------------------ settings
+
+
+def loader_settings(function: str, loader: Any) -> Settings:
+    """Return the arguments that make a ``Loader`` of a DataLoader; TypeError if none can."""
+    validation.check_instance(
+        function, "loader", loader, DataLoader, "a torch.utils.data.DataLoader"
+    )
+    if type(loader).__iter__ not in (DataLoader.__iter__, Loader.__iter__):
+        rule = (
+            "a DataLoader without its own __iter__ (what accelerator.prepare returns has one: use "
+            "AcceleratedJob.train of fastseed.integrations.accelerate)"
+        )
+        raise validation.type_error(function, "loader", rule, loader)
+    named = {"name": loader.name} if isinstance(loader, Loader) else {}
+    return settings_of(loader) | named
+
+
+def slot_loader(function: str, loader: Any, slots: int) -> Loader:
+    """Return a ``Loader`` of the slots of this rank."""
+    settings = loader_settings(function, loader)
+    plain = Loader(**settings)  # with the order of shuffle=True
+    if is_iterable(plain) or plain.batch_size is None:
+        rule = "of a map-style dataset, with batch_size and no batch_sampler, for slots"
+        raise validation.value_error(function, "loader", rule, loader)
+    order: Any = plain.sampler
+    dataset: Any = plain.dataset
+    if type(order) is SequentialSampler:
+        order = ShuffleSampler(dataset, shuffle=False)
+    if type(order).__iter__ is not ShuffleSampler.__iter__:
+        rule = "a ShuffleSampler or MixtureSampler for slots, or none, or shuffle=True"
+        raise validation.value_error(function, "loader.sampler", rule, order)
+    drop_last = plain.drop_last or order.drop_last
+    batches = SlotSampler(order, plain.batch_size, slots, drop_last)
+    kept = {name: value for name, value in settings.items() if name not in OF_SAMPLERS}
+    return Loader(**kept, batch_sampler=batches)
+
+
+def _check_dataset(dataset: Any) -> None:
+    rule = None
+    if isinstance(dataset, (IterDataPipe, MapDataPipe)):
+        rule = "a dataset: torch has deprecated DataPipes; wrap its samples in a Seekable"
+    elif not (isinstance(dataset, IterableDataset) or hasattr(dataset, "__getitem__")):
+        rule = "a dataset with __getitem__, an IterableDataset or a DataLoader of torch.utils.data"
+    if rule is not None:
+        raise validation.type_error(_CLASS, "dataset", rule, dataset)
+
+
+# ------------------------------------------------------------------ warnings
+
+
+@functools.cache
+def _warn_repeated() -> None:
+    logger.warning(
+        "fastseed.data.Loader: iterated again in the scope of fastseed.init, so its order and "
+        "random numbers repeat: call fastseed.reseed(task, epoch) before each epoch, or use "
+        "fastseed.data.steps"
+    )
+
+
+@functools.cache
+def _warn_undivided(world_size: int, name: str) -> None:
+    logger.warning(
+        "fastseed.data.Loader: each of the %d ranks reads all samples that %s yields: pass "
+        "shuffle=True, or sampler=fastseed.data.ShuffleSampler(dataset, shuffle=False), which "
+        "ranks share; if they are meant to read the same, as tensor-parallel ranks, give "
+        "fastseed.init their mesh",
+        world_size,
+        name,
+    )
+
+
+@functools.cache
+def _warn_uneven() -> None:
+    logger.warning(
+        "fastseed.data.Loader: the last ranks have one batch less than the others, for which a "
+        "model that communicates waits: pass drop_last=True"
+    )

@@ -1,0 +1,112 @@
+"""The state of a loader, and checks of states that come from files."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+from torch.utils.data import DataLoader
+
+from ..._utils import StateDict, validation
+from ...derivation import scopes
+from ..order.nested import RANDOM_SAMPLERS, samplers_in
+from .sample_layout import index_sampler_of, is_iterable, layout_of
+from .seekable import MAX_POSITION, Seekable
+
+FORMAT = "fastseed.loader"
+VERSION = 1
+
+_LIMITS = {
+    "master_seed": (0, scopes.MAX_MASTER),
+    "task": (0, scopes.MAX_TASK),
+    "epoch": (0, scopes.MAX_EPOCH),
+    "position": (0, MAX_POSITION),
+    "over": (0, 1),
+}
+
+
+def make(loader: DataLoader[Any], *numbers: int) -> StateDict:
+    """Return a state; ``numbers`` are master seed, task, epoch, position and over."""
+    return {**_order_fields(loader), **dict(zip(_LIMITS, numbers, strict=True))}
+
+
+def parse(function: str, loader: DataLoader[Any], state: StateDict) -> StateDict:
+    """Return a state with Python's integers; TypeError or ValueError if it is not this loader's."""
+    check_resumable(function, loader)
+    own = _order_fields(loader)
+    others = {*_LIMITS, "dataset"} if has_dataset_state(loader) else set(_LIMITS)
+    check_state(function, "loader", state, own, others)
+    numbers = {
+        field: validation.check_int(function, f"state[{field!r}]", state[field], *bounds)
+        for field, bounds in _LIMITS.items()
+    }
+    return {**state, **own, **numbers}
+
+
+def check_resumable(function: str, loader: DataLoader[Any]) -> None:
+    """Raise TypeError or ValueError if no state says where the loader is."""
+    if not loader.in_order:
+        rule = "True, so that the number of batches says which were delivered"
+        raise validation.value_error(function, "in_order", rule, False)
+    for sampler in samplers_in(index_sampler_of(loader)):
+        if isinstance(sampler, RANDOM_SAMPLERS) and sampler.generator:
+            rule = "without a generator, whose state is lost: use shuffle=True"
+            raise validation.value_error(function, "sampler", rule, sampler)
+    if not has_dataset_state(loader):
+        return
+    dataset = loader.dataset
+    if not (hasattr(dataset, "state_dict") and hasattr(dataset, "load_state_dict")):
+        rule = "map-style, a Seekable, or have seek(position), or a state_dict"
+        raise validation.type_error(function, "dataset", rule, dataset)
+    if loader.num_workers:
+        rule = "0 for an iterable dataset without seek(position)"
+        raise validation.value_error(function, "num_workers", rule, loader.num_workers)
+
+
+def has_dataset_state(loader: DataLoader[Any]) -> bool:
+    """Return True if the dataset itself says where it is."""
+    return is_iterable(loader) and not isinstance(loader.dataset, Seekable)
+
+
+def _order_fields(loader: DataLoader[Any]) -> dict[str, str | int]:
+    samples = layout_of(loader)
+    numbers = {"n": samples.layout.n, "drop_last": int(samples.drop_last)}
+    return {"format": FORMAT, "version": VERSION, "order": samples.name, **numbers}
+
+
+def check_state(
+    function: str,
+    noun: str,
+    state: StateDict,
+    expected: Mapping[str, str | int],
+    others: Collection[str],
+) -> None:
+    """Raise TypeError or ValueError unless ``state`` has ``expected`` and the fields ``others``.
+
+    Tensors are never read, since their memory may have been freed. ``noun`` is what loads the
+    state, for the messages.
+    """
+    validation.check_instance(function, "state", state, dict, "a dict from state_dict()")
+    fields, kind = sorted({*expected, *others}), expected["format"]
+    if set(state) != set(fields):
+        rule = f"a dict of {', '.join(fields)}"
+        inner = [key for key, part in state.items() if type(key) is str and _format(part) == kind]
+        if inner:
+            rule = f"what state_dict() returned: pass state[{inner[0]!r}]"
+        elif _format(state) not in (None, kind):
+            rule = f"of format {kind!r}, but this is a state of {_format(state)!r}"
+        keys = sorted(key if type(key) is str else validation.short_repr(key) for key in state)
+        raise validation.value_error(function, "state", rule, keys)
+    for field, value in expected.items():
+        given = state[field]
+        is_of_type = isinstance(given, (type(value), np.integer)) and not isinstance(given, bool)
+        if not is_of_type or given != value:
+            rule = f"{value!r}, as for this {noun}"
+            raise validation.value_error(function, f"state[{field!r}]", rule, given)
+
+
+def _format(state: object) -> str | None:
+    """Return the format that a dict names; None for anything else."""
+    given = state.get("format") if isinstance(state, dict) else None
+    return given if isinstance(given, str) else None

@@ -1,0 +1,174 @@
+"""torch's DataLoader under a loader: the requests to it, its batches, and its dead workers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+from torch.utils.data import DataLoader
+
+from ..._backend import private_torch
+from ..._backend.compile import eager
+from ...seeder.seeder import Seeder
+from ..worker.collating import CheckedCollate
+from ..worker.per_sample import PerSample
+from ..worker.scope import ScopeInSharedMemory, thread_scope
+from ..worker.seeding import ScopedDataset, WorkerInit, WorkerSeeder
+from .iteration import Iteration
+from .sample_layout import is_iterable
+from .seekable import RankSlice, slice_of
+from .settings import OF_SAMPLERS, settings_of
+
+logger = logging.getLogger("fastseed")
+
+
+class TorchLoader:
+    """torch's DataLoader over one iteration, or over one after another if workers persist."""
+
+    def __init__(self, loader: DataLoader[Any], iteration: Iteration, seeder: Seeder) -> None:
+        self._requests = IndexRequests(iteration, loader)
+        self._requests.announce()
+        self._generator, dataset = loader.generator, loader.dataset
+        self._is_iterable = is_iterable(loader)
+        self._origin = own, workers = _origin_of(loader, seeder)
+        settings = settings_of(loader)
+        if not self._is_iterable:
+            settings = {k: v for k, v in settings.items() if k not in OF_SAMPLERS}
+            if loader.batch_sampler is None:
+                settings |= {"sampler": self._requests, "batch_size": None}
+            else:
+                settings["batch_sampler"] = self._requests
+        settings["dataset"] = ScopedDataset(dataset, own)
+        if isinstance(dataset, PerSample):
+            settings["collate_fn"] = CheckedCollate.of(settings["collate_fn"])
+        if self._requests.scope is not None:
+            init = WorkerInit(self._requests.scope, loader.worker_init_fn, workers)
+            settings["worker_init_fn"] = init
+        self._torch = DataLoader(**settings)
+
+    def can_serve(self, loader: DataLoader[Any], seeder: Seeder) -> bool:
+        """Return True if persistent workers can serve another iteration, of this seeder."""
+        killed = killed_workers(private_torch.current_iterator(self._torch))
+        if killed:
+            logger.warning("fastseed.data.Loader: %s; new workers are started", ", ".join(killed))
+        is_whole = not (killed or self._requests.has_failed)
+        return is_whole and self._origin == _origin_of(loader, seeder)
+
+    def start(self, iteration: Iteration) -> LoaderIterator:
+        """Return an iterator over the batches of ``iteration``."""
+        self._requests.iteration = iteration
+        if self._is_iterable:
+            self._requests.announce()
+        own = self._generator
+        self._torch.generator = iteration.generator() if own is None else own
+        before = thread_scope.get()
+        try:
+            thread_scope.set(iteration.scope)
+            return LoaderIterator(iter(self._torch), iteration, self._requests)
+        finally:
+            thread_scope.set(before)
+
+
+def _origin_of(loader: DataLoader[Any], seeder: Seeder) -> tuple[RankSlice | None, WorkerSeeder]:
+    """Return what workers keep of the job: their part of the data, and of the seeder."""
+    own = slice_of(loader, seeder)
+    return own, WorkerSeeder.from_seeder(seeder, getattr(loader, "name", None))
+
+
+class IndexRequests:
+    """The index sampler of torch's DataLoader: yields the indices of the current iteration."""
+
+    def __init__(self, iteration: Iteration, loader: DataLoader[Any]) -> None:
+        self.iteration = iteration
+        self.scope = ScopeInSharedMemory() if loader.num_workers else None
+        self.has_failed = False  # a worker may have died, for which torch would wait
+
+    def announce(self) -> None:
+        """Write the scope of the iteration for the workers."""
+        if self.scope is not None:
+            self.scope.write(self.iteration.scope)
+
+    def __iter__(self) -> Iterator[object]:
+        # torch asks for the first batch after persistent workers have done what they were asked
+        # in an iteration that was left early: only now they may see the next scope.
+        self.announce()
+        yield from self.iteration.requests()
+
+    def __len__(self) -> int:
+        return len(self.iteration.index_sampler)
+
+
+class LoaderIterator:
+    """The batches of one iteration, fetched in its scope; the iteration counts them."""
+
+    def __init__(self, batches: Any, iteration: Iteration, requests: IndexRequests) -> None:
+        self._batches, self._iteration, self._requests = batches, iteration, requests
+        self._returned = 0  # batches, and errors in their place
+
+    def __iter__(self) -> LoaderIterator:
+        return self
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    @eager
+    def __next__(self) -> Any:
+        iteration, requests = self._iteration, self._requests
+        if requests.iteration is not iteration:
+            raise RuntimeError(
+                "fastseed.data.Loader: this iteration ended when the loader was iterated again: "
+                "its workers persist and serve one iteration at a time"
+            )
+        before = thread_scope.get()
+        try:
+            thread_scope.set(iteration.scope)
+            # torch may wait for ever for what a killed worker began to send
+            if requests.scope is not None and not iteration.is_over:
+                raise_if_killed(self._batches)
+            self._returned += 1
+            batch = next(self._batches)
+        except StopIteration as end:
+            if self._returned <= iteration.requested:
+                raise RuntimeError(
+                    "fastseed.data.Loader: collate_fn must not raise StopIteration, which torch "
+                    "takes for the end of the epoch"
+                ) from end
+            iteration.is_over = True
+            raise
+        except BaseException as error:
+            requests.has_failed = True
+            if isinstance(error, Exception):
+                raise_if_killed(self._batches)
+            raise
+        finally:
+            thread_scope.set(before)
+        iteration.deliver(self._count())
+        return batch
+
+    def _count(self) -> int:
+        """Return the number of the batch that torch returned last, from 1."""
+        # With workers an error may be that of a batch, of a worker or a timeout: torch knows.
+        received = private_torch.received_batches(self._batches)
+        return self._returned if received is None else received
+
+
+def raise_if_killed(batches: object) -> None:
+    """Raise RuntimeError if a worker of torch's iterator ended otherwise than by itself."""
+    killed = killed_workers(batches)
+    if killed:
+        raise RuntimeError(
+            f"fastseed.data.Loader: {', '.join(killed)}, and the batches that it was reading are "
+            "lost; iterate again, which starts new workers: a Loader that loads its own "
+            "state_dict() continues with the first batch that was not delivered"
+        )
+
+
+def killed_workers(batches: object) -> list[str]:
+    """Return a text for each worker of torch's iterator that was killed or failed."""
+    found = []
+    for number, process in enumerate(private_torch.workers_of(batches)):
+        if code := process.exitcode:  # None while it runs, 0 if it ended by itself
+            how = f"was killed by signal: {-code}" if code < 0 else f"exited unexpectedly: {code}"
+            found.append(f"worker {number} (pid {process.pid}) {how}")
+    return found

@@ -1,0 +1,168 @@
+"""A sampler that mixes named sources by weight, the same on any number of ranks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sized
+from typing import Any
+
+from torch.utils.data import ConcatDataset
+
+from ..._utils import validation
+from ...derivation import scopes
+from ..worker.scope import keyed_seeder
+from .mixture import Source, shares_of
+from .samplers import ShuffleSampler, check_size
+from .spec import MAX_N, MIXTURE, OrderSpec
+
+_CLASS = "data.MixtureSampler"
+_MOST_SOURCES = 1024  # each costs a Python loop at the start of an iteration
+
+
+class MixtureSampler(ShuffleSampler):
+    """A ``ShuffleSampler`` over several named sources, each chosen in proportion to its weight.
+
+    Indices number the samples of all sources, one source after another, as
+    ``torch.utils.data.ConcatDataset(sources.values())`` does. Each source keeps an order of its
+    own, which depends on its name and size, not on the other sources: adding a source changes how
+    often the others come, but not in which order their samples come. Add it at the end, so that
+    the indices of the others stay. A source that is exhausted begins again in another order; its
+    samples are then of type ``Repeat``, so that ``per_sample`` draws new random numbers.
+
+    Which source is at a position is a function of the scope and the position, so a job resumes
+    with other ranks and workers as with a ``ShuffleSampler``. In the first 1024 k positions a
+    source comes as often as its weight says, up to a few samples; in between, as in a random order.
+    To continue with other sources or weights, pass the ``counts`` so far as ``skip``.
+
+    Args:
+        sources: the datasets, or their numbers of samples, [1, 2**48], by name.
+        weights: a finite positive number for each of ``sources``; only their ratios count, which
+            are rounded to multiples of 2**-32. A weight that this rounds to 0 is refused.
+        n: the number of positions in an epoch, [1, 2**48]; None: all samples of all sources.
+        skip: how many samples of a source to leave out at the beginning of its order, by name.
+        rank: as for ``ShuffleSampler``, as are ``world_size`` and ``drop_last``. The last
+            round of ranks is filled up with the samples at the positions from n on.
+        world_size: the number of ranks.
+        drop_last: leave out the last positions instead.
+        shuffle: False keeps the order within each source.
+        name: the name of the choice of sources.
+
+    Raises:
+        TypeError, ValueError: an argument has the wrong type or is out of range, or the names
+            differ.
+
+    Examples:
+        >>> import fastseed
+        >>> fastseed.init(42, rank=0, world_size=1)
+        >>> fastseed.reseed(1, 7)
+        >>> sampler = fastseed.data.MixtureSampler(
+        ...     {"web": 100, "code": 10}, {"web": 3, "code": 1}, n=8, shuffle=False
+        ... )
+        >>> list(sampler)
+        [0, 1, 2, 100, 3, 4, 5, 6]
+        >>> sampler.counts(8)
+        {'web': 7, 'code': 1}
+    """
+
+    def __init__(
+        self,
+        sources: Mapping[str, Sized | int],
+        weights: Mapping[str, float],
+        *,
+        n: int | None = None,
+        skip: Mapping[str, int] | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+        drop_last: bool = False,
+        shuffle: bool = True,
+        name: str = "mixture",
+    ) -> None:
+        validation.check_instance(_CLASS, "sources", sources, Mapping, "a dict of datasets")
+        if not 1 <= len(sources) <= _MOST_SOURCES:
+            rule = f"between 1 and {_MOST_SOURCES} datasets"
+            raise validation.value_error(_CLASS, "sources", rule, sources)
+        names = tuple(scopes.check_name(_CLASS, source) for source in sources)
+        sizes = tuple(
+            check_size(_CLASS, f"sources[{name!r}]", source) for name, source in sources.items()
+        )
+        shares, skips = _checked_shares(weights, names), _skipped(skip, names)
+        n = sum(sizes) if n is None else n
+        n = validation.check_int(_CLASS, "n", n, 1, MAX_N)
+        shuffle = validation.check_bool(_CLASS, "shuffle", shuffle)
+        parts = tuple(map(Source, names, sizes, shares, skips))
+        name = scopes.check_name(_CLASS, name)
+        self.spec = OrderSpec(MIXTURE, name, n, parts, int(shuffle))
+        self._sources = tuple(sources.values())
+        self._set_share(rank, world_size, drop_last)
+
+    def __repr__(self) -> str:
+        return f"MixtureSampler({self.spec.describe()}, n={self.n}, drop_last={self.drop_last})"
+
+    @property
+    def dataset(self) -> ConcatDataset[Any]:
+        """The samples of all sources in the order of their indices, for the DataLoader.
+
+        Raises:
+            TypeError: a source was given by its number of samples.
+        """
+        for i, (source, part) in enumerate(zip(self._sources, self.spec.sources, strict=True)):
+            if not hasattr(source, "__getitem__"):
+                rule = f"a dataset, to read samples of source {part.name!r}"
+                raise validation.type_error(f"{_CLASS}.dataset", f"source {i}", rule, source)
+        sources: Any = self._sources
+        return ConcatDataset(sources)
+
+    def counts(
+        self, position: int, *, task: int | None = None, epoch: int | None = None
+    ) -> dict[str, int]:
+        """Return how many samples of each source come before a global position, in constant time.
+
+        Those of ``skip`` are counted too, so that the result is the ``skip`` of another sampler
+        that continues.
+
+        Args:
+            position: [0, 2**48].
+            task: None: that of the next iteration.
+            epoch: None: that of the next iteration.
+
+        Returns:
+            The counts by the name of the source.
+        """
+        function = f"{_CLASS}.counts"
+        position = validation.check_int(function, "position", position, 0, MAX_N)
+        order: Any = self.spec.at(
+            keyed_seeder(function).master_seed, *self._scope(function, task, epoch)
+        )
+        pairs = zip(self.spec.sources, order.counts(position), strict=True)
+        return {source.name: count + source.skip for source, count in pairs}
+
+
+def _skipped(skip: Mapping[str, int] | None, names: tuple[str, ...]) -> tuple[int, ...]:
+    skip = {} if skip is None else skip
+    validation.check_instance(_CLASS, "skip", skip, Mapping, "a dict of numbers")
+    skip = dict.fromkeys(names, 0) | dict(skip)
+    _check_names("skip", skip, names)
+    return tuple(
+        validation.check_int(_CLASS, f"skip[{name!r}]", skip[name], 0, MAX_N) for name in names
+    )
+
+
+def _checked_shares(weights: Mapping[str, float], names: tuple[str, ...]) -> tuple[int, ...]:
+    validation.check_instance(_CLASS, "weights", weights, Mapping, "a dict of numbers")
+    _check_names("weights", weights, names)
+    numbers = [
+        validation.check_float(_CLASS, f"weights[{name!r}]", weights[name], 0.0, math.inf)
+        for name in names
+    ]
+    shares = tuple(shares_of(numbers)) if any(numbers) else (0,) * len(names)
+    for name, weight, share in zip(names, numbers, shares, strict=True):
+        if not share:
+            rule = "positive, and at least about 2**-32 of the sum of all weights"
+            raise validation.value_error(_CLASS, f"weights[{name!r}]", rule, weight)
+    return shares
+
+
+def _check_names(argument: str, given: Mapping[str, float], names: tuple[str, ...]) -> None:
+    if set(given) != set(names):
+        rule = f"a number for each of {', '.join(map(repr, names))}"
+        raise validation.value_error(_CLASS, argument, rule, dict(given))

@@ -1,0 +1,252 @@
+"""Recording an environment: its sections, its folder, missing programs, and comparison."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from helpers.repositories import git, repository
+from helpers.support import snapshot
+
+from fastseed.cli import main
+from fastseed.tools import environment
+from fastseed.tools.environment import commands, machine, sources
+from fastseed.tools.environment.commands import Runner
+
+MADE = {"torch": {"version": "2"}, "variables": {"HOST": "x"}, "about": {"at": "now"}}
+
+
+def program(path, text):
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
+@pytest.fixture
+def write(monkeypatch):
+    """Write a made-up environment, and return its folder."""
+
+    def write(path, **sections):
+        with monkeypatch.context() as patch:
+            patch.setattr(environment, "_collect", lambda: (sections or MADE, {}))
+            environment.capture(path)
+        return str(path)
+
+    return write
+
+
+# ---------------------------------------------------------------- what is recorded
+
+
+def test_an_environment_has_every_section_and_reads_back(tmp_path):
+    torch.manual_seed(1)
+    before, variables = snapshot(), dict(os.environ)
+    found = environment.capture(tmp_path / "c")
+    assert snapshot() == before and dict(os.environ) == variables
+    assert environment.load(tmp_path / "c") == found and found["about"]["problems"] == []
+    assert found["torch"]["version"] == torch.__version__
+    assert found["torch"]["get_num_threads"] == torch.get_num_threads()
+    assert found["packages"]["numpy"] and found["machine"]["processor"]
+    environment.capture(tmp_path / "d")
+    assert environment.diff(tmp_path / "c", tmp_path / "d") == []
+
+
+def test_switches_are_recorded(monkeypatch, tmp_path):
+    environment.capture(tmp_path / "a")
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", not torch.backends.cudnn.benchmark)
+    torch.use_deterministic_algorithms(True)
+    try:
+        environment.capture(tmp_path / "b")
+    finally:
+        torch.use_deterministic_algorithms(False)
+    found = environment.diff(tmp_path / "a", tmp_path / "b")
+    names = {one.name for one in found if one.text == "changes numbers"}
+    assert "torch backends.cudnn.benchmark" in names
+    assert "torch are_deterministic_algorithms_enabled" in names
+
+
+def test_the_driver_gpus_and_packages_of_other_machines(tmp_path, monkeypatch):
+    program(tmp_path / "bin" / "nvidia-smi", "echo 'NVIDIA H200, 570.1'; echo 'NVIDIA T4, 570.1'")
+    program(tmp_path / "bin" / "dpkg-query", "echo 'libc6 2.36'; echo 'removed '")
+    runner = Runner({"PATH": f"{tmp_path}/bin:/usr/bin:/bin"})
+    found = machine.hardware(runner)
+    assert (found["driver"], found["gpus"]) == ("570.1", ["NVIDIA H200", "NVIDIA T4"])
+    assert sources.apt(runner) == {"libc6": "2.36"}
+    loaded = "gcc/12.1:cuda/12.4:lang/python/3.11.2:token=x/1.0:word"
+    assert sources.modules({"LOADEDMODULES": loaded}) == {
+        **{"gcc": "gcc/12.1", "cuda": "cuda/12.4", "lang/python": "lang/python/3.11.2"},
+        "(redacted)": "(redacted)",
+    }
+    head = "Metadata-Version: 2.1\nName: {}\nVersion: {}\n"
+    commit = {"url": "https://e.org/p.git", "vcs_info": {"vcs": "git", "commit_id": "1" * 40}}
+    editable = {"url": f"file://{tmp_path}/m", "dir_info": {"editable": True}}
+    for folder, name, version, origin in (
+        ("a", "Odd_Name", 1, "{broken"),
+        ("b", "odd.name", 2, "{}"),
+        ("a", "pinned", 1, json.dumps(commit)),
+        ("a", "mine", 1, json.dumps(editable)),
+    ):
+        made = tmp_path / folder / f"{name}-{version}.dist-info"
+        made.mkdir(parents=True)
+        (made / "METADATA").write_text(head.format(name, version))
+        (made / "direct_url.json").write_text(origin)
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "a"), str(tmp_path / "b")])
+    pinned = f"1, commit {'1' * 40}"
+    expected = {"mine": "1, editable", "odd-name": "1, hides 2", "pinned": pinned}
+    assert sources.packages() == expected
+
+
+# ---------------------------------------------------------------- programs that are not there
+
+
+def test_no_program_is_needed(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    found = environment.capture()
+    assert found["about"]["problems"] == [] and found["git"] == found["apt"] == {}
+
+
+def test_programs_that_hang_are_ended_and_named(tmp_path, monkeypatch):
+    """Every program that may be run, first on the PATH, with a child that outlives it."""
+    for name in ("git", "nvidia-smi", "dpkg-query"):
+        program(tmp_path / name, "sleep 3127.5 &\nsleep 3127.5")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(commands, "TIMEOUT", 0.2)
+    problems = environment.capture()["about"]["problems"]
+    assert {f"{name}: took longer than 0.2 s" for name in ("git", "nvidia-smi")} <= set(problems)
+    assert not [p for p in Path("/proc").glob("[0-9]*/cmdline") if b"3127.5" in command_line(p)]
+
+
+def command_line(path):
+    try:
+        return path.read_bytes()
+    except OSError:  # it ended meanwhile
+        return b""
+
+
+def test_a_section_that_cannot_be_read_is_a_problem(monkeypatch):
+    def broken():
+        raise RuntimeError("hunter2-in-a-message")
+
+    monkeypatch.setattr(sources, "packages", broken)
+    found = environment.capture()
+    assert "packages: could not be read (RuntimeError)" in found["about"]["problems"]
+    assert "hunter2-in-a-message" not in json.dumps(found)
+
+
+# ---------------------------------------------------------------- the folder
+
+
+def test_a_new_folder_is_the_owners_and_an_existing_one_keeps_its_mode(tmp_path, write):
+    assert stat.S_IMODE(Path(write(tmp_path / "new")).stat().st_mode) == 0o700
+    (tmp_path / "shared").mkdir(mode=0o755)
+    assert stat.S_IMODE(Path(write(tmp_path / "shared")).stat().st_mode) == 0o755
+    names = {path.name for path in (tmp_path / "new").iterdir()}
+    assert names == {"torch.json", "variables.json", "about.json", "SHA256SUMS"}
+
+
+def test_a_folder_in_use_is_not_changed(tmp_path, write):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").write_text("mine")
+    for path in (tmp_path / "full" / "thesis.txt", tmp_path / "full", write(tmp_path / "a")):
+        with pytest.raises(ValueError, match=r"^fastseed.tools.environment.capture: directory mu"):
+            environment.capture(path)
+    assert [path.name for path in (tmp_path / "full").iterdir()] == ["thesis.txt"]
+
+
+def piped(file):
+    file.unlink()
+    os.mkfifo(file)
+
+
+DAMAGES = {
+    "empty": lambda file: file.write_text(""),
+    "binary": lambda file: file.write_bytes(b"\xff\xfe\0"),
+    "missing": lambda file: file.unlink(),
+    "pipe": piped,
+    "huge": lambda file: os.truncate(file, 10 << 30),
+}
+
+
+@pytest.mark.parametrize("name", ["torch.json", "SHA256SUMS"])
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_environment_is_an_error(tmp_path, write, damage, name, capsys):
+    folder = Path(write(tmp_path / "a"))
+    DAMAGES[damage](folder / name)
+    with pytest.raises(ValueError, match=r"^fastseed.tools.environment.load: .* must "):
+        environment.load(folder)
+    assert main(["show", str(folder)]) in ((2,) if name != "SHA256SUMS" else (1, 2))
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_each_bit_is_checked(tmp_path, write):
+    folder = Path(write(tmp_path / "a"))
+    for file in folder.iterdir():
+        data = file.read_bytes()
+        for at in range(len(data)):
+            file.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+            with pytest.raises(ValueError, match=r"^fastseed.tools.environment.load: .* must"):
+                environment.load(folder)
+        file.write_bytes(data)
+
+
+def test_patches_are_stored_on_request_with_a_warning(tmp_path, monkeypatch, caplog):
+    work = repository(tmp_path / "r")
+    (work / "a.py").write_text("password = 'x'\n")
+    monkeypatch.chdir(work)
+    monkeypatch.setattr(sys, "path", [p for p in sys.path if p])
+    environment.capture(tmp_path / "a")
+    assert not list((tmp_path / "a").glob("*.patch")) and not caplog.records
+    environment.capture(tmp_path / "b", patches=True)
+    assert "stored as text, with any secret" in caplog.text
+    git(work, "checkout", "-q", "a.py")
+    git(work, "apply", str(tmp_path / "b" / "working.patch"))
+    assert (work / "a.py").read_text() == "password = 'x'\n"
+
+
+# ---------------------------------------------------------------- comparing
+
+
+def test_differences_that_change_numbers_come_first(tmp_path, write, capsys):
+    levels = {
+        "changes numbers": [
+            *("git working/commit", "machine driver", "packages torch", "torch cudnn"),
+            *("variables LD_PRELOAD", "variables OMP_NUM_THREADS"),
+        ],
+        "may change numbers": ["machine system", "packages frobnicator", "variables EDITOR"],
+    }
+    sides = [{"variables": {"FASTSEED_RUN_DIR": str(i)}} for i in range(2)]
+    for name in (name for names in levels.values() for name in names):
+        section, _, key = name.partition(" ")
+        for side, value in zip(sides, ("1", "2\x1b[2J"), strict=True):
+            side.setdefault(section, {})[key] = value
+    a, b = (write(tmp_path / str(i), **side) for i, side in enumerate(sides))
+    found = environment.diff(a, b)
+    assert [(one.text, one.name) for one in found] == [
+        (text, name) for text, names in levels.items() for name in names
+    ]
+    assert main(["diff", a, b]) == 1
+    shown = capsys.readouterr().out
+    assert "\x1b" not in shown and shown.index("machine driver") < shown.index("variables EDITOR")
+    assert main(["diff", a, a]) == 0
+    assert capsys.readouterr().out == "the environments are equal\n"
+    assert main(["diff", a, b, "--json"]) == 1
+    assert len(json.loads(capsys.readouterr().out)["environments"]) == len(found) == 9
+
+
+def test_values_that_one_side_lacks_and_true_is_not_one(tmp_path, write):
+    a = write(tmp_path / "a", packages={"a": True, "b": "1"})
+    b = write(tmp_path / "b", packages={"a": 1, "c": "1"})
+    assert [(one.name, one.a, one.b) for one in environment.diff(a, b)] == [
+        *(("packages a", True, 1), ("packages b", "1", None), ("packages c", None, "1")),
+    ]
+
+
+def test_folders_without_an_environment(tmp_path):
+    for path in (tmp_path / "gone", tmp_path):
+        with pytest.raises(ValueError, match=r"fastseed.tools.environment.load: directory must be"):
+            environment.diff(path, path)

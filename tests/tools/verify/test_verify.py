@@ -1,0 +1,224 @@
+"""`fastseed verify`: the four experiments, on a script that starts in 20 ms, and its report."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+import pytest
+
+from fastseed.cli import exit_codes, main
+from fastseed.tools import environment
+from fastseed.tools.verify import report as reports
+from fastseed.tools.verify import verify
+
+SCRIPT = """\
+import json, os, sys, time
+run, options = sys.argv[1], sys.argv[2:]
+name = os.path.basename(os.environ["FASTSEED_RUN_DIR"])
+path, begin, last = os.path.join(run, "checkpoint"), 0, 8
+value = int(os.environ.get("FASTSEED_MASTER_SEED", 5))
+#BEGIN
+if os.path.exists(path):
+    begin, value = json.load(open(path))
+    print("resuming at", begin)
+for step in range(begin, last):
+    value = (value * 48271 + 11) % 2147483647
+    print(#ROW)
+    with open(path + ".new", "w") as file:
+        json.dump([step + 1, value], file)
+    os.replace(path + ".new", path)
+    time.sleep(0.03)
+#END
+"""
+JSON = 'json.dumps({"step": step, "loss": value / 7})'
+TEXT = '"step", step, "loss", value / 7'
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    for name in ("FASTSEED_MASTER_SEED", "PYTHONHASHSEED"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def command(begin: str = "", end: str = "", row: str = JSON, run: str = "{run}") -> list[str]:
+    text = SCRIPT.replace("#BEGIN", begin).replace("#END", end).replace("#ROW", row)
+    with open("train.py", "w") as file:
+        file.write(text)
+    return [sys.executable, "-S", os.path.abspath("train.py"), run]
+
+
+def passed(report) -> dict[str, bool | None]:
+    return {check.name: check.passed for check in report.checks}
+
+
+@pytest.mark.parametrize("row", [JSON, TEXT])
+def test_a_program_that_is_killed_and_started_again(row):
+    seen = []
+    report = verify(command(row=row), times=2, progress=seen.append)
+    assert report and set(passed(report).values()) == {True}, report.checks
+    names = ["whole-0", "whole-1", "stopped-0", "resumed-0", "stopped-1", "resumed-1"]
+    assert [run.name for run in seen] == [*names, "other-0", "other-1"]
+    stopped = [one for one in report.measured if one.run.experiment == "stopped"]
+    assert all(one.run.killed and 4 <= len(one.lines) < 8 for one in stopped)
+    resumed = [one for one in report.measured if one.run.experiment == "resumed"]
+    assert all(one.lines[0].startswith("resuming at ") for one in resumed)
+    assert [one.run.place for one in resumed] == [one.run.place for one in stopped]
+
+
+def test_commands_to_stop_and_to_resume():
+    words = command(begin="last = int((options or [8])[0])", row=TEXT)
+    report = verify([*words, "8"], times=1, stop=[*words, "3"], resume=[*words, "8"])
+    assert report and passed(report) == {"repeat": None, "stop": True, "resume": True, "seed": True}
+    assert [len(one.lines) for one in report.measured] == [8, 3, 6, 8]
+    with pytest.raises(ValueError, match="stop and resume must be given together"):
+        verify(words, stop=words)
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "row", "wrong", "message"),
+    [
+        ("value += os.getpid()", "", JSON, "repeat", "at step 0: "),
+        ("value += os.getpid()", "", TEXT, "repeat", "line 1 of whole-0 and whole-1: 'step 0"),
+        ("", "print(name)", TEXT, "repeat", "line 9 of whole-0 and whole-1: 'whole-0' and"),
+        ("value += name.startswith('stopped')", "", JSON, "stop", "at step 0: "),
+        ("value += name.startswith('stopped')", "", TEXT, "stop", "line 1 of stopped-0 and who"),
+        ("begin -= name.startswith('resumed')", "", TEXT, "", ""),
+    ],
+)
+def test_differences_are_named(begin, end, row, wrong, message):
+    report = verify(command(begin, end, row), times=2, other_seed=False)
+    failed = [check for check in report.checks if check.passed is False]
+    if not wrong:
+        assert report
+        return
+    assert failed[0].name == wrong and message in failed[0].message
+    assert report.verdict == "failed"
+
+
+@pytest.mark.parametrize("row", [JSON, TEXT])
+def test_a_program_that_does_not_restore_its_state(row):
+    begin = "json.load = lambda file, load=json.load: [load(file)[0], 5]"
+    report = verify(command(begin, row=row), times=1)
+    assert passed(report) == {"repeat": None, "stop": True, "resume": False, "seed": True}
+    said = "line 7 of whole-0 is not in stopped-0 with resumed-0"
+    assert (said[:5] if row == TEXT else "first difference between stopped-0 with resumed-0") in (
+        report.checks[2].message
+    )
+
+
+def test_a_seed_that_has_no_effect_is_inconclusive(capsys):
+    words = command("value = 42")
+    assert main(["verify", "--times", "1", "--no-kill", *words]) == exit_codes.FOUND
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == "INCONCLUSIVE"
+    assert any("call init() without a number, or put {seed} into the command" in x for x in lines)
+    assert main(["verify", "--no-kill", "--no-other-seed", *words]) == exit_codes.OK
+    words = command("value = int(options[0])")
+    assert verify([*words, "{seed}"], times=1, kill=False)
+
+
+def test_files_in_the_working_folder_are_named():
+    report = verify(command(run="."), times=2, other_seed=False)
+    assert not report and "they wrote checkpoint: a run may continue" in report.causes[0]
+
+
+def test_runs_that_end_before_they_are_killed_are_left_out():
+    report = verify(command("time.sleep = lambda _: None", row="''"), times=1, other_seed=False)
+    assert passed(report)["stop"] is None or report
+    report = verify([sys.executable, "-S", "-c", "print(1)"], times=2, other_seed=False)
+    assert report and report.notes == (
+        "no run was killed: the whole run printed and recorded too little",
+    )
+    with pytest.raises(ValueError, match="a program that prints something, or records"):
+        verify([sys.executable, "-S", "-c", "pass"])
+
+
+def test_no_shell_and_the_variables_of_each_experiment():
+    hostile = ["; touch pwned", "$(touch pwned)\n`touch pwned` '\" \x1b[31m", "{seed}x"]
+    begin = (
+        "names = 'FASTSEED_MASTER_SEED', 'PYTHONHASHSEED', 'PYTHONUNBUFFERED'\n"
+        "with open(os.path.join(os.environ['FASTSEED_RUN_DIR'], 'given'), 'w') as file:\n"
+        "    json.dump([*map(os.environ.get, names), *options], file)\n"
+    )
+    assert verify([*command(begin), *hostile], seed=5, times=1, kill=False, out="out")
+    for name, seed in (("whole-0", "5"), ("other-0", "6")):
+        with open(f"out/{name}/given") as file:
+            assert json.load(file) == [seed, seed, "1", *hostile[:2], f"{seed}x"]
+    assert not os.path.exists("pwned")
+
+
+def test_logs_below_the_folder_of_a_run():
+    begin = "sys.stdout = open(os.path.join(run, 'log.jsonl'), 'a', buffering=1)"
+    report = verify(command(begin), times=1, log="*.jsonl", kill=False)
+    assert report and list(report.measured[0].curve.values) == [str(i) for i in range(8)]
+    with pytest.raises(ValueError, match=r"log must be one file below \{run\}, got 'x', which"):
+        verify(command(begin), times=1, log="x", kill=False)
+    with pytest.raises(ValueError, match=r"log must be a path below \{run\}"):
+        verify(command(), log="../x")
+
+
+# ---------------------------------------------------------------- the report
+
+
+def test_the_command_and_its_files(capsys, monkeypatch):
+    monkeypatch.setattr(environment, "capture", os.mkdir)
+    words = command(row=TEXT)
+    assert main(["verify", "--times", "1", "--out", "out", "--", *words]) == exit_codes.OK
+    shown = capsys.readouterr()
+    lines = shown.out.splitlines()
+    assert lines[-1] == "PASSED" and "wrote out/report.json, out/losses.png" in lines
+    assert [line.split()[0] for line in lines[2:6]] == ["whole", "stopped", "resumed", "other"]
+    assert [line.split()[0] for line in shown.err.splitlines()] == [
+        *("whole-0", "stopped-0", "resumed-0", "other-0"),
+    ]
+    with open("out/losses.png", "rb") as file:
+        assert file.read(8) == b"\x89PNG\r\n\x1a\n"
+    with open("out/report.json") as file:
+        document = json.load(file)
+    assert document["passed"] and len(document["runs"][0]["losses"]) == 8
+    assert main(["verify", "--times", "1", "--out", "out", *words]) == exit_codes.USAGE
+    assert "out must be a new or empty folder" in capsys.readouterr().err
+
+
+def test_json_is_strict_and_nothing_else_is_printed(capsys):
+    words = command(row="json.dumps({'step': step, 'loss': float('nan')}), '\\x1b[31m'")
+    assert main(["verify", "--json", "--times", "1", "--no-kill", *words]) == exit_codes.FOUND
+    shown = capsys.readouterr()
+
+    def refuse(constant):
+        raise ValueError(constant)
+
+    assert not json.loads(shown.out, parse_constant=refuse)["passed"] and shown.err == ""
+    assert "\x1b" not in shown.out
+
+
+def test_without_matplotlib(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.setattr(environment, "capture", os.mkdir)
+    words = command()
+    options = ["--times", "1", "--no-kill", "--no-other-seed", "--out", "out"]
+    assert main(["verify", *options, *words]) == exit_codes.OK
+    assert 'pip install "fastseed[report]"' in capsys.readouterr().out
+    assert reports.Report((), ()).document()["runs"] == []
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["--times", "0", "x"], "times must be in [1, 10000], got 0"),
+        (["--timeout", "0", "x"], "timeout must be in"),
+        (["--seed", "-1", "x"], "seed must be in"),
+        (["--stop", "x", "x"], "stop and resume must be given together"),
+        ([], "a program is missing"),
+        (["--"], "a program is missing"),
+        (["--unknown", "x"], "unrecognized arguments: --unknown"),
+    ],
+)
+def test_wrong_usage(capsys, given, message):
+    assert main(["verify", "--json", *given]) == exit_codes.USAGE
+    shown = capsys.readouterr()
+    assert message in shown.err and "Traceback" not in shown.err
+    assert message in json.loads(shown.out)["error"]["message"]

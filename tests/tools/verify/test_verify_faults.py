@@ -1,0 +1,131 @@
+"""`verify` on a small training script, without a fault and with planted faults.
+
+Each run imports torch, so that most of these tests are slow.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from fastseed.tools.verify import Report, verify
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "small_training.py"
+
+RACE = '''
+class Racing(torch.autograd.Function):
+    """Its gradient is a sum in the order in which threads run, as with atomics."""
+
+    @staticmethod
+    def forward(ctx, weight):
+        ctx.save_for_backward(weight)
+        return weight.mean()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        import os
+        import time
+        from concurrent.futures import ThreadPoolExecutor
+
+        (weight,) = ctx.saved_tensors
+        total = torch.zeros_like(weight)
+        parts = [1e8, -1e8, 1.0] * 80  # a one counts only while the large parts cancel
+
+        def add(part):
+            time.sleep(os.urandom(1)[0] * 1e-6)  # some threads are late, whatever the load is
+            total.add_(torch.full_like(weight, part))
+
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(add, parts))
+        return 1e-3 * total * gradient
+
+
+def penalty(weight: torch.Tensor) -> torch.Tensor:
+    return Racing.apply(weight)
+'''
+
+# Fault -> replacements in the script.
+PLANTED = {
+    "resume": [
+        ("            fastseed.reseed(1, epoch)\n", ""),
+        (
+            "    with (\n",
+            "    if state:\n"
+            '        torch.set_rng_state(state["torch"])\n'
+            "        model(torch.from_numpy(points.x))  # uses random numbers, for its dropout\n"
+            "    with (\n",
+        ),
+        ("    saved = {\n", '    saved = {\n        "torch": torch.get_rng_state(),\n'),
+    ],
+    "arithmetic": [
+        (
+            "\ndef penalty(weight: torch.Tensor) -> torch.Tensor:\n"
+            "    return 0.01 * weight.square().sum()\n",
+            RACE,
+        ),
+    ],
+    "checkpoint": [('        optimizer.load_state_dict(state["optimizer"])\n', "")],
+}  # fmt: skip
+
+
+def write_script(folder: Path, fault: str | None) -> Path:
+    text = SCRIPT.read_text()
+    for old, new in PLANTED.get(fault, ()):
+        assert text.count(old) == 1, (fault, old)
+        text = text.replace(old, new)
+    script = folder / "train.py"
+    script.write_text(text)
+    return script
+
+
+def verified(folder: Path, fault: str | None, **options) -> Report:
+    script = [sys.executable, str(write_script(folder, fault)), "--log", "{run}/log.jsonl"]
+    save = ["--seed", "{seed}", "--checkpoint", "{run}/c.pt"]
+    given = {
+        "stop": [*script, *save, "--epochs", "2"],
+        "resume": [
+            *script,
+            "--resume",
+            "{run}/c.pt",
+            "--checkpoint",
+            "{run}/d.pt",
+            "--epochs",
+            "4",
+        ],
+        **{"log": "log.jsonl", "times": 1, "other_seed": False, "timeout": 200},
+        **options,
+    }
+    return verify([*script, *save, "--epochs", "4"], **given)
+
+
+@pytest.mark.slow
+def test_no_fault(tmp_path):
+    report = verified(tmp_path, None, times=2, other_seed=True)
+    assert report and report.causes == () and report.notes == (), report.checks
+
+
+@pytest.mark.slow
+def test_a_checkpoint_without_the_optimizer(tmp_path):
+    report = verified(tmp_path, "checkpoint")
+    _, stop, resume, _ = report.checks
+    assert stop.passed and not resume.passed
+    assert " at step 9: " in resume.message  # the first update with another momentum
+    cause = "the checkpoint does not restore optimizer 0.weight.momentum_buffer"
+    assert report.causes[0].startswith(cause)
+
+
+@pytest.mark.slow
+def test_a_generator_used_before_resuming(tmp_path):
+    report = verified(tmp_path, "resume")
+    assert report.checks[1].passed and not report.checks[2].passed
+    cause = "generators in other states at step 8 (torch.cpu): used before training"
+    assert report.causes[0].startswith(cause)
+
+
+@pytest.mark.slow
+def test_a_sum_in_the_order_of_threads(tmp_path):
+    report = verified(tmp_path, "arithmetic", times=2, stop=None, resume=None, kill=False)
+    assert not report.checks[0].passed
+    assert report.causes[0].startswith("no recorded generator differed, so this")

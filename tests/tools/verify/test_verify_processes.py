@@ -1,0 +1,145 @@
+"""Starting and ending programs: failures, time-outs, kills, and what a run leaves behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from helpers.processes import clean_environment
+
+from fastseed.cli import exit_codes
+from fastseed.cli import verify as command
+from fastseed.tools.verify import processes
+from fastseed.tools.verify.processes import run_program
+
+SLEEPER = """
+import os, subprocess, sys, time
+def sleeper(file, code="pass", **how):
+    code += ";import time; open(%r, 'w').close(); time.sleep(100)" % (file + "-up")
+    child = subprocess.Popen([sys.executable, "-S", "-c", code], **how)
+    while not os.path.exists(file + "-up"): time.sleep(0.005)
+    with open(file, "w") as out: out.write(str(child.pid))
+"""
+
+
+def is_running(pid: int) -> bool:
+    """Return True if a process runs; zombies do not."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/stat") as file:
+        return file.read().rpartition(")")[2].split()[0] not in "ZX"
+    return False
+
+
+def ends(pid: int) -> bool:
+    deadline = time.monotonic() + 10
+    while is_running(pid) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return not is_running(pid)
+
+
+def ran(folder, code, timeout=60, **how):
+    words = [sys.executable, "-S", "-c", code]
+    return run_program("whole-0", words, os.environ, folder, timeout, **how)
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("print('out'); raise SystemExit(7)", "ended with code 7; the end of stdout.txt:\n  out"),
+        ("import os; os.kill(os.getpid(), 9)", "ended with code -9; it printed nothing"),
+        ("import sys; sys.exit('x' * 5_000_000)", "the end of stderr.txt:\n  " + "x" * 500),
+    ],
+)
+def test_errors_of_failed_runs(tmp_path, code, message):
+    with pytest.raises(RuntimeError, match=r"^fastseed.verify: run whole-0 ended") as found:
+        ran(tmp_path, code)
+    assert str(found.value).endswith(message)
+
+
+def test_a_program_that_cannot_be_started(tmp_path):
+    with pytest.raises(RuntimeError, match=r"'no such' cannot be started: No such file or dir"):
+        run_program("x", ["no such"], os.environ, tmp_path, None)
+
+
+def test_a_timeout_ends_all_processes_of_a_run(tmp_path, monkeypatch):
+    """Processes that ignore SIGTERM are killed."""
+    monkeypatch.setattr(processes, "GRACE", 0.2)
+    deaf = "import signal; signal.signal(15, signal.SIG_IGN)"
+    code = f"{SLEEPER}sleeper({str(tmp_path / 'a')!r}); sleeper({str(tmp_path / 'b')!r}, {deaf!r})"
+    with pytest.raises(RuntimeError, match="did not end within 2 seconds; it printed nothing"):
+        ran(tmp_path, f"{deaf}\n{code}\ntime.sleep(100)", timeout=2)
+    assert all(ends(int((tmp_path / name).read_text())) for name in "ab")
+
+
+def test_what_a_run_leaves_behind_is_ended(tmp_path):
+    assert not ran(tmp_path, f"{SLEEPER}sleeper({str(tmp_path / 'child')!r})")
+    assert ends(int((tmp_path / "child").read_text()))
+
+
+def test_a_run_is_killed_when_it_is_told(tmp_path):
+    path = tmp_path / "stdout.txt"
+    code = "import time\nwhile True: print('x', flush=True); time.sleep(0.01)"
+    assert ran(tmp_path, code, kill_when=lambda: path.stat().st_size > 10)
+    assert path.read_text().count("x") > 5
+
+
+def test_an_interrupt_while_a_program_starts_ends_it(tmp_path, monkeypatch):
+    started = []
+
+    class Popen(subprocess.Popen):
+        def __init__(self, *arguments, **how):
+            super().__init__(*arguments, **how)
+            started.append(self.pid)
+            signal.raise_signal(signal.SIGINT)  # before the process is known
+
+    monkeypatch.setattr(subprocess, "Popen", Popen)
+    assert threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            ran(tmp_path, "import time; time.sleep(100)")
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert ends(started[0])
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_command_and_its_runs(tmp_path, number):
+    script = tmp_path / "train.py"
+    script.write_text(f"{SLEEPER}\nsleeper({str(tmp_path / 'pid')!r}); time.sleep(100)")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fastseed", "verify", "--", sys.executable, "-S", str(script)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=clean_environment(), text=True,
+    )  # fmt: skip
+    try:
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "pid").exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        process.send_signal(number)
+        out, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert (process.returncode, out) == (128 + number, ""), errors
+    assert errors.splitlines()[-1] == "fastseed: interrupted" and "Traceback" not in errors
+    assert ends(int((tmp_path / "pid").read_text()))
+
+
+def test_an_ignored_signal_stays_ignored():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    try:
+        with command._interruptible():
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        with pytest.raises(exit_codes.Signalled), command._interruptible():
+            os.kill(os.getpid(), signal.SIGHUP)
+            time.sleep(5)
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGHUP, before)
