@@ -171,7 +171,7 @@ def test_rows_of_micro_batches_follow_the_sampler():
                 count = 4 // world_size
                 block = nn.rows.of_micro_batch(count, micro, 2)
                 for i, sample in enumerate(order[micro * count : (micro + 1) * count]):
-                    rows[block.start + i * block.step] = sample
+                    rows[block.value.start + i * block.value.step] = sample
         assert rows == {i: i for i in range(8)}
 
 

@@ -52,7 +52,7 @@ def data_parallel(layer):
         with rows:
             parts = gathered(layer(torch.ones(count, *SHAPE[1:])))
         for rank, part in enumerate(parts):
-            first = rows.start - RANK + rank
+            first = rows.value.start - RANK + rank
             whole[first : first + count * WORLD : WORLD] = part
     return whole
 

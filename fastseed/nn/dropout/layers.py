@@ -50,10 +50,8 @@ class Dropout(torch.nn.Dropout):
     A second use for the same rows in one scope is an error. Compiled code checks this within one
     graph only: two calls of it without ``reseed``, ``rows`` or ``label`` in between repeat masks.
 
-    The scope and the record of used rows belong to the process, rows and label to the thread. So
-    threads may use one layer at the same time for different rows, in blocks of their own, while no
-    thread calls ``fastseed.reseed``. A forked child has the masks of its parent, whatever
-    ``on_os_fork`` is.
+    Threads may use one layer at the same time for different rows, each in its own blocks, while no
+    thread calls ``fastseed.reseed``. A forked child has the masks of its parent.
 
     Args:
         p: the probability of a zero, in [0, 1].
