@@ -10,7 +10,7 @@ import sys
 from typing import cast
 
 import torch
-from torch.nn.parameter import UninitializedTensorMixin
+from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
 
 from .._utils.validation import check_int, type_error, value_error
 from . import private_torch
