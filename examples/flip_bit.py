@@ -3,7 +3,7 @@
     python flip_bit.py --step 17 --parameter 2 train_digits.py --epochs 1 --watch runs/flipped
     python flip_bit.py --step 17 --module layers.3.mlp train_blocks.py runs/flipped
 
-`fastseed bisect` then finds the step and the tensor, given its recording and that of a clean run.
+`fastseed diff` then finds the step and the tensor, given its recording and that of a clean run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Train a small residual network and record every call of its modules, for `fastseed bisect`.
+"""Train a small residual network and record every call of its modules, for `fastseed diff`.
 
     python examples/train_blocks.py runs/eager
     python examples/train_blocks.py runs/compiled --compile

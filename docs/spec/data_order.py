@@ -2,7 +2,8 @@
 """Which samples a training step had, and which steps had a sample, from a contract of fastseed.
 
 ``data_order.py contract.json at EPOCH STEP`` and ``... where SAMPLE FIRST_EPOCH LAST_EPOCH`` print
-(epoch, step, rank, slot, row, position, sample, occurrence). data-order.md defines the terms."""
+(epoch, step, rank, slot, row, position, sample, occurrence). data-order.md defines the terms.
+It needs Python 3.10 or newer, and nothing else."""
 import bisect, functools, hashlib, itertools, json, math, sys  # noqa: E401, I001
 
 def block(key, w0, w1, w2, w3):  # Philox4x32-10
@@ -69,8 +70,10 @@ class Mixture:  # samples of several sources, numbered one source after another
         return first + self.permuted(source, times, i), times
     def places(self, sample, limit):
         blocks, s, found = range(-(-limit // 1024) + 1), 0, []
-        while not 0 <= sample < self.order["sources"][s]["size"]:  # IndexError: no such sample
+        while s < len(self.ends) and sample >= self.order["sources"][s]["size"]:
             sample, s = sample - self.order["sources"][s]["size"], s + 1
+        if s == len(self.ends) or sample < 0:  # no such sample in this order
+            return []
         source, count = self.order["sources"][s], self.before(s, blocks[-1])
         size, skip = source["size"], source["skip"]
         for times in range(skip // size, -(-(count + skip) // size)):
@@ -116,7 +119,7 @@ def parts(contract, epoch):  # steps that are alike: entry, positions, order, n,
 
 def fillers(order, n, removed, limit):  # (sample, occurrence) of the places of removed samples
     places = sorted(p for sample in removed for p, _ in order.places(sample, limit))
-    spare = (order.entry(p) for p in range(n + 2**24, 2 * n + 2**24))
+    spare = (order.entry(p) for p in itertools.count(n + 2**24))
     return dict(zip(places, (entry for entry in spare if entry[0] not in removed)))  # noqa: B905
 
 def visit(entry, p, sample, occurrence):

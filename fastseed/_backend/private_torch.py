@@ -118,6 +118,17 @@ def leave_dispatch_mode(mode: Any, flags: dict[str, bool]) -> None:
         tell_dynamo(flags[_FLAGS[-1]])
 
 
+def leave_function_mode(mode: object) -> None:
+    """Leave a function mode that an interrupt has left active; torch can only pop the innermost."""
+    above: list[Any] = []
+    stack: Any = overrides
+    while mode in stack._get_current_function_mode_stack():
+        if (last := stack._pop_mode()) is not mode:
+            above.append(last)
+    for other in reversed(above):
+        stack._push_mode(other)
+
+
 _is_compiling = torch.compiler.is_compiling
 
 
@@ -215,17 +226,6 @@ def gather_of(module: Any) -> Any:
     """Return how ``fully_shard`` gathers the parameters of a module; None if it manages none."""
     groups = module._get_fsdp_state()._fsdp_param_groups
     return groups[0]._all_gather_comm if groups else None
-
-
-def leave_function_mode(mode: object) -> None:
-    """Leave a function mode that an interrupt has left active; torch can only pop the innermost."""
-    above: list[Any] = []
-    stack: Any = overrides
-    while mode in stack._get_current_function_mode_stack():
-        if (last := stack._pop_mode()) is not mode:
-            above.append(last)
-    for other in reversed(above):
-        stack._push_mode(other)
 
 
 # ---------------------------------------------------------------- DataLoader

@@ -26,6 +26,7 @@ from .generator_states import state_of, states_of_defaults
 FINE, NOTE, WRONG = "fine", "note", "wrong"
 
 _HERE = os.path.join(os.path.dirname(__file__), "")
+_PACKAGE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
 _CHUNK = 1 << 14  # objects that are examined in one call
 _KINDS = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
 _SEEDING_CALLS = (
@@ -98,7 +99,7 @@ def _controlled() -> list[object]:
     found = list(discovery.global_generators())
     seeder = process_seeder()
     if seeder is not None:
-        for entry in seeder.registry:
+        for entry in seeder._registry:
             found += discovery.generators_of(entry.generator)
     return found
 
@@ -158,8 +159,8 @@ def _is_installed(module: str) -> bool:
 
 def _is_library(file: str) -> bool:
     """Return whether a source file is of the standard library or of an installed package."""
-    if file.startswith("<frozen "):
-        return True
+    if file.startswith("<frozen ") or "site-packages" in file or "dist-packages" in file:
+        return True  # also those of the user, and of an environment below this one
     folders = {sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")}
     real = os.path.realpath(file)
     return any(real.startswith(os.path.join(os.path.realpath(one), "")) for one in folders)
@@ -181,7 +182,7 @@ def _was_used(generator: object) -> bool:
 
 def _repeats() -> int:
     seeder = process_seeder()
-    return 0 if seeder is None else seeder.recent_scopes.repeats
+    return 0 if seeder is None else seeder._recent_scopes.repeats
 
 
 # ---------------------------------------------------------------- calls
@@ -192,7 +193,8 @@ def _watched_calls(rows: list[Row], made: dict[int, _Made]) -> Iterator[None]:
     """Record seeding calls and generators of ``default_rng`` inside the block."""
 
     def seeding(name: str, original: Callable[..., T], *args: object, **kwargs: object) -> T:
-        rows.append(Row("use", name, WRONG, f"seeds a default generator: {_caller()}"))
+        if not sys._getframe(1).f_code.co_filename.startswith(_PACKAGE):
+            rows.append(Row("use", name, WRONG, f"seeds a default generator: {_caller()}"))
         return original(*args, **kwargs)
 
     def making(original: Callable[..., T], seed: object = None) -> T:
@@ -225,7 +227,7 @@ def _watched_steps(rows: list[Row]) -> Iterator[None]:
     def stepped(*_: object) -> None:
         nonlocal before, count, reseeded, drawn
         count, seeder = count + 1, process_seeder()
-        if seeder is None or seeder.scope not in (None, (0, 0, 0)) or seeder.recent_scopes.used:
+        if seeder is None or seeder.scope not in (None, (0, 0, 0)) or seeder._recent_scopes.used:
             reseeded = True  # or never seeded by fastseed, which has a finding of its own
         if not (reseeded or drawn):
             states = dict(states_of_defaults())

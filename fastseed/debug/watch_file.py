@@ -12,7 +12,7 @@ import os
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 from .._utils import StateDict, regular_file, strict_json
 from .._utils.validation import value_error
@@ -168,6 +168,13 @@ class Recording:
             opened = regular_file.open_file(path)
         except ValueError as error:
             raise value_error("debug.bisect", "path", str(error), str(path)) from None
+        try:
+            self._read(opened)
+        except OSError as error:
+            message = f"fastseed.debug.bisect: {str(path)!r} cannot be read: {error.strerror}"
+            raise type(error)(message) from error
+
+    def _read(self, opened: IO[bytes]) -> None:
         with opened as file:
             while (start := file.read(len(_CRC))) == _CRC:
                 line = start + file.readline(_LONGEST)
@@ -180,7 +187,7 @@ class Recording:
             self.incomplete = bool(start)
             if not self.header:
                 rule = "a file of fastseed.debug.Watch with its header"
-                raise value_error("debug.bisect", "path", rule, str(path))
+                raise value_error("debug.bisect", "path", rule, str(self.path))
             left = os.fstat(file.fileno()).st_size - self.end
             if left > _LONGEST:
                 raise self._damaged(f"{left} bytes without a record follow")

@@ -15,6 +15,7 @@ from ..distributed.rendezvous import collective
 from ..seeder import api
 from ..seeder import state as states
 from ..seeder.seeder import Seeder, current_seeder
+from ..seeder.start import start
 
 
 class Tasks(NamedTuple):
@@ -88,30 +89,27 @@ def ensure_seeder(function: str, master_seed: int | None, rank: int, world_size:
         raise validation.value_error(function, "master_seed", rule, master_seed)
     if (seeder.rank, seeder.world_size) == (rank, world_size):
         return seeder
-    if seeder.mesh is not None or len(seeder.registry):  # ranks were started after init
+    if seeder.mesh is not None or len(seeder._registry):  # ranks were started after init
         raise RuntimeError(
             f"fastseed.{function}: fastseed.init was called for rank {seeder.rank} of "
             f"{seeder.world_size}, but this is rank {rank} of {world_size}: call it with rank= "
             "and world_size=, or register generators (and give a mesh) after the framework has "
             "set up its ranks"
         )
-    api.init(
-        seeder.master_seed,
-        rank=rank,
-        world_size=world_size,
-        scheme=seeder.scheme,
-        on_os_fork=seeder.on_os_fork,
+    job = seeder._job
+    more = (job.distinct_over, job.on_os_fork)
+    return start(
+        seeder.master_seed, None, None, rank, world_size, None, None, *more, scheme=job.scheme
     )
-    return current_seeder(function)
 
 
 def move_to(task: int, epoch: int, step: int = 0) -> None:
     """Reseed without the warning for a repeated scope: frameworks return to scopes on purpose."""
-    current_seeder("reseed").set_scope(task, epoch, step)
+    current_seeder("reseed")._set_scope(task, epoch, step)
 
 
 @contextlib.contextmanager
-def inside(task: int, epoch: int = 0, step: int = 0) -> Iterator[None]:
+def run_in_task(task: int, epoch: int = 0, step: int = 0) -> Iterator[None]:
     """Run a block in another task; afterwards every generator is exactly as it was before.
 
     So nothing inside changes the random numbers outside. A registered callable has no state to
@@ -130,21 +128,27 @@ def inside(task: int, epoch: int = 0, step: int = 0) -> Iterator[None]:
 
     Examples:
         >>> import fastseed, random
-        >>> from fastseed.integrations import inside
+        >>> from fastseed.integrations import run_in_task
         >>> fastseed.init(42, rank=0, world_size=1)
         >>> fastseed.reseed(1, 0)
         >>> before = random.getstate()
-        >>> with inside(2):
+        >>> with run_in_task(2):
         ...     value = random.random()
         >>> random.getstate() == before
         True
     """
-    before = current_seeder("integrations.inside").state_dict(rng=True)
-    move_to(task, epoch, step)
+    function = "integrations.run_in_task"
+    at = scopes.check_scope(function, task, epoch, step)
+    before = current_seeder(function).state_dict(rng=True)
     try:
+        move_to(*at)
         yield
     finally:
-        api.load_state_dict(before)
+        try:
+            api.load_state_dict(before)
+        except BaseException:  # an interrupt waits until all is restored
+            api.load_state_dict(before)
+            raise
 
 
 def gather(function: str, state: StateDict) -> StateDict:

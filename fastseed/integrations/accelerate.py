@@ -22,7 +22,7 @@ from ..data.step_loop import StepLoop
 from ..derivation import scopes
 from ..seeder.seeder import current_seeder
 from . import _common, _prepared_loader
-from ._common import Tasks, inside, move_to
+from ._common import Tasks, move_to, run_in_task
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -155,15 +155,15 @@ class AcceleratedJob:
 
     def validate(self, epoch: int = 0) -> contextlib.AbstractContextManager[None]:
         """Run a block in the validation task; afterwards every generator is as it was before."""
-        return inside(self.tasks.validate, epoch)
+        return run_in_task(self.tasks.validate, epoch)
 
     def test(self, epoch: int = 0) -> contextlib.AbstractContextManager[None]:
         """Run a block in the test task; afterwards every generator is as it was before."""
-        return inside(self.tasks.test, epoch)
+        return run_in_task(self.tasks.test, epoch)
 
     def predict(self, epoch: int = 0) -> contextlib.AbstractContextManager[None]:
         """Run a block in the prediction task; afterwards every generator is as it was before."""
-        return inside(self.tasks.predict, epoch)
+        return run_in_task(self.tasks.predict, epoch)
 
     # ------------------------------------------------------------------ checkpoints
 

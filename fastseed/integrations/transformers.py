@@ -59,7 +59,7 @@ class FastseedCallback(_transformers.TrainerCallback):  # type: ignore[misc]
       that a checkpoint of that step has the states in which the next epoch begins.
     - Evaluation that the Trainer schedules runs at ``(tasks.validate, epoch)``; then training
       continues exactly where it was. The Trainer has no event before an ``evaluate`` or
-      ``predict`` that the script calls: put ``fastseed.integrations.inside`` around it.
+      ``predict`` that the script calls: put ``fastseed.integrations.run_in_task`` around it.
     - The epoch of a dataset of ``fastseed.data.per_sample`` is set. Without per_sample, the
       random numbers of the batch that was fetched ahead of a checkpoint differ after resuming.
     - Checkpoints: the Trainer saves the global generators. The file ``fastseed-<rank>.state``
@@ -255,7 +255,7 @@ def _saved_file(args: Args, state: State) -> str | None:
         names = (_FILE.format(rank=rank) for rank in (0, args.process_index))
         if any(os.path.exists(os.path.join(folder, name)) for name in names):
             return os.path.join(folder, _FILE)
-    if list(current_seeder(_NAME).registry):
+    if list(current_seeder(_NAME)._registry):
         logger.warning(
             "fastseed: there is no %s in %s: registered generators restart the epoch",
             _FILE.format(rank=args.process_index),

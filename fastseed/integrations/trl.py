@@ -147,7 +147,9 @@ class SeededGRPOTrainer(_trl.GRPOTrainer):  # type: ignore[misc]
                 "fastseed: there is no %s: TRL generates again where it resumes", paths[0]
             )
             return
-        state = torch.load(path, map_location=self.accelerator.device, weights_only=True)
+        device = self.accelerator.device
+        location = "cpu" if device.type == "cpu" else device  # torch.load knows no "cpu:0"
+        state = torch.load(path, map_location=location, weights_only=True)
         waiting, made = state["rollouts"], (state["ranks"], len(state["rollouts"] or ()))
         if waiting and made != (self.args.world_size, self.args.steps_per_generation):
             rule = "of as many ranks and steps_per_generation, or one without rollouts that wait"
@@ -213,6 +215,7 @@ class _Samples(Sampler[tuple[int, int]]):
 def _sampling_by(tokens: SeededTokens, model: Any) -> Iterator[None]:
     """Let the one call of ``model.generate`` in a block choose these tokens."""
     original, calls = model.generate, 0
+    own = vars(model).get("generate")  # another library may have patched this model
 
     @functools.wraps(original)
     def generate(**options: Any) -> Any:
@@ -230,7 +233,10 @@ def _sampling_by(tokens: SeededTokens, model: Any) -> Iterator[None]:
     try:
         yield
     finally:
-        del model.generate
+        if own is None:
+            del model.generate
+        else:
+            model.generate = own
     if calls != 1:
         raise RuntimeError(
             f"fastseed.{_NAME}: TRL called generate {calls} times for a batch, and not once as TRL "

@@ -208,11 +208,13 @@ class Results:
 
     def close(self) -> None:
         """Let another ledger use the file."""
-        if self._is_moved():
-            self.abandon()
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
+        try:
+            if self._is_moved():
+                self.abandon()
+        finally:
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                connection.close()
 
     def abandon(self) -> None:
         """Forget the connection: closing it would end the log of another process or file."""

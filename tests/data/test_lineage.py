@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import itertools
 import json
+import pickle
+import runpy
 import tracemalloc
+import weakref
 
 import numpy as np
 import pytest
 import torch
+from helpers import vectors
 from helpers.loaders import Indexed, dealt, draw, same
+from helpers.processes import run_ranks
 from torch.utils.data import DataLoader
 
 import fastseed
 from fastseed._backend import derive
 from fastseed.data import Lineage, MixtureSampler, per_sample, steps
+from fastseed.data.journal import to_dict
 from fastseed.derivation import streams
 
 EPOCHS = 2
+
+
+PROGRAM = vectors.DATA.parents[1] / "docs" / "spec" / "data_order.py"
+SPECIFIED = runpy.run_path(str(PROGRAM))
 
 
 @pytest.fixture(autouse=True)
@@ -286,12 +296,81 @@ def test_epochs_that_were_left_are_not_answered():
 
 
 def test_another_init_is_another_job():
+    """Samples that were removed stay removed; steps of the order before are not skipped."""
     loop = make(n=10)
     run(loop, 2)
+    loop.skip(1, 0, 0)
+    loop.quarantine(3)
     fastseed.init(43, rank=0, world_size=1)
     expected = samples(run(loop.in_epoch(1)))
+    assert (1, 0) in expected and not any(3 in batch for batch in expected.values())
     lineage = loop.lineage()
     assert lineage.history.master_seed == 43 and len(lineage.history.entries) == 1
     assert [lineage.at(*point).sample.tolist() for point in expected] == [*expected.values()]
     with pytest.raises(ValueError, match="a step of epoch 0, which has 0"):
         lineage.at(0, 0)
+
+
+def test_a_quarantine_before_the_first_step_is_saved():
+    loop = make(n=20)
+    loop.quarantine([3, 4])
+    loop.skip(0, 2, 3)
+    state = loop.state_dict()
+    resumed = make(n=20)
+    resumed.load_state_dict(state)
+    taken = samples(run(resumed))
+    assert taken == samples(run(loop)) and not {(0, 2), (0, 3)} & set(taken)
+    assert not {3, 4} & {sample for batch in taken.values() for sample in batch}
+    assert Lineage.load(state).at(0, 0).sample.tolist() == taken[0, 0]
+
+
+def test_a_lineage_is_pickled():
+    loop = make(n=10)
+    run(loop, 2)
+    lineage = loop.lineage()
+    lineage.at(0, 1)
+    again = pickle.loads(pickle.dumps(lineage))
+    assert again.history == lineage.history
+    assert again.at(0, 1).tolist() == lineage.at(0, 1).tolist()
+    kept = weakref.ref(lineage)
+    del lineage
+    assert kept() is None
+
+
+def test_where_counts_in_the_order_of_each_step():
+    """A source that grew, or came later, moves the indices of those behind it."""
+
+    def mixture(sizes, **more):
+        sampler = MixtureSampler(sizes, dict.fromkeys(sizes, 1), n=8, **more)
+        return make(n=sum(sizes.values()), sampler=sampler, shuffle=None), sampler
+
+    loop, first = mixture({"web": 10, "code": 4})
+    seen = samples(run(loop, 2))
+    counts = first.counts(8, task=1, epoch=0)
+    other, _ = mixture({"web": 12, "code": 4, "more": 10}, skip=counts | {"more": 0})
+    other.load_state_dict(loop.state_dict(), new_order=True)
+    seen |= samples(run(other))
+    lineage = other.lineage()
+    for sample in (0, 25):
+        expected = {point for point, batch in seen.items() if sample in batch}
+        found = {visit[:2] for visit in lineage.where(sample, epochs=range(2)).tolist()}
+        assert found == expected
+    for name, starts in (("code", (10, 12)), ("more", (10**6, 16))):
+        points = {
+            point for i, (point, batch) in enumerate(seen.items()) if 1 + starts[i >= 2] in batch
+        }
+        found = {visit[:2] for visit in lineage.where(1, name, epochs=range(2)).tolist()}
+        assert found == points, name
+    contract = to_dict(lineage.history)
+    assert SPECIFIED["where"](contract, 25, range(2)) == [
+        visit[:8] for visit in lineage.where(25, epochs=range(2)).tolist()
+    ]
+
+
+def test_ranks_that_remove_other_samples_are_refused():
+    first, second = run_ranks("quarantine_ranks.py", 2)
+    assert 7 not in first["alike"] + second["alike"] and len(first["alike"]) == 14
+    for case in ("samples", "step"):
+        for found in (first, second):
+            assert "steps.quarantine: all ranks must call it alike in the same step" in found[case]
+            assert "on rank 0 but" in found[case]

@@ -381,3 +381,25 @@ def test_a_forked_child_has_no_reads_of_other_threads(reading):
     os.waitpid(child, 0)
     with os.fdopen(read) as text:
         assert text.read() == str(expected)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_collate_function_that_draws_is_warned_of(workers, tmp_path):
+    """Its numbers belong to the worker, not to samples."""
+
+    def draws(batch):
+        return torch.rand(len(batch))
+
+    log = logging.FileHandler(tmp_path / "log")  # which workers write to
+    logging.getLogger("fastseed").addHandler(log)
+    fastseed.init(42, rank=0, world_size=1)
+    fastseed.reseed(1, 0)
+    try:
+        for collate, warnings in ((len, 0), (None, 0), (draws, 1)):
+            data = per_sample(list(range(8)))
+            list(Loader(data, 2, num_workers=workers, collate_fn=collate))
+            text = (tmp_path / "log").read_text()
+            assert text.count("collate_fn draws from 'torch.cpu'") == warnings
+    finally:
+        logging.getLogger("fastseed").removeHandler(log)
+        log.close()

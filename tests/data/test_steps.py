@@ -190,3 +190,30 @@ def test_a_state_that_is_loaded_inside_the_loop_is_refused():
     with pytest.raises(RuntimeError, match="leave it by break"):
         next(batches)
     assert next(iter(loop))[:2] == (0, 1)
+
+
+def test_an_iteration_that_cannot_start_changes_nothing(monkeypatch):
+    """As where no worker can be forked, just before steps that are skipped."""
+    loop = steps(DataLoader(range(40), 2, shuffle=True), 1)
+    iterator = iter(loop)
+    next(iterator)
+    loop.skip(0, 1, 3)
+    before = loop.state_dict()
+
+    def fail(*_):
+        raise OSError("no memory for another process")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Loader, "_start", fail)
+        with pytest.raises(OSError, match="no memory"):
+            next(iterator)
+    assert loop.state_dict() == before
+    points = [(epoch, step) for epoch, step, _ in loop]
+    assert points == [(0, step) for step in range(4, 20)]
+
+
+@pytest.mark.parametrize("more", [{}, {"slots": 2}])
+def test_an_epoch_without_a_step_is_an_error(more):
+    loop = steps(DataLoader(range(3), 4, shuffle=True, drop_last=True), 2, **more)
+    with pytest.raises(ValueError, match=r"with drop_last, of \d samples, got '3 samples'"):
+        list(loop)

@@ -7,6 +7,8 @@ import gc
 import logging
 import pickle
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -333,3 +335,25 @@ def test_setup_pickles_leave_nothing_of_a_sink():
         entry.adapter.reseed(Key(5))
         original.adapter.reseed(Key(5))
         assert draw_from(entry.generator) == draw_from(original.generator) < TOP
+
+
+def test_persistent_workers_follow_another_init():
+    """Also where a generator was registered meanwhile, which the workers must have."""
+    batches = fastseed.data.Loader(Draws("python", 4), num_workers=1, persistent_workers=True)
+
+    def draws(seed):
+        fastseed.init(seed, rank=0, world_size=1)
+        fastseed.reseed(1, 0)
+        return str(list(batches))
+
+    assert draws(1) != draws(2) and draws(1) == draws(1)
+    del batches._torch
+
+
+def test_importing_changes_no_pickling_of_generators():
+    code = (
+        "import torch, multiprocessing.reduction as r, fastseed.data; "
+        "print(torch.Generator in r.ForkingPickler._extra_reducers)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "False", done.stderr

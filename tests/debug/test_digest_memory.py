@@ -92,3 +92,10 @@ def test_tensors_of_function_transforms_are_refused_or_digested():
             return x.sum()
 
         transform(inside)(torch.ones(3))
+
+
+def test_a_parameter_that_is_not_yet_initialized_is_named():
+    with pytest.raises(
+        TypeError, match=r"^fastseed.debug.digest: the tensor at 'weight' must be ini"
+    ):
+        digest(torch.nn.LazyLinear(3))

@@ -320,6 +320,11 @@ def test_files_without_end_are_refused_at_once(tmp_path, kind):
     assert time.monotonic() - begin < 5
 
 
+def test_a_file_that_cannot_be_read_is_named():
+    with pytest.raises(OSError, match=r"^fastseed.debug.bisect: '/proc/self/mem' cannot be read"):
+        bisect("/proc/self/mem", "/proc/self/mem")
+
+
 @pytest.mark.parametrize(
     ("argument", "given"),
     [("groups", {"modules": True}), ("groups", {"groups": ["parameter"]}), ("every", {"every": 2})],

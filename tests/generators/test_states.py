@@ -171,7 +171,7 @@ def test_blocks_and_samples_leave_what_spawn_returns():
     fastseed.reseed(1, 2)
     expected = children(generator)
     fastseed.reseed(1, 2)
-    with fastseed.integrations.inside(2):
+    with fastseed.integrations.run_in_task(2):
         generator.spawn(3)
     state = fastseed.state_dict(rng=True)
     assert children(generator) == expected

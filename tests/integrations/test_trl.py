@@ -16,7 +16,7 @@ trl = pytest.importorskip("trl", reason="trl is not installed (extra: trl)")
 from helpers.tiny_grpo import NAMES, PROMPTS, dataset, make, train  # noqa: E402
 
 from fastseed.integrations.transformers import FastseedCallback  # noqa: E402
-from fastseed.integrations.trl import SeededGRPOTrainer  # noqa: E402
+from fastseed.integrations.trl import SeededGRPOTrainer, _sampling_by  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
@@ -63,6 +63,7 @@ def test_completions_do_not_depend_on_the_split(tmp_path):
     assert train(tmp_path, learning_rate=0.0, **halves).texts == whole
     ranks = run_ranks("grpo_rank.py", 2, tmp_path)
     assert all(len(rank["seeded"]) == 8 for rank in ranks)
+    assert all(rank["resumed"] == rank["whole"] for rank in ranks)  # with rollouts that wait
     assert completions_of(chain(*(rank["seeded"] for rank in ranks))) == whole
     plain = train(tmp_path, learning_rate=0.0, kind=trl.GRPOTrainer).texts
     both = completions_of(chain(*(rank["plain"] for rank in ranks)))
@@ -137,6 +138,14 @@ def test_checkpoints_of_others(tmp_path, caplog):
     os.remove(tmp_path / "checkpoint-1" / "fastseed-grpo-00000.pt")
     train(tmp_path / "rest", tmp_path / "checkpoint-1", **options)
     assert "TRL generates again where it resumes" in caplog.text
+
+
+def test_a_patched_generate_is_put_back():
+    model = torch.nn.Linear(1, 1)
+    model.generate = patched = lambda **options: options
+    with _sampling_by(None, model):
+        assert model.generate()["do_sample"] is False
+    assert model.generate is patched
 
 
 def test_the_model_is_as_before(tmp_path):

@@ -171,7 +171,7 @@ def test_rows_of_micro_batches_follow_the_sampler():
                 count = 4 // world_size
                 block = nn.rows.of_micro_batch(count, micro, 2)
                 for i, sample in enumerate(order[micro * count : (micro + 1) * count]):
-                    rows[block.start + i * block.step] = sample
+                    rows[block.value.start + i * block.value.step] = sample
         assert rows == {i: i for i in range(8)}
 
 
@@ -249,7 +249,7 @@ def test_layer_needs_a_scope_a_name_and_rows():
     fastseed.init(42, rank=0, world_size=2, mesh={"tp": (0, 2)})
     restart()
     layer(x)
-    fastseed.init(42, rank=0, world_size=1, scheme="fwr13y")
+    fastseed.pyt.init(42, 1, 0, scheme="fwr13y")
     with pytest.raises(ValueError, match="scheme must be 'philox-v1'"):
         layer(x)
 

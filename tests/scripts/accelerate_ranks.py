@@ -17,7 +17,7 @@ from accelerate.utils import DataLoaderConfiguration
 from torch.utils.data import DataLoader
 
 import fastseed
-from fastseed.data import Loader, ShuffleSampler, loader
+from fastseed.data import Loader, ShuffleSampler
 from fastseed.integrations.accelerate import AcceleratedJob
 
 folder, SAVED, EPOCHS, N = sys.argv[1], 10 if os.environ["WORLD_SIZE"] == "2" else 4, 2, 22
@@ -83,7 +83,7 @@ result |= {"rates": rates, "theirs": theirs, "gathered": gathered, "updates": up
 fastseed.reseed(1, 0)
 result["refused"] = {
     "resumable": refused(Loader(range(N), batch_size=2, shuffle=True)),
-    "loader": refused(loader(range(N), batch_size=2, shuffle=True)),
+    "loader": refused(Loader(range(N), batch_size=2, shuffle=True)),
     "sampler": refused(DataLoader(range(N), batch_size=2, sampler=ShuffleSampler(N))),
     "seedable": refused(DataLoader(range(N), batch_size=2, sampler=ShuffleSampler(N)), True),
 }

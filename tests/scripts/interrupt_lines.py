@@ -128,7 +128,7 @@ def construct(folder: Path) -> None:
 
 
 def task_block(folder: Path) -> None:
-    with fastseed.integrations.inside(2):
+    with fastseed.integrations.run_in_task(2):
         torch.rand(2)
 
 

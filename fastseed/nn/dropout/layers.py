@@ -50,10 +50,8 @@ class Dropout(torch.nn.Dropout):
     A second use for the same rows in one scope is an error. Compiled code checks this within one
     graph only: two calls of it without ``reseed``, ``rows`` or ``label`` in between repeat masks.
 
-    The scope and the record of used rows belong to the process, rows and label to the thread. So
-    threads may use one layer at the same time for different rows, in blocks of their own, while no
-    thread calls ``fastseed.reseed``. A forked child has the masks of its parent, whatever
-    ``on_os_fork`` is.
+    Threads may use one layer at the same time for different rows, each in its own blocks, while no
+    thread calls ``fastseed.reseed``. A forked child has the masks of its parent.
 
     Args:
         p: the probability of a zero, in [0, 1].
@@ -254,7 +252,7 @@ def _holds_all_rows(input: torch.Tensor, seeder: Seeder) -> bool:
         return False
     mesh = input.device_mesh
     names = mesh.mesh_dim_names or ()
-    data = [mesh.size(i) for i, name in enumerate(names) if name.startswith("dp")]
+    data = [mesh.size(i) for i, name in enumerate(names) if name in seeder._job.data_over]
     return bool(mesh.size() >= seeder.world_size or math.prod(data) >= seeder.data_world_size)
 
 

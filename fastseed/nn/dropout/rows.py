@@ -46,17 +46,17 @@ class rows(Block):
 
     def __init__(self, start: int, total: int, *, step: int = 1, count: int | None = None) -> None:
         function = "nn.rows"
-        self.total = validation.check_int(function, "total", total, 1, _MOST_ROWS)
-        self.start = validation.check_int(function, "start", start, 0, self.total - 1)
-        self.step = validation.check_int(function, "step", step, 1, _MOST_ROWS)
-        self.count = count
+        total = validation.check_int(function, "total", total, 1, _MOST_ROWS)
+        start = validation.check_int(function, "start", start, 0, total - 1)
+        step = validation.check_int(function, "step", step, 1, _MOST_ROWS)
         if count is not None:
-            most = (self.total - 1 - self.start) // self.step + 1
-            self.count = validation.check_int(function, "count", count, 1, most)
-        self.value = RowRange(self.start, self.total, self.step, self.count)
+            most = (total - 1 - start) // step + 1
+            count = validation.check_int(function, "count", count, 1, most)
+        self.value: RowRange = RowRange(start, total, step, count)
 
     def __repr__(self) -> str:
-        return f"rows({self.start}, {self.total}, step={self.step}, count={self.count})"
+        here = self.value
+        return f"rows({here.start}, {here.total}, step={here.step}, count={here.count})"
 
     @classmethod
     def of_micro_batch(cls, count: int, micro_batch: int = 0, micro_batches: int = 1) -> rows:
@@ -112,6 +112,6 @@ class label(Block):
     """
 
     def __init__(self, text: str) -> None:
-        self.text = validation.check_text("nn.label", "text", text)
-        digest = hashlib.sha256(self.text.encode()).digest()
+        text = validation.check_text("nn.label", "text", text)
+        digest = hashlib.sha256(text.encode()).digest()
         self.value = int.from_bytes(digest[:8], "little") >> 1

@@ -98,10 +98,11 @@ def _error(rule: str, path: str, problem: object) -> ValueError:
 
 def is_json(path: str) -> bool:
     """Return True for a file that begins as an object of JSON, which no pickle does."""
-    if not os.path.isfile(path):
+    try:
+        with regular_file.open_file(path) as file:
+            return bool(file.read(64).lstrip().startswith(b"{"))
+    except (OSError, ValueError):  # a folder, or not to be read
         return False
-    with open(path, "rb") as file:
-        return file.read(64).lstrip().startswith(b"{")
 
 
 def _of_checkpoint(path: str, problems: list[str]) -> list[tuple[str, Lineage]]:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
-from helpers.paths import ROOT
 from helpers.processes import run_ranks
 
-from fastseed.cli import main
 from fastseed.tools import checkpoints
 
 STREAMS = ("numpy", "python", "torch.cpu")
@@ -43,15 +39,3 @@ def test_ranks_that_save_under_one_name_to_a_distributed_checkpoint(folder):
     found = checkpoints.inspect(folder / "dcp-ranks")
     assert found and owned(found) == [(f"rank {r}", s, r) for r in (0, 1) for s in STREAMS]
     assert checkpoints.compare(folder / "resumed", folder / "dcp-ranks") == []
-
-
-@pytest.mark.slow
-def test_output_of_the_guide(folder, monkeypatch, capsys):
-    monkeypatch.chdir(folder)
-    text = (ROOT / "docs" / "inspect-checkpoints.md").read_text()
-    blocks = re.findall(r"```console\n\$ fastseed (.*)\n((?:.*\n)*?)```", text)
-    assert len(blocks) == 3
-    for command, shown in blocks:
-        main(command.split())
-        printed = capsys.readouterr().out
-        assert printed.split() == shown.split(), command
