@@ -117,7 +117,7 @@ def train(layout: Layout, source: str, args: argparse.Namespace) -> dict[str, An
     """Train on the ranks of the process group, and return what was logged, equal on all of them."""
     mesh = init_device_mesh("cpu", (layout.dp, layout.tp), mesh_dim_names=("dp", "tp"))
     # torch's own generators: one stream a rank, shared by the ranks of a tensor-parallel group
-    fastseed.init(args.seed, mesh=mesh, distinct_over=fastseed.distributed.tensor_parallel("tp"))
+    fastseed.init(args.seed, mesh=mesh, distinct_over=("dp",))
     model, masks = build(layout, mesh, source)
     weights = weights_digest(model)
     run: nn.Module = model

@@ -11,28 +11,27 @@ Importing fastseed imports neither torch nor NumPy: each name is loaded when it 
 
 from __future__ import annotations
 
-import importlib
+from ._utils import lazy
 
 TYPE_CHECKING = False  # known to type checkers; importing `typing` takes longer than all else here
 if TYPE_CHECKING:
-    from typing import Any
-
     from . import checkpoint as checkpoint
     from . import data as data
     from . import debug as debug
+    from . import determinism as determinism
     from . import distributed as distributed
     from . import elastic as elastic
     from . import integrations as integrations
     from . import nn as nn
+    from . import pyt as pyt
     from . import random as random
     from . import rollouts as rollouts
     from . import sampling as sampling
     from ._backend.build import build_info
-    from ._utils.version import __version__
+    from ._utils.version import __version__ as __version__
     from .derivation.scopes import SHARED
     from .determinism.switches import deterministic
     from .generators.pool import GeneratorPool
-    from .integrations.enforce import enforce_reproducibility
     from .seeder.api import (
         fork_rng,
         get_master_seed,
@@ -43,13 +42,14 @@ if TYPE_CHECKING:
         state_dict,
         unregister_generator,
     )
-    from .seeder.derive_api import (
+    from .seeder.derive import (
         derive_key,
         derive_keys,
         derive_scope_key,
         derive_seed,
         derive_seeds,
     )
+    from .seeder.enforce import enforce_reproducibility
     from .seeder.errors import ReseedError
     from .seeder.seeder import Seeder
 
@@ -58,7 +58,6 @@ __all__ = [
     "GeneratorPool",
     "ReseedError",
     "Seeder",
-    "__version__",
     "build_info",
     "derive_key",
     "derive_keys",
@@ -77,55 +76,51 @@ __all__ = [
     "unregister_generator",
 ]
 
-_SUBPACKAGES = (
-    "checkpoint", "data", "debug", "distributed", "elastic", "integrations", "nn", "random",
-    "rollouts", "sampling",
-)  # fmt: skip
 _HOME = {
     "SHARED": "derivation.scopes",
     "GeneratorPool": "generators.pool",
     "ReseedError": "seeder.errors",
+    "Seeder": "seeder.seeder",
     "__version__": "_utils.version",
     "build_info": "_backend.build",
-    **dict.fromkeys(
-        ("derive_key", "derive_keys", "derive_scope_key", "derive_seed", "derive_seeds"),
-        "seeder.derive_api",
-    ),
-    "Seeder": "seeder.seeder",
+    "derive_key": "seeder.derive",
+    "derive_keys": "seeder.derive",
+    "derive_scope_key": "seeder.derive",
+    "derive_seed": "seeder.derive",
+    "derive_seeds": "seeder.derive",
     "deterministic": "determinism.switches",
-    "enforce_reproducibility": "integrations.enforce",
+    "enforce_reproducibility": "seeder.enforce",
+    "fork_rng": "seeder.api",
+    "get_master_seed": "seeder.api",
+    "init": "seeder.api",
+    "load_state_dict": "seeder.api",
+    "register_generator": "seeder.api",
+    "reseed": "seeder.api",
+    "state_dict": "seeder.api",
+    "unregister_generator": "seeder.api",
 }
+_MODULES = (
+    "checkpoint", "data", "debug", "determinism", "distributed", "elastic", "integrations", "nn",
+    "pyt", "random", "rollouts", "sampling",
+)  # fmt: skip
 _SEED = "call fastseed.init(master_seed), which seeds every generator of this process"
+_KEYED = "after fastseed.init(...), or fastseed.random."
 _INSTEAD = {
-    "seed": f"{_SEED}; or fastseed.derive_seed(name, task=...) for the seed of one stream",
+    "seed": f"{_SEED}; or fastseed.derive_seed(name) for the seed of one stream",
     **dict.fromkeys(("manual_seed", "set_seed", "seed_everything"), _SEED),
-    **{
-        name: f"call torch.{name} after fastseed.init(...), or fastseed.random.{keyed}(key, shape)"
-        for name, keyed in {
-            "rand": "uniform",
-            "randn": "normal",
-            "randint": "randint",
-            "bernoulli": "bernoulli",
-        }.items()
-    },
+    "rand": f"call torch.rand {_KEYED}uniform(key, shape)",
+    "randn": f"call torch.randn {_KEYED}normal(key, shape)",
+    "randint": f"call torch.randint {_KEYED}randint(key, shape, low, high)",
+    "bernoulli": f"call torch.bernoulli {_KEYED}bernoulli(key, shape, p)",
     "DataLoader": "use torch.utils.data.DataLoader, and iterate fastseed.data.steps(loader, ...); "
     "or fastseed.data.Loader, which takes the same arguments",
 }
 """Names that users of other libraries try, and the call that does it here."""
 
-
-def __getattr__(name: str) -> Any:
-    if name in _SUBPACKAGES:
-        return importlib.import_module(f".{name}", __name__)
-    if name not in __all__:
-        if name in _INSTEAD:
-            raise AttributeError(f"fastseed.{name}: {_INSTEAD[name]}")
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = _HOME.get(name, "seeder.api")
-    value = getattr(importlib.import_module(f".{home}", __name__), name)
-    globals()[name] = value
-    return value
+_get, __dir__ = lazy.attributes(__name__, _HOME, _MODULES)
 
 
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_SUBPACKAGES})
+def __getattr__(name: str) -> object:
+    if name in _INSTEAD:
+        raise AttributeError(f"fastseed.{name}: {_INSTEAD[name]}")
+    return _get(name)

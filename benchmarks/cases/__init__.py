@@ -20,6 +20,7 @@ from . import (
     sampler,
     samples,
     seeds,
+    small_calls,
     tokens,
 )
 
@@ -27,7 +28,7 @@ from . import (
 def all_cases() -> list[Case]:
     """Every case; building one is cheap until its ``build`` is called."""
     return [
-        *(*reseed.cases(), *seeds.cases(), *pool.cases(), *draws.cases()),
+        *(*reseed.cases(), *seeds.cases(), *pool.cases(), *draws.cases(), *small_calls.cases()),
         *(*checkpoint.cases(), *samples.cases(), *sampler.cases(), *digest.cases()),
         *(*rollouts.cases(), *ledger.cases(), *tokens.cases(), *dropout.cases(), *loaders.cases()),
         *(*initialization.cases(), *exact_sums.cases(), *elastic.cases(), *lineage.cases()),

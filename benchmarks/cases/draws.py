@@ -20,9 +20,9 @@ LAWS: dict[str, Law] = {"uniform": UNIFORM, "normal": NORMAL, "randint": RANDINT
 
 # What draws each law: from keys into `out`, from a bank into fresh memory, in place.
 FROM_KEYS = {
-    "uniform": "rand(keys, length, out=out)",
-    "normal": "randn(keys, length, out=out)",
-    "randint": f"randint(keys, 0, {laws.RANGE}, (length,), out=out)",
+    "uniform": "uniform(keys, length, out=out)",
+    "normal": "normal(keys, length, out=out)",
+    "randint": f"randint(keys, (length,), 0, {laws.RANGE}, out=out)",
 }
 FROM_BANK = {
     "uniform": "bank.uniform(length)",

@@ -100,7 +100,7 @@ def manual_seed(n: int, threads: int, convert: Callable[[list[int]], object]) ->
     _need(threads)
     generators = _generators(n)
     names = {"pool": fastseed.GeneratorPool(generators, NAME), "seeds": convert(_seeds(n))}
-    side = Side("pool.manual_seed", "pool.reseed_from_seeds(seeds)", names, threads)
+    side = Side("pool.reseed_from_seeds", "pool.reseed_from_seeds(seeds)", names, threads)
     return Contest(side, (_loop(generators),), _check_manual_seed)
 
 
@@ -119,7 +119,7 @@ def cases() -> list[Case]:
     rows.append(Case("pool.reseed/cpu/1e4", without_generators.LABEL, None, build))
     for device, threads, target in (("cpu", 1, 3.7), ("cpu-2t", 2, 6.5)):
         build = functools.partial(manual_seed, COUNT, threads, _as_tensor)
-        rows.append(Case(f"pool.manual_seed/{device}/1e4", baseline, target, build))
+        rows.append(Case(f"pool.reseed_from_seeds/{device}/1e4", baseline, target, build))
     build = functools.partial(manual_seed, COUNT, 1, list)
-    rows.append(Case("pool.manual_seed_of_a_list/cpu/1e4", baseline, None, build))
+    rows.append(Case("pool.reseed_from_seeds_of_a_list/cpu/1e4", baseline, None, build))
     return rows

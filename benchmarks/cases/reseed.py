@@ -169,7 +169,7 @@ def cases() -> list[Case]:
     return [
         Case(name, f"fwr13y, {SHALLOW} frames deep", 20, shallow),
         Case(name, f"fwr13y, {DEEP} frames deep", None, deep),
-        Case(name, "three seed calls by hand", None, against_by_hand),
+        Case(name, "three seed calls by hand", 1 / 1.25, against_by_hand),
         Case(name, without_generators.LABEL, None, against_itself_without_generators),
         Case(f"{name}-in-a-loop", f"fwr13y, {DEEP} frames deep", None, in_loop(deep)),
         Case(f"{name}-in-a-loop", "three seed calls by hand", None, in_loop(against_by_hand)),

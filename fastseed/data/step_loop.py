@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 from .._utils import StateDict, validation
 from ..derivation import context, scopes
 from ..distributed.agreement import compare
-from ..distributed.rendezvous import Record, meet
+from ..distributed.rendezvous import Record, exchange_records
 from ..seeder import api
 from . import journal
 from .exclusions import with_quarantine, with_skip
@@ -364,7 +364,9 @@ class StepLoop:
         text = journal.to_json(dataclasses.replace(history, orders=(), entries=()))
         digest = hashlib.sha256(text.encode()).hexdigest()[:16]
         record = {"step": list(history.point), "left out": digest}
-        verdict = meet(function, record, functools.partial(_judge, function), seconds=60.0)
+        verdict = exchange_records(
+            function, record, functools.partial(_judge, function), seconds=60.0
+        )
         if "error" in verdict:
             raise RuntimeError(verdict["error"])
 

@@ -110,7 +110,7 @@ def _job(current: Seeder) -> Iterator[Row]:
         yield Row("job", "scope", WRONG, "fastseed.reseed was not called: nothing is seeded yet")
         return
     detail = "task {}, epoch {}, step {}".format(*current.scope)
-    repeats = current.recent_scopes.repeats
+    repeats = current._recent_scopes.repeats
     if repeats:
         detail += f"; {repeats} scopes were used more than once"
     yield Row("job", "scope", NOTE if repeats else FINE, detail)
@@ -123,18 +123,18 @@ def _streams(current: Seeder) -> Iterator[Row]:
     """Check that each generator follows from the last reseed, and count what it has drawn."""
     assert current.scope is not None
     at = current.scope._asdict()
-    if os.getpid() != current.process_id or current._ancestry.forks:
+    if os.getpid() != current._process_id or current._ancestry.forks:
         yield Row("streams", "default generators", NOTE, "not examined in a forked child")
     else:
         defaults = random._inst, np.random.mtrand._rand, torch.default_generator
         for name, generator in zip(NAMES, defaults, strict=True):
             yield _generator(name, generator, current.derive_key(name, **at))
-    for accelerator in current.accelerators:
+    for accelerator in current._accelerators:
         yield from _devices(current, accelerator, at)
-    for entry in current.registry.generators:
+    for entry in current._registry.generators:
         key = current.derive_key(entry.name, **at)
         yield _generator(entry.name, entry.generator, key, ", shared" if entry.shared else "")
-    for setter in current.registry.epoch_setters:
+    for setter in current._registry.epoch_setters:
         detail = f"a {type(setter.generator).__name__}, which takes the epoch"
         yield Row("streams", setter.name, FINE, detail)
 

@@ -99,7 +99,7 @@ def _controlled() -> list[object]:
     found = list(discovery.global_generators())
     seeder = process_seeder()
     if seeder is not None:
-        for entry in seeder.registry:
+        for entry in seeder._registry:
             found += discovery.generators_of(entry.generator)
     return found
 
@@ -182,7 +182,7 @@ def _was_used(generator: object) -> bool:
 
 def _repeats() -> int:
     seeder = process_seeder()
-    return 0 if seeder is None else seeder.recent_scopes.repeats
+    return 0 if seeder is None else seeder._recent_scopes.repeats
 
 
 # ---------------------------------------------------------------- calls
@@ -227,7 +227,7 @@ def _watched_steps(rows: list[Row]) -> Iterator[None]:
     def stepped(*_: object) -> None:
         nonlocal before, count, reseeded, drawn
         count, seeder = count + 1, process_seeder()
-        if seeder is None or seeder.scope not in (None, (0, 0, 0)) or seeder.recent_scopes.used:
+        if seeder is None or seeder.scope not in (None, (0, 0, 0)) or seeder._recent_scopes.used:
             reseeded = True  # or never seeded by fastseed, which has a finding of its own
         if not (reseeded or drawn):
             states = dict(states_of_defaults())

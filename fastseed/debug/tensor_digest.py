@@ -107,6 +107,8 @@ def parts_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, Part]:
         totals = _call(list(whole.values()), plan, torch.device("cpu")) if whole else []
         for part, total in zip(parts.values(), totals, strict=True):
             part.total = total
+        if len(parts) == len(tensors):
+            return parts
     except RuntimeError:  # one is quantized or freed: _rows names it
         parts = {}
     owners: list[Part] = []
@@ -313,4 +315,4 @@ def _call(
     rows = torch.from_numpy(np.array(plan, np.uint64).view(np.int64))
     sums = torch.zeros((len(memory), 2), dtype=torch.uint64, device=device)
     digest_op.digest(sums, memory, rows)
-    return [low | high << 64 for low, high in sums.cpu().tolist()]
+    return [low | high << 64 for low, high in sums.tolist()]

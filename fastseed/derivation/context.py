@@ -79,4 +79,4 @@ def origin(function: str, instead: str) -> Origin:
             "(fastseed.register_generator)"
         )
     require_keys(function, found.scheme, f"use {instead}")
-    return Origin(found.stream_master, found.rank_fields.default)
+    return Origin(found._stream_master, found._rank_fields.default)

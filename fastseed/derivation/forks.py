@@ -29,10 +29,10 @@ _MANY = 1 << 12  # scopes in which children are counted
 
 
 class Fork(NamedTuple):
-    """One fork: the scope of the parent, and the number of the child among those forked in it."""
+    """One fork: the scope of the parent, and which of the children forked in it this is, from 1."""
 
     at: Scope
-    number: int
+    child: int
 
 
 class Ancestry:
@@ -42,8 +42,11 @@ class Ancestry:
         self.forks = forks
         self._children: dict[Scope, itertools.count[int]] = {}
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return Ancestry, (self.forks,)  # the children of this process are not the other one's
+
     def master(self, master_seed: int, rank_field: int) -> int:
-        """Return the master seed in use for streams of a rank field: the job's without forks."""
+        """Return the master seed for a rank field; without forks it is the job's."""
         return master_of_child(master_seed, rank_field, self.forks) if self.forks else master_seed
 
     def count_child(self, at: Scope) -> Fork:
@@ -60,15 +63,12 @@ class Ancestry:
 @functools.lru_cache(maxsize=_MANY)
 def master_of_child(master_seed: int, rank_field: int, forks: tuple[Fork, ...]) -> int:
     """Return the master seed of a child's streams of a rank field, the first fork first."""
-    for at, number in forks:
+    for at, child in forks:
         stream = streams.stream(master_seed, Scope(*at), STREAM, rank_field)
-        master_seed = stream.seed(64, number)
+        master_seed = stream.seed(64, child)
     return master_seed
 
 
-def check_mode(mode: object, scheme: str) -> str | None:
+def check_mode(function: str, mode: object) -> str | None:
     """Return the argument ``on_os_fork`` of ``init``."""
-    if mode is None:
-        return None
-    choices = MODES if scheme == "philox-v1" else ("inherit",)
-    return validation.check_choice("init", "on_os_fork", mode, choices)
+    return None if mode is None else validation.check_choice(function, "on_os_fork", mode, MODES)

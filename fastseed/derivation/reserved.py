@@ -57,8 +57,13 @@ def check_free(function: str, name: str) -> str:
 
 def warn_if_derived(function: str, name: object) -> None:
     """Warn once of each name under which a key of the caller's would be one of fastseed's own."""
-    if isinstance(name, str) and user_of(name) and not name.startswith(_DOCUMENTED):
+    if isinstance(name, str) and _is_private(name):
         _warn(function, name)
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_private(name: str) -> bool:
+    return user_of(name) is not None and not name.startswith(_DOCUMENTED)
 
 
 @functools.cache

@@ -72,6 +72,11 @@ def check_scope(function: str, task: object, epoch: object, step: object) -> Sco
     )
 
 
+def check_master_seed(function: str, argument: str, seed: object) -> int:
+    """Return a master seed; TypeError or ValueError if it is not one."""
+    return validation.check_int(function, argument, seed, 0, MAX_MASTER)
+
+
 def check_name(function: str, name: object) -> str:
     """Return a stream name: any non-empty string that UTF-8 can encode."""
     return validation.check_text(function, "name", name)
@@ -86,8 +91,8 @@ def require_keys(function: str, scheme: str, instead: str = "") -> None:
 
 def check_rank_field(function: str, rank: object) -> int:
     """Return the argument ``rank`` of a stream: a rank, or ``SHARED``."""
-    rule = f"in [0, {MAX_RANK}] or fastseed.SHARED"
     number = validation.check_int(function, "rank", rank, -_ANY, _ANY)
     if not 0 <= number <= SHARED:
+        rule = f"in [0, {MAX_RANK}] or fastseed.SHARED"
         raise validation.value_error(function, "rank", rule, rank)
     return number

@@ -45,10 +45,10 @@ class Stream(NamedTuple):
             return derive.narrow_seed(self.name_key, self.rank_field, self.worker, index, bits)
         return self.key(index) & (1 << bits) - 1
 
-    def numbered(self, number: int) -> Stream:
-        """Return the stream whose member i is member ``number ^ i`` of this one."""
+    def offset_by(self, offset: int) -> Stream:
+        """Return the stream whose member i is member ``offset ^ i`` of this one."""
         key, tweak = self.name_key
-        return self._replace(name_key=(key, tweak ^ number))
+        return self._replace(name_key=(key, tweak ^ offset))
 
 
 @functools.lru_cache(maxsize=16384)

@@ -56,7 +56,6 @@ class Deterministic(Report):
 
 
 def deterministic(
-    mode: bool = True,
     *,
     warn_only: bool = False,
     fill_uninitialized_memory: bool = True,
@@ -64,10 +63,10 @@ def deterministic(
 ) -> Deterministic:
     """Make PyTorch deterministic in this process, and report which settings took effect.
 
-    Works as a call, and as a context that restores everything. Seeds nothing.
+    Works as a call, and as a context that restores everything; so does ``restore()`` of the report.
+    Seeds nothing.
 
     Args:
-        mode: True. To switch it off, call ``restore()`` of the report.
         warn_only: operations without a deterministic algorithm warn instead of raising.
         fill_uninitialized_memory: ``torch.empty`` and similar functions fill the memory, which
             costs time.
@@ -96,9 +95,6 @@ def deterministic(
         False
     """
     fill = fill_uninitialized_memory
-    if not validation.check_bool("deterministic", "mode", mode):
-        rule = "True (to switch it off, call restore() of the report)"
-        raise validation.value_error("deterministic", "mode", rule, mode)
     validation.check_bool("deterministic", "warn_only", warn_only)
     validation.check_bool("deterministic", "fill_uninitialized_memory", fill)
     validation.check_choice("deterministic", "attention", attention, settings.ATTENTION)
@@ -119,11 +115,11 @@ def deterministic(
     return report
 
 
-def from_environment() -> Deterministic | None:
-    """Call ``deterministic`` if ``FASTSEED_DETERMINISTIC`` requests it."""
+def requested(function: str) -> bool | None:
+    """Return ``warn_only`` if ``FASTSEED_DETERMINISTIC`` requests determinism; else None."""
     mode = environ.get(environ.DETERMINISTIC) or "0"
-    validation.check_choice("init", environ.DETERMINISTIC, mode, ("0", *MODES))
-    return None if mode == "0" else deterministic(warn_only=MODES[mode])
+    validation.check_choice(function, environ.DETERMINISTIC, mode, ("0", *MODES))
+    return MODES.get(mode)
 
 
 def _set_switches(switches: list[Switch]) -> Iterator[Row]:

@@ -130,10 +130,9 @@ def mkl_depends_on_alignment() -> bool:
 def _nccl_late() -> str | None:
     import torch.distributed as dist
 
-    if dist.is_available() and dist.is_initialized():
-        groups = list(dist.distributed_c10d._world.pg_map)
-        if any("nccl" in str(dist.get_backend_config(group)) for group in groups):
-            return "NCCL read it when the process group was created"
+    started = dist.is_available() and dist.is_initialized()
+    if started and "nccl" in str(dist.get_backend_config()):
+        return "NCCL read it when the process group was created"
     return None
 
 

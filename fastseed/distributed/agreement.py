@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch.distributed as dist
 
 from .._backend.reference import scalar
 from .._utils import validation, version
 from ..derivation import context
-from .discovery import discover_rank
-from .rendezvous import GRACE, Record, meet, name_ranks
+from .discovery import find_rank
+from .rendezvous import GRACE, Record, exchange_records, name_ranks
+
+if TYPE_CHECKING:
+    from ..seeder.seeder import Seeder
 
 _NAME = "distributed.verify_agreement"
 _OWN = ("rank", "mesh coordinates")  # which no two ranks may have in common
@@ -28,11 +31,11 @@ _ADVICE = {
 def verify_agreement(*, timeout: float = 60.0, group: dist.ProcessGroup | None = None) -> None:
     """Raise on every rank, naming the ranks, unless all ranks agree about the job.
 
-    Compared are the versions of fastseed and of the derivation, the scheme, the master seed, the
-    world size, the scope, the sizes of the mesh, ``distinct_over``, ``on_os_fork`` and the names of
-    registered generators; ranks and coordinates in the mesh must be unique. Every rank of the group
-    has to make the call. No generator changes. In a job of one rank, and on a rank that is not in
-    ``group``, it returns at once.
+    It compares the versions of fastseed and of the derivation, the scheme, the master seed, the
+    world size, the scope, the sizes of the mesh, ``data_over``, ``distinct_over``, ``on_os_fork``
+    and the names of registered generators; ranks and coordinates in the mesh must be unique. Every
+    rank of the group has to make the call. No generator changes. In a job of one rank, and on a
+    rank that is not in ``group``, it returns at once.
 
     Args:
         timeout: seconds in [0.001, 86400] to wait for the other ranks; give every rank the same.
@@ -41,8 +44,8 @@ def verify_agreement(*, timeout: float = 60.0, group: dist.ProcessGroup | None =
     Raises:
         TypeError, ValueError: an argument is invalid; the other ranks raise RuntimeError.
         RuntimeError: ranks differ, a rank has an error of its own, ``fastseed.init`` was not
-            called, there are several ranks and no process group to compare them, or the process
-            that keeps the store of torch.distributed has ended.
+            called, there are several ranks and no process group to compare them, the process that
+            keeps the store of torch.distributed has ended, or this is a forked child of a rank.
         TimeoutError: some ranks, which the message names, did not call it in time, or the store did
             not answer, as when rank 0 is stopped.
 
@@ -58,16 +61,16 @@ def verify_agreement(*, timeout: float = 60.0, group: dist.ProcessGroup | None =
         validation.check_instance(_NAME, "group", group, dist.ProcessGroup, rule)
     problem: Exception | None = None
     record: Record = {}
-    seconds, size = GRACE, discover_rank().world_size
+    seconds, size = GRACE, find_rank(_NAME).world_size
     try:
         seconds = validation.check_float(_NAME, "timeout", timeout, 1e-3, 86400)
         seeder = context.current(_NAME)
-        record, size = describe(seeder), max(size, seeder.world_size)
+        record, size = record_of(seeder), max(size, seeder.world_size)
     except (TypeError, ValueError, RuntimeError) as error:
         problem, record = error, {"problem": str(error)}
     if dist.is_available() and dist.is_initialized() and dist.get_world_size(group) > 1:
         try:
-            found = meet(_NAME, record, _judge, group=group, seconds=seconds)
+            found = exchange_records(_NAME, record, _judge, group=group, seconds=seconds)
         except (TimeoutError, RuntimeError):
             if problem is not None:
                 raise problem from None
@@ -83,7 +86,7 @@ def verify_agreement(*, timeout: float = 60.0, group: dist.ProcessGroup | None =
         raise problem
 
 
-def describe(seeder: Any) -> Record:
+def record_of(seeder: Seeder) -> Record:
     """Return what ranks compare of their seeders, in JSON's types."""
     mesh = seeder.mesh
     return {
@@ -94,10 +97,11 @@ def describe(seeder: Any) -> Record:
         "world_size": seeder.world_size,
         "scope": None if seeder.scope is None else seeder.scope._asdict(),
         "mesh": None if mesh is None else dict(zip(mesh.names, mesh.sizes, strict=True)),
-        "distinct_over": seeder.rank_fields.rules(),
+        "data_over": list(seeder._job.data_over),
+        "distinct_over": seeder._rank_fields.rules(),
         "on_os_fork": seeder.on_os_fork or "inherit",
         "registered": sorted(
-            f"{entry.name} (shared)" if entry.shared else entry.name for entry in seeder.registry
+            f"{entry.name} (shared)" if entry.shared else entry.name for entry in seeder._registry
         ),
         "rank": seeder.rank,
         "mesh coordinates": None if mesh is None else list(mesh.ranks),

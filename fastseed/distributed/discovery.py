@@ -27,38 +27,26 @@ _LAUNCHERS = (
 
 
 class ProcessRank(NamedTuple):
-    """The rank of a process in its job.
-
-    Attributes:
-        rank: the rank in the job.
-        world_size: the number of ranks.
-        source: the origin of these two, as in ``discover_rank``.
-        local_rank: the rank within the node; None where that is not known.
-
-    Examples:
-        >>> from fastseed.distributed import ProcessRank
-        >>> ProcessRank(3, 8, "RANK/WORLD_SIZE", local_rank=3).world_size
-        8
-    """
+    """The rank of a process in its job."""
 
     rank: int
     world_size: int
     source: str
+    """The origin of these two, as in ``discover_rank``."""
     local_rank: int | None = None
+    """The rank within the node; None where that is not known."""
 
 
 def process_group_size() -> int:
-    """Return the size of the default process group; 1 without one."""
-    if dist.is_available() and dist.is_initialized():
-        return dist.get_world_size()
-    return 1
+    """Return the size of the process group of this process; 1 without one."""
+    return dist.get_world_size() if rendezvous.has_group() else 1
 
 
 def discover_rank() -> ProcessRank:
     """Return rank and world size as ``fastseed.init`` finds them without arguments.
 
     Returns:
-        ``ProcessRank(rank, world_size, source, local_rank)``: from torch.distributed where it is
+        A named tuple ``(rank, world_size, source, local_rank)``: from torch.distributed where it is
         initialized, Ray Train in one of its workers, the variables of a launcher (torchrun, SLURM,
         Open MPI, PMI), or Horovod where it is initialized; else rank 0 of 1, source ``"default"``.
 
@@ -71,22 +59,32 @@ def discover_rank() -> ProcessRank:
         >>> 0 <= here.rank < here.world_size
         True
     """
+    return find_rank("distributed.discover_rank")
+
+
+def find_rank(function: str) -> ProcessRank:
+    """Do ``discover_rank`` for another function, whose name errors have."""
     if dist.is_available() and dist.is_initialized():
         return ProcessRank(dist.get_rank(), dist.get_world_size(), "torch.distributed")
-    if (in_ray := _in_ray_worker()) is not None:  # it may have inherited a launcher's variables
-        return in_ray
+    if (in_ray := _in_ray_worker(function)) is not None:
+        return in_ray  # it may have inherited a launcher's variables
     for rank, size, local in _LAUNCHERS:
         if rank in os.environ and size in os.environ:
-            local_rank = _variable(local) if local in os.environ else None
-            found = ProcessRank(_variable(rank), _variable(size), f"{rank}/{size}", local_rank)
-            return _check(found)
+            local_rank = _variable(function, local) if local in os.environ else None
+            found = ProcessRank(
+                _variable(function, rank),
+                _variable(function, size),
+                f"{rank}/{size}",
+                local_rank,
+            )
+            return _check(function, found)
     horovod: Any = sys.modules.get("horovod.torch")
     if horovod is not None and horovod.is_initialized():
         return ProcessRank(horovod.rank(), horovod.size(), "horovod")
     return ProcessRank(0, 1, "default")
 
 
-def _in_ray_worker() -> ProcessRank | None:
+def _in_ray_worker(function: str) -> ProcessRank | None:
     """Return the rank in a worker of Ray Train; None in any other process."""
     train: Any = sys.modules.get("ray.train")
     if train is None:
@@ -98,33 +96,36 @@ def _in_ray_worker() -> ProcessRank | None:
         )
     except (RuntimeError, DeprecationWarning):  # a driver; a function that Ray Tune runs
         return None
-    return None if size is None else _check(ProcessRank(rank, size, "ray.train", local_rank))
+    return (
+        None if size is None else _check(function, ProcessRank(rank, size, "ray.train", local_rank))
+    )
 
 
-def _variable(name: str) -> int:
+def _variable(function: str, name: str) -> int:
     text = os.environ[name]
     try:
         return int(text)
     except ValueError as error:
         variable = f"environment variable {name}"
-        raise validation.value_error("init", variable, "an integer", text) from error
+        raise validation.value_error(function, variable, "an integer", text) from error
 
 
-def _check(found: ProcessRank) -> ProcessRank:
+def _check(function: str, found: ProcessRank) -> ProcessRank:
     where = f" (from {found.source})"
     size = found.world_size
-    validation.check_int("init", f"world_size{where}", size, 1, scopes.MAX_RANK + 1)
-    validation.check_int("init", f"rank{where}", found.rank, 0, size - 1)
+    validation.check_int(function, f"world_size{where}", size, 1, scopes.MAX_RANK + 1)
+    validation.check_int(function, f"rank{where}", found.rank, 0, size - 1)
     return found
 
 
 def locate(
+    function: str,
     ngpus: int | None,
     local_rank: int | None,
     rank: int | None,
     world_size: int | None,
     *,
-    correct: bool,
+    correct: bool = True,
 ) -> ProcessRank:
     """Return the rank of this process, from the arguments of ``init`` and from its environment.
 
@@ -135,20 +136,20 @@ def locate(
     or ``world_size`` they must be the same numbers.
     """
     explicit = rank is not None or world_size is not None
-    size = _one_of("ngpus", ngpus, "world_size", world_size, 1)
-    here = _one_of("local_rank", local_rank, "rank", rank, 0)
+    size = _one_of(function, "ngpus", ngpus, "world_size", world_size, 1)
+    here = _one_of(function, "local_rank", local_rank, "rank", rank, 0)
     if explicit and size is not None and here is not None:
-        return _check(ProcessRank(here, size, "arguments"))
-    found = discover_rank()
+        return _check(function, ProcessRank(here, size, "arguments"))
+    found = find_rank(function)
     if rank is not None and size is None and found.world_size <= rank:
         rule = f"given with rank={rank}, since {found.source} shows {found.world_size} rank(s)"
-        raise validation.value_error("init", "world_size", rule, None)
+        raise validation.value_error(function, "world_size", rule, None)
     if size not in (None, 1) and here is None and found.source == "default":
         logger.warning(
-            "fastseed.init: %d ranks were given without a rank, and neither torch.distributed nor "
+            "fastseed.%s: %d ranks were given without a rank, and neither torch.distributed nor "
             "a launcher shows one: this process uses rank 0, and processes of one rank draw the "
             "same random numbers; pass rank=",
-            size,
+            *(function, size),
         )
     size = found.world_size if size is None else size
     here = found.rank if here is None else here
@@ -156,33 +157,33 @@ def locate(
     if (here, size) == found[:2] and not explicit:
         return found
     if explicit or found.world_size < size or found.world_size == 1:
-        return _check(given)  # the environment knows no more than the caller
+        return _check(function, given)  # the environment knows no more than the caller
     is_parent = size == found.world_size and found.local_rank not in (None, here)
     correct = correct and not is_parent
     logger.warning(
-        "fastseed.init: local_rank=%d of ngpus=%d were given, but %s says rank %d of %d; using the "
+        "fastseed.%s: local_rank=%d of ngpus=%d were given, but %s says rank %d of %d; using the "
         "%s%s",
-        *(here, size, found.source, found.rank, found.world_size),
+        *(function, here, size, found.source, found.rank, found.world_size),
         "latter" if correct else "former",
         ", so that no two nodes repeat each other's seeds"
         if correct
         else ": if they are a node's, nodes repeat each other's seeds",
     )
-    return found if correct else _check(given)
+    return found if correct else _check(function, given)
 
 
 def _one_of(
-    alias: str, other: int | None, argument: str, value: int | None, low: int
+    function: str, alias: str, other: int | None, argument: str, value: int | None, low: int
 ) -> int | None:
     """Return the value of an argument of ``init``, or of fwr13y's argument for the same number."""
     top = scopes.MAX_RANK + low
     if value is not None:
-        value = validation.check_int("init", argument, value, low, top)
+        value = validation.check_int(function, argument, value, low, top)
     if other is not None:
-        other = validation.check_int("init", alias, other, low, top)
+        other = validation.check_int(function, alias, other, low, top)
         if value not in (None, other):
             rule = f"{argument} ({value}), or not given"
-            raise validation.value_error("init", alias, rule, other)
+            raise validation.value_error(function, alias, rule, other)
         value = other
     return value
 
@@ -211,7 +212,7 @@ def agree_on_master(
     record = {"seed": None if problem else master, "problem": str(problem) if problem else None}
     if master is None and dist.get_rank() == 0:
         record["chosen"] = secrets.randbits(bits)
-    found = rendezvous.meet("init", record, _judge_masters)
+    found = rendezvous.exchange_records("init", record, _decide_master)
     if problem is not None:
         raise problem
     if "error" in found:
@@ -219,7 +220,7 @@ def agree_on_master(
     return int(found["master"]), True
 
 
-def _judge_masters(ranks: list[int], records: list[Record]) -> Record:
+def _decide_master(ranks: list[int], records: list[Record]) -> Record:
     """Return the master seed of these records, or the error that every rank raises."""
     first = records[0]["seed"]
     for rank, record in zip(ranks, records, strict=True):

@@ -17,38 +17,70 @@ from datetime import timedelta
 from typing import Any, TypeAlias
 
 import torch.distributed as dist
+from torch.utils.data import get_worker_info
 
 from .._backend import private_torch
 from .._utils import StateDict
 
 Record: TypeAlias = StateDict  # of one rank, in JSON's types
-Judge: TypeAlias = Callable[[list[int], list[Record]], Record]
+Decide: TypeAlias = Callable[[list[int], list[Record]], Record]
 
 GRACE = 5.0
 """Seconds beyond the time limit in which the store has to answer."""
 
 _NAMED = 16  # ranks, at most, in one part of a message
 
+_of_parent: object = None  # the process group that was there when this process was forked
 
-def meet(
+
+def _keep_group_of_parent() -> None:
+    global _of_parent
+    if dist.is_available() and dist.is_initialized():
+        _of_parent = dist.group.WORLD
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_keep_group_of_parent)
+
+
+def has_group() -> bool:
+    """Return whether this process has joined a process group.
+
+    A forked child has not: the connections are its parent's, whose calls it would disturb.
+    """
+    if not (dist.is_available() and dist.is_initialized()) or get_worker_info() is not None:
+        return False
+    return dist.group.WORLD is not _of_parent
+
+
+def refuse_forked(function: str) -> None:
+    """Raise RuntimeError where the process group is that of the parent of this process."""
+    if dist.is_available() and dist.is_initialized() and not has_group():
+        raise RuntimeError(
+            f"fastseed.{function}: must not be called in a forked child of a rank, such as a "
+            "DataLoader worker: the process group is its parent's; call it in the parent"
+        )
+
+
+def exchange_records(
     function: str,
     record: Record,
-    judge: Judge,
+    decide: Decide,
     *,
     group: dist.ProcessGroup | None = None,
     seconds: float | None = None,
 ) -> Record:
-    """Return the verdict of ``judge`` on the records of all ranks of ``group``, the same on each.
+    """Return the verdict of ``decide`` on the records of all ranks of ``group``, the same on each.
 
-    ``judge`` is called with the ranks and their records on the first rank of the group. A record
-    with a text under ``"problem"`` is judged alone at once; no rank waits for that one.
+    ``decide`` is called with the ranks and their records on the first rank of the group. A record
+    with a text under ``"problem"`` is decided alone at once; no rank waits for that one.
 
     Raises:
         TimeoutError: ranks did not come in time (the message names them), or the process that keeps
             the store did not answer.
-        RuntimeError: the process that keeps the store has ended.
+        RuntimeError: the process that keeps the store has ended, or this is a forked child.
     """
-    verdict = _verdict(function, record, judge, group, seconds)
+    verdict = _verdict(function, record, decide, group, seconds)
     if verdict.get("missing"):
         raise TimeoutError(
             f"fastseed.{function}: {name_ranks(verdict['missing'])} did not call it within "
@@ -60,43 +92,39 @@ def meet(
 def _verdict(
     function: str,
     record: Record,
-    judge: Judge,
+    decide: Decide,
     group: dist.ProcessGroup | None,
     seconds: float | None,
 ) -> Record:
     """Return the verdict, with ``missing`` ranks and the ``seconds`` if some did not come."""
-    store: Any = private_torch.default_store()
+    refuse_forked(function)
+    store = private_torch.default_store()
     limit = store.timeout.total_seconds() if seconds is None else seconds
     ranks = dist.get_process_group_ranks(group)
     name = hashlib.sha256(json.dumps(ranks).encode()).hexdigest()[:16]
     store = dist.distributed_c10d.PrefixStore(f"fastseed.{function}/{_attempt()}{name}", store)
-    results: list[Record | Exception] = []
-
-    def run() -> None:
-        try:
-            results.append(_run(store, ranks, limit, record, judge))
-        except Exception as error:
-            results.append(error)
-
+    call = _Call(store, ranks, limit, record, decide)
     # A client waits for ever for a store whose process is stopped, so another thread waits there.
-    thread = threading.Thread(target=run, daemon=True)
+    thread = threading.Thread(target=call.run, daemon=True)
     thread.start()
-    thread.join(limit + 2 * GRACE)
-    if not results:
+    try:
+        thread.join(limit + 2 * GRACE)
+    finally:
+        call.left = True  # the thread posts nothing more
+    if call.result is None:
         raise TimeoutError(
             f"fastseed.{function}: the store of torch.distributed did not answer within {limit:g} "
             "seconds; the process that keeps it (rank 0, unless a launcher does) is stopped or "
             "cannot be reached; look there for the cause"
         )
-    (verdict,) = results
-    if isinstance(verdict, dist.DistError):
+    if isinstance(call.result, dist.DistError):
         raise RuntimeError(
             f"fastseed.{function}: the store of torch.distributed does not answer; the process "
-            f"that keeps it (rank 0, unless a launcher does) has ended: {verdict}"
-        ) from verdict
-    if isinstance(verdict, Exception):
-        raise verdict
-    return verdict
+            f"that keeps it (rank 0, unless a launcher does) has ended: {call.result}"
+        ) from call.result
+    if isinstance(call.result, Exception):
+        raise call.result
+    return call.result
 
 
 def collective(
@@ -128,39 +156,63 @@ def collective(
         ) from error
 
 
-def _run(store: Any, ranks: list[int], seconds: float, record: Record, judge: Judge) -> Record:
-    me, until = ranks.index(dist.get_rank()), time.monotonic() + seconds
-    # Counted in the store: a rank that missed a call finds the verdict of that one first.
-    call = store.add(f"calls/{me}", 1)
-    keys = [f"{call}/{i}" for i in range(len(ranks))]
-    verdict_key = f"{call}/verdict"
-    store.set(keys[me], json.dumps(record))
-    if record.get("problem"):  # nothing to wait for: the other ranks hear of it at once
-        store.compare_set(verdict_key, "", json.dumps(judge([ranks[me]], [record])))
-    # The first rank judges, so that the work of the others does not grow with their number. If
-    # there is no verdict in time, each rank judges; compare_set keeps the first verdict.
-    if not store.check([verdict_key]):
-        _wait(store, keys if me == 0 else [verdict_key], until)
-    if not store.check([verdict_key]):
-        absent = [rank for rank, key in zip(ranks, keys, strict=True) if not store.check([key])]
-        if absent:
-            verdict: Record = {"missing": absent, "seconds": seconds}
-        else:
-            verdict = judge(ranks, [json.loads(text) for text in store.multi_get(keys)])
-            if call > 1:  # every rank has come to this call: the keys of the previous one may go
-                for key in (*range(len(ranks)), "verdict", "read"):
-                    store.delete_key(f"{call - 1}/{key}")
-        store.compare_set(verdict_key, "", json.dumps(verdict))
-    verdict = dict(json.loads(store.get(verdict_key)))
-    readers = store.add(f"{call}/read", 1)
-    until = time.monotonic() + GRACE
-    # An error may end the first process, and with it the store, before the others have read it.
-    while me == 0 and verdict.keys() & {"missing", "error"} and time.monotonic() < until:
-        if readers >= len(ranks) - len(verdict.get("missing", ())):
-            break
-        time.sleep(0.01)
-        readers = store.add(f"{call}/read", 0)
-    return verdict
+class _Call:
+    """One call of one rank, which a thread makes."""
+
+    def __init__(
+        self, store: Any, ranks: list[int], seconds: float, record: Record, decide: Decide
+    ) -> None:
+        self._store, self._ranks, self._seconds = store, ranks, seconds
+        self._record, self._decide = record, decide
+        self.left = False  # whether the rank has left the call
+        self.result: Record | Exception | None = None
+
+    def run(self) -> None:
+        """Set the result."""
+        try:
+            self.result = self._run()
+        except Exception as error:
+            self.result = error
+
+    def _run(self) -> Record | None:
+        store, ranks = self._store, self._ranks
+        me, until = ranks.index(dist.get_rank()), time.monotonic() + self._seconds
+        # Counted in the store: a rank that missed a call finds the verdict of that one first.
+        call = store.add(f"calls/{me}", 1)
+        keys = [f"{call}/{i}" for i in range(len(ranks))]
+        verdict_key = f"{call}/verdict"
+        if self.left:
+            return None
+        store.set(keys[me], json.dumps(self._record))
+        if self._record.get("problem"):  # nothing to wait for: the other ranks hear of it at once
+            verdict = self._decide([ranks[me]], [self._record])
+            store.compare_set(verdict_key, "", json.dumps(verdict))
+        # The first rank decides, so that the work of the others does not grow with their number. If
+        # there is no verdict in time, each rank decides; compare_set keeps the first verdict.
+        if not store.check([verdict_key]):
+            _wait(store, keys if me == 0 else [verdict_key], until)
+        if not store.check([verdict_key]):
+            absent = [rank for rank, key in zip(ranks, keys, strict=True) if not store.check([key])]
+            if absent:
+                verdict = {"missing": absent, "seconds": self._seconds}
+            else:
+                verdict = self._decide(ranks, [json.loads(text) for text in store.multi_get(keys)])
+                if call > 1:  # every rank has come to this call: the previous one's keys may go
+                    for key in (*range(len(ranks)), "verdict", "read"):
+                        store.delete_key(f"{call - 1}/{key}")
+            if self.left:
+                return None
+            store.compare_set(verdict_key, "", json.dumps(verdict))
+        verdict = dict(json.loads(store.get(verdict_key)))
+        readers = store.add(f"{call}/read", 1)
+        until = time.monotonic() + GRACE
+        # An error may end the first process, and with it the store, before the others have read it.
+        while me == 0 and verdict.keys() & {"missing", "error"} and time.monotonic() < until:
+            if readers >= len(ranks) - len(verdict.get("missing", ())):
+                break
+            time.sleep(0.01)
+            readers = store.add(f"{call}/read", 0)
+        return verdict
 
 
 def _wait(store: Any, keys: list[str], until: float) -> None:

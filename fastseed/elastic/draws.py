@@ -62,7 +62,7 @@ class DrawWatch:
         if self._device.type not in ("cpu", "meta"):
             module, device = torch.get_device_module(self._device), self._device
             found["torch's generator of the device"] = lambda: _bytes(module.get_rng_state(device))
-        for entry in context.seeder.registry if context.seeder is not None else ():
+        for entry in context.seeder._registry if context.seeder is not None else ():
             if (read := _reader(getattr(entry, "generator", None))) is not None:
                 found[f"the registered generator {entry.name!r}"] = read
         return found

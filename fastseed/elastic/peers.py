@@ -143,7 +143,7 @@ def agree(group: dist.ProcessGroup | None, record: StateDict, problem: Exception
 
 
 def _meet(group: dist.ProcessGroup, record: StateDict) -> StateDict:
-    return rendezvous.meet(FUNCTION, record, _judge, group=group)
+    return rendezvous.exchange_records(FUNCTION, record, _judge, group=group)
 
 
 def _judge(ranks: list[int], records: list[StateDict]) -> StateDict:

@@ -4,7 +4,6 @@
     from fastseed.integrations.accelerate import AcceleratedJob       # extra: accelerate
     from fastseed.integrations.transformers import FastseedCallback   # extra: transformers
     from fastseed.integrations.slot_trainer import SlotTrainer        # extra: transformers
-    from fastseed.integrations.diffusers import use_streams           # extra: diffusers
     from fastseed.integrations.trl import SeededGRPOTrainer           # extra: trl
 
 Each is in a module of its own, which imports its framework. Keys for JAX and the seed

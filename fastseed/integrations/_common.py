@@ -15,6 +15,7 @@ from ..distributed.rendezvous import collective
 from ..seeder import api
 from ..seeder import state as states
 from ..seeder.seeder import Seeder, current_seeder
+from ..seeder.start import start
 
 
 class Tasks(NamedTuple):
@@ -88,26 +89,23 @@ def ensure_seeder(function: str, master_seed: int | None, rank: int, world_size:
         raise validation.value_error(function, "master_seed", rule, master_seed)
     if (seeder.rank, seeder.world_size) == (rank, world_size):
         return seeder
-    if seeder.mesh is not None or len(seeder.registry):  # ranks were started after init
+    if seeder.mesh is not None or len(seeder._registry):  # ranks were started after init
         raise RuntimeError(
             f"fastseed.{function}: fastseed.init was called for rank {seeder.rank} of "
             f"{seeder.world_size}, but this is rank {rank} of {world_size}: call it with rank= "
             "and world_size=, or register generators (and give a mesh) after the framework has "
             "set up its ranks"
         )
-    api.init(
-        seeder.master_seed,
-        rank=rank,
-        world_size=world_size,
-        scheme=seeder.scheme,
-        on_os_fork=seeder.on_os_fork,
+    job = seeder._job
+    more = (job.distinct_over, job.on_os_fork)
+    return start(
+        seeder.master_seed, None, None, rank, world_size, None, None, *more, scheme=job.scheme
     )
-    return current_seeder(function)
 
 
 def move_to(task: int, epoch: int, step: int = 0) -> None:
     """Reseed without the warning for a repeated scope: frameworks return to scopes on purpose."""
-    current_seeder("reseed").set_scope(task, epoch, step)
+    current_seeder("reseed")._set_scope(task, epoch, step)
 
 
 @contextlib.contextmanager

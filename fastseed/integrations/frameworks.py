@@ -46,7 +46,7 @@ def register() -> tuple[str, ...]:
         ()
     """
     seeder = current_seeder("integrations.register_frameworks")
-    found = {n: f for n, f in seed_functions().items() if seeder.registry.find(n) is None}
+    found = {n: f for n, f in seed_functions().items() if seeder._registry.find(n) is None}
     for name, function in found.items():
         seeder.register_generator(function, name=name)
     return tuple(found)

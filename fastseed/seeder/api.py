@@ -1,23 +1,11 @@
-"""The functions that scripts call: each acts on the one ``Seeder`` of the process."""
+"""The functions that act on the one ``Seeder`` of the process."""
 
 from __future__ import annotations
 
-import logging
-import sys
-from typing import Any
-
-from .._backend import derive, native
-from .._utils import StateDict, environ, validation
-from ..derivation import context
-from ..derivation.scopes import parse_master_seed
-from ..determinism import switches
-from . import processes
+from .._utils import StateDict
 from .fork_rng.block import ForkBlock
-from .fork_rng.stack import in_worker
-from .schemes.fwr13y import Fwr13yScheme
-from .seeder import Seeder, current_seeder, process_seeder
-
-logger = logging.getLogger("fastseed")
+from .seeder import current_seeder
+from .start import start
 
 
 def init(
@@ -28,10 +16,9 @@ def init(
     rank: int | None = None,
     world_size: int | None = None,
     mesh: object = None,
+    data_over: object = None,
     distinct_over: object = None,
-    scheme: str = "philox-v1",
     on_os_fork: str | None = None,
-    seed: None = None,
 ) -> None:
     """Seed this process: set master seed, rank and mesh, and do ``fastseed.reseed(task=0)``.
 
@@ -40,8 +27,8 @@ def init(
     this is a collective call: every rank has to make it. The variables ``FASTSEED_MASTER_SEED`` (if
     ``master_seed`` is None) and ``FASTSEED_DETERMINISTIC`` of ``fastseed run`` are used.
 
-    In a DataLoader worker, whose generators the loader has seeded, it leaves them as they are, with
-    a warning; so it does, without one, under ``scheme="fwr13y"``, as fwr13y's ``init``.
+    A DataLoader worker never communicates: there it leaves the generators, which the loader has
+    seeded, as they are, with a warning.
 
     Args:
         master_seed: [0, 2**64). None: rank 0 gets one from the operating system, shows it, and all
@@ -54,20 +41,22 @@ def init(
             torch.distributed, Ray Train, the launcher's environment or Horovod; else 0 of 1.
         mesh: the position of this rank in a mesh of all ranks: a ``DeviceMesh`` with names, or
             ``{"dp": (rank, size), "tp": (rank, size)}``, whose last dimension varies fastest.
+        data_over: the dimensions of the mesh that divide the data, as ``("fsdp",)``. By default
+            those whose names begin with "dp"; needed where other names do not say it.
         distinct_over: the dimensions of the mesh over which streams are distinct, by default all: a
-            tuple (``()``: all ranks share them), a dict by stream name, or a preset of
-            ``fastseed.distributed``.
-        scheme: ``"philox-v1"``, or ``"fwr13y"`` for the seeds of fwr13y bit for bit.
+            tuple (``()``: all ranks share them), or a dict of tuples by stream name.
         on_os_fork: the streams of a child of ``os.fork``: None or ``"inherit"`` for those of its
             parent, ``"reseed"`` for its own (docs/distributed.md).
-        seed: never given; an error names ``master_seed`` instead.
 
     Raises:
         TypeError, ValueError: an argument is invalid, or master seeds differ between ranks; the
             previous seeding stays.
         RuntimeError: ranks share a stream that have not agreed on a master seed; or called inside
             ``fork_rng``, while a CUDA graph is captured, or by a generator that is being reseeded.
-        ReseedError: some generators failed; all others are seeded.
+        TimeoutError: some ranks, which the message names, did not call it within the time limit of
+            the process group.
+        ReseedError: some generators failed; all others are seeded, and the next ``reseed`` seeds
+            all.
 
     Examples:
         >>> import fastseed, torch
@@ -77,97 +66,8 @@ def init(
         >>> torch.equal(torch.rand(3), weights)
         True
     """
-    if seed is not None:
-        raise TypeError(
-            f"fastseed.init: seed must be given as master_seed, "
-            f"got seed={validation.short_repr(seed)}"
-        )
-    seeder = Seeder(
-        requested_seed(master_seed),
-        ngpus,
-        local_rank,
-        rank=rank,
-        world_size=world_size,
-        mesh=mesh,
-        distinct_over=distinct_over,
-        scheme=scheme,
-        on_os_fork=on_os_fork,
-    )
-    begin(seeder, master_seed)
-    if seeder.rank == 0 and requested_seed(master_seed) is None:
-        say(f"fastseed.init: the master seed is {seeder.master_seed}; pass it to repeat this run")
-
-
-def requested_seed(master_seed: int | None) -> Any:
-    """Return the argument, or else what ``fastseed run`` requests; None to draw one.
-
-    A variable that holds no seed is returned as text, so that ``init`` raises on every rank.
-    """
-    text = environ.get(environ.MASTER_SEED) if master_seed is None else None
-    if not text:
-        return master_seed
-    seed = parse_master_seed(text)
-    return f"{environ.MASTER_SEED}={text}" if seed is None else seed
-
-
-def begin(seeder: Seeder, given: int | None) -> None:
-    """Seed everything with a new seeder, and make it that of the process."""
-    switches.from_environment()
-    has_keys = seeder.scheme != Fwr13yScheme.name  # fwr13y's own init changes no generator
-    if has_keys and in_worker():
-        logger.warning(
-            "fastseed.init: called in a DataLoader worker, whose generators the loader has "
-            "seeded: they are left as they are"
-        )
-    elif has_keys:
-        seeder.set_scope(0, 0, 0, "init")
-    old = process_seeder()
-    context.set_current(seeder)
-    if old is not None:
-        _forget(old)
-    if seeder.rank == 0:
-        _report(seeder, given)
-
-
-def _forget(old: Seeder) -> None:
-    """Let forks ignore the seeder of an earlier ``init``; warn about its registrations."""
-    processes.forget(old)
-    if old.registry:
-        logger.warning(
-            "fastseed.init: called again, which drops the registered generators %s; register "
-            "those that are still needed after it",
-            [entry.name for entry in old.registry],
-        )
-
-
-def _report(seeder: Seeder, given: int | None) -> None:
-    """Log what is used; warn if ``fastseed run`` requested another master seed."""
-    text = environ.get(environ.MASTER_SEED)
-    if text and parse_master_seed(text) != seeder.master_seed:
-        logger.warning(
-            "fastseed.init: master seed %d was given and is used, but %s=%s (fastseed run --seed) "
-            "requests another one; call init() without a seed to use that",
-            *(seeder.master_seed, environ.MASTER_SEED, text),
-        )
-    logger.info(
-        "fastseed: master seed %d%s, rank %d of %d, %sscheme %s, backend %s%s",
-        seeder.master_seed,
-        f" of {environ.MASTER_SEED}" if given is None and text else "",
-        seeder.rank,
-        seeder.world_size,
-        f"mesh ({seeder.mesh}), " if seeder.mesh else "",
-        seeder.scheme,
-        derive.backend,
-        f" ({derive.simd()})" if derive.simd() else f" ({native.missing})",
-    )
-
-
-def say(line: str) -> None:
-    """Log a line at level INFO, or print it on standard error if the log does not take it."""
-    if logger.isEnabledFor(logging.INFO) and logger.hasHandlers():
-        logger.info(line)
-    else:
-        print(line, file=sys.stderr, flush=True)
+    place = (ngpus, local_rank, rank, world_size, mesh, data_over, distinct_over, on_os_fork)
+    start(master_seed, *place)
 
 
 def get_master_seed() -> int:
@@ -192,7 +92,9 @@ def reseed(task: int, epoch: int = 0, step: int = 0) -> None:
     """Give every random generator of this process the state that belongs to (task, epoch, step).
 
     Python's ``random``, NumPy's global generator, torch's on the CPU and on every device, and
-    what was registered. The same arguments always give the same states. The generators belong to
+    what was registered. The same arguments always give the same states. Torch's CUDA generators
+    draw numbers from their state that depend on the number of SMs (pytorch#196613): on another GPU
+    model large tensors differ; ``fastseed.random`` does not. The generators belong to
     the process: of several threads that call it, one waits for the other, and the last one decides.
 
     Args:
@@ -237,18 +139,18 @@ def register_generator(
             ``numpy.random.Generator``, ``numpy.random.RandomState``,
             ``random.Random``, ``GeneratorPool``, ``StreamBank``, or an object with
             ``set_scope`` or ``set_epoch``, as ``DistributedSampler``. It is held strongly.
-        shared: the same stream on all ranks, instead of one for each rank.
+        shared: the same stream on all ranks: another way to write ``distinct_over=()``.
         name: the stream's name. By default ``generator/<k>``, or the name of a pool or bank.
         bits: the size of a callable's seed: 31, 32, 63, 64 or 128. With 31 or 32, which any library
             takes, two ranks never get the same seed at one point of the job; more bits also keep
-            seeds of different epochs and names apart.
+            seeds of different epochs and names apart. ``derive_seed(name, bits=bits)`` gives it.
         distinct_over: the dimensions of the mesh over which the stream is distinct. None: as
             ``init`` says.
 
     Raises:
         TypeError, ValueError: an argument is invalid, the name is registered already or one that
-            fastseed uses itself, or ``shared`` and ``distinct_over`` contradict each other or
-            ``init``; nothing is registered.
+            fastseed uses itself, or ``shared`` or ``distinct_over`` contradicts ``init``; nothing
+            is registered.
         RuntimeError: before ``init``; ``shared`` while ranks have not agreed on a master seed.
 
     Examples:
@@ -257,7 +159,7 @@ def register_generator(
         >>> generator = torch.Generator()
         >>> fastseed.register_generator(generator, name="augmentation")
         >>> fastseed.reseed(task=1)
-        >>> generator.initial_seed() == fastseed.derive_seed("augmentation", task=1)
+        >>> generator.initial_seed() == fastseed.derive_seed("augmentation")
         True
     """
     current_seeder("register_generator").register_generator(
@@ -295,7 +197,7 @@ def fork_rng(name: str, *, index: int | None = None, distinct_over: object = Non
     be nested. Python's and NumPy's generators are not affected.
 
     Args:
-        name: the stream's name.
+        name: the stream's name, one of at most 4096 between two reseeds.
         index: [0, 2**56 - 2], the number of a layer for example: the block starts at the beginning
             of that numbered stream of the scope, so that a recomputation repeats it. None: it
             continues where the last block of this name ended, and restarts after each ``reseed``.
@@ -306,7 +208,7 @@ def fork_rng(name: str, *, index: int | None = None, distinct_over: object = Non
         A context manager, which is also a decorator.
 
     Raises:
-        TypeError, ValueError: an argument is invalid, or the scheme is ``"fwr13y"``.
+        TypeError, ValueError: an argument is invalid.
         RuntimeError: on entering: before ``init`` or the first ``reseed``, while a CUDA graph is
             captured, or in a DataLoader worker.
 
@@ -325,7 +227,7 @@ def fork_rng(name: str, *, index: int | None = None, distinct_over: object = Non
 
 
 def state_dict(*, rng: bool = False) -> StateDict:
-    """Return the state of the job: master seed and coordinates, and on request exact states.
+    """Return the state of the job: master seed and scope, and on request exact states.
 
     Args:
         rng: also the exact state of every generator, to resume anywhere instead of at the beginning
@@ -352,7 +254,7 @@ def state_dict(*, rng: bool = False) -> StateDict:
 
 
 def load_state_dict(state: StateDict) -> None:
-    """Restore the master seed, the coordinates and every generator from ``state``.
+    """Restore the master seed, the scope and every generator from ``state``.
 
     A generator without an exact state in ``state`` gets its state at the beginning of the scope.
 
@@ -360,7 +262,7 @@ def load_state_dict(state: StateDict) -> None:
         state: from ``fastseed.state_dict``, of any number of ranks.
 
     Raises:
-        TypeError, ValueError: the state is damaged, or from another tool, version or scheme; no
+        TypeError, ValueError: the state is damaged, or from another tool or version; no
             generator has changed.
         RuntimeError: before ``init``, inside ``fork_rng``, or in a DataLoader worker.
         ReseedError: some generators failed; all others are restored.

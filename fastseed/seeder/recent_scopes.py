@@ -15,22 +15,29 @@ class RecentScopes:
     """The scopes that this process has used, as (master seed, task, epoch, step), in 256 KiB.
 
     A table of hashes, each in the slot that its low bits name. A new one may replace another, whose
-    repetition is then not detected; a false alarm needs two scopes with equal 64-bit hashes. Only
-    ``reseed`` writes it, which one thread at a time executes.
+    repetition is then not detected; a false alarm needs two scopes with equal 64-bit hashes.
+    ``process.lock`` is held while it changes.
     """
 
     def __init__(self) -> None:
         self._hashes = array.array("q", bytes(8 * _SLOTS))
-        self._restored: tuple[int, ...] | None = None  # where exact states were loaded last
+        self._exact: tuple[int, ...] | None = None  # where exact states were loaded last
         self.repeats = 0
         self.used = False  # whether any scope was remembered
 
-    def reseeded(self, scope: tuple[int, ...]) -> None:
+    def note_reseed(self, scope: tuple[int, ...]) -> None:
         """Remember a scope; log a warning if it was used before."""
-        if not self._add(scope):
-            return
-        if scope == self._restored:
-            self._restored = None
+        self.used = True
+        number = hash(scope)
+        slot = number & (_SLOTS - 1)
+        if self._hashes[slot] != number:
+            self._hashes[slot] = number
+        else:
+            self._warn(scope)
+
+    def _warn(self, scope: tuple[int, ...]) -> None:
+        if scope == self._exact:
+            self._exact = None
             logger.warning(
                 "fastseed.reseed: task %d, epoch %d, step %d restarts, and the exact states that "
                 "load_state_dict restored there are overwritten; to keep them, load after reseed",
@@ -46,17 +53,11 @@ class RecentScopes:
                 "; further repetitions are not reported" if self.repeats == _MOST_WARNINGS else "",
             )
 
-    def restored(self, scope: tuple[int, ...]) -> None:
+    def note_exact_load(self, scope: tuple[int, ...]) -> None:
         """Remember a scope in which exact states were loaded."""
-        if not self._add(scope):
-            self._restored = scope
-
-    def _add(self, scope: tuple[int, ...]) -> bool:
-        """Remember a scope; return whether it was there already."""
         self.used = True
         number = hash(scope)
         slot = number & (_SLOTS - 1)
-        if self._hashes[slot] == number:
-            return True
-        self._hashes[slot] = number
-        return False
+        if self._hashes[slot] != number:
+            self._hashes[slot] = number
+            self._exact = scope

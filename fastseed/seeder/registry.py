@@ -142,26 +142,31 @@ class Registry:
         name = scopes.check_name(_FUNCTION, name)
         if not isinstance(adapter, EpochSetter) or adapter.takes_seed:  # others draw nothing
             reserved.check_free(_FUNCTION, name)
-        self._check_free(_FUNCTION, name)
-        rank = self._rank_fields.of_registered(name, shared, distinct_over)
+        self.check_free(_FUNCTION, [name])
+        rank_field = self._rank_fields.of_registered(name, shared, distinct_over)
         self._unnamed = number
-        self._names[name] = rank
-        entry = Registration(name, generator, adapter, rank)
+        self._names[name] = rank_field
+        entry = Registration(name, generator, adapter, rank_field)
         if isinstance(adapter, EpochSetter):
             self.epoch_setters = (*self.epoch_setters, entry)
         else:
             self.generators = (*self.generators, entry)
 
-    def _check_free(self, function: str, name: str) -> None:
-        if name in self._names:
-            rule = "one that is not registered yet (pass another, or unregister that one first)"
-            raise validation.value_error(function, "name", rule, name)
-
-    def reserve(self, function: str, names: tuple[str, ...], rank: int) -> None:
-        """Reserve the names of streams of rank field ``rank``; ValueError if one is in use."""
+    def check_free(self, function: str, names: list[str]) -> None:
+        """Raise ValueError if one of the names is in use."""
         for name in names:
-            self._check_free(function, name)
-        self._names.update(dict.fromkeys(names, rank))
+            if name in self._names:
+                rule = "one that is not registered yet (pass another, or unregister that one first)"
+                raise validation.value_error(function, "name", rule, name)
+
+    def reserve(self, names: list[str], rank_field: int) -> None:
+        """Reserve free names for streams of a rank field."""
+        self._names.update(dict.fromkeys(names, rank_field))
+
+    def release(self, names: list[str]) -> None:
+        """Let go of reserved names."""
+        for name in names:
+            self._names.pop(name, None)
 
     def remove(self, generator: object) -> None:
         """Forget the first registration of this very generator, or of an equal callable."""
@@ -181,8 +186,8 @@ class Registry:
 
     def rank_field_of(self, name: str) -> int:
         """Return the rank field of any stream on this rank."""
-        rank = self._names.get(name)
-        return self._rank_fields.of(name) if rank is None else rank
+        rank_field = self._names.get(name)
+        return self._rank_fields.of(name) if rank_field is None else rank_field
 
 
 def _equal(a: Any, b: Any) -> bool:

@@ -4,36 +4,37 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
+import secrets
+from typing import Any
 
 import torch
 
 from .._backend import derive
 from .._backend.compile import eager
-from .._backend.ops import keys
-from .._backend.reference import scalar
 from .._utils import StateDict, validation
-from ..derivation import context, forks, scopes, streams
+from ..derivation import context, forks, scopes
 from ..derivation.scopes import Scope
-from ..distributed import discovery
 from ..distributed import mesh as meshes
 from ..generators.accelerator import KNOWN, AcceleratorGenerators, compiled_types
-from ..generators.adapter import LOW64, GeneratorAdapter
+from ..generators.adapter import GeneratorAdapter
 from ..generators.default import NAMES, DefaultGenerators
-from . import key_tensors, processes
+from . import derive as derivations
+from . import processes
 from . import state as states
 from .errors import ReseedError, reseed_error
+from .fork_rng import stack
 from .fork_rng.block import ForkBlock, ForkRng
-from .fork_rng.stack import refuse_worker, stack
+from .job import Job, read_job
+from .process_lock import process, refuse_worker
 from .recent_scopes import RecentScopes
 from .registry import Registry
-from .schemes import fwr13y
 from .schemes.fwr13y import Fwr13yScheme
 from .schemes.philox import PhiloxScheme
 
 logger = logging.getLogger("fastseed")
 
-_SEED_BITS = 63  # of a master seed that was not given: it fits signed 64-bit integers
+SEED_BITS = 63
+"""Bits of a master seed that was not given: it fits signed 64-bit integers."""
 
 
 class Seeder:
@@ -41,7 +42,13 @@ class Seeder:
 
     ``fastseed.init`` makes one for the process, which the functions of ``fastseed`` use. Others
     can exist beside it. The arguments are those of ``fastseed.init``, and the methods take those
-    of the functions of the same name.
+    of the functions of the same name. It communicates with no other rank: without a master seed it
+    chooses one of its own.
+
+    Attributes:
+        master_seed, rank, world_size, mesh, on_os_fork: as ``fastseed.init`` found them.
+        data_rank, data_world_size: this process's share of the data, and the number of shares.
+        scope: the (task, epoch, step) of the last reseed; None before the first one.
 
     Raises:
         TypeError, ValueError, RuntimeError: as ``fastseed.init``.
@@ -63,85 +70,76 @@ class Seeder:
         rank: int | None = None,
         world_size: int | None = None,
         mesh: object = None,
+        data_over: object = None,
         distinct_over: object = None,
-        scheme: str = "philox-v1",
         on_os_fork: str | None = None,
     ) -> None:
-        legacy = isinstance(scheme, str) and scheme == Fwr13yScheme.name
-        size = ngpus if world_size is None else world_size
-        if size is None:
-            size = discovery.process_group_size()
-        here = discovery.ProcessRank(0, size if isinstance(size, int) else 0, "default")
-        problem: Exception | None = None
-        try:
-            validation.check_choice("init", "scheme", scheme, scopes.SCHEMES)
-            self.on_os_fork = forks.check_mode(on_os_fork, scheme)
-            here = discovery.locate(ngpus, local_rank, rank, world_size, correct=not legacy)
-            if legacy and not (mesh is None and distinct_over is None):
-                rule = "None under scheme 'fwr13y'"
-                raise validation.value_error("init", "mesh and distinct_over", rule, mesh)
-            self.mesh, here = meshes.locate_in_mesh(mesh, distinct_over, here)
-            if master_seed is not None:
-                top = scopes.MAX_MASTER
-                master_seed = validation.check_int("init", "master_seed", master_seed, 0, top)
-        except (TypeError, ValueError) as error:
-            problem = error  # raised after the collective, so that no rank hangs
-        bits = fwr13y.MASTER_BITS if legacy else _SEED_BITS
-        master_seed, self._agreed = discovery.agree_on_master(
-            master_seed, here.world_size, bits, problem
-        )
-        self.rank, self.world_size, self.scheme = here.rank, here.world_size, scheme
-        self._distinct_over = distinct_over
-        self.scope: Scope | None = None
-        self._ancestry = forks.Ancestry()
-        self._make_parts(master_seed)
+        place = (ngpus, local_rank, rank, world_size, mesh, data_over, distinct_over, on_os_fork)
+        job = read_job("Seeder", PhiloxScheme.name, *place)
+        is_agreed = master_seed is not None or job.world_size == 1
+        if master_seed is None:
+            master_seed = secrets.randbits(SEED_BITS)
+        master_seed = scopes.check_master_seed("Seeder", "master_seed", master_seed)
+        self._start(job, master_seed, is_agreed)
 
-    def _make_parts(self, master_seed: int) -> None:
+    @classmethod
+    def _of(cls, job: Job, master_seed: int, is_agreed: bool) -> Seeder:
+        """Return the seeder of a job; ``is_agreed`` is whether every rank has this master seed."""
+        seeder = cls.__new__(cls)
+        seeder._start(job, master_seed, is_agreed)
+        return seeder
+
+    def _start(
+        self,
+        job: Job,
+        master_seed: int,
+        is_agreed: bool,
+        scope: Scope | None = None,
+        ancestry: forks.Ancestry | None = None,
+    ) -> None:
         """Make what each process has of its own.
 
         No part refers to this object: when its last user drops it, forked children no longer
         follow it, whether or not the garbage collector has run.
         """
-        self.process_id = os.getpid()
-        # This process's share of the data, and the number of shares: with a mesh, those along its
-        # dimensions named `dp...`.
-        share = (self.rank, self.world_size) if self.mesh is None else self.mesh.data
-        self.data_rank, self.data_world_size = share
-        self.rank_fields = meshes.RankFields(
-            self.rank, self.mesh, self._distinct_over, self._agreed
+        self._job, self._is_agreed, self.master_seed = job, is_agreed, master_seed
+        self.rank, self.world_size, self.mesh = job.rank, job.world_size, job.mesh
+        self.scheme, self.on_os_fork = job.scheme, job.on_os_fork
+        self.data_rank, self.data_world_size = job.data
+        self.scope = scope
+        self._ancestry = forks.Ancestry() if ancestry is None else ancestry
+        self._process_id = os.getpid()
+        self._rank_fields = meshes.RankFields(
+            job.rank, job.mesh, job.distinct_over, is_agreed, "init"
         )
-        self.defaults = DefaultGenerators()
-        self.accelerators = [AcceleratorGenerators(kind) for kind in compiled_types()]
-        devices = dict.fromkeys((*KNOWN, *(accelerator.kind for accelerator in self.accelerators)))
+        self._defaults = DefaultGenerators()
+        self._accelerators = [AcceleratorGenerators(kind) for kind in compiled_types()]
+        devices = dict.fromkeys((*KNOWN, *(accelerator.kind for accelerator in self._accelerators)))
         own = (*NAMES, *(f"torch.{kind}" for kind in devices), forks.STREAM, meshes.STATE)
-        functions_only = self.scheme == Fwr13yScheme.name
-        self.registry = Registry(own, self.rank_fields, functions_only)
-        self.master_seed = master_seed
-        self.forks = ForkRng(self.registry, self.rank_fields, self.accelerators)
+        functions_only = job.scheme == Fwr13yScheme.name
+        self._registry = Registry(own, self._rank_fields, functions_only)
+        self._forks = ForkRng(self._registry, self._rank_fields, self._accelerators)
         self._scheme: PhiloxScheme | Fwr13yScheme
         if functions_only:
-            self._scheme = Fwr13yScheme(self.rank, self.world_size, self.registry)
+            self._scheme = Fwr13yScheme(self.rank, self.world_size, self._registry)
         else:
             self._scheme = PhiloxScheme(
-                self.defaults, self.accelerators, self.registry, self.rank_fields
+                self._defaults, self._accelerators, self._registry, self._rank_fields
             )
-        self.recent_scopes = RecentScopes()
-        # The thread that is in `set_scope`, holding the lock of `stack`. A child that another
-        # thread forks has a new lock, and not this thread.
-        self._reseeding: int | None = None
+        self._recent_scopes = RecentScopes()
         processes.watch(self)
 
     @property
-    def stream_master(self) -> int:
+    def _stream_master(self) -> int:
         """The master seed of this process's own streams: the job's, except in a forked child."""
-        return self._ancestry.master(self.master_seed, self.rank_fields.default)
+        return self._ancestry.master(self.master_seed, self._rank_fields.default)
 
-    def scope_of(self, rank: int) -> scalar.ScopeKey:
-        """Return key and tweak of the current scope, for the streams of a rank field."""
+    def _scope_of(self, rank_field: int) -> tuple[int, int]:
+        """Return the key of the current scope, for the streams of a rank field."""
         scopes.require_keys("fork_rng", self.scheme)
         if self.scope is None:
             raise RuntimeError("fastseed.fork_rng: call fastseed.reseed(task, epoch) first")
-        return derive.scope_key(self._ancestry.master(self.master_seed, rank), *self.scope)
+        return derive.scope_key(self._ancestry.master(self.master_seed, rank_field), *self.scope)
 
     def __repr__(self) -> str:
         parts = [f"master_seed={self.master_seed}", f"rank={self.rank}"]
@@ -150,29 +148,25 @@ class Seeder:
             parts.append(f"mesh=({self.mesh})")
         if self.scope is not None:
             parts.append("task={}, epoch={}, step={}".format(*self.scope))
-        if self.registry:
-            parts.append(f"registered={[entry.name for entry in self.registry]}")
-        if os.getpid() != self.process_id:
-            parts.append(f"forked from process {self.process_id}")
+        if self._registry:
+            parts.append(f"registered={[entry.name for entry in self._registry]}")
+        if os.getpid() != self._process_id:
+            parts.append(f"forked from process {self._process_id}")
         if self._ancestry.forks:
-            parts.append(f"streams of master seed {self.stream_master}")
+            parts.append(f"streams of master seed {self._stream_master}")
         return f"Seeder({', '.join(parts)})"
 
-    def __getstate__(self) -> dict[str, object]:
-        if self.registry:
+    def __getstate__(self) -> tuple[object, ...]:
+        if self._registry:
             logger.warning(
                 "fastseed: a Seeder is pickled without its registered generators %s; register in "
                 "the other process those that it needs",
-                [entry.name for entry in self.registry],
+                [entry.name for entry in self._registry],
             )
-        fields = ("rank", "world_size", "scheme", "mesh", "_distinct_over", "_agreed", "scope")
-        state = {name: getattr(self, name) for name in (*fields, "on_os_fork", "_ancestry")}
-        return {**state, "master_seed": self.master_seed}
+        return self._job, self.master_seed, self._is_agreed, self.scope, self._ancestry
 
-    def __setstate__(self, state: StateDict) -> None:
-        master_seed = state.pop("master_seed")
-        self.__dict__.update(state)
-        self._make_parts(master_seed)
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self._start(*state)
 
     @eager
     def reseed(self, task: int, epoch: int = 0, step: int = 0) -> None:
@@ -182,48 +176,48 @@ class Seeder:
         is the previous one.
         """
         refuse_worker("reseed")
-        self.set_scope(task, epoch, step)
-        assert self.scope is not None
-        self.recent_scopes.reseeded((self.master_seed, *self.scope))
+        self._set_scope(task, epoch, step, remember=True)
 
-    def set_scope(self, task: int, epoch: int, step: int, function: str = "reseed") -> None:
-        """Do ``reseed`` without the warning about a scope that was used before.
+    def _set_scope(
+        self, task: int, epoch: int, step: int, function: str = "reseed", remember: bool = False
+    ) -> None:
+        """Do ``reseed``; ``remember`` warns about a scope that was used before.
 
         The default generators belong to the process: another thread waits until this call ends.
         """
-        with stack.lock:
-            if self._reseeding == threading.get_ident():
-                raise RuntimeError(
-                    f"fastseed.{function}: must not be called by a generator that it is "
-                    "reseeding; let the function take its seed and return"
-                )
-            for leave in context.stale_modes:
-                leave()
-            stack.refuse_inside(function)
+        with process.lock:
+            process.refuse_nested(function)
+            for leave_mode in context.stale_modes:
+                leave_mode()
+            if process.blocks:
+                stack.refuse_inside(function)
             at = scopes.check_scope(function, task, epoch, step)
-            for accelerator in self.accelerators:
+            for accelerator in self._accelerators:
                 accelerator.refuse_capture(function)
-            self._reseeding = threading.get_ident()
+            process.reseeding = True
             try:
                 failures = self._scheme.reseed(self.master_seed, self._ancestry, at)
             finally:
-                self._reseeding = None
-            self.forks.restart()
+                process.reseeding = False
+            self._forks.restart()
             if failures:
                 raise reseed_error(failures)
-            self._move_to(self.master_seed, at)
+            self.scope = at
+            if remember:
+                self._recent_scopes.note_reseed((self.master_seed, *at))
+            context.scope_changed(self)
 
     def _move_to(self, master_seed: int, at: Scope | None) -> None:
-        """Take a master seed and coordinates without reseeding."""
+        """Take a master seed and a scope without reseeding."""
         self.master_seed, self.scope = master_seed, at
         context.scope_changed(self)
 
     def _follow_fork(self, fork: forks.Fork) -> None:
-        """Take the streams of a child of ``os.fork``, at the coordinates of its parent."""
+        """Take the streams of a child of ``os.fork``, in the scope of its parent."""
         self._ancestry = self._ancestry.child(fork)
         at = self.scope
         try:
-            self.set_scope(*fork.at)
+            self._set_scope(*fork.at)
         finally:
             self.scope = at
 
@@ -243,160 +237,79 @@ class Seeder:
         distinct_over: object = None,
     ) -> None:
         """Let ``reseed`` set one more generator, as ``fastseed.register_generator``."""
-        self.registry.add(generator, shared, name, bits, distinct_over)
+        self._registry.add(generator, shared, name, bits, distinct_over)
 
     def unregister_generator(self, generator: object) -> None:
         """Forget a registered generator, as ``fastseed.unregister_generator``."""
-        self.registry.remove(generator)
+        self._registry.remove(generator)
 
-    # ------------------------------------------------------------------ keys
-
-    def _stream(
-        self, function: str, name: str, at: tuple[int, ...], rank: int | None, worker: int
-    ) -> streams.Stream:
-        """Return a stream of the job; TypeError or ValueError if an argument is invalid."""
-        scopes.require_keys(function, self.scheme)
-        name = scopes.check_name(function, name)
-        point = scopes.check_scope(function, *at)
-        if rank is None:
-            rank = self.registry.rank_field_of(name)
-        rank = scopes.check_rank_field(function, rank)
-        worker = validation.check_int(function, "worker", worker, 0, scopes.MAX_WORKER)
-        return streams.stream(self.master_seed, point, name, rank, worker)
-
-    def derive_key(
-        self,
-        name: str,
-        *,
-        task: int,
-        epoch: int = 0,
-        step: int = 0,
-        rank: int | None = None,
-        worker: int = 0,
-        index: int = 0,
-    ) -> int:
+    def derive_key(self, name: str, **where: Any) -> int:
         """Return what ``fastseed.derive_key`` returns, for this seeder."""
-        function = "derive_key"
-        stream = self._stream(function, name, (task, epoch, step), rank, worker)
-        return stream.key(validation.check_int(function, "index", index, 0, scopes.MAX_INDEX))
+        return derivations.derive_key(name, **where, seeder=self)
 
-    def derive_seed(
-        self,
-        name: str,
-        *,
-        task: int,
-        epoch: int = 0,
-        step: int = 0,
-        rank: int | None = None,
-        worker: int = 0,
-        index: int = 0,
-    ) -> int:
+    def derive_seed(self, name: str, **where: Any) -> int:
         """Return what ``fastseed.derive_seed`` returns, for this seeder."""
-        function = "derive_seed"
-        stream = self._stream(function, name, (task, epoch, step), rank, worker)
-        index = validation.check_int(function, "index", index, 0, scopes.MAX_INDEX)
-        return stream.key(index) & LOW64
+        return derivations.derive_seed(name, **where, seeder=self)
 
-    @eager
-    def derive_keys(
-        self,
-        name: str,
-        n: int,
-        *,
-        task: int,
-        epoch: int = 0,
-        step: int = 0,
-        rank: int | None = None,
-        worker: int = 0,
-        start: int = 0,
-        out: torch.Tensor | None = None,
-        device: torch.device | str | None = None,
-    ) -> torch.Tensor:
+    def derive_keys(self, name: str, n: int, **where: Any) -> torch.Tensor:
         """Return what ``fastseed.derive_keys`` returns, for this seeder."""
-        stream = self._stream("derive_keys", name, (task, epoch, step), rank, worker)
-        op = keys.derive_keys
-        return key_tensors.members("derive_keys", op, stream, start, (n, 2), out, device)
+        return derivations.derive_keys(name, n, **where, seeder=self)
 
-    @eager
-    def derive_seeds(
-        self,
-        name: str,
-        n: int,
-        *,
-        task: int,
-        epoch: int = 0,
-        step: int = 0,
-        rank: int | None = None,
-        worker: int = 0,
-        start: int = 0,
-        out: torch.Tensor | None = None,
-        device: torch.device | str | None = None,
-    ) -> torch.Tensor:
+    def derive_seeds(self, name: str, n: int, **where: Any) -> torch.Tensor:
         """Return what ``fastseed.derive_seeds`` returns, for this seeder."""
-        stream = self._stream("derive_seeds", name, (task, epoch, step), rank, worker)
-        op = keys.derive_seeds
-        return key_tensors.members("derive_seeds", op, stream, start, (n,), out, device)
+        return derivations.derive_seeds(name, n, **where, seeder=self)
 
-    @eager
-    def derive_scope_key(
-        self,
-        task: int,
-        epoch: int = 0,
-        step: int = 0,
-        *,
-        out: torch.Tensor | None = None,
-        device: torch.device | str | None = None,
-    ) -> torch.Tensor:
+    def derive_scope_key(self, *scope: int, **more: Any) -> torch.Tensor:
         """Return what ``fastseed.derive_scope_key`` returns, for this seeder."""
-        scopes.require_keys("derive_scope_key", self.scheme)
-        at = scopes.check_scope("derive_scope_key", task, epoch, step)
-        words = derive.scope_key(self.master_seed, *at)
-        return key_tensors.scope("derive_scope_key", words, out, device)
+        return derivations.derive_scope_key(*scope, **more, seeder=self)
 
-    # ------------------------------------------------------------------ state
-
-    def adapters(self) -> dict[str, GeneratorAdapter]:
+    def _adapters(self) -> dict[str, GeneratorAdapter]:
         """Return the adapter of every generator in this process, by stream name."""
-        found = dict(self.defaults.adapters)
-        found.update((a.name, a) for a in self.accelerators if a.generators())
-        found.update((entry.name, entry.adapter) for entry in self.registry.generators)
+        found = dict(self._defaults.adapters)
+        found.update((a.name, a) for a in self._accelerators if a.generators())
+        found.update((entry.name, entry.adapter) for entry in self._registry.generators)
         return found
 
     def state_dict(self, *, rng: bool = False) -> StateDict:
         """Return what ``fastseed.state_dict`` returns, for this seeder."""
         if not validation.check_bool("state_dict", "rng", rng):
-            return states.encode(self)
-        stack.refuse_inside("state_dict")
-        return states.encode(self, self.adapters())
+            return states.save_state(self)
+        with process.lock:
+            stack.refuse_inside("state_dict")
+            return states.save_state(self, self._adapters())
 
     @eager
     def load_state_dict(self, state: StateDict) -> None:
         """Restore a state, as ``fastseed.load_state_dict``."""
         function = "load_state_dict"
         refuse_worker(function)
-        stack.refuse_inside(function)
-        adapters = self.adapters()
-        decoded = states.decode(self, state, adapters)
+        with process.lock:
+            stack.refuse_inside(function)
+            self._load(state, function)
+
+    def _load(self, state: StateDict, function: str) -> None:
+        adapters = self._adapters()
+        parsed = states.parse_state(self, state, adapters)
         before = self.master_seed, self.scope
-        self._move_to(decoded.master_seed, decoded.scope)
+        self._move_to(parsed.master_seed, parsed.scope)
         failed: ReseedError | None = None
-        if decoded.scope is not None:
+        if parsed.scope is not None:
             try:
-                self.set_scope(*decoded.scope, function)
+                self._set_scope(*parsed.scope, function)
             except ReseedError as error:  # every other generator still gets its exact state
                 failed = error
             except BaseException:  # refused, or interrupted
                 self._move_to(*before)
                 raise
         for name, adapter in adapters.items():
-            if name in decoded.exact:
-                adapter.restore(decoded.exact[name])
-        self.forks.load_states(decoded.streams)
-        states.report(self, state, sorted(adapters.keys() - decoded.exact.keys()))
+            if name in parsed.exact:
+                adapter.restore(parsed.exact[name])
+        self._forks.load_states(parsed.streams)
+        states.log_missing(self, state, sorted(adapters.keys() - parsed.exact.keys()))
         if failed is not None:
             raise failed
-        if decoded.exact and decoded.scope is not None:
-            self.recent_scopes.restored((self.master_seed, *decoded.scope))
+        if parsed.exact and parsed.scope is not None:
+            self._recent_scopes.note_exact_load((self.master_seed, *parsed.scope))
 
 
 def process_seeder() -> Seeder | None:

@@ -1,7 +1,7 @@
 """The state of a seeder, without pickle.
 
 A state is a flat dict of ints, strings and uint8 tensors, which ``torch.load(weights_only=True)``
-reads. It always holds the coordinates. With ``rng=True`` it also holds the exact states, which are
+reads. It always holds the scope. With ``rng=True`` it also holds the exact states, which are
 the libraries' own as bytes: ``rng.<rank>.<stream>`` of each generator,
 ``rng.<rank>.<name>/torch.cpu`` (``/torch.cuda``, ...) of each continuing stream of ``fork_rng``,
 and ``rng.<rank>.process.mesh``, the fingerprint of the mesh. Keys differ between ranks, so that the
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 import torch
 
@@ -50,18 +50,18 @@ _KNOWN = frozenset({*_EXPECTED, "scheme", *_RANGES})
 Adapters = Mapping[str, GeneratorAdapter]
 
 
-def encode(job: Seeder, adapters: Adapters | None = None) -> StateDict:
-    """Return the state of a seeder: its coordinates, and exact states where adapters are given.
+def save_state(seeder: Seeder, adapters: Adapters | None = None) -> StateDict:
+    """Return the state of a seeder: its scope, and exact states where adapters are given.
 
     A log line names callables, which have no exact state.
     """
-    task, epoch, step = job.scope or _BEFORE
+    task, epoch, step = seeder.scope or _BEFORE
     state: StateDict = {
         **_EXPECTED,
-        "scheme": job.scheme,
-        "master_seed": job.master_seed,
-        "world_size": job.world_size,
-        "reseeded": int(job.scope is not None),
+        "scheme": seeder.scheme,
+        "master_seed": seeder.master_seed,
+        "world_size": seeder.world_size,
+        "reseeded": int(seeder.scope is not None),
         "task": task,
         "epoch": epoch,
         "step": step,
@@ -72,14 +72,14 @@ def encode(job: Seeder, adapters: Adapters | None = None) -> StateDict:
     stateless = [name for name, held in exact.items() if held is None]
     if stateless:
         logger.info("fastseed.state_dict: callables hold no state to save: %s", stateless)
-    exact.update(job.forks.states())
-    fingerprint = job.rank_fields.fingerprint()
+    exact.update(seeder._forks.states())
+    fingerprint = seeder._rank_fields.fingerprint()
     exact[MESH] = pack(fingerprint.encode()) if fingerprint else None
-    prefix = f"{RNG}{job.rank}."
+    prefix = f"{RNG}{seeder.rank}."
     return state | {prefix + name: held for name, held in exact.items() if held is not None}
 
 
-class Decoded(NamedTuple):
+class ParsedState(NamedTuple):
     """A state that has been checked whole, as the seeder of one rank takes it."""
 
     master_seed: int
@@ -90,18 +90,18 @@ class Decoded(NamedTuple):
     """Those of streams of ``fork_rng``, and whether this rank saved them."""
 
 
-def decode(job: Seeder, state: StateDict, adapters: Adapters) -> Decoded:
-    """Check all of ``state``, and parse what the rank of ``job`` takes of it; change nothing.
+def parse_state(seeder: Seeder, state: StateDict, adapters: Adapters) -> ParsedState:
+    """Check all of ``state``, and parse what the rank of ``seeder`` takes of it; change nothing.
 
     A rank takes the exact states that it saved, and those of streams that all ranks share from the
     lowest rank that has them. Its other generators begin in the scope, never in another rank's
     state. On another mesh other ranks share a stream, so that exact states are not taken there.
     """
-    at = check(state, job.scheme)
+    at = check(state, seeder.scheme)
     exact: dict[str, Any] = {}
     streams: dict[str, tuple[Parsed, bool]] = {}
-    for name, (key, own) in _choose(job, state).items():
-        adapter = adapters.get(name) or job.forks.parser(name)
+    for name, (key, own) in _choose(seeder, state).items():
+        adapter = adapters.get(name) or seeder._forks.parser(name)
         if adapter is None:
             raise _refuse(f"state[{key!r}] {_absent(name)}", sorted(adapters))
         try:
@@ -113,38 +113,38 @@ def decode(job: Seeder, state: StateDict, adapters: Adapters) -> Decoded:
             exact[name] = parsed
         else:
             streams[name] = parsed, own
-    return Decoded(int(state["master_seed"]), at, exact, streams)
+    return ParsedState(int(state["master_seed"]), at, exact, streams)
 
 
-def _choose(job: Seeder, state: StateDict) -> dict[str, tuple[str, bool]]:
+def _choose(seeder: Seeder, state: StateDict) -> dict[str, tuple[str, bool]]:
     """Return for each stream the key of its exact state, and whether this rank saved it."""
     rows = []
     for key in state:
         if key.startswith(RNG):
             rank, name = _split_key(key, int(state["world_size"]))
-            if not _is_bytes(state[key]):
+            if not is_bytes(state[key]):
                 raise _refuse(f"state[{key!r}] must be a 1-D uint8 tensor", state[key])
-            rows.append((rank != job.rank, rank, name, key))
+            rows.append((rank != seeder.rank, rank, name, key))
     own = {name for other, _, name, _ in rows if not other}
     if 0 < len(own.intersection(NAMES)) < len(NAMES):
         raise _refuse(f"state must hold exact states of all of {NAMES}", sorted(own))
-    fields = job.rank_fields
-    saved, here = _mesh_of(state, job.rank), fields.fingerprint()
+    fields = seeder._rank_fields
+    saved, here = _mesh_of(state, seeder.rank), fields.fingerprint()
     if own and saved != here:
         logger.warning(
             "fastseed.load_state_dict: the exact states of rank %d are dropped: they are of mesh "
             "%s, and this process has mesh %s",
-            *(job.rank, saved or "None", here or "None"),
+            *(seeder.rank, saved or "None", here or "None"),
         )
     chosen: dict[str, tuple[str, bool]] = {}
     for other, rank, name, key in sorted(rows):  # this rank first
-        entry = job.registry.find(name)
+        entry = seeder._registry.find(name)
         if not other and saved == here:
             wanted = True
         elif entry is not None:
             wanted = entry.shared
         else:
-            shared = job.forks.parser(name) is not None or fields.of(name) == scopes.SHARED
+            shared = seeder._forks.parser(name) is not None or fields.of(name) == scopes.SHARED
             wanted = not own and shared and fields.shares_mesh(_mesh_of(state, rank))
         if wanted and name not in chosen and name != MESH:
             chosen[name] = key, not other
@@ -168,12 +168,12 @@ def _split_key(key: str, world_size: int) -> tuple[int, str]:
     return int(rank), name
 
 
-def report(job: Seeder, state: StateDict, fresh: list[str]) -> None:
+def log_missing(seeder: Seeder, state: StateDict, fresh: list[str]) -> None:
     """Log which exact states were not restored; ``fresh`` are generators that have none here."""
     if not any(key.startswith(RNG) for key in state):
         return
-    saved, here = int(state["world_size"]), job.world_size
-    if saved > here and job.rank == 0:
+    saved, here = int(state["world_size"]), seeder.world_size
+    if saved > here and seeder.rank == 0:
         logger.warning(
             "fastseed.load_state_dict: the exact states of ranks %d to %d are dropped: there were "
             "%d ranks and now there are %d",
@@ -183,7 +183,7 @@ def report(job: Seeder, state: StateDict, fresh: list[str]) -> None:
         logger.warning(
             "fastseed.load_state_dict: the exact states are other ranks' and this is rank %d: its "
             "generators are set to the beginning of the scope: %s",
-            job.rank,
+            seeder.rank,
             fresh,
         )
     elif fresh:
@@ -195,7 +195,7 @@ def _refuse(what: str, value: object) -> ValueError:
 
 
 def check(state: object, scheme: str) -> scopes.Scope | None:
-    """Check everything but the exact states; return the coordinates."""
+    """Check everything but the exact states; return the scope."""
     if not isinstance(state, dict):
         raise TypeError(
             "fastseed.load_state_dict: state must be a dict from state_dict(), "
@@ -223,8 +223,8 @@ def check(state: object, scheme: str) -> scopes.Scope | None:
     return None
 
 
-def _is_bytes(held: object) -> bool:
-    """Return whether it has the form of an exact state."""
+def is_bytes(held: object) -> TypeGuard[torch.Tensor]:
+    """Return whether a value has the form of an exact state."""
     return isinstance(held, torch.Tensor) and held.dtype == torch.uint8 and held.dim() == 1
 
 
@@ -237,5 +237,5 @@ def _absent(name: str) -> str:
         return "needs its accelerator to be initialized first"
     return (
         "belongs to an accelerator that this process does not have; load the state with that one, "
-        "or save one of coordinates alone"
+        "or save one without rng=True"
     )

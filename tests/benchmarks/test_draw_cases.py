@@ -49,13 +49,13 @@ def spoilt_function(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 CASES: dict[str, tuple[Callable[[], Contest], str, Callable[[Any], Any]]] = {
-    "rand": (
+    "uniform": (
         lambda: draws.from_keys("uniform", 40, 64, stream_each.numpy_philox),
-        "rand", spoilt_function,
+        "uniform", spoilt_function,
     ),
-    "randn": (
+    "normal": (
         lambda: draws.from_keys("normal", 40, 64, stream_each.torch_generators),
-        "randn", spoilt_function,
+        "normal", spoilt_function,
     ),
     "randint": (
         lambda: draws.from_keys("randint", 40, 64, one_stream.numpy_philox),
@@ -69,8 +69,8 @@ CASES: dict[str, tuple[Callable[[], Contest], str, Callable[[Any], Any]]] = {
         lambda: draws.in_place("normal", 9999, one_stream.numpy_philox),
         "normal_", spoilt_function,
     ),
-    "bank.rand": (lambda: draws.bank_beside_jax("uniform", 40, 64), "bank", SpoiltBank),
-    "bank.randn": (lambda: draws.bank_beside_jax("normal", 40, 64), "bank", SpoiltBank),
+    "bank.uniform": (lambda: draws.bank_beside_jax("uniform", 40, 64), "bank", SpoiltBank),
+    "bank.normal": (lambda: draws.bank_beside_jax("normal", 40, 64), "bank", SpoiltBank),
     "bank.randint": (lambda: draws.bank_beside_jax("randint", 40, 64), "bank", SpoiltBank),
     "bank.reseed, JAX": (lambda: draws.reseed_beside_jax(99), "bank", SpoiltBank),
     "bank.reseed, memset": (lambda: draws.reseed_beside_memset(99), "bank", SpoiltBank),
@@ -95,7 +95,7 @@ def test_check_accepts_fastseed_and_refuses_one_bit(name: str) -> None:
         made.check(spoilt)
 
 
-@pytest.mark.parametrize("name", ["rand", "normal_"])
+@pytest.mark.parametrize("name", ["uniform", "normal_"])
 def test_check_refuses_a_baseline_that_writes_nothing(name: str) -> None:
     made = build(name)
     idle = tuple(dataclasses.replace(baseline, statement="pass") for baseline in made.baselines)

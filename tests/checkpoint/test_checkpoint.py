@@ -233,7 +233,7 @@ def test_views_into_one_buffer_are_read_where_they_are(job):
 
 
 def test_legacy_scheme_round_trip():
-    fastseed.init(42, 8, 3, scheme="fwr13y")
+    fastseed.pyt.init(42, 8, 3, scheme="fwr13y")
     fastseed.reseed(1, 7)
     torch.randn(3), np.random.standard_normal(), random.gauss(0, 1)
     state = saved_and_loaded(fastseed.state_dict(rng=True))

@@ -95,7 +95,7 @@ def test_states_of_absent_accelerators_are_refused(job):
 
 
 def test_a_legacy_state_with_a_step_changes_nothing():
-    fastseed.init(42, 1, 0, scheme="fwr13y")
+    fastseed.pyt.init(42, 1, 0, scheme="fwr13y")
     fastseed.reseed(1, 2)
     state = {**fastseed.state_dict(), "step": 3, "master_seed": 99}
     with pytest.raises(ValueError, match="step must be 0"):

@@ -52,7 +52,7 @@ KEYED = {
 
 @pytest.mark.parametrize("function", KEYED)
 def test_scheme_fwr13y_has_no_keys(function):
-    fastseed.init(42, rank=0, world_size=1, scheme="fwr13y")
+    fastseed.pyt.init(42, 1, 0, scheme="fwr13y")
     fastseed.reseed(1, 0)
     message = rf"fastseed\.{function}: scheme must be 'philox-v1', got 'fwr13y'"
     with pytest.raises(ValueError, match=message):

@@ -17,7 +17,7 @@ from helpers.support import run_script
 import fastseed
 from fastseed.determinism import variables
 from fastseed.determinism.report import INFO, SET, STATUSES, TOO_LATE, UNAVAILABLE, UNCHANGED
-from fastseed.determinism.switches import deterministic, from_environment
+from fastseed.determinism.switches import deterministic, requested
 
 VARIABLES = tuple(one.name for one in variables.VARIABLES)
 
@@ -310,10 +310,7 @@ def test_an_nccl_algorithm_that_repeats_is_kept(nccl, monkeypatch, value, status
 def test_nccl_with_a_process_group_is_too_late(nccl, monkeypatch, backends, status):
     distributed = torch.distributed
     monkeypatch.setattr(distributed, "is_initialized", lambda: True)
-    monkeypatch.setattr(distributed.distributed_c10d._world, "_pg_map", None, raising=False)
-    world = types.SimpleNamespace(pg_map={"group": None})
-    monkeypatch.setattr(distributed.distributed_c10d, "_world", world)
-    monkeypatch.setattr(distributed, "get_backend_config", lambda group: backends)
+    monkeypatch.setattr(distributed, "get_backend_config", lambda: backends)
     with deterministic() as report:
         assert report["NCCL_ALGO"].status == status
         assert ("NCCL_ALGO" in os.environ) is (status == SET)
@@ -367,7 +364,7 @@ def test_a_precision_that_torch_cannot_return_is_no_error(monkeypatch):
 @pytest.mark.parametrize("mode, now", [("1", True), ("warn", "warn only")])
 def test_init_takes_the_mode_from_the_environment(monkeypatch, mode, now):
     monkeypatch.setenv("FASTSEED_DETERMINISTIC", mode)
-    with from_environment() as report:
+    with deterministic(warn_only=requested("init")) as report:
         assert report["torch.use_deterministic_algorithms"].now == now
     with deterministic(warn_only=mode != "warn", attention="keep"):
         outside = everything()
@@ -384,7 +381,7 @@ def test_init_takes_the_mode_from_the_environment(monkeypatch, mode, now):
 def test_no_mode_is_no_change(monkeypatch, mode):
     monkeypatch.setenv("FASTSEED_DETERMINISTIC", mode)
     before = everything()
-    assert from_environment() is None
+    assert requested("init") is None
     fastseed.init(1)
     assert everything() == before
 

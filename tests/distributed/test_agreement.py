@@ -37,7 +37,7 @@ def test_ranks_that_agree_return(ranks):
         ("registered", "registered is ['everywhere']", "['only here']"),
         ("version", "version is ", "'0.0.9'"),
         ("two fields", "master_seed is 42", "43"),
-        ("two fields", "scheme is 'philox-v1'", "'fwr13y'"),
+        ("two fields", "on_os_fork is 'inherit'", "'reseed'"),
     ],
 )
 def test_every_rank_names_the_ranks_that_differ(ranks, case, usual, odd):
@@ -173,7 +173,7 @@ def test_it_works_on_the_process_wide_seeder():
 
 
 def test_every_field_is_compared():
-    same = agreement.describe(seeder())
+    same = agreement.record_of(seeder())
     for field in set(same) - set(agreement._OWN):
         found = agreement.compare([3, 5, 8], [same, same, {**same, field: "another"}])
         assert len(found) == 1 and found[0].startswith(f"{field} is ")
@@ -186,7 +186,7 @@ def test_distinct_over_can_be_written_in_any_way():
     ways = [("dp", "tp"), ["tp", "dp"], {"tp", "dp"}, frozenset({"dp", "tp"})]
     ways += [{"numpy": w, "a": ("pp",)} for w in ways] + [{"a": ["pp"], "numpy": ways[1]}]
     found = [
-        seeder(world_size=8, mesh=sizes, distinct_over=way).rank_fields.rules() for way in ways
+        seeder(world_size=8, mesh=sizes, distinct_over=way)._rank_fields.rules() for way in ways
     ]
     assert len(set(found[:4])) == len(set(found[4:])) == 1 and found[0] != found[4]
 

@@ -127,11 +127,12 @@ def group(monkeypatch):
         monkeypatch.setattr(dist, "get_rank", lambda: rank)
         monkeypatch.setattr(dist, "get_world_size", lambda: size)
 
-        def meet(function, record, judge):
+        def exchange(function, record, decide):
             records = gathered(record) if gathered else [record] * size
-            return judge(list(range(size)), records)
+            return decide(list(range(size)), records)
 
-        monkeypatch.setattr(rendezvous, "meet", meet)
+        monkeypatch.setattr(rendezvous, "has_group", lambda: True)
+        monkeypatch.setattr(rendezvous, "exchange_records", exchange)
 
     return pretend
 
@@ -250,7 +251,7 @@ def test_node_local_trap(monkeypatch, caplog, ngpus, local_rank, corrected):
     assert len(caplog.records) == corrected
     if corrected:
         said = caplog.records[0].getMessage()
-        assert said.startswith("fastseed.init: local_rank=") and "rank 11 of 16" in said
+        assert said.startswith("fastseed.Seeder: local_rank=") and "rank 11 of 16" in said
         assert "nodes" in said
 
 
@@ -275,7 +276,8 @@ def test_rank_within_the_node_shows_which_process_the_environment_describes(
 def test_node_local_trap_is_kept_under_the_legacy_scheme(monkeypatch, caplog):
     """As fwr13y does, bit for bit, with a warning."""
     launched(monkeypatch, RANK="11", WORLD_SIZE="16")
-    s = fastseed.Seeder(42, 16, 3, scheme="fwr13y")
+    fastseed.pyt.init(42, 16, 3, scheme="fwr13y")
+    s = fastseed.derivation.context.seeder
     assert (s.rank, s.world_size) == (3, 16)
     assert "nodes repeat each other's seeds" in caplog.records[0].getMessage()
 
@@ -288,7 +290,7 @@ def test_a_world_size_without_a_rank_warns_where_nothing_shows_a_rank(
     s = fastseed.Seeder(42, **{argument: 4})
     assert (s.rank, s.world_size) == (0, 4)
     (warning,) = caplog.messages
-    assert warning.startswith("fastseed.init: 4 ranks were given without a rank")
+    assert warning.startswith("fastseed.Seeder: 4 ranks were given without a rank")
     caplog.clear()
     fastseed.Seeder(42, **{argument: 1})
     fastseed.Seeder(42, mesh={"dp": (1, 4)})
@@ -300,13 +302,18 @@ def test_a_world_size_without_a_rank_warns_where_nothing_shows_a_rank(
 # ---------------------------------------------------------------- one master seed
 
 
+def started(*arguments, **more):
+    fastseed.init(*arguments, **more)
+    return fastseed.derivation.context.seeder
+
+
 def record(seed=None, **more):
     return {"seed": seed, "problem": None, **more}
 
 
 def test_the_seed_that_rank_0_chose_is_everyones(group):
     group(2, 3, lambda mine: [record(chosen=77), record(), mine])
-    s = fastseed.Seeder()
+    s = started()
     assert s.master_seed == 77
     s.register_generator(print, shared=True)
 
@@ -315,7 +322,7 @@ def test_only_rank_0_chooses(group, monkeypatch):
     sent = []
     group(1, 2, lambda mine: sent.append(mine) or [record(chosen=5), mine])
     monkeypatch.setattr(discovery, "secrets", None)
-    assert fastseed.Seeder().master_seed == 5
+    assert started().master_seed == 5
     assert sent == [record()]
 
 
@@ -324,22 +331,22 @@ def test_an_invalid_master_seed_is_an_error_on_every_rank(group):
     sent = []
     group(1, 2, lambda mine: sent.append(mine) or [record(5), mine])
     with pytest.raises(ValueError, match=r"master_seed must be in \[0, 18446744073709551615\]"):
-        fastseed.Seeder(-1)
+        started(-1)
     group(0, 2, lambda mine: [mine, *sent])
     with pytest.raises(ValueError, match=r"master_seed must be in .* got -1 \(on rank 1\)"):
-        fastseed.Seeder(5)
+        started(5)
 
 
 def test_numpy_master_seeds_compare_by_value(group):
     import numpy as np
 
     group(1, 2, lambda mine: [record(42), mine])
-    assert fastseed.Seeder(np.uint64(42)).master_seed == 42
+    assert started(np.uint64(42)).master_seed == 42
 
 
 def test_world_that_is_not_the_groups_warns_and_refuses_shared(group, caplog):
     group(0, 2)
-    s = fastseed.Seeder(None, rank=0, world_size=4)
+    s = started(None, rank=0, world_size=4)
     assert "no process group of 4 ranks" in caplog.records[0].getMessage()
     with pytest.raises(RuntimeError, match=r"ranks cannot share a stream before they agree"):
         s.register_generator(print, True)
@@ -347,7 +354,7 @@ def test_world_that_is_not_the_groups_warns_and_refuses_shared(group, caplog):
 
 
 def test_one_rank_agrees_with_itself(caplog):
-    s = fastseed.Seeder(rank=0, world_size=1)
+    s = started(rank=0, world_size=1)
     assert caplog.records == []
     s.register_generator(seen := [].append, shared=True)
     s.unregister_generator(seen)

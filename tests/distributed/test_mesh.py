@@ -73,11 +73,11 @@ def test_rank_field_is_the_mixed_radix_index_in_the_order_of_the_mesh():
         for rank, places in enumerate(itertools.product(*(range(sizes[n]) for n in order))):
             where = {n: (p, sizes[n]) for n, p in zip(order, places, strict=True)}
             s = of_rank(
-                rank, where, 24, distinct_over=["c", "a"]
+                rank, where, 24, data_over=(), distinct_over=["c", "a"]
             )  # the order of the argument does not matter
             (f, _), (m, n) = (where[name] for name in order if name != "b")
-            assert s.rank_fields.default == f * n + m
-            assert s.rank_fields.of_fork("x", None) == rank
+            assert s._rank_fields.default == f * n + m
+            assert s._rank_fields.of_fork("x", None) == rank
             assert s.derive_key("numpy", task=1) == s.derive_key("numpy", task=1, rank=f * n + m)
 
 
@@ -96,7 +96,7 @@ def test_streams_that_are_distinct_over_nothing_are_shared():
     seeds = [], []
     s.register_generator(seeds[0].append, shared=True, name="a")
     s.register_generator(seeds[1].append, distinct_over=(), name="b")
-    assert [entry.shared for entry in s.registry] == [True, True]
+    assert [entry.shared for entry in s._registry] == [True, True]
     s.reseed(1)
     other = of_rank(2, {"dp": (1, 2), "tp": (0, 2)}, 4)
     again = []

@@ -1,4 +1,4 @@
-"""The arguments ``mesh`` and ``distinct_over``, the presets, and what depends on a mesh."""
+"""The arguments ``mesh``, ``data_over`` and ``distinct_over``, and what depends on a mesh."""
 
 from __future__ import annotations
 
@@ -6,81 +6,20 @@ import io
 import logging
 import math
 import pickle
-import random
+import re
 
 import numpy as np
 import pytest
 import torch
-from helpers.meshes import expected_groups, of_rank, ranks_of, shared_by
+from helpers.meshes import of_rank
 from helpers.support import seeder
 
 import fastseed
-from fastseed import SHARED, GeneratorPool, distributed
-
-# ---------------------------------------------------------------- presets
-
-PRESETS = {  # on a mesh of dp, tp, pp, cp, ep: the dimensions that each stream is distinct over
-    "tensor_parallel": {"python": "dp pp cp ep", "tensor-parallel": "dp tp pp cp ep"},
-    "pipeline_parallel": {"python": "dp tp pp cp ep", "pipeline": "dp tp cp ep"},
-    "context_parallel": {"python": "dp tp pp cp ep", "context": "dp tp pp ep"},
-    "expert_parallel": {"python": "dp tp pp cp", "expert": "dp tp pp cp ep"},
-}
-
-
-@pytest.mark.parametrize("preset", PRESETS)
-def test_presets_have_the_documented_ranks_share_streams(preset):
-    names = ("dp", "tp", "pp", "cp", "ep")
-    meshes = list(ranks_of((2,) * 5, names))
-    drawn = {}
-    for rank, where in enumerate(meshes):
-        s = of_rank(rank, where, 32, distinct_over=getattr(distributed, preset)())
-        s.reseed(1)
-        for stream in PRESETS[preset]:
-            if stream == "python":
-                drawn.setdefault(stream, []).append(random.random())
-                continue
-            with s.fork_rng(stream):
-                drawn.setdefault(stream, []).append(torch.rand(()).item())
-    for stream, along in PRESETS[preset].items():
-        assert shared_by(drawn[stream]) == expected_groups(meshes, along.split()), stream
-
-
-def test_presets_take_other_names_and_join():
-    """In any order, and with rules for other streams."""
-    a, b = distributed.tensor_parallel("model"), distributed.expert_parallel("experts")
-    where = {"data": (1, 2), "model": (1, 2), "experts": (1, 2)}
-    for both in (a | b, b | a, {"numpy": ("data",)} | a | b):
-        s = of_rank(7, where, distinct_over=both)
-        assert s.rank_fields.default == 1
-        assert s.rank_fields.of_fork("tensor-parallel", None) == 7
-        assert s.rank_fields.of_fork("expert", None) == 7
-
-
-def test_a_name_that_the_preset_does_not_know_needs_distinct_over():
-    rules = {"known": ("dp",)} | distributed.pipeline_parallel()
-    s = of_rank(2, {"dp": (1, 2), "pp": (0, 2)}, 4, distinct_over=rules)
-    s.reseed(1)
-    message = r"fork_rng: name must be one of 'known', 'pipeline' under the preset.*got 'pipelin'"
-    with pytest.raises(ValueError, match=message):
-        s.fork_rng("pipelin").__enter__()
-    for name, more in (
-        ("pipeline", {}),
-        ("known", {}),
-        ("own", {"distinct_over": ()}),
-        ("own", {}),
-    ):
-        with s.fork_rng(name, **more):
-            pass
-    free = of_rank(2, {"dp": (1, 2), "pp": (0, 2)}, 4, distinct_over=("dp",))
-    free.reseed(1)
-    with free.fork_rng("anything"):
-        pass
-
+from fastseed import SHARED, GeneratorPool
 
 # ---------------------------------------------------------------- refusals
 
 HERE = {"dp": (1, 2), "tp": (0, 2)}
-PIPELINE = distributed.pipeline_parallel()
 
 
 @pytest.mark.parametrize(
@@ -100,15 +39,14 @@ PIPELINE = distributed.pipeline_parallel()
         ({"distinct_over": ("dp", "sp")}, ValueError, r"of the mesh, \('dp', 'tp'\), got"),
         ({"distinct_over": {"numpy": ("x",)}}, ValueError, r"\['numpy'\] must be a tuple of dim"),
         ({"distinct_over": {3: ("dp",)}}, TypeError, "name must be a string"),
-        ({"distinct_over": {"a": {"inside": ()}}}, ValueError, "tuple of dimensions or a rule of"),
-        ({"distinct_over": PIPELINE}, ValueError, r"\['pipeline'\] must be a tuple of dimensions"),
         ({"mesh": None, "distinct_over": ("dp",)}, ValueError, "empty unless init has a mesh"),
-        ({"mesh": None, "distinct_over": PIPELINE}, ValueError, "mesh must be"),
-        ({"scheme": "fwr13y"}, ValueError, "mesh and distinct_over must be None under scheme"),
+        ({"data_over": "dp"}, TypeError, r"data_over must be a tuple of dimensions \(.*got 'dp'"),
+        ({"data_over": ("fsdp",)}, ValueError, r"of the mesh, \('dp', 'tp'\), got"),
+        ({"mesh": None, "data_over": ("dp",)}, ValueError, "data_over must be empty unless init"),
     ],
 )
 def test_arguments_are_checked(more, error, message):
-    with pytest.raises(error, match=rf"fastseed\.init: .*{message}"):
+    with pytest.raises(error, match=rf"fastseed\.Seeder: .*{message}"):
         seeder(**{"rank": 2, "world_size": 4, "mesh": HERE, **more})
 
 
@@ -116,7 +54,7 @@ def test_arguments_are_checked(more, error, message):
     ("more", "message"),
     [
         ({"distinct_over": ("sp",)}, "distinct_over must be a tuple of dimensions of the mesh"),
-        ({"shared": True, "distinct_over": ("dp",)}, r"distinct_over must be consistent with \(\)"),
+        ({"shared": True, "distinct_over": ("dp",)}, r"distinct_over must be \(\) or None where"),
         ({"distinct_over": ("tp",), "name": "known"}, r"distinct_over must be consistent with"),
         ({"shared": True, "name": "known"}, "shared must be consistent with"),
     ],
@@ -125,14 +63,14 @@ def test_registrations_are_checked(more, message):
     s = of_rank(2, HERE, 4, distinct_over={"known": ("dp",)})
     with pytest.raises(ValueError, match=rf"fastseed\.register_generator: {message}"):
         s.register_generator(print, **more)
-    assert len(s.registry) == 0
+    assert len(s._registry) == 0
     s.register_generator(print, shared=True, distinct_over=())
     s.register_generator(repr, name="known", distinct_over=("dp",))
-    assert [entry.shared for entry in s.registry] == [True, False]
+    assert [entry.shared for entry in s._registry] == [True, False]
 
 
 def test_streams_are_shared_only_by_ranks_that_agree_on_a_master_seed():
-    for distinct_over in (("dp",), {"numpy": ()}, distributed.tensor_parallel()):
+    for distinct_over in (("dp",), {"numpy": ()}):
         with pytest.raises(RuntimeError, match="ranks cannot share a stream before they agree"):
             seeder(None, rank=2, world_size=4, mesh=HERE, distinct_over=distinct_over)
     s = seeder(None, rank=2, world_size=4, mesh=HERE)
@@ -166,12 +104,12 @@ def test_repr_and_log_line(caplog):
 
 
 def test_pickling_keeps_the_mesh():
-    s = of_rank(2, HERE, 4, distinct_over=distributed.tensor_parallel())
+    s = of_rank(2, HERE, 4, distinct_over=("dp",), data_over=("tp",))
     s.reseed(1, 2)
     twin = pickle.loads(pickle.dumps(s))
-    assert (twin.mesh, twin.rank_fields.default, twin.data_rank) == (s.mesh, 1, 1)
-    twin.set_scope(1, 2, 0)
-    assert torch.rand(()) == (s.set_scope(1, 2, 0), torch.rand(()))[1]
+    assert (twin.mesh, twin._rank_fields.default, twin.data_rank) == (s.mesh, 1, 0)
+    twin._set_scope(1, 2, 0)
+    assert torch.rand(()) == (s._set_scope(1, 2, 0), torch.rand(()))[1]
 
 
 def test_pools_and_banks_on_their_own_follow_the_default():
@@ -224,46 +162,36 @@ def test_on_another_mesh_only_coordinates_carry_over(where, distinct_over, caplo
     assert tuple(other.scope) == (1, 2, 0)
     assert torch.initial_seed() == other.derive_seed("torch.cpu", task=1, epoch=2)
     fresh = torch.rand(3)
-    other.set_scope(1, 2, 0)
+    other._set_scope(1, 2, 0)
     assert fresh.equal(torch.rand(3))
     other.load_state_dict(held)
     assert torch.rand(3, generator=common).equal(after)  # a stream that all ranks share
 
 
 @pytest.mark.parametrize(
-    ("sizes", "distinct_over", "unclear"),
+    ("sizes", "unclear"),
     [
-        ({"fsdp": 4}, None, ("fsdp",)),
-        (
-            {"replicate": 2, "shard": 2, "tp": 2},
-            distributed.tensor_parallel(),
-            ("replicate", "shard"),
-        ),
-        ({"dp": 2, "batch": 2}, None, ("batch",)),
-        ({"dp_shard": 2, "tp": 2, "pp": 2, "cp": 2, "ep": 2, "alone": 1}, None, ()),
-        (
-            {"dp": 2, "t": 2, "e": 2},
-            distributed.tensor_parallel("t") | distributed.expert_parallel("e"),
-            (),
-        ),
+        ({"fsdp": 4}, "'fsdp'"),
+        ({"replicate": 2, "shard": 2, "tp": 2}, "'replicate', 'shard'"),
+        ({"dp": 2, "batch": 2}, "'batch'"),
     ],
 )
-def test_dimensions_that_may_have_been_meant_to_divide_the_data_are_named(
-    sizes, distinct_over, unclear, caplog
-):
-    n = math.prod(sizes.values())
-    seeder(
-        world_size=n,
-        mesh={name: (0, size) for name, size in sizes.items()},
-        distinct_over=distinct_over,
-    )
-    said = [
-        f"ranks along {unclear} of the mesh read the same samples" in m for m in caplog.messages
-    ]
-    assert said == ([True] if unclear else [])
-    last = {name: (size - 1, size) for name, size in sizes.items()}
-    seeder(rank=n - 1, world_size=n, mesh=last, distinct_over=distinct_over)
-    assert len(caplog.records) == len(said)  # on rank 0 alone
+def test_a_mesh_that_does_not_say_what_divides_the_data_is_refused(sizes, unclear):
+    """Each rank along these dimensions would otherwise train on the same samples, silently."""
+    where = {"mesh": {name: (1, size) for name, size in sizes.items()}}
+    message = rf"data_over must be given: .* {re.escape(str(tuple(sizes)))} .* whether {unclear} do"
+    with pytest.raises(ValueError, match=message):
+        fastseed.Seeder(42, **where)
+    names = tuple(name for name in sizes if name != "tp")
+    s = fastseed.Seeder(42, **where, data_over=names)
+    assert s.data_world_size == math.prod(sizes[name] for name in names)
+    assert fastseed.Seeder(42, **where, data_over=()).data_world_size == 1
+
+
+def test_usual_names_of_dimensions_say_what_divides_the_data():
+    sizes = {"dp_shard": 2, "tp": 2, "pp": 2, "cp": 2, "ep": 2, "alone": 1}
+    s = fastseed.Seeder(42, mesh={name: (size - 1, size) for name, size in sizes.items()})
+    assert (s.data_rank, s.data_world_size) == (1, 2)
 
 
 def test_names_under_that_of_a_named_stream_are_their_own():
@@ -338,7 +266,7 @@ def test_a_new_rank_takes_only_streams_that_all_ranks_share(caplog):
         s = seeder(rank=2, world_size=3, distinct_over=distinct_over)
         s.load_state_dict(held)
         loaded = np.random.random(), torch.rand(3).tolist()
-        s.set_scope(1, 2, 0)
+        s._set_scope(1, 2, 0)
         assert loaded == (np.random.random(), torch.rand(3).tolist())
     assert not torch.equal(first, torch.tensor(loaded[1]))
 
@@ -358,25 +286,3 @@ def test_exact_states_without_a_mesh_are_not_taken_into_one(caplog):
     assert not any("process.mesh" in key for key in held)
     of_rank(2, HERE, 4).load_state_dict(held)
     assert "are dropped: they are of mesh None, and this process has mesh [" in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("fields", "dimensions", "says"),
-    [
-        ((("a",), (1,), (2,)), 5, "dimensions must be a tuple"),
-        ((("a",), (1,), (2,)), "a", "dimensions must be a tuple"),
-        ((("a",), (1,), (2,)), torch.zeros(3), "dimensions must be a tuple"),
-        ((("a",), (1,), (2,)), (1,), "the name of a dimension must be a string"),
-        ((("a", "b"), (1,), (2,)), ("a",), "names, ranks and sizes must be of one length"),
-        ((("a",), torch.zeros(2**20), (2,)), ("a",), "ranks must be a tuple"),
-        ((("a",), (0,), (torch.ones(2),)), ("a",), r"sizes\[0\] must be an integer"),
-        ((("a",), (0,), (2**80,)), ("a",), r"sizes\[0\] must be in"),
-        ((("a",), (2,), (2,)), ("a",), r"ranks\[0\] must be in \[0, 1\]"),
-    ],
-)
-def test_mesh_along_refuses(fields, dimensions, says):
-    mesh = distributed.Mesh(*fields)
-    with pytest.raises(
-        (TypeError, ValueError), match=rf"^fastseed\.distributed\.Mesh\.along: {says}"
-    ):
-        mesh.along(dimensions)

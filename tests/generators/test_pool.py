@@ -232,7 +232,7 @@ def test_pool_needs_init_and_the_scheme_with_keys():
         RuntimeError, match=r"^fastseed\.GeneratorPool\.reseed: call fastseed\.init\(\.\.\.\) first"
     ):
         pool.reseed(1)
-    fastseed.init(42, scheme="fwr13y")
+    fastseed.pyt.init(42, scheme="fwr13y")
     with pytest.raises(
         ValueError, match=r"scheme must be 'philox-v1' .use reseed_from_seeds., got 'fwr13y'"
     ):

@@ -12,6 +12,7 @@ import torch
 import fastseed
 from fastseed._backend import derive
 from fastseed._backend.reference import philox, scalar, shuffle
+from fastseed.seeder.job import Job
 from helpers.paths import SCRIPTS
 from helpers.processes import (
     LAUNCHER_VARIABLES,
@@ -128,7 +129,11 @@ def scramble() -> None:
 
 def seeder(master_seed: int | None = 42, **where: Any) -> fastseed.Seeder:
     """A seeder on rank 0 of 1, unless said otherwise."""
-    return fastseed.Seeder(master_seed, **{"rank": 0, "world_size": 1, **where})
+    where = {"rank": 0, "world_size": 1, **where}
+    if where.pop("scheme", None) == "fwr13y":
+        job = Job(where["rank"], where["world_size"], scheme="fwr13y")
+        return fastseed.Seeder._of(job, master_seed, True)
+    return fastseed.Seeder(master_seed, **where)
 
 
 def without_scope(**where: Any) -> None:
@@ -138,4 +143,4 @@ def without_scope(**where: Any) -> None:
 
 def restart(step: int = 0) -> None:
     """Go to task 1, epoch 0 and a step, also a second time, without the warning."""
-    fastseed.derivation.context.current("test").set_scope(1, 0, step)
+    fastseed.derivation.context.current("test")._set_scope(1, 0, step)

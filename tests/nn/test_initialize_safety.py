@@ -125,7 +125,7 @@ def test_the_function_that_was_called_is_named(function, monkeypatch):
         patch.setattr(context, "seeder", None)
         with pytest.raises(RuntimeError, match=rf"^fastseed\.nn\.{function}: call fastseed.init\("):
             CALLS[function]()
-    fastseed.init(42, rank=0, world_size=1, scheme="fwr13y")
+    fastseed.pyt.init(42, 1, 0, scheme="fwr13y")
     with pytest.raises(ValueError, match=rf"^fastseed\.nn\.{function}: scheme must be 'philox-v1'"):
         CALLS[function]()
 

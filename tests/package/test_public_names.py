@@ -10,7 +10,6 @@ import traceback
 from pathlib import Path
 
 import pytest
-import torch
 from helpers.support import run_python
 
 import fastseed
@@ -48,19 +47,6 @@ def test_names_of_other_libraries_name_init(name):
 def test_names_of_torch_say_where_they_are(name, instead):
     with pytest.raises(AttributeError, match=rf"fastseed\.{name}: .*{instead}"):
         getattr(fastseed, name)
-
-
-def test_init_with_seed_names_master_seed():
-    with pytest.raises(TypeError, match=r"init: seed must be given as master_seed, got seed=42"):
-        fastseed.init(seed=42)
-    assert fastseed.derivation.context.seeder is None
-
-
-def test_deterministic_takes_true_and_says_how_to_undo_it():
-    with fastseed.deterministic(True):
-        assert torch.are_deterministic_algorithms_enabled()
-    with pytest.raises(ValueError, match=r"mode must be True \(to switch it off, call restore"):
-        fastseed.deterministic(False)
 
 
 def test_reseed_error_is_shown_where_users_find_it():

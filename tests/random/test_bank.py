@@ -113,7 +113,7 @@ def test_scope_refuses():
         ):
             fastseed.derive_scope_key(1, out=out)
         assert not out.any()
-    fastseed.init(42, scheme="fwr13y")
+    fastseed.pyt.init(42, scheme="fwr13y")
     with pytest.raises(
         ValueError, match="derive_scope_key: scheme must be 'philox-v1', got 'fwr13y'"
     ):

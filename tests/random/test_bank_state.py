@@ -160,7 +160,6 @@ def test_registration_is_refused_as_for_pools():
     fastseed.register_generator(StreamBank(1, "a"))
     with pytest.raises(ValueError, match="name must be one that is not registered yet"):
         fastseed.register_generator(StreamBank(2, "a"))
-    fastseed.init(42, scheme="fwr13y")
 
 
 def test_checkpoints_hold_exact_states():

@@ -222,7 +222,7 @@ def test_a_variable_that_is_no_seed_is_refused(text, monkeypatch):
 
 
 def test_the_scheme_of_fwr13y_has_no_keys():
-    fastseed.init(5, scheme="fwr13y")
+    fastseed.pyt.init(5, scheme="fwr13y")
     with pytest.raises(ValueError, match=r"scheme must be 'philox-v1' \(or give master_seed\)"):
         seed(3, 1, 2)
     assert seed(3, 1, 2, master_seed=5)

@@ -36,11 +36,11 @@ warnings = Warnings()
 logging.getLogger("fastseed").addHandler(warnings)
 
 
-def outcome(*arguments, **more):
+def outcome(*arguments, init=fastseed.init, **more):
     """Return the result of a call of init, a master seed and rank or an error, and its warnings."""
     warnings.said.clear()
     try:
-        fastseed.init(*arguments, **more)
+        init(*arguments, **more)
     except ValueError as error:
         return {"error": str(error), "warnings": list(warnings.said)}
     return {
@@ -90,14 +90,16 @@ dist.init_process_group("gloo")
 found["None"] = outcome(None)
 found["None/shared"] = register_shared()
 found["None again"] = outcome()
-found["None fwr13y"] = outcome(None, scheme="fwr13y")
+found["None fwr13y"] = outcome(None, init=fastseed.pyt.init, scheme="fwr13y")
 found["differing"] = outcome(40 + RANK)
 found["only rank 0"] = outcome(42 if RANK == 0 else None)
 found["only rank 1"] = outcome(42 if RANK == 1 else None)
 found["negative"] = outcome(-1)
 found["rank out of range"] = outcome(42, rank=2 * RANK, world_size=2)
 found["wrong fork"] = outcome(42, on_os_fork="twice" if RANK == 0 else None)
-found["wrong scheme"] = outcome(42, scheme="x" if RANK == 1 else "philox-v1")
+found["wrong scheme"] = outcome(
+    42, init=fastseed.pyt.init, scheme="x" if RANK == 1 else "philox-v1"
+)
 found["node-local rank"] = outcome(42, 2, 0)
 found["one of one"] = outcome(42, 1, 0)
 found["42"] = outcome(42, 2, RANK)

@@ -18,7 +18,7 @@ import fastseed
 from fastseed._utils import version
 from fastseed.derivation import context
 from fastseed.distributed import agreement
-from fastseed.distributed.agreement import describe
+from fastseed.distributed.agreement import record_of
 
 logging.getLogger("fastseed").setLevel(logging.ERROR)  # scopes are repeated on purpose
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -60,8 +60,8 @@ def finish(end=True):
 
 def report(**changes):
     """Let this rank report other values than those of its job."""
-    record = describe(context.current("test")) | changes
-    agreement.describe = lambda seeder: record
+    record = record_of(context.current("test")) | changes
+    agreement.record_of = lambda seeder: record
 
 
 def initialize(master):
@@ -103,7 +103,7 @@ found["no generator moved"] = torch.equal(before, torch.get_rng_state())
 for case, differing in {
     "master_seed": {"master_seed": 43},
     "on_os_fork": {"on_os_fork": "reseed"},
-    "two fields": {"master_seed": 43, "scheme": "fwr13y"},
+    "two fields": {"master_seed": 43, "on_os_fork": "reseed"},
 }.items():
     start(**differing)
     found[case] = verify()[0]
@@ -125,7 +125,7 @@ found["same rank"] = verify()[0]
 start()
 report(**{"mesh coordinates": [RANK % 2, 0]})
 found["same coordinates"] = verify()[0]
-agreement.describe = describe
+agreement.record_of = record_of
 version.__version__ = "1"
 start()
 found["agree again"] = verify()[0]

@@ -32,7 +32,7 @@ torch.set_num_threads(1)
 
 def alone(layer, x=None):
     """Return what one process has."""
-    fastseed.derivation.context.seeder.set_scope(1, 0, 3)
+    fastseed.derivation.context.seeder._set_scope(1, 0, 3)
     with fastseed.nn.rows(0, SHAPE[0]):
         return layer(torch.ones(SHAPE) if x is None else x)
 
@@ -93,7 +93,7 @@ def sharded_model(convert_first):
         step(model)
     x = torch.randn(SHAPE)
     expected = alone(fastseed.nn.convert(whole), x)
-    fastseed.derivation.context.seeder.set_scope(1, 0, 3)
+    fastseed.derivation.context.seeder._set_scope(1, 0, 3)
     with fastseed.nn.rows.of_micro_batch(SHAPE[0] // WORLD):
         part = model(x[RANK::WORLD].contiguous())
     assert torch.allclose(part, expected[RANK::WORLD], atol=1e-6)
@@ -102,7 +102,7 @@ def sharded_model(convert_first):
 
 
 def attempt(case, run, expected):
-    fastseed.derivation.context.seeder.set_scope(1, 0, 3)
+    fastseed.derivation.context.seeder._set_scope(1, 0, 3)
     try:
         found[case] = bool(torch.equal(run(), expected))
     except Exception:
@@ -119,7 +119,7 @@ def layouts(mesh):
 
 
 def refusal(mesh, layer):
-    fastseed.derivation.context.seeder.set_scope(1, 0, 3)
+    fastseed.derivation.context.seeder._set_scope(1, 0, 3)
     try:
         layer(DTensor.from_local(torch.zeros(SHAPE), mesh, [Partial()]))
     except ValueError as error:
@@ -133,7 +133,7 @@ def main():
     fastseed.init(42)
     layer = fastseed.nn.Dropout(0.3, name="block")
     expected = alone(layer)
-    fastseed.derivation.context.seeder.set_scope(1, 0, 3)
+    fastseed.derivation.context.seeder._set_scope(1, 0, 3)
     attempt("rows", lambda: data_parallel(layer), expected)
     meshes = [line, *([init_device_mesh("cpu", (2, 2))] if WORLD == 4 else [])]
     for mesh in meshes:
@@ -143,7 +143,7 @@ def main():
                 lambda m=mesh, p=layout: of_dtensor(layer, m, p),
                 expected,
             )
-    fastseed.derivation.context.seeder.set_scope(1, 0, 3)
+    fastseed.derivation.context.seeder._set_scope(1, 0, 3)
     with fastseed.nn.rows(0, 7):
         uneven = layer(torch.ones(7, 5))
     attempt("uneven", lambda: of_dtensor(layer, line, [Shard(0)], (7, 5)), uneven)

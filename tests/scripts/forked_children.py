@@ -74,7 +74,7 @@ def about():
     s = fastseed.derivation.context.seeder
     return {
         "job": [s.master_seed, s.rank, s.world_size, s.data_rank, list(s.scope)],
-        "stream_master": s.stream_master,
+        "stream_master": s._stream_master,
         "key": fastseed.derive_key("numpy", task=1, epoch=4),
         "repr": repr(s),
     }
@@ -93,7 +93,7 @@ def generators():
 
 fastseed.init(42, rank=3, world_size=8, on_os_fork=MODE)
 numpy, single = np.random.default_rng(1), torch.Generator()
-pool = fastseed.GeneratorPool([torch.Generator() for _ in range(2)], "pool")
+pool = fastseed.GeneratorPool([torch.Generator() for _ in range(2)], "p")
 ints, common = [0], [0]
 for name, generator in {"n": numpy, "t": single, "p": pool, "i": ints.append}.items():
     fastseed.register_generator(generator, name=name)

@@ -29,7 +29,6 @@ DISTINCT_OVER = {
     "dp": ("dp",),
     "pp dp": ("pp", "dp"),
     "none": (),
-    "tensor-parallel": fastseed.distributed.tensor_parallel(),
 }
 
 warnings.simplefilter("ignore")
@@ -71,10 +70,10 @@ def on_meshes():
 def backwards():
     """A mesh in which ranks have another order: coordinates count, not ranks."""
     where = DeviceMesh("cpu", torch.arange(WORLD).flip(0).view(2, -1), mesh_dim_names=("a", "b"))
-    fastseed.init(42, mesh=where)
+    fastseed.init(42, mesh=where, data_over=("a",))
     return [
         fastseed.derivation.context.seeder.rank,
-        fastseed.derivation.context.seeder.rank_fields.default,
+        fastseed.derivation.context.seeder._rank_fields.default,
     ]
 
 
@@ -100,7 +99,7 @@ def state():
 def wrapped():
     """Seeds, draws and initialization before and after a model is wrapped."""
     where = init_device_mesh("cpu", (WORLD // 2, 2), mesh_dim_names=("dp", "tp"))
-    fastseed.init(42, mesh=where, distinct_over=fastseed.distributed.tensor_parallel())
+    fastseed.init(42, mesh=where, distinct_over=("dp",))
 
     def seen(model):
         fastseed.reseed(0)
@@ -141,15 +140,15 @@ def tracker():
         seeded = type(error).__name__
     found = {"manual_seed changes nothing": seeded, "tracker": [_random._rng_tracker is None]}
     for placements in ([Replicate(), Replicate()], [Shard(0), Replicate()]):
-        fastseed.derivation.context.seeder.set_scope(1, 7, 0)
+        fastseed.derivation.context.seeder._set_scope(1, 7, 0)
         tensor = distribute_tensor(torch.zeros(8, 2), where, placements, src_data_rank=None)
         nn.init.uniform_(tensor)
         after = state()
-        fastseed.derivation.context.seeder.set_scope(1, 7, 0)
+        fastseed.derivation.context.seeder._set_scope(1, 7, 0)
         local = torch.rand(tensor.to_local().shape)
         found[type(placements[0]).__name__] = [tensor.to_local().equal(local), after == state()]
         found["tracker"].append(_random._rng_tracker is None)
-    fastseed.derivation.context.seeder.set_scope(1, 7, 0)
+    fastseed.derivation.context.seeder._set_scope(1, 7, 0)
     with fastseed.fork_rng("parameters", distinct_over=()):
         common = nn.init.uniform_(distribute_tensor(torch.zeros(4), where, [Replicate()] * 2))
     found["shared"] = common.to_local().tolist()
@@ -160,13 +159,13 @@ def tracker():
 def checkpointed():
     """Dropout in a parallel region under activation checkpointing; the two masks of each rank."""
     where = init_device_mesh("cpu", (WORLD // 2, 2), mesh_dim_names=("dp", "tp"))
-    fastseed.init(42, mesh=where, distinct_over=fastseed.distributed.tensor_parallel())
+    fastseed.init(42, mesh=where, distinct_over=("dp",))
     fastseed.reseed(1, 7)
     masks = []
 
     def region(x):
         masks.append([nn.functional.dropout(torch.ones(16)).tolist()])
-        with fastseed.fork_rng("tensor-parallel", index=0):
+        with fastseed.fork_rng("tensor-parallel", index=0, distinct_over=("dp", "tp")):
             masks[-1].append(nn.functional.dropout(torch.ones(16)).tolist())
         return x * torch.tensor(masks[-1]).sum()
 

@@ -13,7 +13,7 @@ from helpers.support import holds_key, run_python, scramble, seeder, snapshot
 
 import fastseed
 from fastseed.seeder.fork_rng import block as fork_rng
-from fastseed.seeder.fork_rng.stack import stack
+from fastseed.seeder.process_lock import process
 
 AT = {"task": 1, "epoch": 7, "step": 3}
 
@@ -23,7 +23,7 @@ def job():
     fastseed.init(42, rank=0, world_size=1)
     fastseed.reseed(*AT.values())
     yield fastseed.derivation.context.seeder
-    assert stack.blocks == []
+    assert process.blocks == ()
 
 
 def draw(n=2):
@@ -76,11 +76,11 @@ def test_continuing_blocks_continue_and_restart_at_each_reseed(job, draw, caplog
             return draw(n)
 
     whole = forked(n=9)
-    job.set_scope(*AT.values())
+    job._set_scope(*AT.values())
     assert forked() + (draw(5), forked())[1] + forked() == whole
-    job.set_scope(*AT.values())
+    job._set_scope(*AT.values())
     assert forked() == whole[:3]
-    job.set_scope(1, 8, 0)
+    job._set_scope(1, 8, 0)
     assert forked() != whole[:3]
     assert caplog.records == []
 
@@ -99,7 +99,7 @@ def test_numbered_blocks_repeat_whenever_they_are_entered(job):
 
 def test_blocks_nest(job):
     a, b, base = forked("a", 8), forked("b", 4), draw(4)
-    job.set_scope(*AT.values())
+    job._set_scope(*AT.values())
     found = {"base": draw(), "a": [], "b": []}
     with fastseed.fork_rng("a"):
         found["a"] += draw()
@@ -118,7 +118,7 @@ def test_blocks_nest(job):
 
 def test_one_object_can_be_entered_many_times(job):
     whole = forked(n=6)
-    job.set_scope(*AT.values())
+    job._set_scope(*AT.values())
     block, found = fastseed.fork_rng("a"), []
     with block:
         found += draw()
@@ -159,7 +159,7 @@ def test_blocks_left_out_of_order_are_an_error_and_restore_the_generators(job, n
             blocks[i].__exit__()
         except RuntimeError as error:
             errors.append(str(error))
-    assert snapshot() == base and stack.blocks == []
+    assert snapshot() == base and process.blocks == ()
     assert len(errors) == 1 and "left in the reverse order of entering" in errors[0]
     fastseed.reseed(1, 9)  # no block is left behind
 
@@ -199,7 +199,7 @@ def test_blocks_of_two_threads_that_overlap_are_an_error(job):
     assert (
         "while another thread is inside fork_rng('a')" in message and "torch.Generator" in message
     )
-    assert forked("b") == (job.set_scope(*AT.values()), forked("b"))[1]
+    assert forked("b") == (job._set_scope(*AT.values()), forked("b"))[1]
 
 
 def test_threads_that_try_again_leave_the_generators_as_they_were(job):
@@ -219,7 +219,7 @@ def test_threads_that_try_again_leave_the_generators_as_they_were(job):
     stop.set()
     for thread in threads:
         thread.join(30)
-    assert snapshot() == before and stack.blocks == []
+    assert snapshot() == before and process.blocks == ()
 
 
 # ---------------------------------------------------------------- refusals
@@ -245,10 +245,10 @@ def test_invalid_states_are_refused(job):
     with pytest.raises(RuntimeError, match=r"fastseed\.fork_rng: call fastseed.reseed"):
         enter(seeder(), "a")
     legacy = seeder(scheme="fwr13y")
-    legacy.set_scope(1, 0, 0)
+    legacy._set_scope(1, 0, 0)
     with pytest.raises(ValueError, match="scheme must be 'philox-v1', got 'fwr13y'"):
         enter(legacy, "a")
-    job.set_scope(*AT.values())
+    job._set_scope(*AT.values())
     assert snapshot() == before
     held = fastseed.state_dict()
     refused = {
@@ -314,7 +314,7 @@ def region(x):
 found = []
 for call in (region, torch.compile(region, backend="eager")):
     for _ in range(2):
-        fastseed.derivation.context.seeder.set_scope(1, 2, 0)
+        fastseed.derivation.context.seeder._set_scope(1, 2, 0)
         found.append((call(torch.ones(3)), torch.rand(2)))
 assert all(a.equal(b) for values in found for a, b in zip(values, found[0]))
 

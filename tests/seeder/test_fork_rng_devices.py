@@ -8,7 +8,7 @@ from helpers.support import snapshot
 
 import fastseed
 from fastseed.generators.accelerator import AcceleratorGenerators
-from fastseed.seeder.fork_rng.stack import stack
+from fastseed.seeder.process_lock import process
 
 AT = {"task": 1, "epoch": 7, "step": 3}
 
@@ -64,14 +64,14 @@ def job():
     fastseed.init(42, rank=0, world_size=1)
     fastseed.reseed(*AT.values())
     yield fastseed.derivation.context.seeder
-    assert stack.blocks == []
+    assert process.blocks == ()
 
 
 @pytest.fixture
 def accelerator(job):
     found = Accelerator()
-    job.accelerators.append(found)
-    job.set_scope(*AT.values())
+    job._accelerators.append(found)
+    job._set_scope(*AT.values())
     return found
 
 

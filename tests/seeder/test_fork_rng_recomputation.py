@@ -12,7 +12,7 @@ from torch.nn.functional import dropout
 from torch.utils.checkpoint import checkpoint
 
 import fastseed
-from fastseed.seeder.fork_rng.stack import stack
+from fastseed.seeder.process_lock import process
 
 LAYERS = 3
 
@@ -22,7 +22,7 @@ def weights():
     fastseed.init(42, rank=0, world_size=1)
     generator = torch.Generator().manual_seed(1)
     yield [torch.randn(8, 8, generator=generator, requires_grad=True) for _ in range(LAYERS)]
-    assert stack.blocks == []
+    assert process.blocks == ()
 
 
 class Model:
@@ -45,7 +45,7 @@ class Model:
 
     def run(self, call):
         """Return all gradients, and random numbers after the forward and the backward pass."""
-        fastseed.derivation.context.seeder.set_scope(1, 7, 0)
+        fastseed.derivation.context.seeder._set_scope(1, 7, 0)
         x = torch.linspace(-1, 1, 32).view(4, 8).requires_grad_()
         h = x
         for i in range(LAYERS):

@@ -91,7 +91,7 @@ def test_legacy_scheme_trains_the_predecessors_model(run):
     line = (
         "import functools, types, fastseed\n"
         "seeder = types.SimpleNamespace(**vars(fastseed))\n"
-        "seeder.init = functools.partial(fastseed.init, scheme='fwr13y')"
+        "seeder.init = functools.partial(fastseed.pyt.init, scheme='fwr13y')"
     )
     for master, rank in ((42, 1), (43, 0)):
         theirs = run("import fwr13y.seeder.pyt as seeder", master, 2, rank, 0, 3)
@@ -123,7 +123,7 @@ def test_legacy_reseed_leaves_the_packages_states(master, place, task, epoch):
     scramble()
     old.reseed(task, epoch)
     expected = snapshot()
-    new = fastseed.Seeder(master, *place, scheme="fwr13y")
+    new = seeder(master, world_size=place[0], rank=place[1], scheme="fwr13y")
     new.register_generator(mine.append)
     new.register_generator(mine.append, shared=True)
     scramble()
@@ -135,7 +135,8 @@ def test_legacy_reseed_leaves_the_packages_states(master, place, task, epoch):
 def test_legacy_order_of_libraries(monkeypatch):
     """torch, NumPy, Python, then rank-own callables, then shared ones, in registration order."""
     log = []
-    both = original.Seeder(42, 8, 3), fastseed.Seeder(42, 8, 3, scheme="fwr13y")
+    mine = seeder(42, world_size=8, rank=3, scheme="fwr13y")
+    both = original.Seeder(42, 8, 3), mine
     for module, name in ((torch, "manual_seed"), (np.random, "seed"), (random, "seed")):
         where = f"{module.__name__}.{name}"
         monkeypatch.setattr(module, name, lambda value, where=where: log.append((where, value)))
@@ -161,7 +162,8 @@ def test_legacy_order_of_libraries(monkeypatch):
 def test_legacy_scheme_draws_31_bits_and_changes_no_generator():
     before = snapshot()
     for _ in range(20):
-        assert 0 <= fastseed.Seeder(rank=0, world_size=1, scheme="fwr13y").master_seed < 2**31
+        fastseed.pyt.init(None, 1, 0, scheme="fwr13y")
+        assert 0 <= fastseed.get_master_seed() < 2**31
     assert snapshot() == before
 
 
@@ -326,7 +328,7 @@ def test_negative_master_seeds_are_refused_not_folded():
     with pytest.raises(ValueError, match=r"master_seed must be in \[0, .*\], got -10"):
         fastseed.init(-10)
     with pytest.raises(ValueError, match="master_seed"):
-        fastseed.init(-10, scheme="fwr13y")
+        fastseed.pyt.init(-10, scheme="fwr13y")
 
 
 def test_nodes_do_not_repeat_each_other(monkeypatch):

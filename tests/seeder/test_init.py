@@ -65,7 +65,7 @@ def test_init_under_fwr13y_changes_no_generator():
     before = snapshot()
     original.init(42, 8, 3)
     assert snapshot() == before
-    fastseed.init(42, 8, 3, scheme="fwr13y")
+    fastseed.pyt.init(42, 8, 3, scheme="fwr13y")
     assert snapshot() == before and context.seeder.scope is None
 
 
@@ -266,5 +266,5 @@ def test_ngpus_is_world_size_and_local_rank_is_rank():
     ],
 )
 def test_ranks_that_contradict_each_other_are_refused(place, message):
-    with pytest.raises(ValueError, match=rf"fastseed\.init: {message}"):
+    with pytest.raises(ValueError, match=rf"fastseed\.Seeder: {message}"):
         Seeder(42, **place)

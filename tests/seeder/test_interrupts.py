@@ -1,12 +1,10 @@
-"""Ctrl-C, or the exception of a time limit, at each point at which the interpreter raises it."""
+"""Ctrl-C, or the exception of a time limit: no lock stays taken, and the next reseed is whole."""
 
 from __future__ import annotations
 
 import itertools
-import os
 import threading
 
-import numpy as np
 import pytest
 import torch
 from helpers.interrupts import interrupt, interruptions
@@ -14,7 +12,7 @@ from helpers.support import scramble, snapshot
 
 import fastseed
 from fastseed.derivation import context
-from fastseed.seeder.fork_rng.stack import stack
+from fastseed.seeder.process_lock import process
 
 NUMBERS = itertools.count(1)
 
@@ -22,40 +20,23 @@ NUMBERS = itertools.count(1)
 @pytest.fixture
 def job():
     fastseed.init(42, rank=0, world_size=1)
-    generator, numpy = torch.Generator(), np.random.default_rng(1)
-    fastseed.register_generator(generator, name="torch")
-    fastseed.register_generator(numpy, name="numpy/new")
-    fastseed.register_generator(np.random.RandomState(1), name="numpy/old")
+    fastseed.register_generator(torch.Generator(), name="torch")
     fastseed.reseed(1, 5)
-    yield context.seeder
-    assert stack.blocks == []
+    return context.seeder
 
 
 def check_no_lock_is_held(where):
-    """Draw from every generator in another thread."""
+    """Draw from torch's generators, and reseed, in another thread."""
 
     def draw():
-        torch.rand(1), np.random.random()
-        for entry in context.seeder.registry.generators:
-            if isinstance(entry.generator, torch.Generator):
-                torch.rand(1, generator=entry.generator)
-            else:
-                entry.generator.standard_normal()
-        with stack.lock:
+        torch.rand(1)
+        with process.lock:
             pass
 
     thread = threading.Thread(target=draw, daemon=True)
     thread.start()
     thread.join(20)
     assert not thread.is_alive(), where
-
-
-def check_the_next_reseed(where):
-    scramble()
-    fastseed.reseed(1, 2**31 + next(NUMBERS))
-    context.seeder.set_scope(1, 5, 0)
-    assert torch.initial_seed() == fastseed.derive_seed("torch.cpu", task=1, epoch=5), where
-    assert context.seeder.scope == (1, 5, 0), where
 
 
 def test_the_helper_finds_a_lock_that_is_left():
@@ -84,157 +65,48 @@ def test_the_helper_finds_a_lock_that_is_left():
     assert interrupt(safe, 10**6) == ""
 
 
-# ---------------------------------------------------------------- reseed, init, load_state_dict
-
-
-def test_reseed_can_be_interrupted_anywhere(job):
-    points = 0
-    for where in interruptions(lambda: fastseed.reseed(1, next(NUMBERS)), scramble):
-        check_no_lock_is_held(where)
-        check_the_next_reseed(where)
-        points += 1
-    assert points > 30
-
-
-def test_init_can_be_interrupted_anywhere(job):
-    def start():
-        fastseed.init(7, rank=0, world_size=1)
-
-    for where in interruptions(start, lambda: fastseed.init(42, rank=0, world_size=1)):
-        assert fastseed.get_master_seed() in (7, 42)
-        check_no_lock_is_held(where)
-        check_the_next_reseed(where)
-
-
-@pytest.mark.slow
-def test_load_state_dict_can_be_interrupted_anywhere(job):
-    state = fastseed.state_dict(rng=True)
-    expected = snapshot()
-    for where in interruptions(lambda: fastseed.load_state_dict(state), scramble):
-        check_no_lock_is_held(where)
-        check_the_next_reseed(where)
-        fastseed.load_state_dict(state)
-        assert snapshot() == expected, where
-
-
-# ---------------------------------------------------------------- fork_rng
-
-
-def one_block(**more):
-    with fastseed.fork_rng("a", **more):
-        torch.rand(3)
-
-
-def two_blocks():
+def nested():
     with fastseed.fork_rng("a"):
         torch.rand(3)
         with fastseed.fork_rng("b", index=3):
             torch.rand(3)
 
 
-def a_named_block():
-    block = fastseed.fork_rng("a")
-    with block, block:
-        torch.rand(3)
+CALLS = {
+    "reseed": lambda: fastseed.reseed(1, next(NUMBERS)),
+    "init": lambda: fastseed.init(42, rank=0, world_size=1),
+    "load_state_dict": lambda: fastseed.load_state_dict(STATE),
+    "fork_rng": nested,
+}
+STATE: dict[str, object] = {}
 
 
-@fastseed.fork_rng("a")
-def decorated():
-    torch.rand(3)
-
-
-@pytest.mark.parametrize(
-    "call",
-    [one_block, lambda: one_block(index=2), two_blocks, a_named_block],
-)
-def test_a_block_can_be_interrupted_anywhere(job, call):
-    """The generators are as before it, and the process is outside of all blocks."""
-    call()
-    context.seeder.set_scope(1, 5, 0)
-    outside = snapshot()
-    for where in interruptions(call, lambda: context.seeder.set_scope(1, 5, 0), within=(__file__,)):
-        assert stack.blocks == [], where
-        assert snapshot() == outside, where
+@pytest.mark.parametrize("name", CALLS)
+def test_after_an_interrupt_the_next_reseed_gives_the_state_of_a_clean_run(job, name):
+    STATE.update(fastseed.state_dict(rng=True))
+    job._set_scope(1, 2**31, 0)
+    clean, points = snapshot(), 0
+    for where in interruptions(CALLS[name], scramble):
         check_no_lock_is_held(where)
-        fastseed.reseed(1, next(NUMBERS))
+        context.seeder._set_scope(1, 2**31, 0)
+        assert snapshot() == clean and not process.blocks, where
+        points += 1
+    assert points > 5
 
 
-def test_a_decorated_function_can_be_interrupted_but_at_the_entry_of_exit(job):
-    """The block outlives its call, so nothing leaves it where ``__exit__`` has not begun."""
-    decorated()
+def test_reseed_leaves_a_block_that_an_interrupt_kept_from_being_left(job):
+    """As between the return of ``__enter__`` and the block, where no ``__exit__`` follows."""
+    fastseed.fork_rng("a").__enter__()
+    assert len(process.blocks) == 1
+    fastseed.reseed(1, 6)
+    assert not process.blocks
+    kept = fastseed.fork_rng("a")
+    with kept, pytest.raises(RuntimeError, match="inside a fork_rng block"):
+        fastseed.reseed(1, 7)
+
+
+def test_reseed_leaves_stale_modes_first(job, monkeypatch):
     left = []
-    for where in interruptions(decorated, lambda: context.seeder.set_scope(1, 5, 0)):
-        if stack.blocks:
-            left.append(where.split(" ", 1)[1])
-            stack.leave(stack.blocks[0])
-    assert left in ([], ["__exit__ (entered)"])
-
-
-# ---------------------------------------------------------------- deterministic
-
-
-def settings():
-    """Return what ``deterministic`` changes."""
-    return (
-        torch.are_deterministic_algorithms_enabled(),
-        torch.is_deterministic_algorithms_warn_only_enabled(),
-        torch.utils.deterministic.fill_uninitialized_memory,
-        torch.backends.cudnn.deterministic,
-        torch.backends.cudnn.benchmark,
-        torch.backends.mkldnn.deterministic,
-        torch.backends.cuda.cudnn_sdp_enabled(),
-        os.environ.get("NCCL_ALGO"),
-    )
-
-
-def test_deterministic_can_be_interrupted_but_between_two_statements():
-    """Every switch is as before, or all are set where the context has not begun or ended."""
-    before = settings()
-
-    def call():
-        with fastseed.deterministic():
-            pass
-
-    with fastseed.deterministic():
-        during = settings()
-    found = {}
-    for where in interruptions(call):
-        if settings() != before:
-            assert settings() == during, where
-            found[where.split(" ", 1)[1]] = fastseed.deterministic()
-            restore(before)
-    assert set(found) <= {"__enter__ (entered)", "__exit__ (entered)"}
-
-
-def restore(before):
-    torch.use_deterministic_algorithms(before[0], warn_only=before[1])
-    torch.utils.deterministic.fill_uninitialized_memory = before[2]
-    torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = before[3:5]
-    torch.backends.mkldnn.deterministic = before[5]
-    torch.backends.cuda.enable_cudnn_sdp(before[6])
-    os.environ.pop("NCCL_ALGO", None)
-    if before[7] is not None:
-        os.environ["NCCL_ALGO"] = before[7]
-
-
-# ---------------------------------------------------------------- banks
-
-
-def test_a_bank_never_has_the_keys_of_one_state_and_the_positions_of_another(job):
-    bank = fastseed.random.StreamBank(4, "bank")
-    bank.reseed(1, 1)
-    bank.uniform(7)
-    saved, expected = bank.state_dict(), bank.uniform(3)
-
-    def prepare():
-        bank.reseed(1, 2)
-
-    prepare()
-    other = bank.uniform(3)
-    for where in interruptions(lambda: bank.load_state_dict(saved), prepare):
-        try:
-            found = bank.uniform(3)
-        except RuntimeError as error:
-            assert "the bank has no keys yet" in str(error), where
-        else:
-            assert torch.equal(found, other) or torch.equal(found, expected), where
+    monkeypatch.setattr(context, "stale_modes", [lambda: left.append(job.scope)])
+    fastseed.reseed(1, 6)
+    assert left == [(1, 5, 0)]

@@ -74,9 +74,9 @@ def test_masters_of_many_children_differ():
 
 def test_children_are_counted_in_each_scope():
     ancestry, other = Ancestry(), Scope(1, 5, 0)
-    assert [ancestry.count_child(at).number for at in (AT, AT, other, AT, other)] == [1, 2, 1, 3, 2]
+    assert [ancestry.count_child(at).child for at in (AT, AT, other, AT, other)] == [1, 2, 1, 3, 2]
     child = ancestry.child(Fork(AT, 2))
-    assert child.forks == (Fork(AT, 2),) and child.count_child(AT).number == 1
+    assert child.forks == (Fork(AT, 2),) and child.count_child(AT).child == 1
     for epoch in range(2 * _MANY):
         ancestry.count_child(Scope(1, epoch, 0))
     assert len(ancestry._children) == _MANY
@@ -88,7 +88,7 @@ def test_threads_that_fork_at_once_count_each_child_once():
     def fork_many():
         together.wait()
         for _ in range(5_000):
-            numbers.append(ancestry.count_child(AT).number)
+            numbers.append(ancestry.count_child(AT).child)
 
     threads = [threading.Thread(target=fork_many) for _ in range(4)]
     interval = sys.getswitchinterval()
@@ -201,17 +201,15 @@ def test_the_mode_changes_nothing_in_this_process(mode):
     s = seeder(on_os_fork=mode)
     s.reseed(1, 2)
     assert torch.equal(torch.get_rng_state(), expected)
-    assert s.stream_master == s.master_seed == 42
+    assert s._stream_master == s.master_seed == 42
     assert pickle.loads(pickle.dumps(s)).on_os_fork == mode
 
 
-@pytest.mark.parametrize("more", [{"on_os_fork": "spawn"}, {"on_os_fork": ""}, {"on_os_fork": True},
-                                  {"on_os_fork": "reseed", "scheme": "fwr13y"}])  # fmt: skip
-def test_an_invalid_mode_is_an_error(more):
+@pytest.mark.parametrize("mode", ["spawn", "", True])
+def test_an_invalid_mode_is_an_error(mode):
     with pytest.raises(ValueError, match=r"fastseed\.init: on_os_fork must be one of 'inherit'"):
-        fastseed.init(42, **more)
+        fastseed.init(42, on_os_fork=mode)
     assert fastseed.derivation.context.seeder is None
-    seeder(scheme="fwr13y", on_os_fork="inherit").reseed(1, 2)
 
 
 def test_the_name_of_the_stream_of_children_is_reserved():
@@ -228,7 +226,7 @@ def test_the_state_of_the_job_loaded_in_a_child_leaves_it_a_child():
     fastseed.load_state_dict(job.state_dict())
     assert fastseed.get_master_seed() == 42 and s.scope == (2, 3, 0)
     expected = master_of_child(42, 0, (Fork(AT, 1),))
-    assert s.stream_master == expected
+    assert s._stream_master == expected
     assert torch.initial_seed() == seeder(expected).derive_seed("torch.cpu", task=2, epoch=3)
     pool = fastseed.GeneratorPool([torch.Generator()], "pool")
     pool.reseed(2, 3)
@@ -241,7 +239,7 @@ def test_a_child_sent_to_a_spawned_process_stays_a_child():
     s._follow_fork(Fork(AT, 5))
     twin = pickle.loads(pickle.dumps(s))
     expected = master_of_child(42, 0, (Fork(AT, 1), Fork(AT, 5)))
-    assert twin.stream_master == s.stream_master == expected != 42
+    assert twin._stream_master == s._stream_master == expected != 42
     twin.reseed(1, 9)
     assert torch.initial_seed() == seeder(expected).derive_seed("torch.cpu", task=1, epoch=9)
 

@@ -92,7 +92,7 @@ def test_a_class_of_generators_is_refused(kind):
         TypeError, match=rf"generator must be an instance, as {kind.__name__}\(\), got"
     ):
         s.register_generator(kind)
-    assert len(s.registry) == 0
+    assert len(s._registry) == 0
 
 
 class SeedsAndEpochs:
@@ -131,7 +131,7 @@ def test_an_equal_name_is_refused_until_it_is_free_again():
         "fastseed.register_generator: name must be one that is not registered yet (pass another, "
         "or unregister that one first), got 'a'"
     )
-    assert len(s.registry) == 1
+    assert len(s._registry) == 1
     s.unregister_generator(old)
     s.register_generator(new, name="a")
     s.reseed(1)
@@ -165,7 +165,7 @@ def test_a_refused_registration_uses_up_no_number():
         s.register_generator(repr, distinct_over=("dp",))
     s.unregister_generator(print)
     s.register_generator(repr)
-    assert [entry.name for entry in s.registry] == ["generator/0"]
+    assert [entry.name for entry in s._registry] == ["generator/0"]
 
 
 def test_refused_registrations_change_nothing():
@@ -402,6 +402,6 @@ def test_a_generator_has_one_registration():
         ValueError, match="generator must be one that is not registered yet, as 'a'"
     ):
         seeds.register_generator(generator, name="b")
-    assert [entry.name for entry in seeds.registry] == ["a"]
+    assert [entry.name for entry in seeds._registry] == ["a"]
     seeds.unregister_generator(generator)
     seeds.register_generator(generator, name="b")

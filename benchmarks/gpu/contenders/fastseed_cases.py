@@ -112,8 +112,8 @@ def _bank(n: int, device: str) -> Any:
 
 
 DRAWS: dict[str, tuple[Law, Callable[[Any, int], Any]]] = {
-    "bank.rand": (UNIFORM, lambda bank, length: bank.uniform(length)),
-    "bank.randn": (NORMAL, lambda bank, length: bank.normal(length)),
+    "bank.uniform": (UNIFORM, lambda bank, length: bank.uniform(length)),
+    "bank.normal": (NORMAL, lambda bank, length: bank.normal(length)),
     "bank.randint": (RANDINT, lambda bank, length: bank.randint((length,), 0, laws.RANGE)),
 }
 
@@ -223,13 +223,13 @@ def fastseed_bulk_groups(bench: BenchDevice) -> list[Group]:
 def fastseed_banks_groups(bench: BenchDevice) -> list[Group]:
     """Banks, called one by one and in graphs."""
     return [
-        lambda: _draw(bench, "bank.rand", 65536, 1024, "65536x1024"),
-        lambda: _draw(bench, "bank.randn", 65536, 1024, "65536x1024"),
+        lambda: _draw(bench, "bank.uniform", 65536, 1024, "65536x1024"),
+        lambda: _draw(bench, "bank.normal", 65536, 1024, "65536x1024"),
         lambda: _reseed_in_graph(bench),
-        lambda: _draw_in_graph(bench, "bank.rand"),
-        lambda: _draw_in_graph(bench, "bank.randn"),
-        lambda: _draw(bench, "bank.rand", 10**6, 4, "1e6x4"),
-        lambda: _draw(bench, "bank.randn", 10**6, 4, "1e6x4"),
+        lambda: _draw_in_graph(bench, "bank.uniform"),
+        lambda: _draw_in_graph(bench, "bank.normal"),
+        lambda: _draw(bench, "bank.uniform", 10**6, 4, "1e6x4"),
+        lambda: _draw(bench, "bank.normal", 10**6, 4, "1e6x4"),
         lambda: _draw(bench, "bank.randint", 65536, 1024, "65536x1024"),
     ]
 

@@ -18,8 +18,8 @@ from ..timing import Call, Entry, WallClock
 from . import Group
 
 LAWS: dict[str, tuple[str, Law]] = {
-    "bank.rand": ("uniform", UNIFORM),
-    "bank.randn": ("normal", NORMAL),
+    "bank.uniform": ("uniform", UNIFORM),
+    "bank.normal": ("normal", NORMAL),
     "bank.randint": ("randint", RANDINT),
 }
 
@@ -93,10 +93,10 @@ def groups(generator: str, bench: BenchDevice) -> list[Group]:
     """Everything that this generator contends in."""
     draw = functools.partial(_draw, bench, generator)
     return [
-        lambda: draw("bank.randn", 65536, 1024, "65536x1024"),
-        lambda: draw("bank.rand", 65536, 1024, "65536x1024"),
+        lambda: draw("bank.normal", 65536, 1024, "65536x1024"),
+        lambda: draw("bank.uniform", 65536, 1024, "65536x1024"),
         lambda: _split(bench, generator),
-        lambda: draw("bank.rand", 10**6, 4, "1e6x4"),
-        lambda: draw("bank.randn", 10**6, 4, "1e6x4"),
+        lambda: draw("bank.uniform", 10**6, 4, "1e6x4"),
+        lambda: draw("bank.normal", 10**6, 4, "1e6x4"),
         lambda: draw("bank.randint", 65536, 1024, "65536x1024"),
     ]

@@ -72,8 +72,8 @@ def _loop(bench: BenchDevice, case: str, law: Law, draw: Callable[..., Any]) -> 
 def loop_randn_groups(bench: BenchDevice) -> list[Group]:
     """A generator a stream."""
     return [
-        lambda: _loop(bench, "bank.randn/cuda/65536x1024", NORMAL, torch.randn),
-        lambda: _loop(bench, "bank.rand/cuda/65536x1024", UNIFORM, torch.rand),
+        lambda: _loop(bench, "bank.normal/cuda/65536x1024", NORMAL, torch.randn),
+        lambda: _loop(bench, "bank.uniform/cuda/65536x1024", UNIFORM, torch.rand),
     ]
 
 

@@ -98,7 +98,7 @@ def set_worker_scope(scope: IterationScope | None) -> None:
 def epoch_scope(seeder: Seeder) -> Scope | None:
     """Return the scope of the job; None in that of ``init``, in which all epochs were the same."""
     scope = seeder.scope
-    return None if scope == (0, 0, 0) and not seeder.recent_scopes.used else scope
+    return None if scope == (0, 0, 0) and not seeder._recent_scopes.used else scope
 
 
 def keyed_seeder(function: str) -> Seeder:

@@ -10,6 +10,7 @@ one (0 on the CPU).
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -22,16 +23,23 @@ from ...derivation import scopes, streams
 from ...distributed.mesh import RankFields
 from ...generators.accelerator import AcceleratorGenerators
 from ...generators.torch_rng import TorchGenerator
+from ..process_lock import refuse_worker
 from ..registry import Registry
-from .stack import Block, GeneratorState, NamedStream, refuse_worker, stack
+from . import stack
+from .stack import ForkEntry, GeneratorState, NamedStream
 
 if TYPE_CHECKING:
     from ..seeder import Seeder
+
+logger = logging.getLogger("fastseed")
 
 CPU = "torch.cpu"
 
 MAX_INDEX = 2**56 - 2
 """The largest ``index`` of a numbered block; the low 8 bits of a member's index are the device."""
+
+MOST_NAMES = 4096
+"""The streams that may be in use in one scope; each takes 9 KB."""
 
 Parsed: TypeAlias = torch.Tensor | list[torch.Tensor]
 """A state that its parser returned: of the CPU's generator, or of those of a kind of device."""
@@ -57,18 +65,19 @@ class ForkRng:
         self._accelerators = accelerators
         self._streams: dict[str, NamedStream] = {}
         self._loaded: dict[str, LoadedState] = {}  # of names that were not used since
+        self._has_warned = False
 
     def enter(
         self,
-        block: Block,
+        block: ForkBlock,
         scope_of: Callable[[int], ScopeKey],
         name: str,
-        number: int,
+        slot: int,
         distinct_over: object,
     ) -> None:
-        """Switch to the stream; ``number`` is 0 for the continuing form, else index + 1.
+        """Switch to the stream; ``slot`` is 0 for the continuing form, else index + 1.
 
-        ``scope_of`` returns the scope for a rank field.
+        ``scope_of`` returns the scope key for a rank field.
         """
         scope_of(self._rank_fields.default)  # raises before the first reseed
         refuse_worker("fork_rng")
@@ -79,38 +88,60 @@ class ForkRng:
 
         def on(kind: str) -> streams.Stream:
             found = streams.stream_in(scope, f"{name}/{kind}", stream.rank_field)
-            return found.numbered(number << 8)
+            return found.offset_by(slot << 8)
 
         def begin() -> None:
             TorchGenerator().reseed(on(CPU))
             for accelerator in self._accelerators:
                 accelerator.reseed(on(accelerator.name))
 
-        if number:
-            stream = NamedStream(name, stream.rank_field, continues=False)
+        if slot:
+            stream = NamedStream(name, stream.rank_field)
         elif stream.state is not None:  # devices that were not there when it was saved
             devices = zip(self._accelerators, stream.state.devices, strict=True)
             held = [on(a.name) if state is None else state for a, state in devices]
             stream.state = stream.state._replace(devices=held)
-        stack.enter(block, stream, self._accelerators, begin)
+        entry = ForkEntry(block, stream, self._accelerators)
+        try:
+            stack.enter(entry, begin)
+            block.entries = (*block.entries, entry)
+        except BaseException:  # an interrupt may come when it is entered already
+            stack.leave(entry)
+            raise
+        if entry.in_backward and not slot and not self._has_warned:
+            self._has_warned = True
+            logger.warning(
+                "fastseed.fork_rng: %r was entered in a backward pass, where it continues instead "
+                "of repeating: recomputation by torch.utils.checkpoint draws other numbers than "
+                "the forward pass did; give fork_rng an index=",
+                name,
+            )
 
     def _stream(self, name: str, distinct_over: object) -> NamedStream:
-        """Return the stream of this name; declare it if this is its first use."""
+        """Return the stream of this name; declare it if this is its first use in the scope."""
         stream = self._streams.get(name)
         if stream is None:
+            if len(self._streams) >= MOST_NAMES:
+                rule = (
+                    f"one of at most {MOST_NAMES} names between two reseeds (index= has no limit)"
+                )
+                raise validation.value_error("fork_rng", "name", rule, name)
             rank_field = self._rank_fields.of_fork(name, distinct_over)
-            kinds = (CPU, *(a.name for a in self._accelerators))
-            names = tuple(f"{name}/{kind}" for kind in kinds)
-            self._registry.reserve("fork_rng", names, rank_field)
+            names = self._full_names(name)
+            self._registry.check_free("fork_rng", names)
             stream = self._streams[name] = NamedStream(name, rank_field)
+            self._registry.reserve(names, rank_field)
         elif (
             distinct_over is not None
             and self._rank_fields.of_fork(name, distinct_over) != stream.rank_field
         ):
-            rule = f"what it was when {name!r} was first used"
+            rule = f"what it was when {name!r} was first used in this scope"
             raise validation.value_error("fork_rng", "distinct_over", rule, distinct_over)
         self._take_loaded(stream)
         return stream
+
+    def _full_names(self, name: str) -> list[str]:
+        return [f"{name}/{kind}" for kind in (CPU, *(a.name for a in self._accelerators))]
 
     def _take_loaded(self, stream: NamedStream) -> None:
         loaded = self._loaded.pop(stream.name, None)
@@ -118,12 +149,11 @@ class ForkRng:
             stream.state = loaded.state
 
     def restart(self) -> None:
-        """Begin every stream again, after a reseed."""
-        for stream in self._streams.values():
-            stream.state = None
+        """Forget every stream, after a reseed: each begins again."""
+        for name in self._streams:
+            self._registry.release(self._full_names(name))
+        self._streams.clear()
         self._loaded.clear()
-
-    # ------------------------------------------------------------------ exact states
 
     def states(self) -> dict[str, torch.Tensor]:
         """Return where each continuing stream is, as uint8 tensors by ``<name>/torch.<kind>``."""
@@ -166,43 +196,31 @@ class ForkBlock(contextlib.ContextDecorator):
     ) -> None:
         self._owner, self._distinct_over = owner, distinct_over
         self._name = scopes.check_name("fork_rng", name)
-        self._number = 0
+        self._slot = 0
         if index is not None:
-            self._number = validation.check_int("fork_rng", "index", index, 0, MAX_INDEX) + 1
-        self._blocks: tuple[Block, ...] = ()
+            self._slot = validation.check_int("fork_rng", "index", index, 0, MAX_INDEX) + 1
+        self.entries: tuple[ForkEntry, ...] = ()
 
     def __enter__(self) -> None:
-        block = Block()
-        try:
-            fork_rng(self, block)
-        except BaseException:
-            stack.leave(block)  # an interrupt may come when it is entered already
-            raise
-        self._blocks = (*self._blocks, block)
+        fork_rng(self)
 
     def __exit__(self, error: object = None, *_: object) -> None:
-        block = self._blocks[-1]
+        entry = self.entries[-1]
         try:
-            _leave(block, in_order=error is None)
-        except BaseException:
-            stack.leave(block)
-            raise
+            _leave(entry, in_order=error is None)
         finally:
-            self._blocks = self._blocks[:-1]
-
-    def __del__(self) -> None:
-        # Only what an interrupt at the very beginning of __exit__ has not left.
-        for block in reversed(getattr(self, "_blocks", ())):
-            stack.leave(block)
+            stack.leave(entry)  # what an interrupt kept from being left
+            self.entries = self.entries[:-1]
 
 
 @eager
-def fork_rng(fork: ForkBlock, block: Block) -> None:
+def fork_rng(block: ForkBlock) -> None:
     """Enter a block."""
-    owner = fork._owner()
-    owner.forks.enter(block, owner.scope_of, fork._name, fork._number, fork._distinct_over)
+    owner = block._owner()
+    names = block._name, block._slot, block._distinct_over
+    owner._forks.enter(block, owner._scope_of, *names)
 
 
 @eager
-def _leave(block: Block, in_order: bool) -> None:
-    stack.leave(block, in_order=in_order)
+def _leave(entry: ForkEntry, in_order: bool) -> None:
+    stack.leave(entry, in_order=in_order)

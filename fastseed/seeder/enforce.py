@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import sys
+
 from .._utils import validation
 from ..derivation import scopes
 from ..determinism.switches import deterministic
-from ..seeder import api
-from ..seeder.seeder import Seeder
-from . import frameworks
+from .start import say, start
 
 
 def enforce_reproducibility(seed: int | None = None, *, warn_only: bool = False) -> int:
     """Seed everything, and with a given seed also be deterministic.
 
-    Calls ``fastseed.init(seed)``, registers TensorFlow and CuPy if they are imported, and calls
-    ``fastseed.reseed(0)``. Without a seed one is generated, or taken from ``FASTSEED_MASTER_SEED``,
-    and nothing is slower. The line ``Using seed: N`` has the seed that repeats the run; it goes to
-    the log at level INFO, or to standard error if the log does not take it.
+    Calls ``fastseed.init(seed)``, registers the generators of TensorFlow and CuPy if they are
+    imported, and calls ``fastseed.reseed(0)``. Without a seed one is generated, or taken from
+    ``FASTSEED_MASTER_SEED``, and nothing is slower. The line ``Using seed: N`` has the seed that
+    repeats the run; it goes to the log at level INFO, or to standard error if the log does not take
+    it.
 
     Args:
         seed: [0, 2**64), or None. With a seed ``fastseed.deterministic`` is called too.
@@ -37,15 +38,19 @@ def enforce_reproducibility(seed: int | None = None, *, warn_only: bool = False)
         >>> random.random() == number
         True
     """
-    validation.check_bool("enforce_reproducibility", "warn_only", warn_only)
+    function = "enforce_reproducibility"
+    validation.check_bool(function, "warn_only", warn_only)
     if seed is not None:
-        seed = validation.check_int("enforce_reproducibility", "seed", seed, 0, scopes.MAX_MASTER)
-    seeder = Seeder(api.requested_seed(seed))
-    api.begin(seeder, seed)
+        seed = scopes.check_master_seed(function, "seed", seed)
+    seeder = start(seed, *[None] * 8, shows=False)
     if seed is not None:
         deterministic(warn_only=warn_only)
-    frameworks.register()
+    tensorflow, cupy = sys.modules.get("tensorflow"), sys.modules.get("cupy")
+    if tensorflow is not None:
+        seeder.register_generator(tensorflow.random.set_seed, name="tensorflow")
+    if cupy is not None:
+        seeder.register_generator(cupy.random.seed, name="cupy")
     seeder.reseed(0)
     if seeder.rank == 0:
-        api.say(f"Using seed: {seeder.master_seed}")
+        say(f"Using seed: {seeder.master_seed}")
     return seeder.master_seed

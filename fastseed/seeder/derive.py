@@ -1,0 +1,319 @@
+"""The functions that derive keys and seeds, of the ``Seeder`` of the process or of another one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch.utils.data import get_worker_info
+
+from .._backend import derive, native, tensors
+from .._backend.compile import eager, refuse_capture
+from .._backend.ops import keys
+from .._utils import validation
+from ..derivation import context, scopes, streams
+from ..derivation.reserved import warn_if_derived
+from ..derivation.scopes import MAX_INDEX, MAX_MEMBERS, Scope
+
+if TYPE_CHECKING:
+    from .seeder import Seeder
+
+_SEED_BITS = (31, 32, 63, 64)
+_OUTSIDE = "call it outside of the capture, with out="
+
+
+def derive_key(
+    name: str,
+    *,
+    task: int | None = None,
+    epoch: int = 0,
+    step: int = 0,
+    rank: int | None = None,
+    worker: int = 0,
+    index: int = 0,
+    seeder: Seeder | None = None,
+) -> int:
+    """Return the 128-bit key of a stream, without touching any generator.
+
+    Args:
+        name: the stream's name, registered or not.
+        task: [0, 2**24). None: task, epoch and step of the last ``reseed``.
+        epoch: [0, 2**32).
+        step: [0, 2**64).
+        rank: [0, 2**24 - 1), or ``fastseed.SHARED``. None: the one that ``name`` has on this rank:
+            the rank, its index in the mesh, or ``SHARED``.
+        worker: 0 is the main process, k + 1 DataLoader worker k.
+        index: the member of a group of streams; 0 for a single generator.
+        seeder: a ``Seeder``. None: that of ``fastseed.init``.
+
+    Returns:
+        An integer in [0, 2**128).
+
+    Raises:
+        TypeError, ValueError: an argument is invalid; nothing is written.
+        RuntimeError: before ``init``; without ``task``, before the first ``reseed`` or in a
+            DataLoader worker.
+
+    Examples:
+        >>> import fastseed
+        >>> fastseed.init(42)
+        >>> fastseed.reseed(task=1, epoch=3)
+        >>> key = fastseed.derive_key("dropout")
+        >>> key == fastseed.derive_key("dropout", task=1, epoch=3)
+        True
+        >>> key == fastseed.derive_key("dropout", task=1, epoch=4)
+        False
+    """
+    stream = _stream("derive_key", seeder, name, task, epoch, step, rank, worker)
+    return stream.key(validation.check_int("derive_key", "index", index, 0, MAX_INDEX))
+
+
+def derive_seed(
+    name: str,
+    *,
+    task: int | None = None,
+    epoch: int = 0,
+    step: int = 0,
+    rank: int | None = None,
+    worker: int = 0,
+    index: int = 0,
+    bits: int = 64,
+    seeder: Seeder | None = None,
+) -> int:
+    """Return a seed of a stream, as a callable that is registered with ``bits`` gets it.
+
+    The arguments and errors are those of ``fastseed.derive_key``.
+
+    Args:
+        bits: 31, 32, 63 or 64. 63 and 64 are the low bits of the key. Two ranks never have the same
+            seed of 31 or 32 bits at one point of the job.
+
+    Returns:
+        An integer in [0, 2**bits).
+
+    Examples:
+        >>> import fastseed
+        >>> fastseed.init(42)
+        >>> seed = fastseed.derive_seed("request", task=1, index=7)
+        >>> seed == fastseed.derive_key("request", task=1, index=7) % 2**64
+        True
+    """
+    function = "derive_seed"
+    bits = validation.check_choice(function, "bits", bits, _SEED_BITS)
+    stream = _stream(function, seeder, name, task, epoch, step, rank, worker)
+    return stream.seed(bits, validation.check_int(function, "index", index, 0, MAX_INDEX))
+
+
+@eager
+def derive_keys(
+    name: str,
+    n: int,
+    *,
+    task: int | None = None,
+    epoch: int = 0,
+    step: int = 0,
+    rank: int | None = None,
+    worker: int = 0,
+    start: int = 0,
+    out: torch.Tensor | None = None,
+    device: torch.device | str | None = None,
+    seeder: Seeder | None = None,
+) -> torch.Tensor:
+    """Return the keys of ``n`` members of a group of streams.
+
+    The errors, and the arguments that are not listed, are those of ``fastseed.derive_key``. A
+    CUDA graph that is being captured cannot hold the call.
+
+    Args:
+        n: the number of keys, at most 2**40.
+        start: the index of the first member.
+        out: write here: shape (n, 2), torch.uint64, any device and strides.
+        device: where the result is, by default the CPU. Keys are derived there if it is a CUDA
+            device and the CUDA part was built; else on the CPU, and copied.
+
+    Returns:
+        Shape (n, 2), torch.uint64: low and high half of each key.
+
+    Examples:
+        >>> import fastseed
+        >>> fastseed.init(42)
+        >>> keys = fastseed.derive_keys("prompts", 3, task=1)
+        >>> lo, hi = keys[2].tolist()
+        >>> lo | hi << 64 == fastseed.derive_key("prompts", task=1, index=2)
+        True
+    """
+    stream = _stream("derive_keys", seeder, name, task, epoch, step, rank, worker)
+    return _members("derive_keys", keys.derive_keys, stream, start, (n, 2), out, device)
+
+
+@eager
+def derive_seeds(
+    name: str,
+    n: int,
+    *,
+    task: int | None = None,
+    epoch: int = 0,
+    step: int = 0,
+    rank: int | None = None,
+    worker: int = 0,
+    start: int = 0,
+    out: torch.Tensor | None = None,
+    device: torch.device | str | None = None,
+    seeder: Seeder | None = None,
+) -> torch.Tensor:
+    """Return 64-bit seeds of ``n`` members of a group of streams: the low halves of their keys.
+
+    The arguments and errors are those of ``fastseed.derive_key`` and ``fastseed.derive_keys``, but
+    ``out`` has shape (n,).
+
+    Returns:
+        Shape (n,), torch.uint64.
+
+    Examples:
+        >>> import fastseed
+        >>> fastseed.init(42)
+        >>> seeds = fastseed.derive_seeds("prompts", 3, task=1)
+        >>> seeds[2].item() == fastseed.derive_seed("prompts", task=1, index=2)
+        True
+    """
+    stream = _stream("derive_seeds", seeder, name, task, epoch, step, rank, worker)
+    return _members("derive_seeds", keys.derive_seeds, stream, start, (n,), out, device)
+
+
+@eager
+def derive_scope_key(
+    task: int | None = None,
+    epoch: int = 0,
+    step: int = 0,
+    *,
+    out: torch.Tensor | None = None,
+    device: torch.device | str | None = None,
+    seeder: Seeder | None = None,
+) -> torch.Tensor:
+    """Return the key of a scope as a tensor, for ``StreamBank.reseed_from_scope``.
+
+    The keys of all streams of all ranks at that point of the job follow from it. Written into
+    ``out`` between two replays of a CUDA graph, it moves the graph to another point.
+
+    Args:
+        task, epoch, step, seeder: as ``fastseed.derive_key``.
+        out: write here: shape (2,), torch.uint64, any device and strides.
+        device: where the result is, by default the CPU.
+
+    Returns:
+        Shape (2,), torch.uint64: key and tweak.
+
+    Raises:
+        TypeError, ValueError, RuntimeError: as ``fastseed.derive_key``; also RuntimeError while
+            a CUDA graph is captured.
+
+    Examples:
+        >>> import fastseed
+        >>> fastseed.init(42)
+        >>> bank = fastseed.random.StreamBank(4, "noise")
+        >>> bank.reseed_from_scope(fastseed.derive_scope_key(task=1, epoch=3))
+        >>> bank.uniform(2).shape
+        torch.Size([4, 2])
+    """
+    function = "derive_scope_key"
+    if seeder is None:
+        seeder = context.current(function)
+    scopes.require_keys(function, seeder.scheme)
+    words = derive.scope_key(seeder.master_seed, *_scope(function, seeder, task, epoch, step))
+    target = _device_of(function, out, (2,), device)
+    refuse_capture(function, target, "call it between replays, with out=")
+    found = torch.from_numpy(np.array(words, np.uint64))
+    return found.to(target) if out is None else out.copy_(found)
+
+
+def _scope(function: str, seeder: Seeder, task: int | None, epoch: int, step: int) -> Scope:
+    """Return the scope of the arguments, or that of the last reseed."""
+    if task is not None:
+        return scopes.check_scope(function, task, epoch, step)
+    if (epoch, step) != (0, 0):
+        raise validation.value_error(function, "task", "given together with epoch and step", task)
+    if get_worker_info() is not None:
+        raise RuntimeError(
+            f"fastseed.{function}: task must be given in a DataLoader worker, which does not know "
+            "the last reseed of its parent"
+        )
+    if seeder.scope is None:
+        raise RuntimeError(
+            f"fastseed.{function}: call fastseed.reseed(task, epoch) first, or give task="
+        )
+    return seeder.scope
+
+
+def _stream(
+    function: str,
+    seeder: Seeder | None,
+    name: str,
+    task: int | None,
+    epoch: int,
+    step: int,
+    rank: int | None,
+    worker: int,
+) -> streams.Stream:
+    """Return a stream of the job; TypeError or ValueError if an argument is invalid."""
+    if seeder is None:
+        seeder = context.current(function)
+    scopes.require_keys(function, seeder.scheme)
+    name = scopes.check_name(function, name)
+    warn_if_derived(function, name)
+    at = _scope(function, seeder, task, epoch, step)
+    if rank is None:
+        rank_field = seeder._registry.rank_field_of(name)
+    else:
+        rank_field = scopes.check_rank_field(function, rank)
+    if worker != 0:
+        worker = validation.check_int(function, "worker", worker, 0, scopes.MAX_WORKER)
+    return streams.stream(seeder.master_seed, at, name, rank_field, worker)
+
+
+def _members(
+    function: str,
+    operator: Callable[..., None],
+    stream: streams.Stream,
+    start: int,
+    shape: tuple[int, ...],
+    out: torch.Tensor | None,
+    device: torch.device | str | None,
+) -> torch.Tensor:
+    """Return what ``operator`` writes for members ``start`` on, shape[0] of them."""
+    start = validation.check_int(function, "start", start, 0, MAX_INDEX)
+    n = validation.check_int(function, "n", shape[0], 0, min(MAX_MEMBERS, MAX_INDEX + 1 - start))
+    shape = (n, *shape[1:])
+    at = stream.name_key, stream.rank_field, stream.worker, start
+    if out is None and device is None:  # nearly every call
+        found = derive.empty_words(*shape)
+        derive.fill(operator, found, *at)
+        return found
+    where = _device_of(function, out, shape, device)
+    refuse_capture(function, where, _OUTSIDE)
+    on_cuda = where.type == "cuda" and native.has_cuda
+    if out is not None and out.is_contiguous() and (on_cuda or where.type == "cpu"):
+        target = out
+    elif on_cuda:
+        target = torch.empty(shape, dtype=torch.uint64, device=where)
+    else:
+        target = derive.empty_words(*shape)
+    derive.fill(operator, target, *at)
+    if out is None:
+        return target.to(where)
+    return out if target is out else out.copy_(target)
+
+
+def _device_of(
+    function: str,
+    out: torch.Tensor | None,
+    shape: tuple[int, ...],
+    device: torch.device | str | None,
+) -> torch.device:
+    """Return the device of the result; TypeError or ValueError if ``out`` does not fit."""
+    where = tensors.check_device(function, device)
+    if out is None:
+        return tensors.check_available(function, "device", where)
+    wanted = None if device is None else where
+    return tensors.check_out(function, "out", out, shape, torch.uint64, wanted).device

@@ -1,0 +1,55 @@
+"""Who sets the generators of this process: one thread at a time, never a DataLoader worker.
+
+``lock`` is held while torch's default generators are set. A forked child has one of its own, and is
+outside of all blocks of ``fork_rng``.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING
+
+from torch.utils.data import get_worker_info
+
+if TYPE_CHECKING:
+    from .fork_rng.stack import ForkEntry
+
+
+class ProcessLock:
+    """The lock, and what its holder is doing."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget what threads of the parent were doing, as a forked child does."""
+        # The garbage collector may close a generator that is inside a block: the same thread again.
+        self.lock = threading.RLock()
+        self.reseeding = False  # whether the thread that holds the lock is in a reseed
+        self.blocks: tuple[ForkEntry, ...] = ()  # of fork_rng, the outermost first
+
+    def refuse_nested(self, function: str) -> None:
+        """Raise RuntimeError in a generator that this thread reseeds. The lock must be held."""
+        if self.reseeding:
+            raise RuntimeError(
+                f"fastseed.{function}: must not be called by a generator that it is "
+                "reseeding; let the function take its seed and return"
+            )
+
+
+def refuse_worker(function: str) -> None:
+    """Raise RuntimeError in a DataLoader worker."""
+    if get_worker_info() is not None:
+        raise RuntimeError(
+            f"fastseed.{function}: must not be used in a DataLoader worker, where all workers "
+            "would draw the same; workers have streams of their own already "
+            "(fastseed.data.worker_init_fn, fastseed.data.Loader)"
+        )
+
+
+process = ProcessLock()
+"""That of this process."""
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=process.reset)

@@ -1,0 +1,132 @@
+"""What ``init`` does: agree on the master seed, seed everything, take over the process."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Any
+
+from torch.utils.data import get_worker_info
+
+from .._backend import derive, native
+from .._utils import environ, validation
+from ..derivation import context, scopes
+from ..derivation.scopes import parse_master_seed
+from ..determinism import switches
+from ..distributed import discovery
+from . import processes
+from .errors import ReseedError
+from .job import Job, read_job
+from .schemes import fwr13y
+from .schemes.fwr13y import Fwr13yScheme
+from .seeder import SEED_BITS, Seeder
+
+logger = logging.getLogger("fastseed")
+
+
+def start(
+    master_seed: int | None, *place: Any, scheme: str = "philox-v1", shows: bool = True
+) -> Seeder:
+    """Do ``init``: ``place`` is its arguments from ``ngpus`` on; ``shows`` a seed that it drew."""
+    requested = _requested(master_seed)
+    mode = switches.requested("init")
+    seeder = _make(requested, place, scheme)
+    is_keyed = scheme != Fwr13yScheme.name  # fwr13y's own init changes no generator
+    failed: ReseedError | None = None
+    if is_keyed and get_worker_info() is not None:
+        logger.warning(
+            "fastseed.init: called in a DataLoader worker, whose generators the loader has "
+            "seeded: they are left as they are"
+        )
+    elif is_keyed:
+        try:
+            seeder._set_scope(0, 0, 0, "init")
+        except ReseedError as error:  # another reseed repairs it
+            failed = error
+    old = context.seeder
+    context.set_current(seeder)
+    if old is not None:
+        _forget(old)
+    if seeder.rank == 0:
+        _report(seeder, master_seed)
+    if seeder.rank == 0 and requested is None and shows:
+        say(f"fastseed.init: the master seed is {seeder.master_seed}; pass it to repeat this run")
+    if failed is not None:
+        raise failed
+    if mode is not None:
+        switches.deterministic(warn_only=mode)
+    return seeder
+
+
+def _requested(master_seed: int | None) -> Any:
+    """Return the argument, or else what ``fastseed run`` requests; None to draw one.
+
+    A variable that holds no seed is returned as text, so that ``init`` raises on every rank.
+    """
+    text = environ.get(environ.MASTER_SEED) if master_seed is None else None
+    if not text:
+        return master_seed
+    seed = parse_master_seed(text)
+    return f"{environ.MASTER_SEED}={text}" if seed is None else seed
+
+
+def _make(master_seed: Any, place: tuple[Any, ...], scheme: str) -> Seeder:
+    """Return a seeder whose master seed all ranks of the process group have agreed on."""
+    size = place[0] if place[3] is None else place[3]  # ngpus, world_size
+    size = discovery.process_group_size() if size is None else size
+    job: Job | None = None
+    problem: Exception | None = None
+    try:
+        validation.check_choice("init", "scheme", scheme, scopes.SCHEMES)
+        job = read_job("init", scheme, *place)
+        size = job.world_size
+        if master_seed is not None:
+            master_seed = scopes.check_master_seed("init", "master_seed", master_seed)
+    except (TypeError, ValueError) as error:
+        problem = error  # raised after the collective, so that no rank hangs
+    size = size if isinstance(size, int) else 0
+    bits = fwr13y.MASTER_BITS if scheme == Fwr13yScheme.name else SEED_BITS
+    master_seed, is_agreed = discovery.agree_on_master(master_seed, size, bits, problem)
+    assert job is not None
+    return Seeder._of(job, master_seed, is_agreed)
+
+
+def _forget(old: Seeder) -> None:
+    """Let forks ignore the seeder of an earlier ``init``; warn about its registrations."""
+    processes.forget(old)
+    if old._registry:
+        logger.warning(
+            "fastseed.init: called again, which drops the registered generators %s; register "
+            "those that are still needed after it",
+            [entry.name for entry in old._registry],
+        )
+
+
+def _report(seeder: Seeder, given: int | None) -> None:
+    """Log what is used; warn if ``fastseed run`` requested another master seed."""
+    text = environ.get(environ.MASTER_SEED)
+    if text and parse_master_seed(text) != seeder.master_seed:
+        logger.warning(
+            "fastseed.init: master seed %d was given and is used, but %s=%s (fastseed run --seed) "
+            "requests another one; call init() without a seed to use that",
+            *(seeder.master_seed, environ.MASTER_SEED, text),
+        )
+    logger.info(
+        "fastseed: master seed %d%s, rank %d of %d, %sscheme %s, backend %s%s",
+        seeder.master_seed,
+        f" of {environ.MASTER_SEED}" if given is None and text else "",
+        seeder.rank,
+        seeder.world_size,
+        f"mesh ({seeder.mesh}), " if seeder.mesh else "",
+        seeder.scheme,
+        derive.backend,
+        f" ({derive.simd()})" if derive.simd() else f" ({native.missing})",
+    )
+
+
+def say(line: str) -> None:
+    """Log a line at level INFO, or print it on standard error if the log does not take it."""
+    if logger.isEnabledFor(logging.INFO) and logger.hasHandlers():
+        logger.info(line)
+    else:
+        print(line, file=sys.stderr, flush=True)
