@@ -7,7 +7,6 @@ import itertools
 import pytest
 from helpers import worker_cases
 from helpers.loaders import (
-    Epochal,
     Indexed,
     Seeking,
     Stateful,
@@ -15,7 +14,6 @@ from helpers.loaders import (
     flat,
     same,
     start,
-    worker_draw,
 )
 from torch.utils.data import DataLoader, IterableDataset
 
@@ -52,106 +50,6 @@ def test_torchs_own_loader_is_told_what_to_use():
     with pytest.raises(RuntimeError, match=r"use fastseed\.data\.Loader"):
         worker_cases.flat(DataLoader(Seekable(numbers), num_workers=1))
     assert flat(DataLoader(Seekable(numbers), batch_size=4, collate_fn=same)) == list(range(37))
-
-
-@pytest.mark.parametrize("kind", SOURCES)
-@pytest.mark.parametrize("batch", [None, 1, 4])
-@pytest.mark.filterwarnings("ignore:This DataLoader will create")
-def test_workers_do_not_change_the_order(kind, batch):
-    start()
-    for workers in (0, 1, 3):
-        batches = Loader(
-            Seekable(SOURCES[kind]()), batch_size=batch, num_workers=workers, collate_fn=same
-        )
-        found = list(batches)
-        if batch is None:
-            assert found == list(range(37))
-        else:
-            assert flat(found) == list(range(37))
-            assert {len(each) for each in found[:-1]} == {batch}
-
-
-def test_every_worker_takes_part():
-    start()
-    batches = Loader(Seekable(numbers), batch_size=4, num_workers=2, collate_fn=worker_draw)
-    assert [each[0] for each in batches] == [0, 1] * 5
-
-
-@pytest.mark.parametrize("kind", SOURCES)
-def test_persistent_workers_start_again(kind):
-    start()
-    batches = Loader(
-        Seekable(SOURCES[kind]()),
-        batch_size=4,
-        num_workers=2,
-        persistent_workers=True,
-        collate_fn=same,
-    )
-    for epoch in range(3):
-        fastseed.reseed(1, epoch)
-        assert flat(itertools.islice(batches, 3)) == list(range(12)), "left early"
-        assert flat(batches) == list(range(37))
-
-
-@pytest.mark.parametrize("kind", SOURCES)
-@pytest.mark.parametrize("drop_last", [False, True])
-def test_ranks_take_turns(kind, drop_last):
-    for world, batch in ((2, 4), (3, 5), (4, 1), (5, 8)):
-        shares = []
-        for rank in range(world):
-            start(rank=rank, world_size=world)
-            settings = {"drop_last": drop_last, "num_workers": 2 * (rank == 1), "collate_fn": same}
-            shares.append(list(Loader(Seekable(SOURCES[kind]()), batch, **settings)))
-        for rank, share in enumerate(shares):
-            assert all(i % world == rank for first in share[:1] for i in first)
-        block = world * batch
-        whole = 37 // block * block if drop_last else 37
-        assert sorted(i for share in shares for i in flat(share)) == list(range(whole))
-        if drop_last:
-            assert len({len(share) for share in shares}) == 1
-
-
-def test_the_source_is_told_the_scope():
-    start()
-    for workers in (0, 2):
-        batches = Loader(Seekable(Epochal(9)), batch_size=2, num_workers=workers, collate_fn=same)
-        for epoch in (0, 2):
-            fastseed.reseed(1, epoch)
-            assert flat(batches) == [1000 * epoch + i for i in range(9)]
-
-
-# ---------------------------------------------------------------- resume
-
-
-@pytest.mark.parametrize("kind", SOURCES)
-@pytest.mark.parametrize("batch", [None, 1, 4])
-@pytest.mark.filterwarnings("ignore:This DataLoader will create")
-def test_every_stop(kind, batch):
-    def make(workers, batch=batch, **more):
-        source = SOURCES[kind]()
-        dataset = source if kind == "seek" else Seekable(source)
-        return Loader(dataset, batch_size=batch, num_workers=workers, collate_fn=same, **more)
-
-    start(4)
-    for workers in (0, 2):
-        batches = make(workers)
-        states, done = [batches.state_dict()], [0]
-        for each in batches:
-            states.append(batches.state_dict())
-            done.append(done[-1] + (1 if batch is None else len(each)))
-        assert batches.state_dict()["over"] == 1
-        for stop in range(0, len(states), 1 if workers == 0 else 7):
-            new_workers = (0, 1, 3, 2)[stop % 4] if stop % 7 == 0 else 0
-            again = make(
-                new_workers, None if batch is None else 3, persistent_workers=new_workers > 0
-            )
-            again.load_state_dict(states[stop])
-            rest = list(again)
-            assert (rest if batch is None else flat(rest)) == list(range(done[stop], 37))
-            whole = list(again)
-            assert (whole if batch is None else flat(whole)) == list(range(37)), (
-                "and then a whole one"
-            )
 
 
 def test_what_was_seen_is_not_read_again():

@@ -46,41 +46,28 @@ def edited(path, value):
     part = found
     for key in parents:
         part = part[key]
-    if value is DELETE:
-        del part[last]
-    else:
-        part[last] = value
+    part[last] = value
     return found
 
 
-DELETE = object()
 DAMAGED = [
     (("format",), "fastseed.steps", "source['format'] must be 'fastseed.lineage'"),
     (("version",), 2, "source['version'] must be 1, as of this version of fastseed, got 2"),
     (("derivation",), 2, "source['derivation'] must be 1"),
     (("master_seed",), 2**64, "source['master_seed'] must be in"),
-    (("master_seed",), True, "source['master_seed'] must be an integer"),
-    (("task",), DELETE, "source must be an object of format, version"),
     (("more",), 1, "source must be an object of format, version"),
-    (("entries",), {}, "source['entries'] must be a list"),
     (("entries", 0), 5, "source['entries'][0] must be an object"),
-    (("entries", 0, "step"), 1.5, "source['entries'][0]['step'] must be an integer"),
     (("entries", 0, "ranks"), 0, "source['entries'][0]['ranks'] must be in"),
     (("entries", 0, "order"), 1, "source must be one whose entries have one of its 1 orders"),
     (("entries", 0, "step"), 2**63 - 1, "source['entries'][0]['step'] must be in"),
-    (("entries", 0, "batch_size"), float("nan"), "['batch_size'] must be an integer"),
     (("entries", 0, "position"), 21, "source must be one whose entries begin inside their order"),
-    (("entries", 0, "slots"), -1, "source['entries'][0]['slots'] must be in"),
     (("entries",), [contract, contract], "source must be one whose entries are in order"),
     (("orders", 0, "kind"), "sorted", "source['orders'][0]['kind'] must be one of"),
     (("orders", 0, "n"), 0, "source['orders'][0]['n'] must be positive"),
-    (("orders", 0, "n"), 10**400, "source['orders'][0]['n'] must be in"),
     (("orders", 0, "name"), "", "source['orders'][0]['name'] must be a non-empty string"),
     (("quarantines", 0, "samples"), [2, 1], "['samples'] must be different samples, sorted"),
     (("quarantines", 0, "samples"), [20], "['samples'][0] must be in [0, 19], got 20"),
-    (("quarantines", 0, "samples"), [], "['samples'] must be different samples"),
     (("quarantines", 0, "samples"), range(10**9), "['samples'] must be a list"),
-    (("skips", 0, "last"), -1, "source['skips'][0]['last'] must be in"),
     (("skips", 0, "first"), 9, "source must be one whose skips are ranges apart"),
     (
         ("skips",),
@@ -126,25 +113,6 @@ def test_damaged_mixtures_are_refused(sources, message):
         Lineage.load(edited(("orders", 0), order))
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (b"", "a whole JSON document"),
-        (b"[" * 100_000, "nested less deeply"),
-        (b'{"format": 1, "format": 2}', "without duplicate keys"),
-        (b'{"version": NaN}', "without NaN"),
-        (b"\xff\xfe{", "a whole JSON document"),
-        (b"[1]", "must be an object"),
-        (b" " * ((1 << 24) + 1), "at most 16777216 bytes"),
-    ],
-)
-def test_hostile_files_are_refused(text, message, tmp_path):
-    path = tmp_path / "contract.json"
-    path.write_bytes(text)
-    with pytest.raises((TypeError, ValueError), match=message):
-        Lineage.load(path)
-
-
 def test_journals_of_another_job_are_refused():
     state = stopped().state_dict()
     other = stopped(n=24).state_dict()["journal"]
@@ -176,17 +144,13 @@ def test_journals_of_another_job_are_refused():
     [
         (lambda loop: loop.quarantine([20]), r"quarantine: samples.* must be in \[0, 19\]"),
         (lambda loop: loop.quarantine(-1), r"quarantine: samples must be in \[0, 19\], got -1"),
-        (lambda loop: loop.quarantine("3"), "quarantine: samples must be an integer"),
-        (lambda loop: loop.quarantine([1.5]), r"quarantine: samples\[0\] must be an integer"),
         (lambda loop: loop.quarantine(range(11)), "quarantine: samples must be of at most half"),
         (lambda loop: loop.quarantine([1], "web"), "quarantine: source must be None without a Mix"),
         (lambda loop: loop.skip(0, 2, 3), "skip: first_step must be not before step 3 of epoch 0"),
         (lambda loop: loop.skip(0, 4, 3), r"skip: last_step must be in \[4, "),
         (lambda loop: loop.skip(0, 4, 5), "skip: last_step must be below 5, the number of steps"),
-        (lambda loop: loop.skip(1, 1.0, 2), "skip: first_step must be an integer"),
         (lambda loop: loop.skip(1, 3, 4), "skip: first_step must be apart from steps 2 to 3"),
         (lambda loop: loop.lineage().at(0, 5), "at: step must be a step of epoch 0"),
-        (lambda loop: loop.lineage().at(0, -1), "at: step must be in"),
         (lambda loop: loop.lineage().where(20), r"where: sample must be in \[0, 19\], got 20"),
         (lambda loop: loop.lineage().where([0, -1]), r"where: sample\[1\] must be in"),
         (lambda loop: loop.lineage().where(1, epochs=3), "where: epochs must be a range"),

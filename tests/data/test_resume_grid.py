@@ -1,16 +1,7 @@
-"""Stop after any batch, go on with any number of workers: the same samples, the same draws.
-
-Thirty-two batches of 1 or 4 samples; each sample is its index and what Python, NumPy and torch drew
-for it. The loop of the main process draws too, after each batch. Stopped after k batches, for every
-k of 0 … 32, the rest has to be the rest of the uninterrupted run, bit for bit.
-
-With workers, the eight combinations of batch size, prefetch depth and persistence take turns with
-the stops. The tests marked slow try every k for each number of workers.
-"""
+"""An epoch of samples and its states are the same with any workers, and after it was resumed."""
 
 from __future__ import annotations
 
-import itertools
 from functools import cache
 
 import pytest
@@ -18,9 +9,6 @@ from helpers.loaders import Indexed, draw, same, start
 
 import fastseed
 from fastseed.data import Loader, per_sample
-
-STOPS = range(33)
-COMBINATIONS = list(itertools.product((1, 4), (2, 8), (False, True)))
 
 
 def make(workers: int, batch: int, prefetch: int, persistent: bool) -> Loader:
@@ -52,19 +40,6 @@ def uninterrupted(batch: int):
     return first, train(batches)
 
 
-def check(stop, saved, workers, batch, prefetch, persistent):
-    """Go on from ``saved``, after ``stop`` batches, in a job that was elsewhere before."""
-    _, whole = uninterrupted(batch)
-    start(0)
-    batches = make(workers, batch, prefetch, persistent)
-    job, position = saved
-    assert position["position"] == stop * batch
-    fastseed.load_state_dict(job)
-    batches.load_state_dict(position)
-    rest = [step[:2] for step in train(batches)]
-    assert rest == [step[:2] for step in whole[stop:]]
-
-
 def states(batch, stop):
     first, whole = uninterrupted(batch)
     return whole[stop - 1][2:] if stop else first
@@ -78,26 +53,6 @@ def test_the_samples_are_those_of_one_epoch(batch):
     assert len({number for sample in samples for number in sample[1:]}) == 3 * 32 * batch
     assert len({number for step in whole for number in step[1]}) == 3 * 32
     assert len(whole) == 32
-
-
-@pytest.mark.parametrize("batch", [1, 4])
-def test_every_stop_without_workers(batch):
-    for stop in STOPS:
-        check(stop, states(batch, stop), 0, batch, 2, False)
-
-
-@pytest.mark.parametrize(
-    ("workers", "stops"),
-    [
-        *((1, (0, 7)), (2, (1, 16, 32)), (4, (2, 31))),
-        *(pytest.param(workers, STOPS, marks=pytest.mark.slow) for workers in (1, 2, 4)),
-    ],
-)
-@pytest.mark.filterwarnings("ignore:This DataLoader will create")
-def test_stops_with_workers(workers, stops):
-    for stop in stops:
-        batch, prefetch, persistent = COMBINATIONS[stop % 8]
-        check(stop, states(batch, stop), workers, batch, prefetch, persistent)
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
-from helpers.loaders import Indexed, flat, same, start
+from helpers.loaders import Indexed, same, start
 from torch.utils.data import DataLoader
 
-import fastseed
 from fastseed.data import Loader, ShuffleSampler, per_sample, worker_init_fn
 
 stateful = pytest.importorskip("torchdata.stateful_dataloader")
@@ -55,28 +52,7 @@ def test_every_stop(workers, persistent):
         assert list(batches) == whole[stop:], stop
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_epochs_follow_the_job(workers):
-    start(0)
-    batches = make(workers)
-    for epoch in (0, 1, 0):
-        fastseed.reseed(1, epoch)
-        batches.dataset.set_scope(1, epoch)
-        assert list(batches) == expected()
-
-
-def test_left_early_and_resumed():
-    start(2)
-    whole = flat(expected())
-    batches = make(2, epoch=2, prefetch_factor=4)
-    assert flat(itertools.islice(batches, 3)) == whole[:12]
-    state = batches.state_dict()
-    batches = make(2, epoch=2, prefetch_factor=2)
-    batches.load_state_dict(state)
-    assert flat(batches) == whole[12:]
-
-
-def test_it_is_not_prepared_by_mistake():
+def test_loader_refuses_a_stateful_data_loader():
     assert issubclass(stateful.StatefulDataLoader, DataLoader)
     with pytest.raises(TypeError, match=r"without its own __iter__.*, got .*StatefulDataLoader"):
         Loader(make(0))

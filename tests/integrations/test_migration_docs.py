@@ -9,19 +9,16 @@ from itertools import chain
 from pathlib import Path
 
 import accelerate
-import lightning_fabric.utilities.data as fabric_data
 import lightning_fabric.utilities.seed as fabric_seed
 import numpy as np
 import pytest
 import pytorch_lightning
 import torch
 import transformers
-from accelerate.data_loader import SeedableRandomSampler
-from helpers.support import snapshot
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 import fastseed
-from fastseed.data import ShuffleSampler, loader
+from fastseed.data import Loader, ShuffleSampler
 
 PAGES = Path(__file__).resolve().parents[2] / "docs" / "migration"
 NAMES = ("fwr13y", "lightning", "accelerate", "trainer", "megatron", "distributed-sampler")
@@ -124,6 +121,7 @@ def of(sampler, epoch=None):
     return list(sampler)
 
 
+@pytest.mark.proof
 def test_distributed_sampler():
     def sampler(seed, rank=0, ranks=1):
         return DistributedSampler(range(12), ranks, rank, seed=seed)
@@ -163,17 +161,7 @@ class Holding(Dataset):
         return float(self.rng.random())
 
 
-def test_lightning_s_worker_init_fn(monkeypatch):
-    monkeypatch.setenv("PL_SEED_WORKERS", "1")
-    plain, own = DataLoader(range(4)), DataLoader(range(4), worker_init_fn=id)
-    ours = loader(range(4))
-    for made in (plain, own, ours):
-        fabric_data._auto_add_worker_init_fn(made, rank=0)
-    assert plain.worker_init_fn.func is fabric_seed.pl_worker_init_function
-    assert own.worker_init_fn is id
-    assert ours.worker_init_fn is not None  # runs after ours: a second time
-
-
+@pytest.mark.proof
 def test_a_generator_of_the_data_set():
     def drawn(batches):
         return len({x for batch in batches for x in batch.tolist()})
@@ -182,9 +170,10 @@ def test_a_generator_of_the_data_set():
     assert drawn(DataLoader(Holding(), 4, **seeded)) == 16
     fastseed.init(42)
     fastseed.reseed(1)
-    assert drawn(loader(Holding(), 4, num_workers=2)) == 32
+    assert drawn(Loader(Holding(), 4, num_workers=2)) == 32
 
 
+@pytest.mark.proof
 def test_a_lightning_run_that_is_resumed_without_us(tmp_path):
     seen = []
 
@@ -220,16 +209,7 @@ def test_a_lightning_run_that_is_resumed_without_us(tmp_path):
 # ---------------------------------------------------------------- Accelerate, the Trainer
 
 
-def test_the_trainer_s_seed_is_one_for_all():
-    states = []
-    for seed_all in (transformers.set_seed, accelerate.utils.set_seed):
-        seed_all(42)
-        states.append(snapshot())
-    assert states[0] == states[1] and torch.initial_seed() == 42
-    torch.manual_seed(7)
-    assert SeedableRandomSampler(range(12)).initial_seed == 7  # of the moment
-
-
+@pytest.mark.proof
 def test_save_state_is_pickled(tmp_path):
     accelerate.Accelerator(cpu=True).save_state(tmp_path)
     with pytest.raises(Exception, match="weights_only"):
@@ -239,6 +219,7 @@ def test_save_state_is_pickled(tmp_path):
 # ---------------------------------------------------------------- Megatron
 
 
+@pytest.mark.proof
 def test_megatron_offsets_collide_and_ours_do_not():
     """The sums of megatron/training/initialize.py and megatron/core/tensor_parallel/random.py."""
 

@@ -86,7 +86,6 @@ def test_lightning_s_workers_follow_what_the_main_process_drew(lightning):
 def test_accelerate_adds_the_rank_and_the_epoch():
     pytest.importorskip("accelerate")
     from accelerate import Accelerator
-    from accelerate.data_loader import SeedableRandomSampler
     from accelerate.state import AcceleratorState, PartialState
     from accelerate.utils import set_seed
 
@@ -103,17 +102,3 @@ def test_accelerate_adds_the_rank_and_the_epoch():
     finally:
         AcceleratorState._reset_state(True)
     assert drawn[42, 1] == drawn[43, 0] != drawn[42, 0]
-
-    def order(seed: int, epoch: int) -> list[int]:
-        sampler = SeedableRandomSampler(ARANGE, data_seed=seed)
-        sampler.set_epoch(epoch)
-        return list(sampler)
-
-    assert order(42, 1) == order(43, 0) != order(42, 0)
-    ours = {}
-    for seed, epoch in ((42, 1), (43, 0), (42, 0)):
-        fastseed.init(seed)
-        sampler = fastseed.data.ShuffleSampler(50)
-        sampler.set_scope(1, epoch)
-        ours[seed, epoch] = tuple(sampler)
-    assert len(set(ours.values())) == 3

@@ -262,31 +262,23 @@ def per_sample(
     """Wrap a dataset so that a sample's random numbers depend on its index, not on who fetches it.
 
     They are a function of master seed, task, epoch and index: the same for any number of workers
-    and ranks, any batch size and prefetching, before and after resuming.
+    and ranks, any batch size and prefetching, before and after resuming. ``docs/data-loading.md``
+    says how the epoch is found, and what two datasets share.
 
     Without ``generator``, the global generators of Python, NumPy and torch (CPU), registered
-    generators and those that the dataset holds are set before each ``dataset[index]`` (one that the
-    dataset makes when it is first used: from the second sample on). In the main process they are
-    restored exactly afterwards, but for registered callables. With ``generator`` none of them is
-    touched: ``dataset.__getitem__(index, generator)`` gets a new generator for each sample.
+    generators and those that the dataset holds are set before each ``dataset[index]``, and restored
+    afterwards in the main process, but for registered callables. Threads must then not read samples
+    at once. With ``generator`` none of them is touched: ``dataset.__getitem__(index, generator)``
+    gets a new generator for each sample.
 
     With ``transform`` a batch is read in one call of the dataset's ``__getitems__``, if it has
     one, and only ``transform(sample)``, or ``transform(sample, generator)``, has random numbers. A
     dataset that draws some itself in the first batch of a process is an error. What ``collate_fn``
     draws belongs to no sample: it depends on the workers, and a loader warns.
 
-    Task and epoch are those of the iteration under fastseed's loaders. Elsewhere they are those of
-    the last ``set_epoch(epoch)`` or ``set_scope(task, epoch)`` of the result, which persistent
-    workers notice too; or else, without workers, those of the last ``reseed``.
-
     The index is the one that the result is called with: wrap a ``Subset`` or ``ConcatDataset``, not
-    its parts, which all have an index 0. Two datasets have the same random numbers for one index in
-    one scope, which logs a warning, unless ``name`` differs. An index that comes twice in an epoch
-    has the same random numbers twice, unless it is a ``Repeat``, as from ``ShuffleSampler`` where
-    it fills up the ranks, and from ``count_occurrences``.
-
-    Without ``generator``, threads must not read samples at once, nor draw from the global
-    generators meanwhile: they share them. The first is an error, the second is not noticed.
+    its parts. An index that comes twice in an epoch has the same random numbers twice, unless it is
+    a ``Repeat``, as from ``ShuffleSampler`` where it fills up the ranks.
 
     Args:
         dataset: a map-style dataset, indexed by integers of [0, 2**64).

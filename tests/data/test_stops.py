@@ -1,9 +1,9 @@
-"""Resuming with samplers that are not ours: replayed, or with their own state."""
+"""Stop after any batch, of any kind of loader, and continue: the same batches follow."""
 
 from __future__ import annotations
 
 import pytest
-from helpers.loaders import Plain, dealt, flat, on_ranks, same, start
+from helpers.loaders import Indexed, Plain, dealt, draw, flat, on_ranks, same, start
 from torch.utils.data import (
     BatchSampler,
     DistributedSampler,
@@ -13,7 +13,8 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from fastseed.data import Loader, ShuffleSampler, count_occurrences
+import fastseed
+from fastseed.data import Loader, Seekable, ShuffleSampler, count_occurrences, per_sample
 
 
 class Untouched(Plain):
@@ -61,7 +62,16 @@ KINDS = {
     },
     "counted, ours": lambda: {"batch_size": 4, "sampler": count_occurrences(ShuffleSampler(30))},
     "lists of lists": lambda: {"batch_sampler": [[0, 1, 2], [3], [4, 5], [1, 2, 3, 4], [29]]},
+    "samples": lambda: {"dataset": per_sample(Indexed(30)), "batch_size": 4, "shuffle": True},
+    "one sample": lambda: {"dataset": per_sample(Indexed(30)), "shuffle": True},
+    "seekable": lambda: {"dataset": Seekable(lambda p: range(p, 30)), "batch_size": 4},
+    "seekable, length unknown": lambda: {"dataset": Seekable(numbers), "batch_size": 4},
+    "seekable, no batches": lambda: {"dataset": Seekable(numbers), "batch_size": None},
 }  # fmt: skip
+
+
+def numbers(position):
+    return iter(range(position, 30))
 
 
 def occurrences(batch):
@@ -79,27 +89,31 @@ class Lists(Untouched):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("workers", [0, 1])
 def test_every_stop(kind, workers):
-    def make():
-        dataset = Lists(30)
-        return dataset, Loader(dataset, num_workers=workers, collate_fn=same, **KINDS[kind]())
+    def make(workers=workers):
+        settings = {"dataset": Lists(30), **KINDS[kind]()}
+        batches = Loader(**settings, num_workers=workers, collate_fn=same)
+        return settings["dataset"], batches
+
+    def train(batches):
+        """Return each batch, what the main process draws after it, and the state."""
+        return [(batch, draw(), batches.state_dict()) for batch in batches]
 
     start(2)
-    _, batches = make()
-    whole, states = [], [batches.state_dict()]
-    for batch in batches:
-        whole.append(batch)
-        states.append(batches.state_dict())
+    _, batches = make(0)
+    before, first = fastseed.state_dict(rng=True), batches.state_dict()
+    whole = train(batches)
+    states = [first, *(state for *_, state in whole)]
     assert len(whole) >= 4
-    stops = range(len(states)) if not workers else (2, len(states) - 1)
-    for stop in stops:
+    _, batches = make()
+    fastseed.load_state_dict(before)
+    assert train(batches) == whole, "workers change nothing"
+    for stop in range(len(states)) if not workers else (2, len(states) - 1):
         dataset, batches = make()
         batches.load_state_dict(states[stop])
-        assert list(batches) == whole[stop:], stop
-        if not workers:
-            read = sum(
-                len(batch) if batch and kind not in ("no batches", "lists") else 1
-                for batch in whole[stop:]
-            )
+        assert [batch for batch, *_ in train(batches)] == [batch for batch, *_ in whole[stop:]]
+        if not workers and isinstance(dataset, Lists):
+            counts_one = kind in ("no batches", "lists")
+            read = sum(1 if counts_one or not batch else len(batch) for batch, *_ in whole[stop:])
             assert dataset.read == read, "what was seen is not read again"
 
 
