@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import fastseed
+from fastseed._utils import environ
 from fastseed.cli import main
 from fastseed.determinism import apply_config, config, variables
 from fastseed.determinism.report import STATUSES
