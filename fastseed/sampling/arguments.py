@@ -31,12 +31,10 @@ def is_readable(tensor: torch.Tensor) -> bool:
     return tensor.device.type == "cpu"
 
 
-def check_numbers(
-    function: str, argument: str, value: object, dims: int, device: torch.device | None = None
-) -> torch.Tensor:
+def check_numbers(function: str, argument: str, value: object, dims: int) -> torch.Tensor:
     """Return logits with consecutive tokens."""
     value = tensors.check_dtype(function, argument, value, *NUMBERS)
-    tensors.check_tensor(function, argument, value, value.dtype, None, device)
+    tensors.check_dense(function, argument, value)
     if value.dim() != dims or value.size(-1) == 0:
         shape = ("(B, V)", "(B, K, V)")[dims - 2]
         rule = f"of shape {shape}, V at least 1"

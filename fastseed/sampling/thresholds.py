@@ -35,9 +35,6 @@ class Filters(NamedTuple):
     top_p: torch.Tensor | None
     min_p: torch.Tensor | None
 
-    def any(self) -> bool:
-        return any(f is not None for f in self)
-
 
 class Rows(NamedTuple):
     """Rows of logits, or this process's part of them."""

@@ -94,7 +94,7 @@ def sample(
     row_positions = arguments.check_positions(function, positions, n, device)
     if threshold is not None:
         tensors.check_tensor(function, "threshold", threshold, torch.int64, (n,), device)
-        if filters.any():
+        if any(f is not None for f in filters):
             raise validation.value_error(function, "threshold", "None with filters", threshold)
     return_scores = validation.check_bool(function, "return_scores", return_scores)
     return_logprobs = validation.check_bool(function, "return_logprobs", return_logprobs)

@@ -152,17 +152,17 @@ struct RealFunctions {
       return;
     }
     if (wide) {
-      const CosSin<double> angle = cos_sin(word);
-      out[0] = bits_of(negative_log(word));
-      out[1] = bits_of(angle.cos);
-      out[2] = bits_of(angle.sin);
-      return;
+      write(negative_log(word), cos_sin(word));
+    } else {
+      const uint32_t w = static_cast<uint32_t>(word);
+      write(negative_log(w), cos_sin(w));
     }
-    const uint32_t w = static_cast<uint32_t>(word);
-    const CosSin<float> angle = on_circle(1.0f, w);
-    const float twice = scaled_negative_log<2>(w);
-    const float e = scaled_negative_log<1>(w);
-    out[0] = twice == add(e, e) ? bits_of(e) : ~uint64_t{0};
+  }
+
+ private:
+  template <class T>
+  FS_DEVICE void write(T negative_log, const CosSin<T>& angle) const {
+    out[0] = bits_of(negative_log);
     out[1] = bits_of(angle.cos);
     out[2] = bits_of(angle.sin);
   }

@@ -46,14 +46,14 @@ void check_range(const CpuPath& path, const BlockRange& range, int64_t n, int sh
           std::to_string(n) + ", shift " + std::to_string(shift) +
           (stores == Stores::kStreaming ? ", streaming" : ", cached");
   Poisoned<uint64_t> low(n, shift), both(2 * n, shift);
-  path.low_halves(range, n, low.data(), stores);
-  path.blocks(range, n, both.data(), stores);
+  path.derive_seeds(range, n, low.data(), stores);
+  path.derive_keys(range, n, both.data(), stores);
   low.check_margins();
   both.check_margins();
   for (int64_t i = 0; i < n; ++i) {
     const Key key = core_key(range, i);
-    check(low.data()[i] == key.lo, "low_halves");
-    check(both.data()[2 * i] == key.lo && both.data()[2 * i + 1] == key.hi, "blocks");
+    check(low.data()[i] == key.lo, "derive_seeds");
+    check(both.data()[2 * i] == key.lo && both.data()[2 * i + 1] == key.hi, "derive_keys");
   }
 }
 
@@ -89,52 +89,13 @@ void check_exact_allocations(const CpuPath& path) {
       range.tweak = tweak;
       where = std::string(path.name) + ", exact allocation, n " + std::to_string(n);
       std::vector<uint64_t> low(static_cast<size_t>(n)), both(2 * static_cast<size_t>(n));
-      path.low_halves(range, n, low.data(), Stores::kStreaming);
-      path.blocks(range, n, both.data(), Stores::kStreaming);
+      path.derive_seeds(range, n, low.data(), Stores::kStreaming);
+      path.derive_keys(range, n, both.data(), Stores::kStreaming);
       for (int64_t i = 0; i < n; ++i) {
         const Key key = core_key(range, i);
         const size_t at = static_cast<size_t>(i);
-        check(low[at] == key.lo, "low_halves");
-        check(both[2 * at] == key.lo && both[2 * at + 1] == key.hi, "blocks");
-      }
-    }
-  }
-}
-
-// A seed for each index with each worker, those of all rows or of each row, from any cell on, with
-// every kind of tail.
-void check_seed_grid(const CpuPath& path, bool own) {
-  std::mt19937_64 numbers(12);
-  for (const int64_t columns : {1, 2, 7, 16}) {
-    const int64_t rows = 40;
-    std::vector<uint64_t> indices{~uint64_t{0}}, workers{0xffffffffu}, ranks{7};
-    while (indices.size() < static_cast<size_t>(rows)) {
-      indices.push_back(numbers());
-      ranks.push_back(numbers() >> 40);
-    }
-    while (workers.size() < static_cast<size_t>(own ? rows * columns : columns)) {
-      workers.push_back(numbers() >> 32);
-    }
-    const SeedGrid grid{{0x1234567887654321u, ~uint64_t{5}},
-                        indices.data(),
-                        workers.data(),
-                        ranks.data(),
-                        columns,
-                        own ? columns : 0,
-                        own ? 1 : 0};
-    for (int64_t first = 0; first < rows * columns; first += 11) {
-      const int64_t n = std::min<int64_t>(first % 37, rows * columns - first);
-      where = std::string(path.name) + ", grid from " + std::to_string(first);
-      Poisoned<uint64_t> seeds(n, static_cast<int>(n % 8));
-      path.seed_grid(grid, first, n, seeds.data());
-      seeds.check_margins();
-      for (int64_t i = 0; i < n; ++i) {
-        const size_t row = static_cast<size_t>((first + i) / columns),
-                     column = static_cast<size_t>((first + i) % columns);
-        const Stream stream{
-            grid.name, static_cast<uint32_t>(ranks[own ? row : 0]) | 2u << 24,
-            static_cast<uint32_t>(workers[own ? row * size_t(columns) + column : column])};
-        check(seeds.data()[i] == stream_key(stream, indices[row]).lo, "seed_grid");
+        check(low[at] == key.lo, "derive_seeds");
+        check(both[2 * at] == key.lo && both[2 * at + 1] == key.hi, "derive_keys");
       }
     }
   }
@@ -364,8 +325,8 @@ void check_paths_agree(const BlockRange& range, Key expected) {
   around.start -= static_cast<uint64_t>(before);
   for (const CpuPath* path : paths()) {
     uint64_t both[2 * kLength], low[kLength];
-    path->blocks(around, kLength, both, Stores::kCached);
-    path->low_halves(around, kLength, low, Stores::kCached);
+    path->derive_keys(around, kLength, both, Stores::kCached);
+    path->derive_seeds(around, kLength, low, Stores::kCached);
     check(both[2 * before] == expected.lo && both[2 * before + 1] == expected.hi, path->name);
     check(low[before] == expected.lo, path->name);
   }
@@ -383,8 +344,6 @@ void check_kernels() {
   for (const CpuPath* path : paths()) {
     check_sizes(*path);
     check_exact_allocations(*path);
-    check_seed_grid(*path, false);
-    check_seed_grid(*path, true);
     check_keys_of_seeds(*path);
   }
   for (const std::string& name : simd_paths()) {

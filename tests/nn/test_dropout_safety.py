@@ -79,18 +79,24 @@ def test_compiled_layers_refuse_what_eager_ones_refuse(layer):
         compiled(layer)(ONES)
 
 
-def test_a_mesh_without_the_data_dimension_needs_rows(layer):
-    fastseed.init(42, rank=0, world_size=4)
+@pytest.mark.parametrize("given", [{}, {"mesh": {"fsdp": (0, 2), "tp": (0, 2)}}])
+def test_a_mesh_without_the_data_dimension_needs_rows(layer, given):
+    over = {"data_over": ("fsdp",)} if given else {}
+    fastseed.init(42, rank=0, world_size=4, **given, **over)
     fastseed.reseed(1)
     store = FakeStore()
     torch.distributed.init_process_group("fake", store=store, rank=0, world_size=4)
     try:
-        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("fsdp", "tp"))
         x = DTensor.from_local(ONES, mesh["tp"], [Replicate()])
         with pytest.raises(RuntimeError, match="rows"):
             layer(x)
         with nn.rows(0, total=8):
             assert layer(x).shape == ONES.shape
+        if given:
+            x = DTensor.from_local(ONES, mesh["fsdp"], [Shard(0)])
+            with nn.label("all rows"):
+                assert layer(x).shape == (8, 16)
     finally:
         torch.distributed.destroy_process_group()
 

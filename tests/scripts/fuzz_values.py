@@ -198,7 +198,9 @@ def instances():
     """Makers of objects whose methods are called, by the public path of the class."""
     data, nn = fastseed.data, fastseed.nn
     return {
-        "GeneratorPool": lambda: fastseed.GeneratorPool([torch.Generator(), torch.Generator()]),
+        "GeneratorPool": lambda: fastseed.GeneratorPool(
+            [torch.Generator(), torch.Generator()], "fuzz"
+        ),
         "random.StreamBank": bank,
         "data.ShuffleSampler": lambda: data.ShuffleSampler(9),
         "data.MixtureSampler": lambda: data.MixtureSampler({"a": 5, "b": 6}, {"a": 1.0, "b": 2.0}),
