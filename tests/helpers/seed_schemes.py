@@ -1,4 +1,4 @@
-"""How projects make the seeds of rollouts, from their formulas, and the table of docs/rollouts.md.
+"""How projects make the seeds of rollouts, from their formulas, and the table of docs/evidence/rollouts.md.
 
     python -m helpers.seed_schemes    # in tests/, prints the table
 
