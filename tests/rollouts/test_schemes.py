@@ -1,4 +1,4 @@
-"""The table of docs/evidence/rollouts.md: how projects make seeds, and which rules of the contract break."""
+"""The table of docs/evidence/rollouts.md: which rules of the contract schemes break."""
 
 from __future__ import annotations
 
