@@ -67,5 +67,6 @@ def test_the_command_lines_are_understood(monkeypatch, tmp_path):
 
 def test_every_variable_has_its_meaning():
     rows = set(re.findall(r"^\| `(FASTSEED_[A-Z_]+)` \| .+ \|$", TEXT, re.MULTILINE))
-    names = {value for value in vars(environ).values() if str(value).startswith("FASTSEED_")}
+    values = [value for value in vars(environ).values() if isinstance(value, str)]
+    names = {value for value in values if re.fullmatch("FASTSEED_[A-Z_]+", value)}
     assert names and names <= rows

@@ -208,7 +208,6 @@ def instances():
         "data.Lineage": lambda: data.steps(plain_loader(), 2).lineage(),
         "checkpoint.Stateful": lambda: fastseed.checkpoint.Stateful(),
         "debug.Digest": lambda: fastseed.debug.digest({"a": torch.ones(3)}),
-        "distributed.Mesh": lambda: fastseed.distributed.Mesh(("dp", "tp"), (1, 0), (2, 4)),
         "nn.Dropout": lambda: nn.Dropout(0.5, name="d"),
         "nn.Dropout1d": lambda: nn.Dropout1d(0.5, name="d"),
         "nn.Dropout2d": lambda: nn.Dropout2d(0.5, name="d"),
