@@ -3,8 +3,8 @@
 //
 // Single multiplications, additions, divisions and square roots, each rounded once, in the order
 // written: so the bits are those of any IEEE 754 machine. That needs -ffp-contract=off on the host
-// and -fmad=false on the device: without it nvcc writes some of the intrinsics below as plain
-// `add.f32` for sm_100, which may be fused. tests/csrc/cuda_check inspects PTX and machine code.
+// and -fmad=false on the device: without it nvcc writes products as plain `mul.f32`, which may be
+// fused. tests/csrc/cuda_check inspects PTX and machine code.
 #pragma once
 #include <cmath>
 #include <cstdint>

@@ -10,6 +10,7 @@ import sys
 from typing import cast
 
 import torch
+from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
 
 from .._utils.validation import check_int, type_error, value_error
 from . import private_torch
@@ -82,6 +83,10 @@ def check_tensor(
 
 def check_dense(function: str, argument: str, tensor: torch.Tensor) -> None:
     """ValueError for a sparse or nested tensor, and for one whose memory was freed."""
+    if isinstance(tensor, UninitializedTensorMixin):
+        raise ValueError(
+            f"fastseed.{function}: {argument} must be initialized, got a parameter without a shape"
+        )
     if tensor.layout != torch.strided or tensor.is_nested:
         kind = "a nested tensor" if tensor.is_nested else str(tensor.layout)
         raise ValueError(f"fastseed.{function}: {argument} must be strided, got {kind}")

@@ -9,8 +9,8 @@ import stat
 import torch.distributed as dist
 
 from .._utils import StateDict, atomic_file
-from .._utils.validation import check_bool, check_path, value_error
-from ..distributed import discovery
+from .._utils.validation import check_bool, check_float, check_path, value_error
+from ..distributed import discovery, rendezvous
 from ..distributed.agreement import verify_agreement
 from ..distributed.rendezvous import collective
 from ..seeder import api
@@ -20,7 +20,7 @@ from . import format as file_format
 _RANK = re.compile(r"\{rank(?::0(\d)d)?\}")
 
 
-def save(path: str | os.PathLike[str], *, rng: bool = True, timeout: float = 300.0) -> None:
+def save(path: str | os.PathLike[str], *, rng: bool = False, timeout: float = 300.0) -> None:
     """Write the state of this job to a file, atomically.
 
     After a crash at any point the file has its old content or the new content.
@@ -31,9 +31,9 @@ def save(path: str | os.PathLike[str], *, rng: bool = True, timeout: float = 300
             (or ``{rank:05d}``) in it, each rank writes its own file and does not wait: put the step
             into the path, too, or a crash between two ranks' writes leaves files of two saves,
             which ``load`` refuses.
-        rng: whether to save the exact state of every generator, to resume mid-epoch; without them
-            a job resumes at the beginning of the scope (task, epoch, step).
-        timeout: seconds to wait for the other ranks, (0, 86400].
+        rng: also save the exact state of every generator, to resume anywhere; without them a job
+            resumes at the beginning of the scope (task, epoch, step).
+        timeout: seconds in [0.001, 86400] to wait for the other ranks.
 
     Raises:
         TypeError, ValueError: an argument is invalid, or ``path`` is not a regular file.
@@ -53,6 +53,7 @@ def save(path: str | os.PathLike[str], *, rng: bool = True, timeout: float = 300
     seeder = current_seeder(function)
     text = check_path(function, "path", path)
     check_bool(function, "rng", rng)
+    timeout = check_float(function, "timeout", timeout, 1e-3, 86400)
     if seeder.world_size == 1 or _RANK.search(text):
         data = file_format.encode(function, seeder.state_dict(rng=rng))
         _write(function, _of_rank(text, seeder.rank), data)
@@ -62,6 +63,7 @@ def save(path: str | os.PathLike[str], *, rng: bool = True, timeout: float = 300
 
 def _save_together(function: str, seeder: Seeder, path: str, rng: bool, timeout: float) -> None:
     """Let rank 0 write the states of all ranks; every rank raises if one of them fails."""
+    rendezvous.refuse_forked(function)
     size = discovery.process_group_size()
     if size != seeder.world_size:
         raise RuntimeError(
@@ -116,7 +118,7 @@ def load(path: str | os.PathLike[str]) -> None:
         >>> path = os.path.join(tempfile.mkdtemp(), "rng.fastseed")
         >>> fastseed.init(42)
         >>> fastseed.reseed(1, epoch=7)
-        >>> fastseed.checkpoint.save(path)
+        >>> fastseed.checkpoint.save(path, rng=True)
         >>> first = torch.rand(3)
         >>> fastseed.checkpoint.load(path)
         >>> torch.equal(torch.rand(3), first)

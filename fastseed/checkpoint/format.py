@@ -11,12 +11,12 @@ import hashlib
 import io
 import pickle
 from collections.abc import Sequence
-from typing import TypeGuard
 
 import torch
 
 from .._utils import StateDict
 from .._utils.validation import short_repr, type_error
+from ..seeder.state import is_bytes
 
 _DIGEST = 32
 _PADDING = "padding"
@@ -68,11 +68,6 @@ def decode(data: bytes) -> StateDict:
 
 
 # ---------------------------------------------------------------- parts of a state
-
-
-def is_bytes(value: object) -> TypeGuard[torch.Tensor]:
-    """Return whether a value has the form of an exact state."""
-    return isinstance(value, torch.Tensor) and value.dtype == torch.uint8 and value.dim() == 1
 
 
 def by_rank(state: StateDict) -> dict[str, StateDict]:

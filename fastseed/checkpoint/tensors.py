@@ -11,7 +11,9 @@ from .._utils import StateDict
 from .._utils.validation import check_bool, check_instance, type_error, value_error
 from ..seeder import api
 from ..seeder.seeder import current_seeder
+from ..seeder.state import is_bytes
 from . import format as file_format
+from . import metadata
 
 _JOB, _RANK = "fastseed_job", "fastseed_rank_"
 
@@ -78,7 +80,7 @@ def from_tensors(tensors: StateDict) -> StateDict:
     parts = []
     for key in (_JOB, *(k for k in tensors if isinstance(k, str) and k.startswith(_RANK))):
         held = tensors[key]
-        if not file_format.is_bytes(held):
+        if not is_bytes(held):
             raise value_error(function, f"tensors[{key!r}]", "a 1-D uint8 tensor", held)
         try:
             part = file_format.decode(held.contiguous().cpu().numpy().tobytes())
@@ -105,12 +107,13 @@ class Stateful:
         source: for loading: the checkpoint, as a path or a ``StorageReader``. Only entries that it
             holds are requested, so the number of ranks may have changed: new ranks start at the
             beginning of the scope. Without it torch refuses to load on a rank that the saved job
-            did not have.
+            did not have. After loading, the object saves as one without a source. The names and
+            sizes in a folder's ``.metadata`` are read as data: no code in it runs.
 
     Examples:
         >>> import fastseed
         >>> fastseed.init(42, rank=0, world_size=1)
-        >>> list(fastseed.checkpoint.Stateful().state_dict())
+        >>> list(fastseed.checkpoint.Stateful(rng=True).state_dict())
         ['fastseed_job', 'fastseed_rank_0']
 
         To save and load (``dcp`` is ``torch.distributed.checkpoint``)::
@@ -119,7 +122,7 @@ class Stateful:
             dcp.load({"model": model, "fastseed": Stateful(source=path)}, checkpoint_id=path)
     """
 
-    def __init__(self, *, rng: bool = True, source: Any = None) -> None:
+    def __init__(self, *, rng: bool = False, source: Any = None) -> None:
         self._rng, self._source = check_bool("checkpoint.Stateful", "rng", rng), source
         is_reader = hasattr(source, "read_metadata")
         if not (source is None or is_reader or isinstance(source, (str, os.PathLike))):
@@ -132,25 +135,27 @@ class Stateful:
         if self._source is None:
             return to_tensors(seeder.state_dict(rng=self._rng))
         sizes = self._saved_sizes()
-        keys, own = [_JOB], f"{_RANK}{seeder.rank}"
-        if self._rng:  # rank 0's entry has the states that all ranks share, for a new rank
-            keys += [key for key in (own if own in sizes else f"{_RANK}0",) if key in sizes]
+        own = f"{_RANK}{seeder.rank}"
+        # rank 0's entry has the states that all ranks share, for a new rank
+        keys = [_JOB, *(key for key in (own if own in sizes else f"{_RANK}0",) if key in sizes)]
         return {key: torch.zeros(sizes[key], dtype=torch.uint8, device="cpu") for key in keys}
 
     def _saved_sizes(self) -> dict[str, int]:
-        from torch.distributed.checkpoint.filesystem import FileSystemReader
-
-        reader = self._source
-        if isinstance(reader, (str, os.PathLike)):
-            reader = FileSystemReader(reader)
-        saved = reader.read_metadata().state_dict_metadata
+        source = self._source
+        if not isinstance(source, (str, os.PathLike)):
+            source = getattr(source, "path", source)  # that of a FileSystemReader
+        if isinstance(source, (str, os.PathLike)):
+            saved = metadata.read_sizes("checkpoint.Stateful", source)
+        else:
+            held = source.read_metadata().state_dict_metadata
+            saved = {key: int(one.size[0]) for key, one in held.items() if getattr(one, "size", ())}
         prefixes = sorted(key.removesuffix(_JOB) for key in saved if key.endswith(_JOB))
         if len(prefixes) != 1:
             rule = f"a checkpoint with the entry of one Stateful (it has {prefixes or 'no entry'})"
             raise value_error("checkpoint.Stateful", "source", rule, self._source)
-        found = {key.removeprefix(prefixes[0]): held for key, held in saved.items()}
-        return {key: int(held.size[0]) for key, held in found.items() if hasattr(held, "size")}
+        return {key.removeprefix(prefixes[0]): size for key, size in saved.items()}
 
     def load_state_dict(self, tensors: dict[str, torch.Tensor]) -> None:
         """Restore every generator; the errors are those of ``fastseed.load_state_dict``."""
         api.load_state_dict(from_tensors(tensors))
+        self._source = None  # from now on state_dict() is for saving

@@ -179,7 +179,7 @@ def _plain(name: str, tensor: torch.Tensor) -> torch.Tensor:
     Without memory of their own, so that reading them would crash the process, are freed storage
     (FSDP1 between uses: ``resize_(0)``), fake tensors, and subclasses that hold other tensors.
     """
-    if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
+    if torch.nn.parameter.is_lazy(tensor):
         rule = "initialized: run the lazy module once"
         raise type_error(_FUNCTION, f"the tensor at {name!r}", rule, type(tensor))
     collectives = sys.modules.get("torch.distributed._functional_collectives")

@@ -64,7 +64,7 @@ def check_scope(function: str, task: object, epoch: object, step: object) -> Sco
         and 0 <= epoch <= MAX_EPOCH
         and 0 <= step <= MAX_STEP
     ):  # nearly every call
-        return Scope(task, epoch, step)
+        return tuple.__new__(Scope, (task, epoch, step))
     return Scope(
         validation.check_int(function, "task", task, 0, MAX_TASK),
         validation.check_int(function, "epoch", epoch, 0, MAX_EPOCH),

@@ -1,10 +1,9 @@
-"""Determinism: torch's switches, variables that libraries read once, Clara's configuration.
+"""Determinism: torch's switches, variables that libraries read once, four seeds of a configuration.
 
 ``fastseed.deterministic()`` is in ``switches``; ``launch`` prepares the start of a program for
-``fastseed run``; ``hash_seed`` reads ``PYTHONHASHSEED``; ``config`` applies Clara's four seeds.
+``fastseed run``; ``hash_seed`` reads ``PYTHONHASHSEED``.
 """
 
 from .config import apply_config
-from .report import Report, Row
 
-__all__ = ["Report", "Row", "apply_config"]
+__all__ = ["apply_config"]

@@ -55,6 +55,7 @@ class ShardedCollector(Collector):
         self._step = MicroStep()
         self._watched: dict[int, torch.dtype] = {}  # of parameters whose unsharded form is hooked
         self._seen: set[str] = set()  # modules that have unsharded their parameters
+        self._unsharded: list[tuple[str, torch.Tensor]] = []
         self._scatters = {
             name: LeafScatter(name, plan, self._mesh, self._step) for name in self._modules
         }
@@ -106,6 +107,7 @@ class ShardedCollector(Collector):
         """Check the model, and install the exchange before the first step."""
         self._reshard()
         super().begin()
+        self._written += [(n, p, private_torch.version_of(p)) for n, p in self._unsharded]
         self._check_hooks()
         self._step.begin()
         if not self._installed:
@@ -191,6 +193,9 @@ class ShardedCollector(Collector):
         self._seen.add(name)
         prefix, module = f"{name}." if name else "", self._model.get_submodule(name)
         for path, parameter in module.named_parameters(remove_duplicate=False):
+            if not isinstance(parameter, DTensor):
+                self._unsharded.append((prefix + path, parameter))
+                self._written.append((*self._unsharded[-1], private_torch.version_of(parameter)))
             index = self._indices.get(prefix + path)
             if index is None or index in self._watched:
                 continue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
 from typing import Any, TypeVar
 
@@ -85,34 +85,27 @@ class Slot:
 class SlotGradients:
     """The mean of the gradients of V slots, with the same bits on any number of ranks.
 
-    A step has V slots: micro-batches, each with a forward and a backward pass of its own on
-    whichever rank has it. In micro-step j, rank r of w has slot j w + r. The V gradients are added
-    pairwise, by a fixed tree over the numbers of the slots, so that the sum does not depend on the
-    number of ranks, on who adds, or on when gradients arrive. Gradients are sent in buckets while
-    the backward pass runs.
+    A step has V slots: micro-batches, each with a forward and a backward pass of its own. In
+    micro-step j, rank r of w has slot j w + r. The V gradients are added pairwise, by a fixed tree
+    over the numbers of the slots, in float32 or float64, and divided once. A slot without a
+    gradient for a parameter counts as +0; a parameter without one in all slots keeps ``grad`` None.
 
-    Every rank makes the object, at the same point of the script: the arguments, the parameters, the
-    kind of device, torch's version and, on the CPU, the number of threads are compared. The model
-    is the module itself, with equal parameters on all ranks. A slot without a gradient for a
-    parameter counts as a gradient of +0. A parameter without a gradient in all slots keeps ``grad``
-    None. Gradients of 16-bit parameters are added in float32, and rounded once to the dtype of the
-    parameter.
+    Every rank makes the object, at the same point of the script. It compares arguments, parameters,
+    device, torch's version and, on the CPU, the number of threads; the first step compares values.
 
-    A model under ``fully_shard`` may be sharded over one dimension of a mesh (FSDP2) or replicated
+    A model under ``fully_shard`` is sharded over one dimension of a mesh (FSDP2), or replicated
     over one and sharded over the next (HSDP). All of its trainable parameters are under it, all
-    ranks run the same of its modules in a micro-step, slots are at least as many as ranks, and a
-    rank without a slot in the last micro-step repeats its passes with ``slot.number`` None, because
-    they communicate; their gradient is dropped.
+    ranks run the same of its modules in a micro-step, slots are at least as many as ranks, and
+    parameters have no hooks. A rank without a slot in the last micro-step repeats its passes.
 
     A buffer of floating point numbers that a forward pass changes, as those of BatchNorm, has the
     same values at the start of each slot, and ends the step with the mean over the slots. Any other
     buffer must have one value after every slot: ``num_batches_tracked`` counts steps.
 
-    Between the slots of a step, ``p.grad`` is None. After a step it lies in memory that the next
-    step writes: clone what is to be kept. For P bytes of gradients, in the dtype in which they are
-    added, the object keeps P (floor(log2(V + 1)) + 1) in one process, and
-    2 P + P floor(log2(V + 1)) / w on w ranks. A backward pass through the model outside of a slot
-    is an error as long as the object exists.
+    After a step ``p.grad`` lies in memory that the next step writes. For P bytes of gradients, in
+    the dtype in which they are added, the object keeps P (floor(log2(V + 1)) + 1) in one process,
+    and 2 P + P floor(log2(V + 1)) / w on w ranks. A backward pass through the model outside of a
+    slot is an error as long as the object exists.
 
     Args:
         model: a module with parameters that require a gradient, on one or several devices.
@@ -123,14 +116,10 @@ class SlotGradients:
         bucket_mb: MiB of gradients that are sent at a time, [1e-6, 2**20]; it changes no bit.
 
     Raises:
-        TypeError: an argument is of the wrong type; the model is wrapped by
-            DistributedDataParallel or FullyShardedDataParallel.
-        ValueError: an argument has a wrong value; the model has a SyncBatchNorm, no parameter that
-            requires a gradient, or one of another kind of number; ``group`` is None and not all
-            ranks divide the data; a model under ``fully_shard`` has parameters with a gradient
-            outside of it, on another mesh or offloaded, or more ranks than slots.
-        RuntimeError: ranks differ in ``slots``, ``bucket_mb``, parameters, buffers, or in what
-            decides about kernels, or one of them has an error of its own: on every rank, with the
+        TypeError, ValueError: an argument is invalid; the model is wrapped (DDP, FSDP1), has a
+            SyncBatchNorm, no parameter that requires a gradient, or one of another kind of number;
+            ``group`` is None and not all ranks divide the data.
+        RuntimeError: ranks differ, or one of them has an error of its own: on every rank, with the
             names of the ranks.
         TimeoutError: some ranks did not make the object in time.
 
@@ -199,13 +188,11 @@ class SlotGradients:
             batch again, on a rank without a slot in the last micro-step of a sharded model.
 
         Raises:
-            RuntimeError: the last step was left early; ranks differ in values of parameters or
-                buffers, or in the mode of modules; a parameter has a gradient at the start;
-                parameters or buffers of the model were added, removed, replaced, frozen, moved, or
-                parameters written; a slot has no backward pass; slots leave different values in a
-                buffer that has no mean; ranks ran different modules under ``fully_shard``; a rank
-                left the step, ended, or did not answer in time. In backward(): a parameter gets a
-                second gradient in one slot.
+            RuntimeError: the last step was left early; ranks differ in values of parameters,
+                buffers or settings of modules; parameters have a gradient at the start, were
+                changed since, or written in a slot; a slot has no backward pass, or a second one;
+                slots leave different values in a buffer without a mean; ranks ran different modules
+                under ``fully_shard``; a rank left the step, ended, or did not answer in time.
             ValueError: there are fewer or more batches than slots of this rank; some slots have a
                 weight and others have none; all weights are 0.
         """
@@ -215,6 +202,7 @@ class SlotGradients:
         self._left = "before its first slot"
         weights: dict[int, float | None] = {}
         try:
+            self._guard = _guard_optimizers(weakref.WeakMethod(self._refuse_step))
             for slot, batch in self._slots(iter(batches)):
                 self._left = f"in slot {slot.number}"
                 yield slot, batch
@@ -255,15 +243,11 @@ class SlotGradients:
         except (RuntimeError, ValueError) as error:
             self._peers.leave("before its first slot")
             problem = error
-        if not self._is_compared:
+        if not self._is_compared and self._plan.ranks > 1:
             self._compare(problem)
             self._is_compared = True
         if problem is not None:
             raise problem
-        optimizers = weakref.WeakMethod(self._refuse_step)
-        self._guard = register_optimizer_step_pre_hook(
-            lambda optimizer, *_: (refuse := optimizers()) and refuse(optimizer)
-        )
 
     def _compare(self, problem: Exception | None) -> None:
         """Raise on every rank unless all have the same values and settings."""
@@ -278,7 +262,7 @@ class SlotGradients:
         if any(id(p) in own for group in optimizer.param_groups for p in group["params"]):
             raise RuntimeError(
                 f"fastseed.{FUNCTION}: an optimizer must step after the last slot of a step, but "
-                f"this step is or was left {self._left}: its gradients are not complete; end the "
+                f"the step is, or was left, {self._left}: its gradients are not complete; end the "
                 "job, or call discard() to drop them"
             )
 
@@ -340,6 +324,16 @@ class SlotGradients:
         some = (known[plan.slots :] > 0).tolist()
         self._buffers.finish(some[len(used) :])
         self._collector.finish(divisor, some[: len(used)])
+
+
+def _guard_optimizers(refuse: weakref.WeakMethod[Callable[[Any], None]]) -> Any:
+    """Call ``refuse`` before each step of an optimizer, as long as its object exists."""
+
+    def check(optimizer: Any, *_: object) -> None:
+        if (found := refuse()) is not None:
+            found(optimizer)
+
+    return register_optimizer_step_pre_hook(check)
 
 
 def _divisor(weights: list[float]) -> Fraction:

@@ -6,12 +6,12 @@
     from fastseed.integrations.slot_trainer import SlotTrainer        # extra: transformers
     from fastseed.integrations.trl import SeededGRPOTrainer           # extra: trl
 
-Each is in a module of its own, which imports its framework. Keys for JAX and the seed
-functions of TensorFlow and CuPy are here as well; they import no framework.
+Each is in a module of its own, which imports its framework. Keys for JAX are here as well; they
+import no framework. The generators of TensorFlow and CuPy are registered by their seed functions:
+``fastseed.register_generator(tensorflow.random.set_seed, name="tensorflow")``.
 """
 
 from ._common import Tasks, run_in_task
-from .frameworks import jax_key
-from .frameworks import register as register_frameworks
+from .jax import jax_key
 
-__all__ = ["Tasks", "jax_key", "register_frameworks", "run_in_task"]
+__all__ = ["Tasks", "jax_key", "run_in_task"]

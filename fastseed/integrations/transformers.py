@@ -171,7 +171,7 @@ class FastseedCallback(_transformers.TrainerCallback):  # type: ignore[misc]
         self._leave_evaluation()
         folder = _folder(args, state)
         if os.path.isdir(folder):
-            checkpoint.save(os.path.join(folder, _FILE))
+            checkpoint.save(os.path.join(folder, _FILE), rng=True)
 
 
 class SeededTokens(_transformers.LogitsProcessor):  # type: ignore[misc]

@@ -27,7 +27,8 @@ def draw(
     sizes, count = functional.check_shape(function, shape, distribution.words)
     advance: int | torch.Tensor = distribution.advance(count)
     if rows is None and out is None:  # nearly every call
-        found = keys.new_empty((keys.size(0), *sizes), dtype=distribution.dtype)
+        whole = (keys.size(0), *sizes)
+        found = functional.empty_values(function, distribution.dtype, keys, whole)
         distribution.op(found, keys, positions, (), (), 0, *distribution.parameters)
         positions.add_(advance)
         return found

@@ -262,7 +262,7 @@ def _draw(
         is_plain and out is None and is_key(key) and type(position) is int and position == 0
     ):  # nearly every call
         keys = words_of(key)
-        found = keys.new_empty(sizes, dtype=distribution.dtype)
+        found = empty_values(function, distribution.dtype, keys, sizes)
         distribution.op(found, keys, None, (), (), 0, *distribution.parameters)
         return found
     keys = check_keys(function, "key", key, out.device if isinstance(out, torch.Tensor) else _CPU)
@@ -289,9 +289,24 @@ def draw_into(
         if is_direct(out):
             distribution.fill(out, keys, positions)
             return out
-    found = keys.new_empty(shape, dtype=distribution.dtype)
+    found = empty_values(function, distribution.dtype, keys, shape)
     distribution.fill(found, keys, positions)
     return found if out is None else out.copy_(found)
+
+
+def empty_values(
+    function: str, dtype: torch.dtype, keys: torch.Tensor, shape: tuple[int, ...]
+) -> torch.Tensor:
+    """Return a new tensor on the device of the keys; RuntimeError if it has no memory for it."""
+    if torch.compiler.is_compiling():
+        return keys.new_empty(shape, dtype=dtype)
+    try:
+        return keys.new_empty(shape, dtype=dtype)
+    except RuntimeError as error:
+        raise RuntimeError(
+            f"fastseed.{function}: shape must be one that there is memory for on {keys.device}, "
+            f"got {validation.short_repr(shape)} of {dtype}"
+        ) from error
 
 
 def is_key(key: object) -> TypeGuard[int]:

@@ -8,6 +8,7 @@ import secrets
 from typing import Any
 
 import torch
+from torch.utils.data import get_worker_info
 
 from .._backend import derive
 from .._backend.compile import eager
@@ -175,7 +176,8 @@ class Seeder:
         The arguments and errors are those of ``fastseed.reseed``. After a ReseedError ``scope``
         is the previous one.
         """
-        refuse_worker("reseed")
+        if get_worker_info() is not None:
+            refuse_worker("reseed")
         self._set_scope(task, epoch, step, remember=True)
 
     def _set_scope(
@@ -186,7 +188,8 @@ class Seeder:
         The default generators belong to the process: another thread waits until this call ends.
         """
         with process.lock:
-            process.refuse_nested(function)
+            if process.reseeding:
+                process.refuse_nested(function)
             for leave_mode in context.stale_modes:
                 leave_mode()
             if process.blocks:
@@ -199,7 +202,8 @@ class Seeder:
                 failures = self._scheme.reseed(self.master_seed, self._ancestry, at)
             finally:
                 process.reseeding = False
-            self._forks.restart()
+            if self._forks.in_use:
+                self._forks.restart()
             if failures:
                 raise reseed_error(failures)
             self.scope = at

@@ -32,7 +32,7 @@ def path(tmp_path):
 
 def test_loading_resumes_exactly(job, path):
     before = everything(job)
-    assert checkpoint.save(path) is None
+    assert checkpoint.save(path, rng=True) is None
     assert everything(job) == before
     expected = draws(job), draws(job)
     scramble(), draws(job)
@@ -58,7 +58,7 @@ def test_without_exact_states_the_scope_restarts(job, path):
 def test_before_the_first_reseed(path):
     without_scope()
     before = snapshot()
-    checkpoint.save(path)
+    checkpoint.save(path, rng=True)
     scramble()
     checkpoint.load(path)
     assert snapshot() == before and fastseed.derivation.context.seeder.scope is None
@@ -70,7 +70,7 @@ def test_a_large_state(path):
     fastseed.register_generator(bank)
     fastseed.reseed(1)
     expected = bank.state_dict()["states"]
-    checkpoint.save(path)
+    checkpoint.save(path, rng=True)
     fastseed.reseed(2)
     checkpoint.load(path)
     assert torch.equal(bank.state_dict()["states"], expected)
@@ -84,7 +84,7 @@ def test_before_init(path):
 
 @pytest.mark.parametrize("kind", [str, os.fsencode, lambda p: p, os.path.relpath])
 def test_paths_of_every_kind(job, path, kind):
-    checkpoint.save(kind(path))
+    checkpoint.save(kind(path), rng=True)
     checkpoint.load(kind(path))
 
 
@@ -126,13 +126,13 @@ def crash_at(step, path):
     for name in ("open", "fdopen", "chmod", "fsync", "replace", "close"):
         setattr(os, name, wrapped(getattr(os, name)))
     try:
-        checkpoint.save(path)
+        checkpoint.save(path, rng=True)
     finally:
         os._exit(0)
 
 
 def test_a_crash_between_any_two_calls_leaves_the_old_file_or_the_new_one(job, path):
-    checkpoint.save(path)
+    checkpoint.save(path, rng=True)
     old, seen, step = path.read_bytes(), set(), 0
     fastseed.reseed(1, 8)
     while crash_at(step := step + 1, path):
@@ -145,7 +145,7 @@ def test_a_crash_between_any_two_calls_leaves_the_old_file_or_the_new_one(job, p
 @pytest.mark.parametrize("name", ["fsync", "replace", "chmod"])
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
 def test_a_failing_disk_leaves_the_old_file_and_nothing_else(job, path, monkeypatch, name, error):
-    checkpoint.save(path)
+    checkpoint.save(path, rng=True)
     old = path.read_bytes()
 
     def fails(*_, **__):
@@ -154,14 +154,14 @@ def test_a_failing_disk_leaves_the_old_file_and_nothing_else(job, path, monkeypa
     with monkeypatch.context() as patch:
         patch.setattr(os, name, fails)
         with pytest.raises(type(error)):
-            checkpoint.save(path)
+            checkpoint.save(path, rng=True)
     assert path.read_bytes() == old and os.listdir(path.parent) == [path.name]
 
 
 def test_file_and_folder_are_flushed(job, path, monkeypatch):
     flushed = []
     monkeypatch.setattr(os, "fsync", lambda fd: flushed.append(os.readlink(f"/proc/self/fd/{fd}")))
-    checkpoint.save(path)
+    checkpoint.save(path, rng=True)
     temporary, where = flushed
     assert os.path.basename(temporary).startswith(f".{path.name}.")
     assert where == str(path.parent) == os.path.dirname(temporary)
@@ -172,16 +172,16 @@ def test_file_and_folder_are_flushed(job, path, monkeypatch):
 
 @pytest.mark.parametrize("mode", [0o600, 0o664, 0o444])
 def test_permissions_are_kept(job, path, mode):
-    checkpoint.save(path)
+    checkpoint.save(path, rng=True)
     path.chmod(mode)
-    checkpoint.save(path)
+    checkpoint.save(path, rng=True)
     assert stat.S_IMODE(path.stat().st_mode) == mode
 
 
 def test_a_new_file_follows_the_umask(job, path):
     before = os.umask(0o027)
     try:
-        checkpoint.save(path)
+        checkpoint.save(path, rng=True)
     finally:
         os.umask(before)
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
@@ -194,7 +194,7 @@ def test_a_link_is_followed(job, path, tmp_path, exists):
     if exists:
         target.write_bytes(b"old")
     path.symlink_to(target)
-    checkpoint.save(path)
+    checkpoint.save(path, rng=True)
     assert path.is_symlink() and not target.is_symlink()
     file_format.decode(target.read_bytes())
     checkpoint.load(path)
@@ -202,7 +202,7 @@ def test_a_link_is_followed(job, path, tmp_path, exists):
 
 
 def test_long_names(job, path):
-    checkpoint.save(path.parent / ("n" * 255))
+    checkpoint.save(path.parent / ("n" * 255), rng=True)
     checkpoint.load(path.parent / ("n" * 255))
 
 
@@ -216,7 +216,7 @@ def test_only_regular_files_are_accepted(job, path):
             with pytest.raises(ValueError, match=start):
                 call(odd)
     with pytest.raises(FileNotFoundError, match="save: path must be in a folder that exists"):
-        checkpoint.save(path.parent / "none" / "state")
+        checkpoint.save(path.parent / "none" / "state", rng=True)
     with pytest.raises(FileNotFoundError, match="load: path must exist"):
         checkpoint.load(path)
     assert everything(job) == before
@@ -233,7 +233,7 @@ def test_a_file_for_each_rank(path):
         fastseed.init(42, rank=rank, world_size=12)
         fastseed.reseed(1, 3)
         [random.random() for _ in range(rank)]
-        checkpoint.save(pattern)
+        checkpoint.save(pattern, rng=True)
         expected[rank] = snapshot()
     assert sorted(os.listdir(path.parent)) == ["state-000.0", "state-001.1", "state-011.11"]
     for rank, state in expected.items():
@@ -248,7 +248,7 @@ def save_ranks(pattern, world_size, epoch):
         fastseed.init(42, rank=rank, world_size=world_size)
         fastseed.reseed(1, epoch)
         random.random(), random.gauss(0, 1)
-        checkpoint.save(pattern)
+        checkpoint.save(pattern, rng=True)
         states.append(snapshot())
     return states
 
@@ -283,7 +283,7 @@ def test_files_of_two_saves_are_refused(path):
     save_ranks(pattern, 2, epoch=2)
     fastseed.init(42, rank=0, world_size=2)
     fastseed.reseed(1, 3)
-    checkpoint.save(pattern)
+    checkpoint.save(pattern, rng=True)
     fastseed.init(42, rank=1, world_size=2)
     before = snapshot()
     with pytest.raises(
@@ -300,5 +300,5 @@ def test_files_of_two_saves_are_refused(path):
 def test_one_file_of_several_ranks_needs_a_process_group(path):
     fastseed.init(42, rank=0, world_size=2)
     with pytest.raises(RuntimeError, match=r"one file for 2 ranks needs .*\{rank\}"):
-        checkpoint.save(path)
+        checkpoint.save(path, rng=True)
     assert not path.exists()

@@ -148,7 +148,7 @@ def test_reasons(tmp_path, data, reason):
 
 def test_a_file_of_another_job_names_what_is_missing(tmp_path):
     job = start(rank=0, world_size=1)
-    fastseed.checkpoint.save(tmp_path / "state")
+    fastseed.checkpoint.save(tmp_path / "state", rng=True)
     fastseed.init(42, rank=0, world_size=1)
     before = everything(job)
     with pytest.raises(ValueError, match=r"rng.0.new'?\]"):

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import pickle
+
 import pytest
 import torch
+import torch.distributed.checkpoint as dcp
 from helpers.jobs import draws, everything, start
 
 import fastseed
 from fastseed import checkpoint
+from fastseed.checkpoint import Stateful
 
 
 @pytest.fixture
@@ -130,7 +135,7 @@ def test_a_source_with_two_states_is_refused(tmp_path):
     import torch.distributed.checkpoint as dcp
 
     fastseed.init(42, rank=0, world_size=1)
-    two = {"a": checkpoint.Stateful(), "b": checkpoint.Stateful()}
+    two = {"a": checkpoint.Stateful(rng=True), "b": checkpoint.Stateful(rng=True)}
     dcp.save(two, checkpoint_id=tmp_path / "x", no_dist=True)
     with pytest.raises(ValueError, match=r"one Stateful \(it has \['a\.', 'b\.'\]"):
         checkpoint.Stateful(source=tmp_path / "x").state_dict()
@@ -148,3 +153,35 @@ def test_a_state_that_needs_no_tensors_is_named():
         ValueError, match=r"this is a state of fastseed.state_dict: pass it to load_"
     ):
         checkpoint.from_tensors(fastseed.state_dict())
+
+
+def test_an_object_that_has_loaded_saves_the_state(tmp_path):
+    """The idiom of torch.distributed.checkpoint: one object for loading and for later saves."""
+    fastseed.init(42, rank=0, world_size=1)
+    fastseed.reseed(1, 7)
+    dcp.save({"rng": Stateful(rng=True)}, checkpoint_id=tmp_path / "a", no_dist=True)
+    app = {"rng": Stateful(rng=True, source=tmp_path / "a")}
+    dcp.load(app, checkpoint_id=tmp_path / "a", no_dist=True)
+    dcp.save(app, checkpoint_id=tmp_path / "b", no_dist=True)
+    expected = torch.rand(3)
+    again = {"rng": Stateful(source=tmp_path / "b")}
+    dcp.load(again, checkpoint_id=tmp_path / "b", no_dist=True)
+    assert torch.equal(torch.rand(3), expected)
+
+
+class Canary:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (self.path,)
+
+
+def test_no_code_of_a_folder_is_run(tmp_path):
+    fastseed.init(42, rank=0, world_size=1)
+    (tmp_path / ".metadata").write_bytes(pickle.dumps(Canary(str(tmp_path / "sung"))))
+    with pytest.raises(ValueError, match=r"checkpoint\.Stateful: cannot read '.*metadata'"):
+        Stateful(source=tmp_path).state_dict()
+    assert not (tmp_path / "sung").exists()
+    with pytest.raises(ValueError, match="source must be a folder of torch"):
+        Stateful(source=tmp_path / "absent").state_dict()

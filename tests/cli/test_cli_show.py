@@ -135,3 +135,20 @@ def test_things_of_different_kinds_are_not_compared(folder, capsys):
     environment.capture(folder / "environment")
     code, found = document(capsys, "diff", "b.json", "environment")
     assert code == exit_codes.USAGE and "of one kind, got job and environment" in str(found)
+
+
+def test_the_folder_of_a_run_is_shown_and_compared_with_all_that_it_holds(folder, capsys):
+    for name in ("x", "y"):
+        environment.capture(folder / name / "environment")
+        with fastseed.debug.Watch(torch.nn.Linear(2, 2), path=folder / name / "watch") as watch:
+            watch.record()
+    code, found = document(capsys, "show", "x")
+    assert code == exit_codes.OK and found["environment"]["torch"]
+    (recording,) = found["recordings"]
+    assert (recording["rank"], recording["steps"], recording["numbers"]) == (0, 1, "0 to 0")
+    code, found = document(capsys, "diff", "x", "y")
+    assert code == exit_codes.FOUND and not found["recordings"]["equal"]
+    assert found["environments"] == []
+    assert document(capsys, "diff", "x", "x")[0] == exit_codes.OK
+    code, shown = ran(capsys, "show", "x", "--all")
+    assert "weights after the last" in shown.out and "OMP_NUM_THREADS" not in shown.err

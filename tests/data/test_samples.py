@@ -332,7 +332,7 @@ def test_copies_and_pickles():
     expected = data[3]
     for twin in (copy.deepcopy(data), pickle.loads(pickle.dumps(data))):
         assert twin[3] == expected
-        twin._set_scope(1, 6)
+        twin.set_scope(1, 6)
         assert twin[3] != expected == data[3]
 
 

@@ -212,3 +212,10 @@ def test_sparse_gradients_are_an_error(mesh):
     with pytest.raises(RuntimeError, match=r"gradient of 'weight' must be dense.*sparse=False"):
         for _, x in SlotGradients(model, 1).step([torch.tensor([1])]):
             model(x).sum().backward()
+
+
+def test_a_gathered_parameter_that_is_written_in_a_slot_is_an_error(mesh):
+    model = fully_shard(Twice(), mesh=mesh)
+    model.inner.register_forward_hook(lambda part, *_: print(part.bias.detach().add_(1)))
+    with pytest.raises(RuntimeError, match=r"'inner.bias' must not be written in a step"):
+        step(model, SlotGradients(model, 2))

@@ -174,7 +174,7 @@ def test_a_step_that_is_left_has_no_gradients_and_is_not_forgotten(caplog):
     with refused(model, r"left in slot 1, .* call discard\(\) on every rank"):
         step(model, gradients, data)
     optimizer = torch.optim.SGD(model.parameters())
-    with refused(model, "an optimizer must step after the last slot.* was left in slot 1"):
+    with refused(model, "an optimizer must step after the last slot.* was left, in slot 1"):
         optimizer.step()
     torch.optim.SGD(nn.Linear(1, 1).parameters()).step()  # of another model
     gradients.discard()

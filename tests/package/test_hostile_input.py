@@ -24,7 +24,7 @@ def test_small_numpy_integers_are_sizes_of_any_size():
 
 def test_out_must_not_overlap_itself():
     keys = torch.zeros(4, 2, dtype=torch.uint64)
-    with pytest.raises(ValueError, match=r"fastseed\.random\.rand: out must not overlap itself"):
+    with pytest.raises(ValueError, match=r"fastseed\.random\.uniform: out must not overlap itself"):
         fastseed.random.uniform(keys, 3, out=torch.empty(100).as_strided((4, 3), (1, 1)))
 
 
@@ -99,7 +99,7 @@ def test_a_bank_made_in_inference_mode_draws_everywhere():
     second = bank.uniform(2)
     twin = fastseed.random.StreamBank(3, "bank")
     twin.reseed_from_seeds([1, 2, 3])
-    assert torch.equal(first, twin.rand(2)) and torch.equal(second, twin.rand(2))
+    assert torch.equal(first, twin.uniform(2)) and torch.equal(second, twin.uniform(2))
 
 
 def test_a_mask_that_is_not_strided_moves_nothing():

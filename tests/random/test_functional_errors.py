@@ -99,3 +99,11 @@ def test_parameters_are_refused(name, change, error, says):
 def test_a_small_integer_is_a_key_like_any_other():
     assert fastseed.random.normal(3, 4).shape == (4,)
     assert torch.equal(fastseed.random.normal(3, 4), fastseed.random.normal(3, (4,)))
+
+
+def test_values_without_memory_for_them_are_an_error_of_the_call():
+    says = r"^fastseed\.random\.bits: shape must be one that there is memory for on cpu, got \(3"
+    with pytest.raises(RuntimeError, match=says):
+        fastseed.random.bits(KEYS, (2**40,))
+    with pytest.raises(ValueError, match="normal_: tensor must be initialized, got a parameter"):
+        fastseed.random.normal_(torch.nn.parameter.UninitializedParameter(), 7)

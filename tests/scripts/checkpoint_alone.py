@@ -24,7 +24,7 @@ if rank == 1:
     os._exit(0)
 began = time.monotonic()
 try:
-    fastseed.checkpoint.save(os.path.join(folder, "one"), timeout=1)
+    fastseed.checkpoint.save(os.path.join(folder, "one"), timeout=1, rng=True)
     text = "saved"
 except TimeoutError as error:
     text = str(error)

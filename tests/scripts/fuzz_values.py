@@ -198,7 +198,9 @@ def instances():
     """Makers of objects whose methods are called, by the public path of the class."""
     data, nn = fastseed.data, fastseed.nn
     return {
-        "GeneratorPool": lambda: fastseed.GeneratorPool([torch.Generator(), torch.Generator()]),
+        "GeneratorPool": lambda: fastseed.GeneratorPool(
+            [torch.Generator(), torch.Generator()], "fuzz"
+        ),
         "random.StreamBank": bank,
         "data.ShuffleSampler": lambda: data.ShuffleSampler(9),
         "data.MixtureSampler": lambda: data.MixtureSampler({"a": 5, "b": 6}, {"a": 1.0, "b": 2.0}),
@@ -206,7 +208,6 @@ def instances():
         "data.Lineage": lambda: data.steps(plain_loader(), 2).lineage(),
         "checkpoint.Stateful": lambda: fastseed.checkpoint.Stateful(),
         "debug.Digest": lambda: fastseed.debug.digest({"a": torch.ones(3)}),
-        "distributed.Mesh": lambda: fastseed.distributed.Mesh(("dp", "tp"), (1, 0), (2, 4)),
         "nn.Dropout": lambda: nn.Dropout(0.5, name="d"),
         "nn.Dropout1d": lambda: nn.Dropout1d(0.5, name="d"),
         "nn.Dropout2d": lambda: nn.Dropout2d(0.5, name="d"),

@@ -66,18 +66,18 @@ def save(rank):
     random.gauss(0, 1), np.random.standard_normal(), torch.randn(rank + 1)
     torch.rand(3, generator=shared)
     model = {"weight": torch.arange(4.0)}
-    dcp.save({"model": model, "fastseed": checkpoint.Stateful()}, checkpoint_id=sharded)
+    dcp.save({"model": model, "fastseed": checkpoint.Stateful(rng=True)}, checkpoint_id=sharded)
     coordinates = checkpoint.Stateful(rng=False)
     dcp.save({"fastseed": coordinates}, checkpoint_id=sharded + "-coordinates")
-    checkpoint.save(one)
-    checkpoint.save(pattern)
+    checkpoint.save(one, rng=True)
+    checkpoint.save(pattern, rng=True)
     checkpoint.save(one + "-coordinates", rng=False)
     assert os.path.exists(one)
     found = states(shared)
-    errors = [error_of(lambda: checkpoint.save(os.path.join(folder, "none", "x")))]
+    errors = [error_of(lambda: checkpoint.save(os.path.join(folder, "none", "x"), rng=True))]
     if rank == 2:
         fastseed.derivation.context.current("test").state_dict = lambda rng: 1 / 0
-    errors.append(error_of(lambda: checkpoint.save(one)))
+    errors.append(error_of(lambda: checkpoint.save(one, rng=True)))
     return {"states": found, "errors": errors}
 
 
@@ -109,7 +109,7 @@ def load(rank):
     note("one coordinates", lambda: checkpoint.load(one + "-coordinates"))
     note("dcp", lambda: distributed(sharded, source=sharded))
     note("dcp reader", lambda: distributed(sharded, source=dcp.FileSystemReader(sharded)))
-    note("dcp without source", lambda: distributed(sharded))
+    note("dcp without source", lambda: distributed(sharded, rng=True))
     where = sharded + "-coordinates"
     note("dcp coordinates", lambda: distributed(where, rng=False))
     shared = start(42)

@@ -413,3 +413,15 @@ def test_a_spawned_process_restarts_named_streams(job):
     twin = pickle.loads(pickle.dumps(job))
     with twin.fork_rng("a"):
         assert draw() == first
+
+
+def test_names_of_one_scope_are_bounded(monkeypatch):
+    monkeypatch.setattr("fastseed.seeder.fork_rng.block.MOST_NAMES", 3)
+    fastseed.init(42, rank=0, world_size=1)
+    for step in range(3):
+        fastseed.reseed(1, 0, step)
+        for i in range(3):
+            with fastseed.fork_rng(f"{step}/{i}"):
+                pass
+    with pytest.raises(ValueError, match="name must be one of at most 3 names between"):
+        fastseed.fork_rng("more").__enter__()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from functools import partial
 
 import pytest
@@ -12,6 +13,7 @@ from torch.nn.functional import dropout
 from torch.utils.checkpoint import checkpoint
 
 import fastseed
+from fastseed._backend import private_torch
 from fastseed.seeder.process_lock import process
 
 LAYERS = 3
@@ -159,3 +161,24 @@ def test_an_error_in_a_checkpointed_function_leaves_nothing_behind(weights):
     with pytest.raises(KeyError):
         NEW(fail, torch.ones(2, requires_grad=True))
     assert snapshot() == before
+
+
+def test_two_threads_of_a_backward_pass_do_not_mix_their_blocks(monkeypatch):
+    """As with several devices: the engine runs one thread for each."""
+    fastseed.init(42, rank=0, world_size=1)
+    fastseed.reseed(1)
+    monkeypatch.setattr(private_torch, "in_backward", lambda: True)
+    errors = []
+
+    def enter():
+        try:
+            with fastseed.fork_rng("y", index=1):
+                pass
+        except RuntimeError as error:
+            errors.append(str(error))
+
+    with fastseed.fork_rng("x", index=0):
+        thread = threading.Thread(target=enter)
+        thread.start()
+        thread.join()
+    assert len(errors) == 1 and "another thread is inside fork_rng('x')" in errors[0]

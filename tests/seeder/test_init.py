@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
+import os
 
 import pytest
 import torch
+import torch.distributed as dist
 from helpers.support import scramble, seeder, snapshot
 
 import fastseed
 from fastseed.derivation import context
+from fastseed.distributed import rendezvous
 from fastseed.generators.accelerator import AcceleratorGenerators
 from fastseed.seeder import seeder as seeder_module
 from fastseed.seeder.seeder import Seeder
@@ -268,3 +271,54 @@ def test_ngpus_is_world_size_and_local_rank_is_rank():
 def test_ranks_that_contradict_each_other_are_refused(place, message):
     with pytest.raises(ValueError, match=rf"fastseed\.Seeder: {message}"):
         Seeder(42, **place)
+
+
+def test_a_forked_child_never_enters_a_collective(tmp_path):
+    """The connections are its parent's."""
+    dist.init_process_group("gloo", f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        assert rendezvous.has_group()
+        child = os.fork()
+        if not child:
+            try:
+                rendezvous.exchange_records("init", {}, lambda ranks, records: {})
+            except RuntimeError as error:
+                os._exit(0 if "forked child" in str(error) and not rendezvous.has_group() else 2)
+            finally:
+                os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    finally:
+        dist.destroy_process_group()
+
+
+def test_a_seeder_does_not_communicate(monkeypatch):
+    monkeypatch.setattr(rendezvous, "exchange_records", None)
+    monkeypatch.setattr(rendezvous, "has_group", lambda: True)
+    monkeypatch.setattr(dist, "get_world_size", lambda: 2)
+    assert Seeder(7, rank=0, world_size=2).master_seed == 7
+    assert Seeder(rank=0, world_size=2).master_seed < 2**63
+
+
+def test_after_an_init_that_seeds_not_all_the_next_reseed_does(monkeypatch):
+    fails = {"on": True}
+
+    def reseed(self, stream):
+        if fails["on"]:
+            raise ValueError("broken")
+
+    monkeypatch.setattr(seeder_module, "compiled_types", lambda: ["cuda"])
+    monkeypatch.setattr(AcceleratorGenerators, "reseed", reseed)
+    with pytest.raises(fastseed.ReseedError, match="broken"):
+        fastseed.init(42, rank=0, world_size=1)
+    fails["on"] = False
+    fastseed.reseed(1)
+    assert fastseed.get_master_seed() == 42
+
+
+def test_an_init_that_is_refused_switches_nothing(monkeypatch):
+    fastseed.init(42, rank=0, world_size=1)
+    monkeypatch.setenv("FASTSEED_DETERMINISTIC", "1")
+    fastseed.reseed(1)
+    with fastseed.fork_rng("x"), pytest.raises(RuntimeError, match="inside a fork_rng block"):
+        fastseed.init(1)
+    assert not torch.are_deterministic_algorithms_enabled()

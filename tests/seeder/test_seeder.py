@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import logging
+import pickle
 import random
 import secrets
 
@@ -289,3 +290,34 @@ def test_look_ups_follow_the_seeder():
     assert s.derive_key("x", task=1, epoch=7) == own
     s.load_state_dict(seeder(43, rank=3, world_size=8).state_dict())
     assert s.derive_key("x", task=1, epoch=7) == reference_key("x", master=43)
+
+
+def test_derive_functions_take_the_scope_of_the_last_reseed():
+    fastseed.init(42, rank=0, world_size=1)
+    fastseed.derivation.context.set_current(seeder(42))
+    with pytest.raises(RuntimeError, match=r"derive_key: call fastseed\.reseed"):
+        fastseed.derive_key("x")
+    fastseed.reseed(3, 4, 5)
+    at = {"task": 3, "epoch": 4, "step": 5}
+    assert fastseed.derive_key("x") == fastseed.derive_key("x", **at)
+    assert fastseed.derive_seed("x") == fastseed.derive_seed("x", **at)
+    assert torch.equal(fastseed.derive_keys("x", 2), fastseed.derive_keys("x", 2, **at))
+    assert torch.equal(fastseed.derive_seeds("x", 2), fastseed.derive_seeds("x", 2, **at))
+    assert torch.equal(fastseed.derive_scope_key(), fastseed.derive_scope_key(**at))
+    with pytest.raises(ValueError, match="task must be given together with epoch and step"):
+        fastseed.derive_key("x", epoch=4)
+
+
+@pytest.mark.parametrize("bits", [31, 32, 63, 64])
+def test_the_seed_of_a_registered_callable_can_be_derived(bits):
+    fastseed.init(42, rank=3, world_size=8)
+    seen = []
+    fastseed.register_generator(seen.append, name="f", bits=bits)
+    fastseed.reseed(1, 7)
+    assert seen == [fastseed.derive_seed("f", bits=bits)]
+
+
+def test_a_pickled_seeder_has_no_counters_of_children():
+    s = seeder(1, on_os_fork="reseed")
+    s._ancestry.count_child((0, 0, 0))
+    assert b"itertools" not in pickle.dumps(s)

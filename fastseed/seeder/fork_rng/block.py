@@ -148,6 +148,11 @@ class ForkRng:
         if loaded is not None and (loaded.own or stream.rank_field == scopes.SHARED):
             stream.state = loaded.state
 
+    @property
+    def in_use(self) -> bool:
+        """Whether a stream has begun, or has a state to continue from."""
+        return bool(self._streams or self._loaded)
+
     def restart(self) -> None:
         """Forget every stream, after a reseed: each begins again."""
         for name in self._streams:

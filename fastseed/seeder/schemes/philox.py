@@ -41,7 +41,8 @@ class PhiloxScheme:
         done = common is not None and self._defaults.reseed_natively(
             ancestry.master(master_seed, common), at, common
         )
-        if done and not self._accelerators and not self._registry:
+        registry = self._registry
+        if done and not (self._accelerators or registry.generators or registry.epoch_setters):
             return failures
 
         @functools.cache

@@ -94,10 +94,12 @@ def compare_resumed(
         text = None
         begin = _common(stopped.lines, whole.lines)
         end = _common(rest.lines[::-1], whole.lines[::-1])
-        if begin + end < len(whole.lines):
-            line = whole.lines[max(begin, len(whole.lines) - end - 1)][:_SHOWN]
-            number = max(begin, len(whole.lines) - end - 1) + 1
-            text = f"line {number} of {whole.run.name} is not in {name}: {line!r}"
+        between = range(begin, len(whole.lines) - end)
+        if between:
+            held = set(rest.lines)
+            at = next((i for i in between if whole.lines[i] not in held), between[-1])
+            line = whole.lines[at][:_SHOWN]
+            text = f"line {at + 1} of {whole.run.name} is not in {name}: {line!r}"
     return _with_recordings(text, whole, rest)
 
 

@@ -68,7 +68,10 @@ def test_a_good_kernel_passes():
         (lambda x: [i.replace(".128", ".64") for i in x], "0 stores of 16 bytes"),
         (lambda x: [i.replace(".EF", "") for i in x], "0 stores of 16 bytes"),
         (lambda x: [*x[:9], "STG.E.EF desc[UR4][R2.64], R9", *x[9:]], "a narrow store"),
-        (lambda x: [*x[:9], "FFMA R1, R2, R3, R4", *x[9:]], "1 FFMA, and 0 in PTX"),
+        (
+            lambda x: [*x[:9], "FFMA R1, R2, R3, R4", *x[9:]],
+            "1 FFMA, where",
+        ),
         (lambda x: [*x[:9], "DFMA R1, R2, R3, R4", *x[9:]], "1 DFMA"),
         (lambda x: [*x[:9], "HFMA2 R1, R2, R3, R4", *x[9:]], "half precision"),
         (lambda x: [*x[:9], *["IMAD.WIDE R1, R2, R3, R4"] * 5, *x[9:]], "45 wide multiplies"),
@@ -140,23 +143,12 @@ def test_unknown_kernels_fail():
         "{{sin.approx.f32 \t%f2, %f1;}}",
         "div.full.f32 \t%f2, %f1, %f3",
         "fma.rn.f32 \t%f2, %f1, %f3, %f4",
-        "fma.rn.f32 \t%f2, %f1, 0f3F317218, %f4",  # ln 2 itself: an inexact product
         "fma.rn.f64 \t%fd2, %fd1, %fd3, %fd4",
         "rsqrt.approx.ftz.f32 \t%f2, %f1",  # without the steps that correct it
     ],
 )
 def test_inexact_arithmetic_fails(line):
     assert wrong(NORMAL, uniform_lines(), ptx(line)) != []
-
-
-def test_exact_factors_pass():
-    text = ptx(
-        "mov.f32 \t%f9, 0fBF800000",
-        "fma.rn.f32 \t%f2, %f1, %f9, %f4",
-        "fma.rn.f32 \t%f2, %f1, 0f3FB18000, %f4",
-        "fma.rn.f32 \t%f2, %f1, 0f40000000, %f4",
-    )
-    assert wrong(NORMAL, uniform_lines(), text) == []
 
 
 def test_names():
@@ -209,19 +201,19 @@ def test_compiled_bad_code_fails(tmp_path, cuda_check):
     ((kernel, found),) = main.check_code(environment, out, source)
     assert kernel.name == "Spills"
     assert any("local memory" in text for text in found)
-    assert any("FFMA" in text or "inexact" in text for text in found)
+    assert any("FFMA" in text or "fused" in text for text in found)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("flag", [(), ("-fmad=false",)])
-def test_additions_for_sm_100_may_be_fused_without_the_flag(tmp_path, cuda_check, flag):
+def test_products_may_be_fused_without_the_flag(tmp_path, cuda_check, flag):
     main, environment = cuda_check
     flags = [word for word in main.NVCC if word != "-fmad=false"]
-    (source,) = (path for path in main.SOURCES if path.stem == "exponential")
+    (source,) = (path for path in main.SOURCES if path.stem == "dropout")
     main.run(environment, *flags, *flag, "-arch=sm_100", "-ptx", source, "-o", tmp_path / "ptx")
     found = [
         problem
         for ptx in read_ptx((tmp_path / "ptx").read_text()).values()
         for problem in check_arithmetic(Kernel("", 0, 0, ()), ptx)
     ]
-    assert any("add.f32: reals without a rounding mode" in text for text in found) == (not flag)
+    assert any("mul.f32: reals without a rounding mode" in text for text in found) == (not flag)

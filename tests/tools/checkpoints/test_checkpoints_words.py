@@ -175,7 +175,7 @@ def test_states_of_fastseed_in_a_file_and_in_other_formats(tmp_path):
     fastseed.init(42, rank=0, world_size=1)
     fastseed.reseed(1)
     fastseed.register_generator(np.random.default_rng(1), name="own")
-    fastseed.checkpoint.save(tmp_path / "a.fastseed")
+    fastseed.checkpoint.save(tmp_path / "a.fastseed", rng=True)
     state = fastseed.state_dict(rng=True)
     save(tmp_path / "b.pt", state=state)
     save(tmp_path / "c.pt", **fastseed.checkpoint.to_tensors(state))
@@ -282,7 +282,7 @@ def test_a_damaged_state_is_a_finding(tmp_path):
 def test_each_bit_of_a_file_of_fastseed_is_checked(tmp_path):
     fastseed.init(42, rank=0, world_size=1)
     fastseed.reseed(1)
-    fastseed.checkpoint.save(tmp_path / "a.fastseed")
+    fastseed.checkpoint.save(tmp_path / "a.fastseed", rng=True)
     data = (tmp_path / "a.fastseed").read_bytes()
     assert checkpoints.inspect(tmp_path / "a.fastseed")
     for at in [*random.Random(1).sample(range(len(data)), 100), len(data) - 5]:

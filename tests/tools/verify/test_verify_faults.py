@@ -129,3 +129,39 @@ def test_a_sum_in_the_order_of_threads(tmp_path):
     report = verified(tmp_path, "arithmetic", times=2, stop=None, resume=None, kill=False)
     assert not report.checks[0].passed
     assert report.causes[0].startswith("no recorded generator differed, so this")
+
+
+RESTARTED = """
+import os, sys, time, torch, fastseed
+path = os.path.join(sys.argv[1], "checkpoint")
+fastseed.init()
+fastseed.reseed(1)
+model = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+begin = 0
+if os.path.exists(path):
+    state = torch.load(path)
+    begin = state["step"]
+    model.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+watch = fastseed.debug.Watch(model, optimizer, step=begin).attach()
+for step in range(begin, 10):
+    fastseed.reseed(1, 0, step)
+    optimizer.zero_grad()
+    model(torch.rand(3, 2)).square().sum().backward()
+    optimizer.step()
+    states = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+    torch.save({"step": step + 1, **states}, path + ".new")
+    os.replace(path + ".new", path)
+    time.sleep(0.1)
+"""
+
+
+@pytest.mark.slow
+def test_a_run_that_records_and_prints_nothing_is_killed_by_its_records(tmp_path):
+    (tmp_path / "train.py").write_text(RESTARTED)
+    words = [sys.executable, str(tmp_path / "train.py"), "{run}"]
+    report = verify(words, times=1, seed=3, timeout=200)
+    assert report and [check.passed for check in report.checks] == [None, True, True, True]
+    killed = report.measured[1].run
+    assert killed.killed and killed.name == "stopped-0"

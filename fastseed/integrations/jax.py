@@ -1,61 +1,18 @@
-"""TensorFlow, CuPy and JAX, if the script has imported them. Nothing is imported here.
-
-TensorFlow and CuPy have global generators, which follow ``reseed`` after ``register``. JAX has
-none: its functions take a key, and ``jax_key`` makes one.
-"""
+"""Keys for JAX, which has no global generator: its functions take a key. Nothing is imported."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from typing import Any
 
 from .._utils import validation
 from ..seeder.seeder import current_seeder
 
 
-def seed_functions() -> dict[str, Callable[[int], object]]:
-    """Return the functions that seed the global generators of what is imported.
-
-    CuPy's seeds the current device.
-    """
-    tensorflow, cupy = sys.modules.get("tensorflow"), sys.modules.get("cupy")
-    found: dict[str, Callable[[int], object]] = {}
-    if tensorflow is not None:
-        found["tensorflow"] = tensorflow.random.set_seed
-    if cupy is not None:
-        found["cupy"] = cupy.random.seed
-    return found
-
-
-def register() -> tuple[str, ...]:
-    """Register the seed functions of TensorFlow and CuPy, if imported, under their names.
-
-    Each gets a seed of 31 bits. A second call registers what was imported since the first one.
-
-    Returns:
-        The names that this call registered.
-
-    Raises:
-        RuntimeError: before ``fastseed.init``.
-
-    Examples:
-        >>> import fastseed
-        >>> fastseed.init(42)
-        >>> fastseed.integrations.register_frameworks()  # neither library was imported
-        ()
-    """
-    seeder = current_seeder("integrations.register_frameworks")
-    found = {n: f for n, f in seed_functions().items() if seeder._registry.find(n) is None}
-    for name, function in found.items():
-        seeder.register_generator(function, name=name)
-    return tuple(found)
-
-
 def jax_key(
     name: str = "jax",
     *,
-    task: int,
+    task: int | None = None,
     epoch: int = 0,
     step: int = 0,
     rank: int | None = None,
