@@ -223,7 +223,9 @@ def _sparse(tensor: torch.Tensor) -> list[tuple[str, object]]:
 def _array(name: str, array: np.ndarray[Any, Any]) -> torch.Tensor:
     """Return an array of numbers as a tensor."""
     if array.dtype.kind not in "biufc" or array.dtype.char in "gG":  # long: has padding
-        raise type_error(_FUNCTION, f"the leaf at {name!r}", "an array of numbers", array.dtype)
+        raise type_error(
+            _FUNCTION, f"the leaf at {name!r}", "an array of numbers", str(array.dtype)
+        )
     # A copy if torch cannot use the memory: byte order, strides, read-only.
     usable = all(s >= 0 and s % array.itemsize == 0 for s in array.strides)
     if not (usable and array.dtype.isnative and array.flags.writeable):

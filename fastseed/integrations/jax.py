@@ -12,7 +12,7 @@ from ..seeder.seeder import current_seeder
 def jax_key(
     name: str = "jax",
     *,
-    task: int,
+    task: int | None = None,
     epoch: int = 0,
     step: int = 0,
     rank: int | None = None,

@@ -1,4 +1,4 @@
-"""How projects make the seeds of rollouts, from their formulas, and the table of docs/rollouts.md.
+"""How projects make the seeds of rollouts, and the table of docs/evidence/rollouts.md.
 
     python -m helpers.seed_schemes    # in tests/, prints the table
 
@@ -105,7 +105,7 @@ SCHEMES = (
         "request seed `+ index` of the child",
         child_of_request,
     ),
-    Scheme("`fastseed.rollouts.seed`", "", "[the derivation](spec/derivation.md)", rollout),
+    Scheme("`fastseed.rollouts.seed`", "", "[the derivation](../spec/derivation.md)", rollout),
 )
 
 

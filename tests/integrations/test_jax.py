@@ -42,6 +42,12 @@ def test_a_jax_key_is_the_words_of_a_fastseed_key(jax, impl, words):
     assert str(data.dtype) == "uint32" and jax.dtypes.issubdtype(found.dtype, jax.dtypes.prng_key)
 
 
+def test_without_a_task_it_is_of_the_last_reseed(jax):
+    fastseed.init(42, rank=0, world_size=1)
+    fastseed.reseed(1, 2, 3)
+    assert jax_key() == jax_key(task=1, epoch=2, step=3)
+
+
 def test_jax_draws_from_it_and_other_streams_draw_otherwise(jax):
     fastseed.init(42, rank=0, world_size=1)
     draws = {
