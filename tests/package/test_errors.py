@@ -42,7 +42,6 @@ def test_before_init_every_function_says_to_call_it(function):
 # ---------------------------------------------------------------- coordinates
 
 TOPS = {"task": 2**24 - 1, "epoch": 2**32 - 1, "step": 2**64 - 1}
-WRONG_TYPES = [True, False, 1.0, float("nan"), "1", b"1", None, [1], np.float64(1), np.bool_(True)]
 
 
 @pytest.fixture
@@ -65,16 +64,6 @@ def refused(error, text, call, seen):
     assert str(caught.value) == text
     assert snapshot() == before and len(seen) == count
     assert tuple(fastseed.derivation.context.seeder.scope) == (1, 1, 0)
-
-
-@pytest.mark.parametrize("value", WRONG_TYPES, ids=repr)
-@pytest.mark.parametrize("name", TOPS)
-def test_coordinates_of_a_wrong_type(started, name, value):
-    text = (
-        f"fastseed.reseed: {name} must be an integer, got {value!r} of type {type(value).__name__}"
-    )
-    arguments = {"task": 1, "epoch": 0, name: value}
-    refused(TypeError, text, lambda: fastseed.reseed(**arguments), started)
 
 
 @pytest.mark.parametrize("name", TOPS)
@@ -114,18 +103,11 @@ def test_long_values_are_shortened(started):
     ("arguments", "error", "says"),
     [
         ({"master_seed": -1}, ValueError, "master_seed must be in [0, 18446744073709551615]"),
-        ({"master_seed": 2**64}, ValueError, "master_seed must be in [0, 18446744073709551615]"),
-        ({"master_seed": 1.0}, TypeError, "master_seed must be an integer, got 1.0 of type float"),
-        ({"master_seed": True}, TypeError, "master_seed must be an integer, got True of type bool"),
         ({"master_seed": "42"}, TypeError, "master_seed must be an integer, got '42' of type str"),
         ({"ngpus": 0}, ValueError, "ngpus must be in [1, 16777215], got 0"),
-        ({"ngpus": 2**24}, ValueError, "ngpus must be in [1, 16777215], got 16777216"),
-        ({"ngpus": "8"}, TypeError, "ngpus must be an integer, got '8' of type str"),
         ({"ngpus": 8, "local_rank": 8}, ValueError, "rank (from arguments) must be in [0, 7]"),
         ({"ngpus": 8, "local_rank": -1}, ValueError, "local_rank must be in [0, 16777214], got -1"),
         ({"rank": 2, "world_size": 2}, ValueError, "rank (from arguments) must be in [0, 1]"),
-        ({"rank": True, "world_size": 2}, TypeError, "rank must be an integer, got True of type"),
-        ({"rank": 0, "world_size": 2.0}, TypeError, "world_size must be an integer, got 2.0 of"),
     ],
 )  # fmt: skip
 def test_init_refuses(arguments, error, says):
@@ -134,40 +116,6 @@ def test_init_refuses(arguments, error, says):
         fastseed.init(**arguments)
     assert str(caught.value).startswith("fastseed.init: " + says)
     assert snapshot() == before and fastseed.derivation.context.seeder is None
-
-
-@pytest.mark.parametrize("function", ["derive_key", "derive_seed", "derive_keys", "derive_seeds"])
-@pytest.mark.parametrize(
-    ("change", "error", "says"),
-    [
-        ({"name": 3}, TypeError, "name must be a string, got 3 of type int"),
-        ({"name": ""}, ValueError, "name must be a non-empty string, got ''"),
-        ({"task": -1}, ValueError, "task must be in [0, 16777215], got -1"),
-        ({"epoch": 1.5}, TypeError, "epoch must be an integer, got 1.5 of type float"),
-        ({"step": 2**64}, ValueError, "step must be in [0, 18446744073709551615], got 184"),
-        ({"rank": -1}, ValueError, "rank must be in [0, 16777214] or fastseed.SHARED, got -1"),
-        ({"rank": 2**24}, ValueError, "rank must be in [0, 16777214] or fastseed.SHARED, got 1"),
-        ({"worker": 2**32}, ValueError, "worker must be in [0, 4294967295], got 4294967296"),
-        ({"worker": True}, TypeError, "worker must be an integer, got True of type bool"),
-    ],
-)
-def test_look_ups_refuse(function, change, error, says):
-    s = seeder()
-    arguments = {"name": "x", "task": 1, **change}
-    positional = [arguments.pop("name"), *([5] if function.endswith("s") else [])]
-    with pytest.raises(error) as caught:
-        getattr(s, function)(*positional, **arguments)
-    assert str(caught.value).startswith(f"fastseed.{function}: {says}")
-
-
-def test_key_refuses_an_index_out_of_range():
-    s = seeder()
-    assert s.derive_key("x", task=1, index=2**64 - 1) > 0
-    with pytest.raises(
-        ValueError,
-        match=r"^fastseed\.derive_key: index must be in \[0, 18446744073709551615\], got 184467440",
-    ):
-        s.derive_key("x", task=1, index=2**64)
 
 
 # ---------------------------------------------------------------- callables that raise
