@@ -32,13 +32,13 @@ def eager(function: Callable[P, R]) -> Callable[P, R]:
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         nonlocal disabled
+        if "torch._dynamo" not in sys.modules:  # nothing was compiled or exported
+            return function(*args, **kwargs)
         if torch.compiler.is_exporting():
             raise RuntimeError(
                 f"{name}: must not be called while a model is exported, "
                 "which would leave it out; call it outside of the model"
             )
-        if "torch._dynamo" not in sys.modules:  # nothing was compiled
-            return function(*args, **kwargs)
         if disabled is None:
             disabled = torch.compiler.disable(function, reason=reason)  # type: ignore[no-untyped-call]
         return disabled(*args, **kwargs)

@@ -44,6 +44,8 @@ def join(parts: Mapping[str, Part]) -> None:
     for name, part in parts.items():
         if part.mesh is not None:
             by_mesh.setdefault((part.mesh, part.dims), []).append(name)
+    if not by_mesh:
+        return
     for (mesh, dims), names in by_mesh.items():
         for dim in dims:
             _check_names(mesh, dim, parts, names)

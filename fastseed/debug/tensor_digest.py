@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import struct
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ _FUNCTION = "debug.digest"
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 _WHOLE = 2**64 - 1  # -1, the bytes of a row in a plan: all of a tensor, which the operator reads
 _META = torch.device("meta")
+_PLAN = struct.Struct("=7Q")  # a row of a plan for the operator
 
 
 class Rows(NamedTuple):
@@ -67,6 +69,8 @@ class Header(NamedTuple):
     """The key of the groups."""
     start: int
     """The value to which the sum of the groups is added."""
+    plan: bytes
+    """The row of a plan for a whole tensor."""
 
 
 @dataclass
@@ -95,16 +99,22 @@ def header_of(dtype: torch.dtype, shape: tuple[int, ...]) -> Header:
     text = f"\0tensor\0{name}\0{','.join(map(str, sizes))}"
     sha = hashlib.sha256(NAME + text.encode()).digest()
     key, start = int.from_bytes(sha[16:24], "little"), int.from_bytes(sha[:16], "little")
-    return Header(name, sizes, key, start)
+    return Header(name, sizes, key, start, _PLAN.pack(key, 0, _WHOLE, 0, 0, 0, 0))
 
 
 def parts_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, Part]:
     """Return the part of each tensor that this process holds, with one call for each device."""
-    whole = {name: tensor for name, tensor in tensors.items() if _is_whole(tensor)}
-    parts = {name: Part(header_of(t.dtype, t.shape)) for name, t in whole.items()}
-    plan = [(part.header.key, 0, _WHOLE, 0, 0, 0, 0) for part in parts.values()]
+    parts: dict[str, Part] = {}
+    whole: list[torch.Tensor] = []
+    plan: list[bytes] = []
+    for name, tensor in tensors.items():
+        if _is_whole(tensor):
+            header = header_of(tensor.dtype, tensor.shape)
+            parts[name] = Part(header)
+            whole.append(tensor)
+            plan.append(header.plan)
     try:
-        totals = _call(list(whole.values()), plan, torch.device("cpu")) if whole else []
+        totals = _call(whole, plan) if whole else []
         for part, total in zip(parts.values(), totals, strict=True):
             part.total = total
         if len(parts) == len(tensors):
@@ -297,22 +307,33 @@ def sum_rows(keys: list[int], rows: list[Rows]) -> list[int]:
             r = r._replace(matrix=r.matrix.cpu())
         by_device.setdefault(r.matrix.device, {})[i] = r
     sums = [0] * len(rows)
-    for device, chosen in by_device.items():
+    for chosen in by_device.values():
         matrices = [r.matrix for r in chosen.values()]
         plan = [
-            (keys[i], m.data_ptr(), m.shape[1], m.shape[0], m.stride(0), r.first, r.step)
+            _PLAN.pack(keys[i], m.data_ptr(), m.shape[1], m.shape[0], m.stride(0), r.first, r.step)
             for (i, r), m in zip(chosen.items(), matrices, strict=True)
         ]
-        for i, total in zip(chosen, _call(matrices, plan, device), strict=True):
+        for i, total in zip(chosen, _call(matrices, plan), strict=True):
             sums[i] = total
     return sums
 
 
-def _call(
-    memory: list[torch.Tensor], plan: Sequence[tuple[int, ...]], device: torch.device
-) -> list[int]:
-    """Return the sum of each row of a plan for the operator."""
-    rows = torch.from_numpy(np.array(plan, np.uint64).view(np.int64))
-    sums = torch.zeros((len(memory), 2), dtype=torch.uint64, device=device)
-    digest_op.digest(sums, memory, rows)
+def _call(memory: list[torch.Tensor], plan: list[bytes]) -> list[int]:
+    """Return the sum of each row of a plan for the operator; the tensors are of one device."""
+    sums = torch.from_numpy(np.zeros((len(memory), 2), np.uint64))
+    if not memory[0].is_cpu:
+        sums = sums.to(memory[0].device)
+    digest_op.digest(sums, memory, _table(tuple(plan)))
     return [low | high << 64 for low, high in sums.tolist()]
+
+
+@functools.lru_cache(maxsize=64)
+def _table(plan: tuple[bytes, ...]) -> torch.Tensor:
+    """Return a plan as the operator reads it."""
+    table = torch.from_numpy(np.ndarray((len(plan), 7), np.int64, bytearray().join(plan)))
+    if type(table) is not torch.Tensor:  # it would be kept for other calls
+        raise RuntimeError(
+            f"fastseed.{_FUNCTION}: must not be called in a mode where new tensors have no values, "
+            f"got a {type(table).__name__}"
+        )
+    return table

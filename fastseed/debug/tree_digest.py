@@ -119,13 +119,15 @@ def digest(obj: object) -> Digest:
 def table_of(leaves: Iterable[tuple[str, object]]) -> dict[str, Leaf]:
     """Return the digest of each leaf: a collective if there are DTensors among them."""
     named: dict[str, object] = {}
+    tensors: dict[str, torch.Tensor] = {}
     for name, leaf in leaves:
         if name in named:
             raise ValueError(
                 f"fastseed.{_FUNCTION}: obj must have one leaf of each name, got two at {name!r}"
             )
         named[name] = leaf
-    tensors = {name: leaf for name, leaf in named.items() if isinstance(leaf, torch.Tensor)}
+        if isinstance(leaf, torch.Tensor):
+            tensors[name] = leaf
     parts = rank_digest.parts_of(tensors)
     rank_digest.join(parts)
     return {
@@ -182,14 +184,17 @@ def leaves_of(
     name: str, obj: object, above: frozenset[int] = frozenset()
 ) -> Iterator[tuple[str, object]]:
     """Yield every leaf of a tree of this name with its own name."""
-    if isinstance(obj, torch.nn.Module):
+    if isinstance(obj, torch.Tensor):
+        if obj.layout in _SPARSE:
+            yield from _named(name, _sparse(obj), above)
+        else:
+            yield name, obj
+    elif isinstance(obj, torch.nn.Module):
         yield from _named(name, obj.named_parameters(remove_duplicate=False), above)
         yield from _named(name, obj.named_buffers(remove_duplicate=False), above)
-    elif isinstance(obj, torch.Tensor) and obj.layout in _SPARSE:
-        yield from _named(name, _sparse(obj), above)
     elif isinstance(obj, (np.ndarray, np.generic)):
         yield name, _array(name, np.asarray(obj))
-    elif isinstance(obj, (torch.Tensor, *_SCALARS)):
+    elif isinstance(obj, _SCALARS):
         yield name, obj
     elif isinstance(obj, (Mapping, list, tuple)):
         if id(obj) in above:

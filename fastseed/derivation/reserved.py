@@ -10,7 +10,7 @@ import functools
 import logging
 
 from .._utils import validation
-from .scopes import OWN_NAMES
+from .scopes import OWN_NAMES, check_name
 
 logger = logging.getLogger("fastseed")
 
@@ -55,15 +55,19 @@ def check_free(function: str, name: str) -> str:
     return name
 
 
-def warn_if_derived(function: str, name: object) -> None:
-    """Warn once of each name under which a key of the caller's would be one of fastseed's own."""
-    if isinstance(name, str) and _is_private(name):
-        _warn(function, name)
+def check_derived(function: str, name: object) -> str:
+    """Return a stream's name; a warning, once, if a key of the caller's repeats fastseed's own."""
+    if type(name) is not str:
+        name = check_name(function, name)
+    return _check_derived(function, name)
 
 
 @functools.lru_cache(maxsize=4096)
-def _is_private(name: str) -> bool:
-    return user_of(name) is not None and not name.startswith(_DOCUMENTED)
+def _check_derived(function: str, name: str) -> str:
+    check_name(function, name)
+    if user_of(name) is not None and not name.startswith(_DOCUMENTED):
+        _warn(function, name)
+    return name
 
 
 @functools.cache

@@ -76,7 +76,8 @@ def stream_in(scope: scalar.ScopeKey, name: str, rank_field: int, worker: int = 
 
 def stream(master_seed: int, at: Scope, name: str, rank_field: int, worker: int = 0) -> Stream:
     """Return the stream ``name`` of a rank field in the scope ``at``. Arguments are trusted."""
-    return stream_in(derive.scope_key(master_seed, *at), name, rank_field, worker)
+    scope = derive.scope_key(master_seed, *at)
+    return Stream(derive.name_key(scope, name_words(name)), rank_field, worker)
 
 
 def sample_stream(scope: scalar.ScopeKey, name: str, index: int, occurrence: int = 0) -> Stream:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ from .._backend.reference.scalar import ScopeKey
 from ..derivation.scopes import Scope
 from ..derivation.streams import Stream, sample_stream
 from .adapter import GeneratorAdapter
-from .numpy_rng import Mt19937Memory, NumpyGlobal
+from .numpy_rng import NumpyGlobal
 from .python_rng import PythonRandom
 from .torch_rng import TorchGenerator
 
@@ -35,29 +36,30 @@ class DefaultGenerators:
         memory = self._numpy.find_memory()
         if memory is None:
             return False
-        call = native.generators.reseed_defaults_of_cpu
-        return self._reseed_three(memory, call, master_seed, *at, rank)
+        try:
+            lo, hi = native.generators.reseed_defaults_of_cpu(
+                master_seed, *at, rank, memory.lock, memory.address
+            )
+            self._numpy.clear_gauss()
+            random.seed(lo | hi << 64)
+        except Exception:
+            return False
+        return True
 
     def reseed_sample(self, scope: ScopeKey, index: int, occurrence: int) -> dict[str, Exception]:
         """Give all three the stream of a sample; return the exceptions of those that failed."""
         memory = self._numpy.find_memory()
         if memory is not None:
-            call = native.generators.reseed_sample_of_cpu
-            if self._reseed_three(memory, call, *scope, index, occurrence):
+            try:
+                lo, hi = native.generators.reseed_sample_of_cpu(
+                    *scope, index, occurrence, memory.lock, memory.address
+                )
+                self._numpy.clear_gauss()
+                random.seed(lo | hi << 64)
                 return {}
+            except Exception:
+                pass  # one after another: which one fails?
         return self.reseed(lambda name: sample_stream(scope, name, index, occurrence))
-
-    def _reseed_three(
-        self, memory: Mt19937Memory, call: Callable[..., tuple[int, int]], *where: int
-    ) -> bool:
-        """Set all three by one native call; return False if one of them failed."""
-        try:
-            lo, hi = call(*where, memory.lock, memory.address)
-            self._numpy.clear_gauss()
-            self._python.seed(lo | hi << 64)
-        except Exception:
-            return False
-        return True
 
     def reseed(self, stream_of: Callable[[str], Stream]) -> dict[str, Exception]:
         """Reseed one after another; return the exceptions of those that failed, by stream name."""

@@ -231,7 +231,8 @@ class NumpyGlobal(NumpyRandomState):
         """Return where to write the words; None to use ``set_state``."""
         if native.generators is None:
             return None
-        bit_generator, memory = self._bit_generator(), self._memory
+        bit_generator = np.random.get_bit_generator()  # type: ignore[attr-defined]
+        memory = self._memory
         if memory is None or memory.bit_generator is not bit_generator:
             if type(bit_generator) is not np.random.MT19937 or not _can_write_words():
                 return None
@@ -242,7 +243,8 @@ class NumpyGlobal(NumpyRandomState):
 
     def clear_gauss(self) -> None:
         """Clear the cached Gaussian."""
-        np.random.set_bit_generator(self._bit_generator())  # type: ignore[attr-defined]
+        module: Any = np.random
+        module.set_bit_generator(module.get_bit_generator())
 
     def reseed(self, stream: Stream) -> None:
         """Set the state that belongs to the key of ``stream``."""

@@ -262,7 +262,7 @@ def _draw(
         is_plain and out is None and is_key(key) and type(position) is int and position == 0
     ):  # nearly every call
         keys = words_of(key)
-        found = empty_values(function, distribution.dtype, keys, sizes)
+        found = new_values(function, distribution.dtype, keys, sizes)
         distribution.op(found, keys, None, (), (), 0, *distribution.parameters)
         return found
     keys = check_keys(function, "key", key, out.device if isinstance(out, torch.Tensor) else _CPU)
@@ -300,6 +300,13 @@ def empty_values(
     """Return a new tensor on the device of the keys; RuntimeError if it has no memory for it."""
     if torch.compiler.is_compiling():
         return keys.new_empty(shape, dtype=dtype)
+    return new_values(function, dtype, keys, shape)
+
+
+def new_values(
+    function: str, dtype: torch.dtype, keys: torch.Tensor, shape: tuple[int, ...]
+) -> torch.Tensor:
+    """Do ``empty_values`` in code that is not compiled."""
     try:
         return keys.new_empty(shape, dtype=dtype)
     except RuntimeError as error:

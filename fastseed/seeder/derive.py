@@ -14,13 +14,14 @@ from .._backend.compile import eager, refuse_capture
 from .._backend.ops import keys
 from .._utils import validation
 from ..derivation import context, scopes, streams
-from ..derivation.reserved import warn_if_derived
+from ..derivation.reserved import check_derived
 from ..derivation.scopes import MAX_INDEX, MAX_MEMBERS, Scope
 
 if TYPE_CHECKING:
     from .seeder import Seeder
 
 _SEED_BITS = (31, 32, 63, 64)
+_LOW_INDEX = MAX_INDEX - MAX_MEMBERS  # a call that starts here or below ends in the range
 _OUTSIDE = "call it outside of the capture, with out="
 
 
@@ -260,8 +261,7 @@ def _stream(
     if seeder is None:
         seeder = context.current(function)
     scopes.require_keys(function, seeder.scheme)
-    name = scopes.check_name(function, name)
-    warn_if_derived(function, name)
+    name = check_derived(function, name)
     at = _scope(function, seeder, task, epoch, step)
     if rank is None:
         rank_field = seeder._registry.rank_field_of(name)
@@ -282,9 +282,11 @@ def _members(
     device: torch.device | str | None,
 ) -> torch.Tensor:
     """Return what ``operator`` writes for members ``start`` on, shape[0] of them."""
-    start = validation.check_int(function, "start", start, 0, MAX_INDEX)
-    n = validation.check_int(function, "n", shape[0], 0, min(MAX_MEMBERS, MAX_INDEX + 1 - start))
-    shape = (n, *shape[1:])
+    n = shape[0]
+    if not (type(n) is type(start) is int and 0 <= start <= _LOW_INDEX and 0 <= n <= MAX_MEMBERS):
+        start = validation.check_int(function, "start", start, 0, MAX_INDEX)
+        most = min(MAX_MEMBERS, MAX_INDEX + 1 - start)
+        shape = (validation.check_int(function, "n", n, 0, most), *shape[1:])
     at = stream.name_key, stream.rank_field, stream.worker, start
     if out is None and device is None:  # nearly every call
         found = derive.empty_words(*shape)
