@@ -18,15 +18,13 @@ from ..distributed.agreement import compare
 from ..distributed.rendezvous import Record, exchange_records
 from ..seeder import api
 from . import journal
-from .exclusions import with_quarantine, with_skip
 from .history import Entry, History
-from .lineage import Lineage, check_known
+from .lineage import Lineage, check_known, with_quarantine, with_skip
 from .loader.iteration import Iteration
 from .loader.loader import Loader, slot_loader
 from .loader.sample_layout import index_sampler_of, layout_of, samples_of
 from .loader.states import check_state, parse
-from .order.samplers import ShuffleSampler
-from .order.slot_sampler import SlotSampler
+from .order.samplers import ShuffleSampler, SlotSampler
 from .worker.scope import keyed_seeder
 
 FORMAT = "fastseed.steps"

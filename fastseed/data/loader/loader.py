@@ -23,16 +23,14 @@ from ...derivation.shared_use import StreamUsers
 from ...seeder.seeder import Seeder
 from .. import framework_checks
 from ..order.nested import samplers_in, without_generator
-from ..order.samplers import ShuffleSampler
-from ..order.slot_sampler import SlotSampler
+from ..order.samplers import ShuffleSampler, SlotSampler
 from ..worker.per_sample import PerSample
 from ..worker.scope import IterationScope, epoch_scope, keyed_seeder
 from . import states
 from .iteration import Iteration
 from .sample_layout import index_sampler_of, is_iterable, layout_of, samples_of
 from .seekable import Seekable, can_seek, slice_of
-from .settings import OF_SAMPLERS, Settings, settings_of
-from .torch_loader import LoaderIterator, TorchLoader
+from .torch_loader import OF_SAMPLERS, LoaderIterator, Settings, TorchLoader, settings_of
 
 logger = logging.getLogger("fastseed")
 

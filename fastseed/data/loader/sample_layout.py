@@ -10,8 +10,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 from ...seeder.seeder import Seeder
 from ..layout import UNKNOWN, StepLayout
 from ..order.nested import samplers_in
-from ..order.samplers import ShuffleSampler
-from ..order.slot_sampler import SlotSampler
+from ..order.samplers import ShuffleSampler, SlotSampler
 from ..order.spec import OTHER, OrderSpec
 from .seekable import Seekable
 

@@ -19,13 +19,13 @@ from ...derivation import context, scopes, streams
 from ...derivation.shared_use import StreamUsers
 from ...generators.torch_rng import TorchGenerator
 from ...seeder.seeder import current_seeder
-from .pickling import is_spawning
 from .scope import (
     DatasetWrapper,
     IterationScope,
     ScopeInSharedMemory,
     current_scope,
     epoch_scope,
+    is_spawning,
     keyed_seeder,
     read_samples,
 )

@@ -7,6 +7,8 @@ all its threads have the scope that the main process wrote last.
 
 from __future__ import annotations
 
+import multiprocessing.context
+import multiprocessing.reduction
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from typing import Any, NamedTuple, TypeVar
@@ -14,8 +16,8 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 
 from ...derivation.scopes import Scope, require_keys
+from ...generators.adapter import pack
 from ...seeder.seeder import Seeder, current_seeder
-from .pickling import is_spawning, send_generators
 
 T = TypeVar("T")
 
@@ -171,3 +173,30 @@ def run_then_restore(run: Callable[[], T], restore: Callable[[], object]) -> T:
         except BaseException:
             restore()
             raise
+
+
+# ------------------------------------------------------------------ pickles that start a worker
+
+
+def is_spawning() -> bool:
+    """Return True while objects are pickled to start a process."""
+    return multiprocessing.context.get_spawning_popen() is not None
+
+
+def send_generators() -> None:
+    """Let ``multiprocessing`` send a ``torch.Generator`` by its bytes, from now on.
+
+    torch (2.10 to 2.13) sends its state as a tensor in shared memory, which is gone before the
+    spawned process opens it.
+    """
+    multiprocessing.reduction.ForkingPickler.register(torch.Generator, _reduce_generator)
+
+
+def _reduce_generator(generator: torch.Generator) -> tuple[Any, ...]:
+    return _rebuild_generator, (str(generator.device), generator.get_state().numpy().tobytes())
+
+
+def _rebuild_generator(device: str, state: bytes) -> torch.Generator:
+    generator = torch.Generator(device)
+    generator.set_state(pack(state))
+    return generator

@@ -23,13 +23,14 @@ from ...seeder.errors import reseed_error
 from ...seeder.registry import Registration, adapter_for
 from ...seeder.seeder import Seeder
 from .discovery import found_in
-from .pickling import is_spawning, send_generators
 from .scope import (
     DatasetWrapper,
     IterationScope,
     ScopeInSharedMemory,
+    is_spawning,
     keyed_seeder,
     read_samples,
+    send_generators,
     set_worker_scope,
     thread_scope,
 )
