@@ -96,6 +96,7 @@ def interrupt(subject: Callable[[Path], Any], folder: Path, at: int = -1) -> Lin
         pass
     finally:
         sys.settrace(None)
+        lines._last.clear()  # frames hold what they opened
     return lines
 
 
