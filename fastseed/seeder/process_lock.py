@@ -51,5 +51,16 @@ def refuse_worker(function: str) -> None:
 process = ProcessLock()
 """That of this process."""
 
+
+class Reseeding:
+    """A ``with`` block of the thread that holds the lock: no generator may reseed in it."""
+
+    def __enter__(self) -> None:
+        process.reseeding = True
+
+    def __exit__(self, *_: object) -> None:
+        process.reseeding = False
+
+
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=process.reset)

@@ -26,13 +26,14 @@ from .errors import ReseedError, reseed_error
 from .fork_rng import stack
 from .fork_rng.block import ForkBlock, ForkRng
 from .job import Job, read_job
-from .process_lock import process, refuse_worker
+from .process_lock import Reseeding, process, refuse_worker
 from .recent_scopes import RecentScopes
 from .registry import Registry
 from .schemes.fwr13y import Fwr13yScheme
 from .schemes.philox import PhiloxScheme
 
 logger = logging.getLogger("fastseed")
+_RESEEDING = Reseeding()
 
 SEED_BITS = 63
 """Bits of a master seed that was not given: it fits signed 64-bit integers."""
@@ -197,11 +198,8 @@ class Seeder:
             at = scopes.check_scope(function, task, epoch, step)
             for accelerator in self._accelerators:
                 accelerator.refuse_capture(function)
-            process.reseeding = True
-            try:
+            with _RESEEDING:
                 failures = self._scheme.reseed(self.master_seed, self._ancestry, at)
-            finally:
-                process.reseeding = False
             if self._forks.in_use:
                 self._forks.restart()
             if failures:
