@@ -61,11 +61,12 @@ def from_dict(function: str, argument: str, given: JSON) -> History:
             rule = f"{value!r}, as of this version of fastseed"
             where = f"{argument}[{field!r}]"
             raise validation.value_error(function, where, rule, given[field])
+    parts = enumerate(fields.pop("orders"))
+    orders = tuple(read.order(f"{argument}['orders'][{i}]", part) for i, part in parts)
     parsed = {
         name: read.records(f"{argument}[{name!r}]", fields.pop(name), names)
         for name, names in _LISTS.items()
     }
-    orders = tuple(read.order(where, part) for where, part in parsed["orders"])
     entries = tuple(Entry(**part) for _, part in parsed["entries"])
     skips = tuple(Skip(**part) for _, part in parsed["skips"])
     most = max((spec.size for spec in orders), default=0) - 1
@@ -123,15 +124,14 @@ _LIMITS = {
     **{"n": (-1, MAX_N), "size": (1, MAX_N), "share": (1, UNIT), "skip": (0, MAX_N)},
 }
 _TEXTS = ("format", "kind", "name")
-_LISTS: dict[str, tuple[str, ...] | None] = {
-    "orders": None,  # which fields it has depends on its kind
+_LISTS = {
     "entries": Entry._fields,
     "skips": Skip._fields,
     "quarantines": Quarantine._fields,
 }
 _JOURNAL = (
     *("format", "version", "derivation", "master_seed", "task", "epoch", "step"),
-    *_LISTS,
+    *("orders", *_LISTS),
 )
 
 
@@ -161,12 +161,10 @@ class _Reader:
         return found
 
     def records(
-        self, where: str, given: list[JSON], names: tuple[str, ...] | None
+        self, where: str, given: list[JSON], names: tuple[str, ...]
     ) -> list[tuple[str, dict[str, Any]]]:
         """Return the place and the fields of each object of a list."""
         places = [f"{where}[{i}]" for i in range(len(given))]
-        if names is None:
-            return list(zip(places, given, strict=True))
         pairs = zip(places, given, strict=True)
         return [(place, self.fields(place, part, names)) for place, part in pairs]
 

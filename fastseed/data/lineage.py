@@ -33,9 +33,8 @@ Visits: TypeAlias = "np.recarray[Any, np.dtype[np.void]]"
 class Lineage:
     """The samples of every step of a job, before and after now.
 
-    It needs neither the dataset nor the job: only the journal, which the state of
-    ``fastseed.data.steps`` contains. Steps after now are answered as they come if the job
-    continues as it is. ``steps.lineage()`` and ``Lineage.load`` make one.
+    It needs the journal alone, which the state of ``fastseed.data.steps`` contains. Steps after now
+    come as it says if the job continues as it is.
 
     Answers are NumPy record arrays, one record for each sample in a step, sorted by epoch, step and
     position. Their fields: ``epoch``, ``step``; ``rank``, that had the sample; ``slot``, the
@@ -46,10 +45,7 @@ class Lineage:
     ``index``, the index of the sample in its source.
 
     Args:
-        history: the history of the job.
-
-    Attributes:
-        history: the history; its ``epoch`` and ``step`` are those of the next step.
+        history: the history of the job; its ``epoch`` and ``step`` are those of the next step.
 
     Examples:
         >>> import fastseed, torch

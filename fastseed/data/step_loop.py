@@ -111,8 +111,8 @@ class StepLoop:
         Raises:
             TypeError, ValueError: ``epoch`` has the wrong type or is out of range; or it is not
                 ``self.epoch``, at which the state that was loaded continues.
-            RuntimeError: from the iterator, if the loader was iterated elsewhere, or has a loaded
-                state of another scope, or the micro-batches of a step were not all taken.
+            RuntimeError: from the iterator, if the loader was iterated elsewhere or has a state of
+                another scope, or micro-batches of a step are left.
         """
         function = f"{_NAME}.in_epoch"
         epoch = validation.check_int(function, "epoch", epoch, 0, scopes.MAX_EPOCH)
@@ -254,14 +254,12 @@ class StepLoop:
         Args:
             state: what ``state_dict`` returned, on any rank.
             new_order: True if the loader has another order since, as a ``MixtureSampler`` with
-                other weights and the samples so far as ``skip``: the next step is the one after
-                that of ``state``, and has the first samples of the new order. Streams of workers
-                then start as in step 0 (those of ``per_sample`` do not depend on it).
+                other weights and ``skip``: the next step has the first samples of the new order.
+                Streams of workers, but for ``per_sample``, then start as in step 0.
 
         Raises:
-            TypeError, ValueError: ``state`` is damaged, or of another version, task, master seed or
-                order, or of a dataset of another size (of the dataset only the size is compared);
-                with ``slots`` also of another number of slots or batch size; nothing is changed.
+            TypeError, ValueError: ``state`` is damaged, or of another version, task, master seed,
+                order, size of the dataset, number of slots or size of theirs; nothing is changed.
             RuntimeError: ``fastseed.init`` was not called.
         """
         function = f"{_NAME}.load_state_dict"
@@ -309,19 +307,17 @@ class StepLoop:
     def quarantine(self, samples: int | Iterable[int], source: str | None = None) -> None:
         """Remove samples from the order, from the next step on.
 
-        The sample of a spare position, beyond the end of the epoch's order, takes each of their
-        places, as a ``Repeat``; every other sample keeps its place and its random numbers. That
-        holds on any number of ranks, and is part of the state. All ranks must call it in the same
-        step. The loader's iteration begins again with the next step, as when a job resumes.
+        The sample of a spare position takes each of their places, as a ``Repeat``; every other
+        sample keeps its place and its random numbers. That is part of the state. All ranks must
+        call it in the same step.
 
         Args:
             samples: one index in the dataset, or several.
             source: None; or the source of a ``MixtureSampler`` that ``samples`` is counted in.
 
         Raises:
-            TypeError, ValueError: an argument has the wrong type; a sample does not exist; more
-                than a third of the dataset is removed, or more than spare positions serve; or the
-                order is not that of a ``ShuffleSampler``. Nothing is changed.
+            TypeError, ValueError: a sample does not exist; all removed have more than half of the
+                positions; or the order is not that of a ``ShuffleSampler``. Nothing is changed.
             RuntimeError: ``fastseed.init`` was not called.
         """
         function = f"{_NAME}.quarantine"
@@ -331,8 +327,8 @@ class StepLoop:
     def skip(self, epoch: int, first_step: int, last_step: int) -> None:
         """Leave out steps to come; all others keep their numbers and samples.
 
-        It is part of the state; all ranks must call it in the same step. If the number of ranks or
-        the batch size changes before, the steps of these numbers are those of the new size.
+        It is part of the state; all ranks must call it in the same step. If the ranks or the batch
+        size change before, the steps of these numbers are those of the new size.
 
         Args:
             epoch: [0, 2**32).
@@ -340,9 +336,8 @@ class StepLoop:
             last_step: the last one, below the number of steps of the epoch.
 
         Raises:
-            TypeError, ValueError: an argument has the wrong type or is out of range; some of these
-                steps are skipped already; or the order is not that of a ``ShuffleSampler``. Nothing
-                is changed.
+            TypeError, ValueError: some steps are not to come, or skipped already; or the order is
+                not that of a ``ShuffleSampler``. Nothing is changed.
             RuntimeError: ``fastseed.init`` was not called.
         """
         function = f"{_NAME}.skip"

@@ -19,13 +19,9 @@ def steps(
     """Iterate the batches of all epochs as (epoch, step, batch), each step in its own scope.
 
     Before each step it calls ``reseed(task, epoch, step)``, so a run that resumes draws what the
-    uninterrupted run draws, and what the body draws has no effect on later steps. ``step``
-    counts the steps of an epoch from 0; after resuming it continues, with any number of ranks.
-
-    A state belongs to the end of a step: take it where the parameters are saved, after the
-    optimizer's step. It contains the state of the loader, and counts the batch that the loop has,
-    not those that workers fetched ahead. After ``break``, another loop continues with the next
-    step.
+    uninterrupted run draws. Take a state where the parameters are saved, after the optimizer's
+    step: it counts the batch that the loop has, not those that workers fetched ahead. After
+    ``break``, another loop continues with the next step.
 
     Args:
         loader: a ``Loader``. Any other DataLoader becomes one with its settings; the argument is
@@ -34,15 +30,11 @@ def steps(
         epochs: the number of epochs, [0, 2**32); None for a script that has the loop over epochs
             itself and calls ``in_epoch``.
         task: the task of ``reseed``, [0, 2**24).
-        slots: None; or the number of micro-batches of a step, [1, 2**24), which
-            ``fastseed.elastic.SlotGradients`` sums, whatever the number of ranks. Slot s of step t
-            then has the ``batch_size`` samples from position (t * slots + s) * batch_size of the
-            order on, and rank r of w has slots r, r + w, r + 2 * w, and so on. In place of a batch
-            the loop yields an iterator of this rank's micro-batches, which must be exhausted before
-            the next step; a rank may have none. With ``drop_last``, of the loader or of its
-            sampler, an incomplete last step is left out; without, it is filled up with samples from
-            the front of the order, of type ``Repeat``. The loader must have ``batch_size``, and
-            ``shuffle=True``, its dataset's order, a ``ShuffleSampler`` or a ``MixtureSampler``.
+        slots: None; or the number of micro-batches of a step, [1, 2**24), whatever the number of
+            ranks, as for ``fastseed.elastic.SlotGradients``. In place of a batch the loop then
+            yields an iterator of this rank's micro-batches, which must be exhausted before the next
+            step; a rank may have none. The loader must have ``batch_size``, and ``shuffle=True``,
+            its dataset's order, a ``ShuffleSampler`` or a ``MixtureSampler``.
 
     Returns:
         The loop. ``iter()`` of it yields the steps; ``len()`` is the number of steps of an epoch on

@@ -167,7 +167,7 @@ class Recording:
         try:
             opened = regular_file.open_file(path)
         except ValueError as error:
-            raise value_error("debug.bisect", "path", str(error), str(path)) from None
+            raise self._refused(str(error)) from None
         try:
             self._read(opened)
         except OSError as error:
@@ -186,8 +186,7 @@ class Recording:
                 self.end += len(line)
             self.incomplete = bool(start)
             if not self.header:
-                rule = "a file of fastseed.debug.Watch with its header"
-                raise value_error("debug.bisect", "path", rule, str(self.path))
+                raise self._refused("a file of fastseed.debug.Watch with its header")
             left = os.fstat(file.fileno()).st_size - self.end
             if left > _LONGEST:
                 raise self._damaged(f"{left} bytes without a record follow")
@@ -202,6 +201,10 @@ class Recording:
         with open(self.path, "rb") as file:
             file.seek(offset)
             return Values(self.tables[number], json.loads(file.readline())["digests"], start)
+
+    def _refused(self, rule: str) -> ValueError:
+        """Return an error with the whole path: its end says which file of a folder it is."""
+        return ValueError(f"fastseed.debug.bisect: path must be {rule}, got {str(self.path)!r}")
 
     def _damaged(self, how: str) -> ValueError:
         text = f"fastseed.debug.bisect: {str(self.path)!r} is damaged at byte {self.end}: {how}"

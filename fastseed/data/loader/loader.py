@@ -51,32 +51,21 @@ _order_users: StreamUsers[Loader] = StreamUsers(
 class Loader(DataLoader[Any]):
     """A DataLoader whose order, workers and dataset follow ``fastseed.reseed``, and that resumes.
 
-    It differs from a ``torch.utils.data.DataLoader`` in these points:
+    Each ``iter()`` takes task and epoch from the last ``reseed``, or the epoch that ``set_epoch``
+    of a ``ShuffleSampler`` set; samplers with ``set_scope`` or ``set_epoch`` get them.
+    ``shuffle=True`` uses a ``ShuffleSampler``, which ranks share. torch's samplers without a
+    generator draw from a stream named "loader", those of other libraries from streams of this
+    scope. In each worker all generators get their own streams in each epoch, so without
+    ``per_sample`` random numbers depend on the workers; those of ``collate_fn`` do in any case.
+    A dataset that raises StopIteration is an error, not the end of the epoch.
 
-    - Each ``iter()`` takes task and epoch from the last ``reseed``, or the epoch that
-      ``set_epoch`` of a ``ShuffleSampler`` set. Two iterations in one scope are the same. Samplers
-      with ``set_scope`` or ``set_epoch`` get the scope, also inside others.
-    - ``shuffle=True`` uses a ``ShuffleSampler``, which ranks share. Other samplers are kept.
-      torch's, unless they have a generator, draw their order from a stream named "loader"; those
-      of other libraries draw from the global generators, in streams of this scope.
-    - The main process's generators do not advance, but for what the dataset and ``collate_fn`` draw
-      without workers. In each worker all generators get their own streams in each epoch, before
-      ``worker_init_fn`` runs. So without ``per_sample`` random numbers depend on the workers, and
-      those of ``collate_fn`` do in any case.
-    - A dataset that raises StopIteration is an error, not the end of the epoch.
-
-    Its state is the name of the order and a few integers. ``position`` counts the samples of the
-    epoch's order, over all ranks, in the batches that the loop was given, whatever workers have
-    fetched ahead. All ranks must stop after as many batches; the state of any rank serves all.
-    Before the job resumes, the workers, the batch size and, for a ``ShuffleSampler`` or
-    ``Seekable``, the number of ranks may change. ``drop_last`` must be as before; the last batch is
-    cut by the batch size of the resuming loader.
-
-    A ShuffleSampler starts at a position at no cost. Any other sampler is run from its beginning,
-    without reading data, and must yield the same again. An iterable dataset with
-    ``seek(position)`` is read as a ``Seekable``. One with ``state_dict`` and ``load_state_dict``
-    resumes without workers only. ``state_dict`` raises for what cannot resume: another iterable
-    dataset, ``in_order=False``, or a sampler of torch with a generator.
+    A state says how many samples of the epoch's order, over all ranks, the loop was given. All
+    ranks must stop after as many batches; the state of any rank serves all. The workers, the batch
+    size and, for a ``ShuffleSampler`` or ``Seekable``, the ranks may then change, not
+    ``drop_last``. Another sampler is run from its beginning, and must yield the same again. An
+    iterable dataset with ``seek(position)`` is read as a ``Seekable``; one with ``state_dict`` and
+    ``load_state_dict`` resumes without workers only. ``state_dict`` raises for another one, for
+    ``in_order=False`` and for a sampler of torch with a generator.
 
     Args:
         dataset: a map-style or iterable-style dataset; or a DataLoader, whose settings are taken.
@@ -265,9 +254,8 @@ class Loader(DataLoader[Any]):
     def load_state_dict(self, state: StateDict) -> None:
         """Start the next iteration where ``state`` was taken.
 
-        That iteration must be of the state's task and epoch, under its master seed: otherwise
-        ``iter()`` raises RuntimeError, unless that epoch has no batch left. ``restart``
-        discards the state. Of the dataset only the size is compared.
+        That iteration must be of its task, epoch and master seed, or ``iter()`` raises
+        RuntimeError, unless that epoch has no batch left. Of the dataset only the size is compared.
 
         Args:
             state: what ``state_dict`` returned, on any rank.

@@ -47,20 +47,17 @@ class Seekable(IterableDataset[object]):
     """An iterable dataset with one global order, read from any position.
 
     Under ``fastseed.data.Loader`` with batches of ``b`` samples on ``w`` ranks, batch ``j`` of
-    rank ``r`` has the positions ``j * b * w + r``, then every ``w``-th, ``b`` of them. A worker
-    seeks once for each of its batches and reads those ``b * w`` samples. No sample is repeated: at
-    the end a rank may have one sample or one batch less than another, which logs a warning since
-    models that communicate would wait for that batch. With ``drop_last`` the last ``b * w`` samples
-    are left out unless they are complete, so that all ranks have as many batches. Iterated in the
-    main process without a loader, it yields all samples.
+    rank ``r`` has the positions ``j * b * w + r``, then every ``w``-th, ``b`` of them; a worker
+    seeks once for each of its batches and reads those ``b * w`` samples. At the end a rank may have
+    one sample or one batch less than another, which logs a warning, unless ``drop_last`` leaves
+    that round out. Iterated in the main process without a loader, it yields all samples.
 
     Args:
         source: the samples, in an order that is the same in every process. Either a function of a
             position that returns an iterable of the samples from there on; or an object with
             ``seek(position)``, whose next ``__iter__`` starts there. Positions count samples from
-            0; past the last sample there is nothing. A source must not divide itself among ranks or
-            workers. If it has ``set_scope(task, epoch)`` or ``set_epoch(epoch)``, that is called
-            before it is read.
+            0. A source must not divide itself among ranks or workers. If it has
+            ``set_scope(task, epoch)`` or ``set_epoch(epoch)``, that is called before it is read.
 
     Raises:
         TypeError: ``source`` is of another kind.

@@ -22,17 +22,11 @@ _MOST_SOURCES = 1024  # each costs a Python loop at the start of an iteration
 class MixtureSampler(ShuffleSampler):
     """A ``ShuffleSampler`` over several named sources, each chosen in proportion to its weight.
 
-    Indices number the samples of all sources, one source after another, as
-    ``torch.utils.data.ConcatDataset(sources.values())`` does. Each source keeps an order of its
-    own, which depends on its name and size, not on the other sources: adding a source changes how
-    often the others come, but not in which order their samples come. Add it at the end, so that
-    the indices of the others stay. A source that is exhausted begins again in another order; its
-    samples are then of type ``Repeat``, so that ``per_sample`` draws new random numbers.
-
-    Which source is at a position is a function of the scope and the position, so a job resumes
-    with other ranks and workers as with a ``ShuffleSampler``. In the first 1024 k positions a
-    source comes as often as its weight says, up to a few samples; in between, as in a random order.
-    To continue with other sources or weights, pass the ``counts`` so far as ``skip``.
+    Indices number the samples of one source after another, as ``dataset`` does. The order of a
+    source depends on its name and size, not on the others: add a source at the end. One that is
+    exhausted begins again in another order, with samples of type ``Repeat``. In the first 1024 k
+    positions a source comes as often as its weight says, up to a few samples. To continue with
+    other sources or weights, pass the ``counts`` so far as ``skip``.
 
     Args:
         sources: the datasets, or their numbers of samples, [1, 2**48], by name.

@@ -18,8 +18,8 @@ MAX_OCCURRENCE = scopes.MAX_WORKER
 class Repeat(int):
     """The index of a sample that an epoch has had before.
 
-    It is an int with one more attribute. ``per_sample`` gives each occurrence of a sample its
-    own random numbers; a plain int is occurrence 0.
+    ``per_sample`` gives each occurrence of a sample its own random numbers; a plain int is
+    occurrence 0.
     ``index`` is in [0, 2**64): the index of the sample, which is the value of the int.
 
     Attributes:
@@ -85,10 +85,8 @@ class CountedSampler(Sampler[object]):
 def count_occurrences(sampler: Iterable[Any]) -> Sampler[Any]:
     """Wrap a sampler so that indices which it yields again are of type ``Repeat``.
 
-    ``per_sample`` then gives each occurrence of an oversampled item its own random numbers.
     Each iteration and each rank counts for itself: where ranks share one sequence of indices, wrap
-    that sequence, not the shares. An iteration keeps a count of every index that it has yielded, so
-    its memory grows with the epoch: about 100 bytes for each different index.
+    that sequence, not the shares. A count takes about 100 bytes for each different index.
 
     Args:
         sampler: an iterable of integers or of lists of them.

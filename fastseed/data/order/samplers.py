@@ -23,14 +23,9 @@ _CLASS = "data.ShuffleSampler"
 class ShuffleSampler(Sampler[int]):
     """A sampler with a keyed order, for a dataset of any size in constant memory.
 
-    The order of an epoch is a function of master seed, task, epoch, ``name`` and n. Ranks take
-    turns in it: rank r of w has positions r, r + w, r + 2 w, and so on. So every number of ranks
-    has the same order, and a job can resume with another number of ranks at any position.
-
-    Without ``drop_last`` each rank yields ceil(n / w) indices: the last round is filled up with at
-    most w - 1 indices from the front of the order, of type ``Repeat``: ``per_sample``
-    draws new random numbers for them. With ``drop_last`` each rank yields floor(n / w) indices, and
-    the last n mod w positions are left out.
+    Rank r of w has positions r, r + w, r + 2 w, and so on, of one order of all ranks, so a job can
+    resume with another number of ranks at any position. The last round is filled up from the front
+    of the order, with indices of type ``Repeat``, unless ``drop_last`` leaves it out.
 
     Args:
         data: the dataset, or its number of samples, [1, 2**48].
@@ -138,8 +133,6 @@ class ShuffleSampler(Sampler[int]):
     def seek(self, position: int) -> None:
         """Start the next iteration, and only that one, at a global position.
 
-        Position p is reached when all ranks together have taken p samples.
-
         Args:
             position: [0, n].
         """
@@ -189,8 +182,7 @@ class ShuffleSampler(Sampler[int]):
         """Yield this rank's indices as Python ints, in the scope and on the ranks of this moment.
 
         Raises:
-            RuntimeError: ``fastseed.init`` was not called, or neither ``reseed`` nor ``set_epoch``;
-                or Accelerate divides the order of several ranks a second time.
+            RuntimeError: the scope is not known; or Accelerate divides the order a second time.
         """
         rank, world_size = self._rank_and_size()
         refuse_second_division(self, world_size)
@@ -264,15 +256,7 @@ class ShuffleSampler(Sampler[int]):
 class SlotSampler(BatchSampler):
     """The micro-batches of this rank: slots r, r + w, r + 2 w, ... of each step, for rank r of w.
 
-    Slot s of step t has the ``batch_size`` positions from (t * slots + s) * batch_size on, so
-    neither depends on the number of ranks. Positions from n on, of an incomplete last step, are
-    those at the front of the order again, of type ``Repeat``.
-
-    Args:
-        sampler: the order.
-        batch_size: the number of samples of a slot.
-        slots: the number of slots of a step.
-        drop_last: leave out an incomplete last step.
+    ``docs/spec/data-order.md`` ("From positions to steps") says which positions a slot has.
     """
 
     def __init__(

@@ -110,8 +110,6 @@ class PerSample(DatasetWrapper, Dataset[object]):
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next samples; the task is that of the last ``reseed``, or 0.
 
-        Call it before each iteration, in the main process, as for a ``DistributedSampler``.
-
         Args:
             epoch: [0, 2**32).
         """
@@ -261,30 +259,22 @@ def per_sample(
 ) -> Any:
     """Wrap a dataset so that a sample's random numbers depend on its index, not on who fetches it.
 
-    They are a function of master seed, task, epoch and index: the same for any number of workers
-    and ranks, any batch size and prefetching, before and after resuming. ``docs/data-loading.md``
-    says how the epoch is found, and what two datasets share.
+    Without ``generator``, all generators of the process and of the dataset are set before each
+    ``dataset[index]``, and restored afterwards in the main process, but for registered callables;
+    threads must then not read samples at once. With ``generator`` none is touched:
+    ``dataset.__getitem__(index, generator)`` gets a new one for each sample.
 
-    Without ``generator``, the global generators of Python, NumPy and torch (CPU), registered
-    generators and those that the dataset holds are set before each ``dataset[index]``, and restored
-    afterwards in the main process, but for registered callables. Threads must then not read samples
-    at once. With ``generator`` none of them is touched: ``dataset.__getitem__(index, generator)``
-    gets a new generator for each sample.
-
-    With ``transform`` a batch is read in one call of the dataset's ``__getitems__``, if it has
-    one, and only ``transform(sample)``, or ``transform(sample, generator)``, has random numbers. A
-    dataset that draws some itself in the first batch of a process is an error. What ``collate_fn``
-    draws belongs to no sample: it depends on the workers, and a loader warns.
-
-    The index is the one that the result is called with: wrap a ``Subset`` or ``ConcatDataset``, not
-    its parts. An index that comes twice in an epoch has the same random numbers twice, unless it is
-    a ``Repeat``, as from ``ShuffleSampler`` where it fills up the ranks.
+    Wrap a ``Subset`` or ``ConcatDataset``, not its parts: the index is that of the result. One that
+    comes twice in an epoch has the same random numbers twice, unless it is a ``Repeat``. What
+    ``collate_fn`` draws belongs to no sample, and a loader warns.
 
     Args:
         dataset: a map-style dataset, indexed by integers of [0, 2**64).
         generator: None; ``"numpy"`` for a ``numpy.random.Generator``; ``"torch"`` for a CPU
             ``torch.Generator``.
-        transform: a function of a sample that uses its random numbers. None: the dataset does.
+        transform: a function of a sample, or of a sample and the generator, that alone has random
+            numbers: a batch is read in one call of ``__getitems__`` of the dataset, which must not
+            draw. None: the dataset has them.
         name: None, or the name of the dataset's own streams.
 
     Returns:

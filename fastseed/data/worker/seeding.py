@@ -45,8 +45,7 @@ _FUNCTION = "data.worker_init_fn"
 class WorkerSeeder(NamedTuple):
     """The picklable part of a ``Seeder`` that DataLoader workers receive.
 
-    A spawned worker gets the generators by the pickle that holds the dataset too, so a generator
-    that both hold is still one object.
+    It comes in the pickle that holds the dataset, so a generator of both is still one object.
     """
 
     master_seed: int
@@ -233,14 +232,10 @@ def _reseed_if_new() -> None:
 class _WorkerInitFunction:
     """Seed a DataLoader worker: the ``worker_init_fn`` for a plain torch DataLoader.
 
-    In worker ``k`` Python's, NumPy's and torch's CPU generator, registered generators and those
-    that the dataset holds get their streams of worker field ``k + 1``, at the task and epoch of the
-    last ``reseed`` before the workers were started. Persistent workers are not reseeded in later
-    epochs: ``fastseed.data.Loader`` does that.
-
-    Under ``spawn`` and ``forkserver`` it carries the registered generators to the worker, but for
-    those that cannot be pickled (with a warning). Pass this object itself: a function of yours that
-    calls it needs ``fork``.
+    The global generators, registered ones and those that the dataset holds get their streams at the
+    task and epoch of the last ``reseed`` before the workers were started. Persistent workers are
+    not reseeded in later epochs: ``fastseed.data.Loader`` does that. Under ``spawn`` and
+    ``forkserver`` pass this object itself: a function of yours that calls it needs ``fork``.
 
     Args:
         worker_id: the number of the worker, from 0; DataLoader passes it.

@@ -13,7 +13,6 @@ import torch
 from torch.utils.data import default_collate, default_convert, get_worker_info
 
 from ..._backend import derive
-from ..._backend.reference import scalar
 from ...derivation import streams
 from ...generators.adapter import LOW64, GeneratorAdapter
 from ...seeder.errors import reseed_error
@@ -60,7 +59,9 @@ class SampleStreams:
 
     def reseed(self, index: int, occurrence: int) -> None:
         """Give every generator its stream of this sample."""
-        _reseed_defaults(self.scope, index, occurrence)
+        failures = GENERATORS.reseed_sample(self.scope, index, occurrence)
+        if failures:
+            raise reseed_error(failures)
         for entry in self._others:
             name, adapter = entry.name, entry.adapter
             stream = streams.sample_stream(self.scope, name, index, occurrence)
@@ -88,13 +89,6 @@ class SampleStreams:
         """Return what ``call()`` returns, and the names of the generators that it drew from."""
         pairs = [(entry.name, entry.adapter) for entry in self._others]
         return find_draws(call, [*GENERATORS.adapters.items(), *pairs])
-
-
-def _reseed_defaults(scope: scalar.ScopeKey, index: int, occurrence: int) -> None:
-    """Give the three global generators their stream of a sample."""
-    failures = GENERATORS.reseed_sample(scope, index, occurrence)
-    if failures:
-        raise reseed_error(failures)
 
 
 def find_draws(
@@ -161,9 +155,6 @@ def read_in_streams(function: str, current: SampleStreams, read: Callable[[], T]
     """Call ``read``, which reseeds the generators for its samples; restore them where that matters.
 
     It does in the main process, and in a worker inside another read, whose numbers are not over.
-    The generators belong to the process, so another thread that reads meanwhile is an error. A
-    forked child has the reads of its own thread only. After an interrupt at any point the
-    generators are as before.
     """
     thread = threading.get_ident()
     depth = _depths.get(thread, 0)

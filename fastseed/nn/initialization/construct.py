@@ -110,11 +110,9 @@ def construct(
 ) -> M:
     """Return ``factory(*args, **kwargs)``, a model whose weights depend on their names alone.
 
-    The factory runs twice, and the first model is deleted before the second is made: names are
-    known only when a model is whole. Weights that it draws with ``torch.nn.init``, with in-place
-    methods or with ``torch.randn`` and the like are those that ``fastseed.nn.initialize`` would
-    give the same parameters. Torch's generators are neither used nor changed, except by other
-    threads, also those that ``factory`` starts: only the numbers of this thread are keyed.
+    The factory runs twice, since names are known only when a model is whole; the first model is
+    deleted before. Weights are those that ``fastseed.nn.initialize`` would give the same
+    parameters. Only the numbers of this thread are keyed, not of those that ``factory`` starts.
 
     Args:
         factory: a class or function that returns the model; it has to do the same each time.
