@@ -325,5 +325,5 @@ def test_a_pickled_seeder_has_no_counters_of_children():
 
 @pytest.mark.parametrize("seeder", [torch.ones(2), torch.nn.Linear(1, 1), fastseed.Seeder])
 def test_derivation_refuses_what_is_no_seeder(seeder):
-    with pytest.raises(TypeError, match="derive_seed: seeder must be a fastseed.Seeder or None"):
+    with pytest.raises(TypeError, match="derive_seed: seeder must be a"):
         fastseed.derive_seed("y", seeder=seeder)
