@@ -39,5 +39,11 @@ def init(
 
     Raises:
         TypeError, ValueError, RuntimeError, TimeoutError: as ``fastseed.init``.
+
+    Examples:
+        >>> import fastseed.pyt as seeder
+        >>> seeder.init(42)
+        >>> seeder.get_master_seed()
+        42
     """
     start(master_seed, ngpus, local_rank, *[None] * 6, scheme=scheme)

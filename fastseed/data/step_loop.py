@@ -139,7 +139,8 @@ class StepLoop:
                         "loop: leave it by break first"
                     )
                 self._check_taken()
-                is_cut = self._must_restart_before(epoch, self.step)
+                history = self._current_history()
+                is_cut = self._is_changed or history.first_kept(epoch, self.step) != self.step
                 if is_cut:
                     break
                 api.reseed(self._task, epoch, self.step)
@@ -194,11 +195,6 @@ class StepLoop:
             layout = entry.layout(history.orders[entry.order].n)
             position = layout.position_after(entry.position, step - entry.step)
             self.loader._seek(self._task, epoch, position)
-
-    def _must_restart_before(self, epoch: int, step: int) -> bool:
-        """Return True if the loader has to begin again before a step."""
-        history = self._current_history()
-        return self._is_changed or history.first_kept(epoch, step) != step
 
     def _micro_batches(
         self, slots: SlotSampler, iteration: Iteration, batches: Iterator[Any]

@@ -219,14 +219,22 @@ def derive_scope_key(
         torch.Size([4, 2])
     """
     function = "derive_scope_key"
-    if seeder is None:
-        seeder = context.current(function)
+    seeder = _checked(function, seeder)
     scopes.require_keys(function, seeder.scheme)
     words = derive.scope_key(seeder.master_seed, *_scope(function, seeder, task, epoch, step))
     target = _device_of(function, out, (2,), device)
     refuse_capture(function, target, "call it between replays, with out=")
     found = torch.from_numpy(np.array(words, np.uint64))
     return found.to(target) if out is None else out.copy_(found)
+
+
+def _checked(function: str, seeder: Seeder | None) -> Seeder:
+    """Return the seeder to use; TypeError for an object of another class."""
+    if seeder is None:
+        return context.current(function)
+    if not hasattr(type(seeder), "derive_scope_key"):
+        raise validation.type_error(function, "seeder", "a fastseed.Seeder or None", seeder)
+    return seeder
 
 
 def _scope(function: str, seeder: Seeder, task: int | None, epoch: int, step: int) -> Scope:
@@ -258,8 +266,7 @@ def _stream(
     worker: int,
 ) -> streams.Stream:
     """Return a stream of the job; TypeError or ValueError if an argument is invalid."""
-    if seeder is None:
-        seeder = context.current(function)
+    seeder = _checked(function, seeder)
     scopes.require_keys(function, seeder.scheme)
     name = check_derived(function, name)
     at = _scope(function, seeder, task, epoch, step)

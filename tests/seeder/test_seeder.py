@@ -321,3 +321,9 @@ def test_a_pickled_seeder_has_no_counters_of_children():
     s = seeder(1, on_os_fork="reseed")
     s._ancestry.count_child((0, 0, 0))
     assert b"itertools" not in pickle.dumps(s)
+
+
+@pytest.mark.parametrize("seeder", [torch.ones(2), torch.nn.Linear(1, 1), fastseed.Seeder])
+def test_derivation_refuses_what_is_no_seeder(seeder):
+    with pytest.raises(TypeError, match="derive_seed: seeder must be a"):
+        fastseed.derive_seed("y", seeder=seeder)

@@ -34,14 +34,7 @@ _END = object()
 
 
 class Iteration:
-    """One iteration of a loader: its scope, its indices, and how much of it was delivered.
-
-    Args:
-        loader: the loader that is iterated.
-        seeder: the seeder of the job.
-        scope: where it starts.
-        is_over: the epoch had come to its end.
-    """
+    """One iteration of a loader: its scope, its indices, and how much of it was delivered."""
 
     def __init__(
         self,
@@ -169,9 +162,7 @@ class Iteration:
     def _with_own_globals(self, rank: int, call: Callable[[], object]) -> object:
         """Let a sampler of another library draw from the global generators, in its own streams.
 
-        Otherwise its order would depend on what the loop draws between two batches, so on the
-        number of workers, and a resumed run would have another one. The main process continues as
-        if nothing had been drawn, also after an interrupt at any point.
+        Otherwise its order would depend on what the loop draws between two batches.
         """
         saved: list[Any] | None = None
 

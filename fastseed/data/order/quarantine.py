@@ -24,13 +24,7 @@ _SLACK = 2**20  # spare positions, for orders that have most removed samples ear
 
 
 class Quarantined(Order):
-    """``order`` with ``n`` positions in an epoch, without the samples ``removed``.
-
-    Args:
-        order: the order of all samples.
-        n: the number of positions in an epoch.
-        removed: (count,), int64, sorted.
-    """
+    """``order`` with ``n`` positions in an epoch, without the samples ``removed``, sorted."""
 
     def __init__(self, order: Order, n: int, removed: Array) -> None:
         self._order, self._n, self._removed = order, n, removed

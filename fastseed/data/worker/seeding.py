@@ -178,16 +178,9 @@ def current_worker() -> WorkerInit | None:
 
 
 class ScopedDataset(DatasetWrapper):
-    """The dataset, of any style, that torch reads for a loader of fastseed.
+    """What torch reads for a loader; in a worker a new iteration first reseeds all generators."""
 
-    In a worker a new iteration first reseeds all generators.
-
-    Args:
-        dataset: the dataset of the loader.
-        share: the samples of a ``Seekable`` that belong to this rank.
-    """
-
-    share: object
+    share: object  # the samples of a ``Seekable`` that belong to this rank
     _was_iterated: bool
 
     def __init__(self, dataset: object, share: object = None) -> None:
