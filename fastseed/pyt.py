@@ -32,7 +32,9 @@ def init(
     """Seed this process, as ``fastseed.init``.
 
     Args:
-        master_seed, ngpus, local_rank: as ``fastseed.init``.
+        master_seed: as ``fastseed.init``.
+        ngpus: as there.
+        local_rank: as there.
         scheme: ``"philox-v1"``, or ``"fwr13y"`` for the seeds of fwr13y bit for bit. Under that
             scheme ``init`` changes no generator, as fwr13y's, and nothing of fastseed that needs
             keys can be used.

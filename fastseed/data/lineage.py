@@ -292,7 +292,9 @@ def _records(parts: list[_Part]) -> Visits:
     names, columns = zip(empty, *parts, strict=True)
     joined = [np.concatenate(column) for column in zip(*columns, strict=True)]
     fields = [*zip(_COLUMNS, joined, strict=True), ("source", np.concatenate(names))]
-    found = np.empty(len(joined[0]), [(name, column.dtype) for name, column in fields])
+    # Aligned: torch.from_numpy takes a column as it lies.
+    kind = np.dtype([(name, column.dtype) for name, column in fields], align=True)
+    found = np.empty(len(joined[0]), kind)
     for name, column in fields:
         found[name] = column
     return found.view(np.recarray)

@@ -72,6 +72,9 @@ def origin(function: str, instead: str) -> Origin:
     """
     found = current(function)
     workers = sys.modules.get("torch.utils.data")
+    # Dynamo does not trace `get_worker_info`: code that is compiled runs in the main process.
+    if workers is None or sys.modules["torch"].compiler.is_compiling():
+        workers = None
     if workers is not None and workers.get_worker_info() is not None:
         raise RuntimeError(
             f"fastseed.{function}: must not be called in a DataLoader worker, where all workers "

@@ -199,7 +199,10 @@ def derive_scope_key(
     ``out`` between two replays of a CUDA graph, it moves the graph to another point.
 
     Args:
-        task, epoch, step, seeder: as ``fastseed.derive_key``.
+        task: as ``fastseed.derive_key``.
+        epoch: as there.
+        step: as there.
+        seeder: as there.
         out: write here: shape (2,), torch.uint64, any device and strides.
         device: where the result is, by default the CPU.
 

@@ -213,7 +213,7 @@ def _vector_seeds(key, tweak):
     """The seeds of index 0 on every rank: the reference's block function over a vector of ranks."""
     low, high = np.uint64(tweak & 0xFFFFFFFF), np.uint64(tweak >> 32)
     rank_words = np.arange(RANKS, dtype=np.uint64) | np.uint64(scalar.DOMAIN_STREAM << 24)
-    r = philox._blocks(key, low, high, rank_words, np.uint64(0))
+    r = philox.blocks(key, low, high, rank_words, np.uint64(0))
     return r[0] | r[1] << np.uint64(32)
 
 

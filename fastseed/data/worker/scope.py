@@ -139,8 +139,6 @@ class DatasetWrapper:
         return len(self.dataset)
 
     def __reduce__(self) -> tuple[object, ...]:
-        if is_spawning():
-            send_generators()  # which the dataset may hold
         # Pickle's own way refuses an object whose __class__ is not its type.
         own = getattr(type(self), "__getstate__", None)
         return _blank, (type(self),), self.__dict__ if own is None else own(self)
@@ -183,15 +181,6 @@ def is_spawning() -> bool:
     return multiprocessing.context.get_spawning_popen() is not None
 
 
-def send_generators() -> None:
-    """Let ``multiprocessing`` send a ``torch.Generator`` by its bytes, from now on.
-
-    torch (2.10 to 2.13) sends its state as a tensor in shared memory, which is gone before the
-    spawned process opens it.
-    """
-    multiprocessing.reduction.ForkingPickler.register(torch.Generator, _reduce_generator)
-
-
 def _reduce_generator(generator: torch.Generator) -> tuple[Any, ...]:
     return _rebuild_generator, (str(generator.device), generator.get_state().numpy().tobytes())
 
@@ -200,3 +189,8 @@ def _rebuild_generator(device: str, state: bytes) -> torch.Generator:
     generator = torch.Generator(device)
     generator.set_state(pack(state))
     return generator
+
+
+# torch (2.10 to 2.15) sends the state of a torch.Generator as a tensor in shared memory, which is
+# gone before the spawned process opens it. So it is sent by its bytes, whoever starts the process.
+multiprocessing.reduction.ForkingPickler.register(torch.Generator, _reduce_generator)

@@ -30,7 +30,6 @@ from .scope import (
     is_spawning,
     keyed_seeder,
     read_samples,
-    send_generators,
     set_worker_scope,
     thread_scope,
 )
@@ -256,8 +255,6 @@ class _WorkerInitFunction:
         _init_at_current_scope()(worker_id)
 
     def __reduce__(self) -> str | tuple[object, ...]:
-        if is_spawning():
-            send_generators()
         return _init_at_current_scope().__reduce__() if is_spawning() else "worker_init_fn"
 
 
