@@ -244,7 +244,7 @@ def _scope(function: str, seeder: Seeder, task: int | None, epoch: int, step: in
     """Return the scope of the arguments, or that of the last reseed."""
     if task is not None:
         return scopes.check_scope(function, task, epoch, step)
-    if (epoch, step) != (0, 0):
+    if not (type(epoch) is type(step) is int and epoch == step == 0):
         raise validation.value_error(function, "task", "given together with epoch and step", task)
     if get_worker_info() is not None:
         raise RuntimeError(
@@ -277,7 +277,7 @@ def _stream(
         rank_field = seeder._registry.rank_field_of(name)
     else:
         rank_field = scopes.check_rank_field(function, rank)
-    if worker != 0:
+    if type(worker) is not int or worker != 0:
         worker = validation.check_int(function, "worker", worker, 0, scopes.MAX_WORKER)
     return streams.stream(seeder.master_seed, at, name, rank_field, worker)
 
