@@ -22,7 +22,6 @@ FASTER, SLOWER = "#2c7fb8", "#d95f0e"  # distinct without red and green
 # (case, baseline) of the rows that the README shows: gains and losses.
 SUMMARY = (
     ("reseed/cpu/3-generators", "three seed calls by hand"),
-    ("reseed/cpu/3-generators", "fwr13y, 8 frames deep"),
     ("uniform/cpu/4096x1024", "loop of torch's, generator=g"),
     ("sample/cpu/64x151936", "a generator for each row"),
     ("loader.pass/cpu/20000", "DataLoader"),
