@@ -27,7 +27,7 @@ TEST_THE_WHEEL = cd tests && ../build/test-wheel/bin/python -m pytest -q package
   && cd ../build && test-wheel/bin/python -m fastseed
 BENCH_ARGS ?=
 # What reads or writes the states of NumPy's generators.
-OLDEST_NUMPY_TESTS = generators checkpoint derivation/test_vectors.py seeder/test_state.py \
+OLDEST_NUMPY_TESTS = generators checkpoint derivation/test_vectors.py seeder/test_registry.py \
   random/test_draw_vectors.py
 
 .PHONY: help setup demo test test-slow test-integrations proofs test-matrix test-oldest-numpy lint \
