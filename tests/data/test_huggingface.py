@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 
-import datasets
 import pytest
 import torch
 from helpers.loaders import start
 
 from fastseed.data import Loader, per_sample
+
+datasets = pytest.importorskip("datasets")
+pytestmark = pytest.mark.integrations
 
 N = 40
 

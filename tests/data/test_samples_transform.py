@@ -148,6 +148,7 @@ def test_wrong_transforms_and_datasets_are_refused():
         per_sample(Rows(), transform=stop).__getitems__([1, 2])
 
 
+@pytest.mark.integrations
 def test_it_works_in_a_plain_loader_and_with_hugging_face_datasets():
     datasets = pytest.importorskip("datasets")
     rows = datasets.Dataset.from_dict({"x": list(range(12))})

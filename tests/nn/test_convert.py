@@ -256,7 +256,7 @@ def test_inputs_of_a_module_without_dropout_are_not_sharded():
         fastseed.nn.shard_inputs(nn.Linear(1, 1), None, [])
 
 
-@pytest.mark.slow
+@pytest.mark.integrations
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
 def test_models_of_transformers(implementation):
     transformers = pytest.importorskip("transformers")

@@ -7,12 +7,19 @@ import functools
 import pytest
 from helpers.processes import run_ranks
 
-pytestmark = pytest.mark.slow
 
 THREE = "transformers GPT2LMHeadModel LlamaForCausalLM BertForMaskedLM"
 # In the layouts of 8 ranks too, few models: the others differ in nothing that concerns them.
 WORLDS = {"torch": (2, 4, 8), "transformers": (4,), THREE: (2,)}
-CASES = [(models, world) for models, worlds in WORLDS.items() for world in worlds]
+CASES = [
+    pytest.param(
+        models,
+        world,
+        marks=pytest.mark.slow if models == "torch" else pytest.mark.integrations,
+    )
+    for models, worlds in WORLDS.items()
+    for world in worlds
+]
 # transformers itself leaves it uninitialized after to_empty
 UNTOUCHED = {"CLIPModel": ["logit_scale"]}
 

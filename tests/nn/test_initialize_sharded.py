@@ -98,6 +98,7 @@ def initialized(model: nn.Module) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize(("rank", "world"), [(0, 2), (2, 3)])
+@pytest.mark.integrations
 @pytest.mark.parametrize("build", [gpt2, ByType])
 def test_a_model_whose_blocks_and_root_are_sharded_has_the_weights_of_one_process(
     build, rank, world, as_rank
@@ -178,10 +179,12 @@ def check_untied_weights_are_refused(model):
     assert all((weight == 0.34375).all() for weight in model.parameters())
 
 
+@pytest.mark.integrations
 def test_tied_weights_that_to_empty_has_untied_are_refused():
     check_untied_weights_are_refused(allocated(on_meta(gpt2), tie=False))
 
 
+@pytest.mark.integrations
 def test_weights_that_fsdp_has_kept_tied_are_those_of_one_process(as_rank):
     whole = initialized(allocated(on_meta(gpt2)))["transformer.wte.weight"]
     as_rank(0)
@@ -192,6 +195,7 @@ def test_weights_that_fsdp_has_kept_tied_are_those_of_one_process(as_rank):
     assert torch.equal(initialized(model)["transformer.wte.weight"], whole[:31])
 
 
+@pytest.mark.integrations
 def test_a_model_that_transformers_has_marked_as_initialized_is_a_warning():
     model = gpt2()
     with pytest.warns(UserWarning, match="nothing was initialized in the block, because transf"):

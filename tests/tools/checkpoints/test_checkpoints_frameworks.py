@@ -7,6 +7,8 @@ from helpers.processes import run_ranks
 
 from fastseed.tools import checkpoints
 
+pytest.importorskip("accelerate")
+pytestmark = pytest.mark.integrations
 STREAMS = ("numpy", "python", "torch.cpu")
 
 
@@ -21,7 +23,6 @@ def owned(found):
     return [(one.owner, one.stream, one.writer) for one in found.states]
 
 
-@pytest.mark.slow
 def test_a_resume_of_accelerate_draws_for_its_data_loader(folder):
     found = checkpoints.inspect(folder / "saved")
     assert found and owned(found) == [(f"rank {r}", s, None) for r in (0, 1) for s in STREAMS]
@@ -31,7 +32,6 @@ def test_a_resume_of_accelerate_draws_for_its_data_loader(folder):
     assert [one.text for one in found] == [text] * 2
 
 
-@pytest.mark.slow
 def test_ranks_that_save_under_one_name_to_a_distributed_checkpoint(folder):
     found = checkpoints.inspect(folder / "dcp-shared")
     assert len(found.states) == 3 and {one.owner for one in found.states} == {""}

@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader
 import fastseed
 from fastseed.tools import checkpoints
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.integrations
 
 
 def test_a_checkpoint_of_accelerate(tmp_path):
