@@ -7,7 +7,6 @@ import functools
 import pytest
 from helpers.processes import run_ranks
 
-
 THREE = "transformers GPT2LMHeadModel LlamaForCausalLM BertForMaskedLM"
 # In the layouts of 8 ranks too, few models: the others differ in nothing that concerns them.
 WORLDS = {"torch": (2, 4, 8), "transformers": (4,), THREE: (2,)}
