@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
 import random
 from collections.abc import Iterator
@@ -17,15 +18,17 @@ from helpers.simd import set_simd
 
 @contextlib.contextmanager
 def unchanged_process() -> Iterator[None]:
-    """Restore global generators, environment, threads, the SIMD path and torch's switches."""
+    """Restore global generators, environment, threads, start method, SIMD path and switches."""
     bit_generator = np.random.get_bit_generator()
     drawn = random.getstate(), np.random.get_state(legacy=False), torch.get_rng_state()
     simd, threads = derive.simd(), torch.get_num_threads()
     environment, switches = dict(os.environ), settings.switches(True, True, settings.REPEATABLE)
     values = [switch.read() for switch in switches]
+    method = multiprocessing.get_start_method(allow_none=True)  # importing torchrl sets one
     try:
         yield
     finally:
+        multiprocessing.set_start_method(method, force=True)
         np.random.set_bit_generator(bit_generator)
         random.setstate(drawn[0])
         np.random.set_state(drawn[1])
