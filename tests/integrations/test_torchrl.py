@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -15,6 +16,7 @@ from helpers.processes import run_python
 import fastseed
 
 pytest.importorskip("torchrl", reason="torchrl is not installed (it is no extra of fastseed)")
+multiprocessing.set_start_method(None, force=True)  # its import chooses spawn for every test
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
