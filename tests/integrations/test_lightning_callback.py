@@ -269,7 +269,7 @@ def test_foreign_states_are_refused():
         callback.load_state_dict(good)
 
 
-@pytest.mark.slow
+@pytest.mark.integrations
 def test_the_package_named_lightning(tmp_path):
     ((found,),) = run_ranks("lightning_ranks.py", 1, "lightning.pytorch", tmp_path, "save")
     fastseed.init(42)
@@ -280,7 +280,7 @@ def test_the_package_named_lightning(tmp_path):
     assert found["rank"] == [0, 1] and found["seen"] == orders
 
 
-@pytest.mark.slow
+@pytest.mark.integrations
 def test_two_ranks_and_then_one(tmp_path):
     """The checkpoint has the states of both."""
     ends = "", " sampler", " validate", " test", " predict"

@@ -18,7 +18,7 @@ def on_ranks(world_size, *arguments):
     return ranks[0]
 
 
-@pytest.mark.slow
+@pytest.mark.integrations
 def test_one_and_two_ranks_have_the_same_weights(tmp_path):
     one = on_ranks(1, tmp_path / "one")
     two = on_ranks(2, tmp_path / "two", tmp_path / "one" / "checkpoint-2")  # mid-epoch
@@ -26,7 +26,7 @@ def test_one_and_two_ranks_have_the_same_weights(tmp_path):
     assert one == two and len(set(one.values())) == len(one)
 
 
-@pytest.mark.slow
+@pytest.mark.integrations
 def test_a_lightning_strategy_without_its_wrapper():
     ranks = [run_ranks("slots_under_lightning.py", world_size) for world_size in (1, 2)]
     assert ranks[1] == ranks[0] * 2 and ranks[0][0][0] == 6

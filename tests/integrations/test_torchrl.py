@@ -15,10 +15,10 @@ from helpers.processes import run_python
 
 import fastseed
 
-pytest.importorskip("torchrl", reason="torchrl is not installed (it is no extra of fastseed)")
+pytest.importorskip("torchrl", reason="torchrl is not installed")
 multiprocessing.set_start_method(None, force=True)  # its import chooses spawn for every test
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.integrations, pytest.mark.filterwarnings("ignore")]
 
 STEPS = 5
 EPISODES = ("observation", "action", ("next", "observation"), ("next", "reward"), ("next", "done"))

@@ -94,7 +94,7 @@ def train(folder, *, resume=None, callback=None, evaluated=None, data=None, kind
     return model
 
 
-@pytest.mark.slow
+@pytest.mark.integrations
 def test_a_run_repeats_and_evaluation_leaves_it_alone(tmp_path):
     once = train(tmp_path)
     assert len(once.trained) == STEPS * EPOCHS
@@ -116,7 +116,7 @@ def test_a_run_repeats_and_evaluation_leaves_it_alone(tmp_path):
     assert len({*draws, *(entry[-1] for entry in once.trained)}) == len(draws) + len(once.trained)
 
 
-@pytest.mark.slow
+@pytest.mark.integrations
 def test_without_the_callback_evaluation_changes_training(tmp_path):
     """The use that it is made for."""
 
@@ -132,7 +132,7 @@ def test_without_the_callback_evaluation_changes_training(tmp_path):
     [
         pytest.param({"save_strategy": "steps", "save_steps": 1}, id="steps"),
         *(
-            pytest.param(options, id=name, marks=pytest.mark.slow)
+            pytest.param(options, id=name, marks=pytest.mark.integrations)
             for name, options in {
                 "epochs": {"save_strategy": "epoch"},
                 "epochs evaluated": {"save_strategy": "epoch", "eval_strategy": "epoch"},
@@ -291,7 +291,7 @@ def test_a_folder_with_braces_resumes(tmp_path):
         train(tmp_path / "runs{rank:02d}")
 
 
-@pytest.mark.slow
+@pytest.mark.integrations
 @pytest.mark.parametrize("kind", ["sampler", "loader", "grouped"])
 def test_two_ranks_divide_orders_that_are_not_the_trainer_s(tmp_path, kind):
     whole, rest = zip(*run_ranks("trainer_ranks.py", 2, tmp_path, kind), strict=True)
@@ -301,13 +301,13 @@ def test_two_ranks_divide_orders_that_are_not_the_trainer_s(tmp_path, kind):
         assert found["digest"] == expected["digest"] and found["seen"] == expected["seen"][-3:]
 
 
-@pytest.mark.slow
+@pytest.mark.integrations
 def test_two_ranks_name_a_sampler_without_a_generator(tmp_path):
     for rank in run_ranks("trainer_ranks.py", 2, tmp_path, "global"):
         assert "if Global draws its order at random" in rank[0]["log"]
 
 
-@pytest.mark.slow
+@pytest.mark.integrations
 def test_two_ranks(tmp_path: Path):
     whole, rest = zip(*run_ranks("trainer_ranks.py", 2, tmp_path), strict=True)
     seen = [rank["seen"] for rank in whole]

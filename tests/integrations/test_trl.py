@@ -18,7 +18,7 @@ from helpers.tiny_grpo import NAMES, PROMPTS, dataset, make, train  # noqa: E402
 from fastseed.integrations.transformers import FastseedCallback  # noqa: E402
 from fastseed.integrations.trl import SeededGRPOTrainer, _sampling_by  # noqa: E402
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.integrations, pytest.mark.filterwarnings("ignore")]
 
 
 @pytest.mark.parametrize(
