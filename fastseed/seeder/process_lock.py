@@ -26,12 +26,13 @@ class ProcessLock:
         """Forget what threads of the parent were doing, as a forked child does."""
         # The garbage collector may close a generator that is inside a block: the same thread again.
         self.lock = threading.RLock()
-        self.reseeding = False  # whether the thread that holds the lock is in a reseed
+        # Taken in a reseed by the thread that holds `lock`. `with` of a C lock always releases it.
+        self.reseeding = threading.Lock()
         self.blocks: tuple[ForkEntry, ...] = ()  # of fork_rng, the outermost first
 
     def refuse_nested(self, function: str) -> None:
         """Raise RuntimeError in a generator that this thread reseeds. The lock must be held."""
-        if self.reseeding:
+        if self.reseeding.locked():
             raise RuntimeError(
                 f"fastseed.{function}: must not be called by a generator that it is "
                 "reseeding; let the function take its seed and return"
@@ -50,17 +51,6 @@ def refuse_worker(function: str) -> None:
 
 process = ProcessLock()
 """That of this process."""
-
-
-class Reseeding:
-    """A ``with`` block of the thread that holds the lock: no generator may reseed in it."""
-
-    def __enter__(self) -> None:
-        process.reseeding = True
-
-    def __exit__(self, *_: object) -> None:
-        process.reseeding = False
-
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=process.reset)

@@ -26,14 +26,13 @@ from .errors import ReseedError, reseed_error
 from .fork_rng import stack
 from .fork_rng.block import ForkBlock, ForkRng
 from .job import Job, read_job
-from .process_lock import Reseeding, process, refuse_worker
+from .process_lock import process, refuse_worker
 from .recent_scopes import RecentScopes
 from .registry import Registry
 from .schemes.fwr13y import Fwr13yScheme
 from .schemes.philox import PhiloxScheme
 
 logger = logging.getLogger("fastseed")
-_RESEEDING = Reseeding()
 
 SEED_BITS = 63
 """Bits of a master seed that was not given: it fits signed 64-bit integers."""
@@ -189,8 +188,7 @@ class Seeder:
         The default generators belong to the process: another thread waits until this call ends.
         """
         with process.lock:
-            if process.reseeding:
-                process.refuse_nested(function)
+            process.refuse_nested(function)
             for leave_mode in context.stale_modes:
                 leave_mode()
             if process.blocks:
@@ -198,7 +196,7 @@ class Seeder:
             at = scopes.check_scope(function, task, epoch, step)
             for accelerator in self._accelerators:
                 accelerator.refuse_capture(function)
-            with _RESEEDING:
+            with process.reseeding:
                 failures = self._scheme.reseed(self.master_seed, self._ancestry, at)
             if self._forks.in_use:
                 self._forks.restart()
