@@ -8,7 +8,6 @@ import secrets
 from typing import Any
 
 import torch
-from torch.utils.data import get_worker_info
 
 from .._backend import derive
 from .._backend.compile import eager
@@ -176,8 +175,7 @@ class Seeder:
         The arguments and errors are those of ``fastseed.reseed``. After a ReseedError ``scope``
         is the previous one.
         """
-        if get_worker_info() is not None:
-            refuse_worker("reseed")
+        refuse_worker("reseed")
         self._set_scope(task, epoch, step, remember=True)
 
     def _set_scope(
