@@ -1,7 +1,6 @@
 """The key of a fill, by scope, name and count, and a warning where two models share keys.
 
-Weights depend on scope and name. Two models with equal names that are initialized in one scope
-have equal weights: right where one repeats the other, wrong in an ensemble.
+Equal names in one scope give equal weights: right for a repetition, wrong in an ensemble.
 """
 
 from __future__ import annotations

@@ -39,9 +39,6 @@ def original_classes(function: str, model: nn.Module) -> Iterator[None]:
     """Give the modules of ``model`` the classes from before ``fully_shard``, for a block.
 
     They are resharded first: what is written to gathered parameters would be lost.
-
-    Raises:
-        RuntimeError: another thread is in such a block with one of the modules.
     """
     fsdp: Any = sys.modules.get("torch.distributed.fsdp")
     modules = list(model.modules()) if fsdp is not None else []
