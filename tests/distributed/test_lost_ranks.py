@@ -16,6 +16,13 @@ PATHS = {
     **{name: f"elastic.{name}" for name in ELASTIC},
     **dict.fromkeys(ELASTIC[3:], "elastic.SlotGradients.step"),
 }
+# calls that meet in the store: the function in the message, and its time limit
+MEETINGS = {
+    "SlotGradients": ("elastic.SlotGradients", 10),
+    "verify_agreement": ("distributed.verify_agreement", 2),
+    "save": ("distributed.verify_agreement", 2),
+    "init": ("init", 10),
+}
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +45,9 @@ def test_a_rank_that_is_lost_is_named_by_every_collective_call(how, messages):
             # Another rank may still wait for the time limit.
             names = r"rank 2" if name == "find_threshold" else r"ranks? ([01], )?2"
             assert re.match(rf"{names} did not answer within 2 seconds: look there", rest), found
-        made = "fastseed.elastic.SlotGradients: rank 2 did not call it within 10 seconds"
-        assert found["SlotGradients"].startswith(made)
+        for name, (path, seconds) in MEETINGS.items():
+            late = f"fastseed.{path}: rank 2 did not call it within {seconds} seconds"
+            assert found[name].startswith(late), found
 
 
 @pytest.mark.slow
@@ -48,3 +56,11 @@ def test_a_rank_that_leaves_a_step_is_named_long_before_the_time_limit(messages)
         for name in ("replicated", "fully_shard"):
             assert "step: rank 2 left the step in slot 2, and this rank waits" in found[name]
         assert found["seconds"] < 30  # of 60
+
+
+@pytest.mark.slow
+def test_a_rank_that_refuses_its_group_is_named_at_the_time_limit_of_the_others(messages):
+    for found in messages["RAISE"]:
+        start, _, rest = found["mean"].partition(", and ")
+        assert start == "fastseed.elastic.mean: a collective call failed"
+        assert re.match(r"ranks? ([01], )?2 did not answer within 2 seconds", rest), found

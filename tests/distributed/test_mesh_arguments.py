@@ -286,3 +286,22 @@ def test_exact_states_without_a_mesh_are_not_taken_into_one(caplog):
     assert not any("process.mesh" in key for key in held)
     of_rank(2, HERE, 4).load_state_dict(held)
     assert "are dropped: they are of mesh None, and this process has mesh [" in caplog.text
+
+
+@pytest.mark.parametrize("damaged", [b"[[1", 3, None, torch.zeros(3)])
+def test_a_mesh_of_another_kind_in_a_state_is_refused(damaged):
+    states, _ = saved_by_two((), lambda rank: {"tp": (rank, 2)})
+    assert "rng.1.process.mesh" in states
+    s = seeder(rank=1, world_size=2, mesh={"tp": (1, 2)})
+    with pytest.raises(ValueError, match=r"\['rng\.1\.process\.mesh'\] must be a 1-D uint8 tensor"):
+        s.load_state_dict({**states, "rng.1.process.mesh": damaged})
+
+
+@pytest.mark.parametrize("text", [b"", b"[[1", b"\xff\xfe"])
+def test_exact_states_of_a_mesh_whose_text_is_damaged_are_dropped(text, caplog):
+    """The text is compared and never parsed: the generators begin in the scope, with a warning."""
+    states, _ = saved_by_two((), lambda rank: {"tp": (rank, 2)})
+    damaged = torch.tensor(list(text), dtype=torch.uint8)
+    s = seeder(rank=1, world_size=2, distinct_over=(), mesh={"tp": (1, 2)})
+    s.load_state_dict({**states, "rng.1.process.mesh": damaged})
+    assert "the exact states of rank 1 are dropped: they are of mesh" in caplog.text

@@ -31,10 +31,9 @@ def messages(how):
     """Call whatever exchanges something between ranks; return the text of each error."""
     fastseed.init(42)
     torch.manual_seed(0)
-    limit = timedelta(seconds=60 if how == "RAISE" else 3)  # a group for each call
 
-    def group():
-        return dist.new_group(timeout=limit)
+    def group(seconds=60 if how == "RAISE" else 3):  # one for each call
+        return dist.new_group(timeout=timedelta(seconds=seconds))
 
     def step(model, gradients):
         for _, x in gradients.step(torch.ones(1, 2, 4)):
@@ -51,8 +50,10 @@ def messages(how):
         "digest": lambda: fastseed.debug.digest(sharded),
         "assert_ranks_agree": lambda: assert_ranks_agree(torch.nn.Linear(2, 2)),
     }
-    if how == "RAISE":
-        calls = {}
+    if how == "RAISE":  # one rank refuses its group, and never comes to that of the others
+        ranks = group(seconds=3)
+        wrong = 3 if dist.get_rank() == LOST else ranks
+        calls = {"mean": lambda: elastic.mean([1.0], group=wrong)}
     else:
         groups = [group() for _ in range(3)]
         grads = [torch.ones(3)]
@@ -70,6 +71,9 @@ def messages(how):
         calls[name] = lambda model=model, gradients=gradients: step(model, gradients)
     if how != "RAISE":
         calls["SlotGradients"] = lambda: elastic.SlotGradients(torch.nn.Linear(4, 4), WORLD)
+        calls["verify_agreement"] = lambda: fastseed.distributed.verify_agreement(timeout=2)
+        calls["save"] = lambda: fastseed.checkpoint.save(sys.argv[2] + ".saved", timeout=2)
+        calls["init"] = lambda: fastseed.init()
     dist.barrier()
     if dist.get_rank() == LOST and how != "RAISE":
         os.kill(os.getpid(), getattr(signal, how))
@@ -79,7 +83,7 @@ def messages(how):
         try:
             call()
             found[name] = "no error"
-        except (RuntimeError, TimeoutError, ValueError) as error:
+        except (RuntimeError, TimeoutError, TypeError, ValueError) as error:
             found[name] = str(error)
     found["seconds"] = time.monotonic() - start
     return found
@@ -99,7 +103,7 @@ if __name__ == "__main__":
     ranks = [context.Process(target=work, args=(r, sys.argv[2], results)) for r in range(WORLD)]
     for process in ranks:
         process.start()
-    found = dict(results.get(timeout=100) for _ in range(WORLD - (sys.argv[1] != "RAISE")))
+    found = dict(results.get(timeout=150) for _ in range(WORLD - (sys.argv[1] != "RAISE")))
     for process in ranks:
         process.kill()
         process.join()
