@@ -2,96 +2,230 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 import torch
-from helpers.processes import run_job
+import torch.distributed as dist
+from helpers.ranks import ranks
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.distributed.tensor.placement_types import _StridedShard
 
-from fastseed.debug.tree_digest import assert_ranks_agree
+from fastseed.debug.tree_digest import assert_ranks_agree, digest
+
+# The last dimension in bytes: groups that stay whole, groups that are cut, rows of part of one.
+SHAPES = [(13, 6), (3, 2), (8, 64), (5, 3, 22), (11,), (1,), (37, 1), (2, 7, 9)]
+DTYPES = [torch.float32, torch.bfloat16, torch.int8, torch.float64]
 
 
-@pytest.fixture(scope="module", params=[pytest.param(2, marks=pytest.mark.slow), 4])
-def ranks(request, tmp_path_factory):
-    """The results of the ranks of ``scripts/digest_ranks.py``."""
-    folder = tmp_path_factory.mktemp("ranks")
-    run_job("digest_ranks.py", request.param, folder)
-    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(request.param)]
+def placements(mesh, shape):
+    """Ways to lay a tensor of this shape out, even and uneven, with empty shards."""
+    first, last = Shard(0), Shard(len(shape) - 1)
+    if mesh.ndim == 1:
+        return [[Replicate()], [first], [last]]
+    layouts = [[Replicate(), first], [last, Replicate()]]
+    layouts += [[first, first], [last, last], [last, first]]
+    for cut in {0, len(shape) - 1}:
+        if shape[cut] % mesh.size() == 0:  # torch itself refuses to cut some others
+            layouts.append([_StridedShard(cut, split_factor=mesh.size(1)), Shard(cut)])
+    return layouts
 
 
-def test_layouts_of_all_kinds(ranks):
-    for rank in ranks:
-        layouts = {name: case for name, case in rank.items() if name.startswith("layouts")}
-        assert len(layouts) == 2
-        for count, wrong, same in layouts.values():
-            assert (wrong, same) == ([], True) and count >= 8 * 4 * 3
+def digest_layouts(mesh_shape):
+    """All layouts of all shapes and dtypes in one tree."""
+    mesh = init_device_mesh("cpu", mesh_shape)
+    before = torch.get_rng_state()
+    spread, whole = {}, {}
+    for dtype in DTYPES:
+        for shape in SHAPES:
+            generator = torch.Generator().manual_seed(len(shape) + shape[0])
+            value = (torch.randn(shape, generator=generator) * 60).to(dtype)
+            for i, layout in enumerate(placements(mesh, shape)):
+                name = f"{shape} {dtype} {i} {layout}"
+                whole[name] = value
+                spread[name] = distribute_tensor(value, mesh, layout)
+    one, other = digest(spread), digest(whole)
+    assert [name for name in whole if one.table[name] != other.table[name]] == []
+    assert one.hex == other.hex and len(whole) >= 8 * 4 * 3
+    assert before.equal(torch.get_rng_state())
+
+
+@pytest.mark.parametrize("mesh", [(4,), (2, 2)])
+def test_layouts_of_all_kinds(mesh):
+    ranks(4, digest_layouts, mesh)
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Linear(12, 22)
+        self.norm = nn.LayerNorm(22)
+        self.down = nn.Linear(22, 12)
+        self.register_buffer("seen", torch.arange(3.0))
+
+    def forward(self, x):
+        return self.down(torch.relu(self.norm(self.up(x))))
+
+
+def fsdp(model):
+    fully_shard(model, mesh=init_device_mesh("cpu", (4,)))
+
+
+def tensor_parallel(model, mesh=None):
+    plan = {"up": ColwiseParallel(use_local_output=mesh is None), "down": RowwiseParallel()}
+    parallelize_module(model, mesh or init_device_mesh("cpu", (4,)), plan)
+
+
+def fsdp_over_tensor_parallel(model):
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    tensor_parallel(model, mesh["tp"])
+    fully_shard(model, mesh=mesh["dp"])
+    assert isinstance(model.up.weight.placements[0], _StridedShard)
+
+
+def hybrid(model):
+    names = ("replicate", "shard")
+    fully_shard(model, mesh=init_device_mesh("cpu", (2, 2), mesh_dim_names=names))
+
+
+def full(tree):
+    """The same state with whole tensors in place of shards."""
+    if isinstance(tree, DTensor):
+        return tree.full_tensor()
+    if isinstance(tree, dict):
+        return {key: full(value) for key, value in tree.items()}
+    return [full(value) for value in tree] if isinstance(tree, (list, tuple)) else tree
+
+
+def digest_module(parallelise, train):
+    """A parallel module, and if trained its gradients and its optimizer."""
+    torch.manual_seed(5)
+    alone, model = Block(), Block()
+    model.load_state_dict(alone.state_dict())
+    parallelise(model)
+    assert any(isinstance(p, DTensor) for p in model.parameters())
+    assert digest(model).value == digest(alone).value
+    if not train:
+        return
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    for step in range(2):
+        optimizer.zero_grad()
+        generator = torch.Generator().manual_seed(10 * step + dist.get_rank())
+        model(torch.randn(4, 12, generator=generator)).square().mean().backward()
+        optimizer.step()
+    state = optimizer.state_dict()
+    assert any(isinstance(v, DTensor) for s in state["state"].values() for v in s.values())
+    for tree in ({name: p.grad for name, p in model.named_parameters()}, state):
+        assert digest(tree).value == digest(full(tree)).value
+    assert digest(optimizer).value == digest(state).value
+    assert digest(model).value != digest(alone).value
 
 
 @pytest.mark.parametrize(
-    ("case", "checks"), [("FSDP2", 5), ("TP", 1), ("FSDP2 over TP", 1), ("HSDP", 5)]
+    ("parallelise", "train"),
+    [(fsdp, True), (tensor_parallel, False), (fsdp_over_tensor_parallel, False), (hybrid, True)],
 )
-def test_modules_and_optimizers_that_are_sharded(ranks, case, checks):
-    assert [rank[case] for rank in ranks] == [[True] * checks] * len(ranks)
+def test_modules_and_optimizers_that_are_sharded(parallelise, train):
+    ranks(4, digest_module, parallelise, train)
 
 
-def test_sums_over_ranks_are_summed_first(ranks):
-    assert [rank["sums"] for rank in ranks] == [True] * len(ranks)
+def digest_sum():
+    """A DTensor that is a sum of what the ranks hold."""
+    local = torch.full((3,), dist.get_rank() + 1.0)
+    tensor = DTensor.from_local(local, init_device_mesh("cpu", (4,)), [Partial()])
+    assert digest(tensor).value == digest(torch.full((3,), 10.0)).value
 
 
-def test_ranks_with_other_names_raise_and_do_not_hang(ranks):
-    for rank in ranks:
-        for said in rank["other names"]:
-            assert said.startswith(
-                "RuntimeError: fastseed.debug.digest: all ranks of a mesh must hold the same"
-            )
+def test_sums_over_ranks_are_summed_first():
+    ranks(4, digest_sum)
 
 
-def agreement(ranks, case):
-    """The one message of all ranks."""
-    (said,) = {rank["agreements"][case] for rank in ranks}
-    return said
+def message_of(call, tree):
+    try:
+        call(tree)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "no error"
 
 
-def test_replicas_agree(ranks):
-    assert agreement(ranks, "same") == agreement(ranks, "sharded") == "no error"
+def digest_other_names():
+    """Ranks that hold DTensors of different names, or another number of them."""
+    tensor = distribute_tensor(torch.zeros(8), init_device_mesh("cpu", (4,)), [Shard(0)])
+    last = dist.get_rank() == 3
+    trees = {"b" if last else "a": tensor}, {"a": tensor, **({"b": tensor} if last else {})}
+    return [message_of(digest, tree) for tree in trees]
 
 
-def test_ranks_and_tensors_that_differ_are_named(ranks):
-    n = len(ranks)
-    assert agreement(ranks, "differ") == (
-        "RuntimeError: fastseed.debug.check: module must be the same on all "
-        f"{n} ranks; compared with rank 0: rank {n - 1}: "
-        "differs in module.up.weight, module.down.bias"
-    )
+def test_ranks_with_other_names_raise_and_do_not_hang():
+    start = "RuntimeError: fastseed.debug.digest: all ranks of a mesh must hold the same"
+    for messages in ranks(4, digest_other_names):
+        assert all(said.startswith(start) for said in messages)
 
 
-def test_names_that_differ_are_named(ranks):
-    n = len(ranks)
-    assert agreement(ranks, "names").endswith(f"rank {n - 1}: differs in d, b, c")
-    said = agreement(ranks, "lengths")
-    assert f"rank {n - 1}: differs in 9" in said and said.count("differs in") == n - 1
+def compare(case):
+    """The error of assert_ranks_agree; the last rank differs, or the first."""
+    rank = dist.get_rank()
+    last, line = rank == 3, init_device_mesh("cpu", (4,))
+    if case in ("equal replicas", "replicas"):
+        model = Block()
+        for parameter in model.parameters():
+            nn.init.ones_(parameter)
+        replica = nn.parallel.DistributedDataParallel(model)
+        if last and case == "replicas":
+            with torch.no_grad():
+                model.down.bias[3] = -0.0
+                model.up.weight.view(torch.int32)[2, 1] += 1
+        return message_of(assert_ranks_agree, replica)
+    if case == "replicas of shards":
+        grid = init_device_mesh("cpu", (2, 2))
+        local = torch.ones(3) * (1 + (rank >= 2))
+        tree = {"w": DTensor.from_local(local, grid, [Replicate(), Shard(0)], run_check=False)}
+    else:
+        tree = {
+            "sharded": {"w": distribute_tensor(torch.arange(9.0), line, [Shard(0)])},
+            "names": {"a": torch.ones(2), **({"b": 1, "c": 2} if last else {"d": 3})},
+            "lengths": {str(i): i for i in range(9 + rank)},
+            "undigested on the last": {"x": object() if last else torch.ones(1)},
+            "undigested on the first": {"x": object() if rank == 0 else torch.ones(1)},
+            "undigested": object(),
+            "tensor": torch.full((2,), float(rank > 1)),
+        }[case]
+    return message_of(assert_ranks_agree, tree)
 
 
-def test_ranks_that_cannot_digest_are_named_by_all(ranks):
-    n = len(ranks)
+@pytest.mark.parametrize(
+    ("case", "end"),
+    [
+        ("equal replicas", "no error"),
+        ("sharded", "no error"),
+        (
+            "replicas",
+            "fastseed.debug.check: module must be the same on all 4 ranks; compared with rank 0: "
+            "rank 3: differs in module.up.weight, module.down.bias",
+        ),
+        ("replicas of shards", "rank 2: differs in w; rank 3: differs in w"),
+        ("names", "rank 3: differs in d, b, c"),
+        ("lengths", "rank 3: differs in 9, 10, 11"),
+        ("tensor", "rank 2: differs in (the tensor); rank 3: differs in (the tensor)"),
+    ],
+)
+def test_ranks_and_tensors_that_differ_are_named_on_every_rank(case, end):
+    (said,) = set(ranks(4, compare, case))
+    assert said.endswith(end)
+
+
+@pytest.mark.parametrize(("case", "culprits"), [("on the last", [3]), ("on the first", [0])])
+def test_ranks_that_cannot_digest_are_named_by_all(case, culprits):
+    (said,) = set(ranks(4, compare, f"undigested {case}"))
     reason = "could not be digested (fastseed.debug.digest: the leaf at "
-    assert f"rank {n - 1}: {reason}" in agreement(ranks, "undigested")
-    assert agreement(ranks, "undigested").count("rank 0: could") == 0
-    assert f"rank 0: {reason}" in agreement(ranks, "first undigested")
-    assert agreement(ranks, "none can").count(reason) == n
+    assert [rank for rank in range(4) if f"rank {rank}: {reason}" in said] == culprits
 
 
-def test_the_single_tensor_is_named(ranks):
-    said = agreement(ranks, "all")
-    assert (
-        said == "no error" if len(ranks) == 2 else "rank 2: differs in (the tensor); rank 3" in said
-    )
-
-
-def test_replicas_of_shards_are_compared(ranks):
-    if len(ranks) < 4:
-        pytest.skip("two ranks have no replicas of shards")
-    assert agreement(ranks, "replicas").endswith("rank 2: differs in w; rank 3: differs in w")
+def test_nobody_can_digest():
+    (said,) = set(ranks(4, compare, "undigested"))
+    assert said.count("could not be digested") == 4
 
 
 def test_one_process_agrees_with_itself():

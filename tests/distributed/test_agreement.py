@@ -2,156 +2,216 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
+from unittest import mock
+
 import pytest
+import torch
+import torch.distributed as dist
 from helpers.processes import run_ranks
+from helpers.ranks import ranks
 from helpers.support import seeder
 
 import fastseed
+from fastseed._backend import private_torch
+from fastseed._utils import version
 from fastseed.derivation import context
 from fastseed.distributed import agreement, rendezvous
 
 PREFIX = "fastseed.distributed.verify_agreement: "
+ODD = 2  # the rank that differs
 
 
-@pytest.fixture(scope="module")
-def ranks():
-    """Return the results of each rank, with the usual store."""
-    return run_ranks("agreement_ranks.py", 4)
+def verify(**arguments):
+    """Return what verify_agreement raises, "agreed" if nothing."""
+    try:
+        fastseed.distributed.verify_agreement(**arguments)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "agreed"
 
 
-def test_ranks_that_agree_return(ranks):
-    for rank in ranks:
-        assert rank["agree"] == ["agreed"] * 30
-        assert rank["no generator moved"]
-        assert rank["agree again"] == rank["after an invalid argument"] == "agreed"
-    keys = ranks[0]["keys"]
+def start(**odd):
+    """Start a job that is the same on every rank, but for these arguments on one."""
+    rank = dist.get_rank()
+    arguments = {"master_seed": 42, "rank": rank, "world_size": 4} | (odd if rank == ODD else {})
+    with mock.patch.object(dist, "is_initialized", lambda: False):  # init would compare them
+        fastseed.init(**arguments)
+    fastseed.register_generator(str, name="everywhere")
+    fastseed.reseed(1, 7)
+
+
+def agree():
+    """Agree thirty times; return the number of keys in the store after ten, twenty and thirty."""
+    start()
+    before, keys = torch.get_rng_state(), []
+    for _ in range(3):
+        assert [verify() for _ in range(10)] == ["agreed"] * 10
+        dist.barrier()
+        keys.append(private_torch.default_store().num_keys())
+        dist.barrier()
+    assert before.equal(torch.get_rng_state())
+    return keys
+
+
+def test_ranks_that_agree_return():
+    keys = ranks(4, agree)[0]
     assert max(keys) - min(keys) < 20, "the store fills up"
 
 
+def disagree(case, store=None):
+    start(**{name: value for name, value in ODD_ARGUMENTS.items() if name in case})
+    is_odd = dist.get_rank() == ODD
+    if case == "scope" and is_odd:
+        fastseed.reseed(1, 8)
+    if case == "registered" and is_odd:
+        fastseed.register_generator(repr, name="only here")
+        fastseed.unregister_generator(str)
+    here = "0.0.9" if case == "version" and is_odd else "1"
+    with contextlib.ExitStack() as patches:
+        patches.enter_context(mock.patch.object(version, "__version__", here))
+        if store is not None:
+            files = dist.FileStore(store, 4)
+            patches.enter_context(mock.patch.object(private_torch, "default_store", lambda: files))
+        return verify()
+
+
+ODD_ARGUMENTS = {"master_seed": 43, "on_os_fork": "reseed", "rank": 0}
+
+
 @pytest.mark.parametrize(
-    ("case", "usual", "odd"),
+    ("case", "differences"),
     [
-        ("master_seed", "master_seed is 42", "43"),
-        ("on_os_fork", "on_os_fork is 'inherit'", "'reseed'"),
-        ("scope", "scope is epoch 7, step 0, task 1", "epoch 8, step 0, task 1"),
-        ("registered", "registered is ['everywhere']", "['only here']"),
-        ("version", "version is ", "'0.0.9'"),
-        ("two fields", "master_seed is 42", "43"),
-        ("two fields", "on_os_fork is 'inherit'", "'reseed'"),
+        ("master_seed", {"master_seed is 42": "43"}),
+        ("scope", {"scope is epoch 7, step 0, task 1": "epoch 8, step 0, task 1"}),
+        ("registered", {"registered is ['everywhere']": "['only here']"}),
+        ("version", {"version is '1'": "'0.0.9'"}),
+        (
+            "master_seed, on_os_fork",
+            {"master_seed is 42": "43", "on_os_fork is 'inherit'": "'reseed'"},
+        ),
     ],
 )
-def test_every_rank_names_the_ranks_that_differ(ranks, case, usual, odd):
-    (message,) = {rank[case] for rank in ranks}
+def test_every_rank_names_the_ranks_that_differ(case, differences):
+    (message,) = set(ranks(4, disagree, case))
     assert message.startswith(f"RuntimeError: {PREFIX}all ranks must agree, but ")
-    assert usual in message and f" on ranks 0, 1, 3 but {odd}" in message
-    assert "on rank 2" in message
-    assert message.count(" but ") == 1 + (2 if case == "two fields" else 1)
+    for usual, odd in differences.items():
+        assert f"{usual} on ranks 0, 1, 3 but {odd} on rank 2" in message
+    assert message.count(" but ") == 1 + len(differences)
 
 
-def test_ranks_that_are_given_the_same_rank_or_coordinates_are_named(ranks):
-    (same,) = {rank["same rank"] for rank in ranks}
-    assert "rank must be unique, but 0 is that of ranks 0, 2 (call init after init_process" in same
-    (same,) = {rank["same coordinates"] for rank in ranks}
-    assert "mesh coordinates must be unique, but [0, 0] is that of ranks 0, 2 (" in same
+def test_a_store_in_a_file_serves_too(tmp_path):
+    """It has no server, and only the basic operations."""
+    assert set(ranks(4, disagree, "", str(tmp_path / "a"))) == {"agreed"}
+    (message,) = set(ranks(4, disagree, "master_seed", str(tmp_path / "b")))
+    assert "master_seed is 42 on ranks 0, 1, 3 but 43 on rank 2" in message
 
 
-@pytest.mark.parametrize(("case", "absent"), [("late", 2), ("first late", 0)])
-def test_a_late_rank_is_named_after_the_timeout(ranks, case, absent):
-    message = (
-        f"TimeoutError: {PREFIX}rank {absent} did not call it within 1 seconds of the others; "
+def have_equal_coordinates():
+    start()
+    record = agreement.record_of(context.seeder)
+    record |= {"mesh coordinates": [dist.get_rank() % 2, 0]}
+    with mock.patch.object(agreement, "record_of", lambda seeder: record):
+        return verify()
+
+
+def test_ranks_that_are_given_the_same_rank_or_coordinates_are_named():
+    (message,) = set(ranks(4, disagree, "rank"))
+    assert "rank must be unique, but 0 is that of ranks 0, 2 (call init after init_pr" in message
+    (message,) = set(ranks(4, have_equal_coordinates))
+    assert "mesh coordinates must be unique, but [0, 0] is that of ranks 0, 2 (" in message
+
+
+def come_late(absent):
+    start()
+    is_late = dist.get_rank() == absent
+    if is_late:
+        time.sleep(1.2)
+    since = time.monotonic()
+    found = verify(timeout=30 if is_late else 0.5)
+    assert is_late or 0.4 <= time.monotonic() - since < 10
+    assert verify() == "agreed"
+    return found
+
+
+@pytest.mark.parametrize("absent", [2, 0])
+def test_a_late_rank_is_named_after_the_timeout_also_to_itself(absent):
+    assert set(ranks(4, come_late, absent)) == {
+        f"TimeoutError: {PREFIX}rank {absent} did not call it within 0.5 seconds of the others; "
         "look there for the cause"
-    )
-    for number, rank in enumerate(ranks):
-        result, seconds = rank[case]
-        assert result == message, number  # on the late rank too
-        assert number == absent or 0.9 <= seconds < 10
-        assert rank[f"after {case}"] == "agreed"
+    }
 
 
-def test_restarted_ranks_do_not_read_the_keys_of_killed_ones(ranks):
-    assert {rank["restarted"] for rank in ranks} == {"agreed"}
+def restart():
+    """As torchrun's agent does, which keeps the store while it restarts the ranks."""
+    start()
+    variables = {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0"}
+    with mock.patch.dict("os.environ", variables):
+        if dist.get_rank() != ODD:
+            verify(timeout=0.5)
+        dist.barrier()
+    with mock.patch.dict("os.environ", variables | {"TORCHELASTIC_RESTART_COUNT": "1"}):
+        return verify(timeout=20.0)
+
+
+def test_restarted_ranks_do_not_read_the_keys_of_killed_ones():
+    assert set(ranks(4, restart)) == {"agreed"}
+
+
+def fail_on(odd, timeout):
+    start()
+    is_odd, held = dist.get_rank() == odd, context.seeder
+    if timeout is None and is_odd:
+        context.seeder = None
+    since = time.monotonic()
+    found = verify(timeout=timeout if is_odd and timeout is not None else 30.0)
+    assert time.monotonic() - since < 25
+    context.seeder = held
+    assert verify() == "agreed"
+    return found
 
 
 @pytest.mark.parametrize(
-    ("case", "odd", "own"),
+    ("odd", "timeout", "own"),
     [
-        ("invalid timeout", 2, f"ValueError: {PREFIX}timeout must be in [0.001, 86400], got -1.0"),
-        (
-            "invalid timeout of the first", 0,
-            f"TypeError: {PREFIX}timeout must be a number, got '1' of type str",
-        ),
-        ("no init", 2, f"RuntimeError: {PREFIX}call fastseed.init(...) first"),
+        (2, -1.0, f"ValueError: {PREFIX}timeout must be in [0.001, 86400], got -1.0"),
+        (0, "1", f"TypeError: {PREFIX}timeout must be a number, got '1' of type str"),
+        (2, None, f"RuntimeError: {PREFIX}call fastseed.init(...) first"),
     ],
-)  # fmt: skip
-def test_the_error_of_one_rank_reaches_the_others_at_once(ranks, case, odd, own):
-    for number, rank in enumerate(ranks):
-        result, seconds = rank[case]
-        assert seconds < 25  # of a time limit of 30
-        if number == odd:
-            assert result == own
+)
+def test_the_error_of_one_rank_reaches_the_others_at_once(odd, timeout, own):
+    for rank, found in enumerate(ranks(4, fail_on, odd, timeout)):
+        if rank == odd:
+            assert found == own
         else:
-            assert f"rank {odd} failed: {own.split(': ', 1)[1]}" in result
+            assert f"rank {odd} failed: {own.split(': ', 1)[1]}" in found
 
 
-def test_subgroups_agree_for_themselves(ranks):
-    assert [rank["subgroup"] for rank in ranks[:2]] == ["agreed"] * 2
-    for rank in ranks[2:]:
-        assert "epoch 9, step 0, task 1" in rank["subgroup"]
-    assert {rank["not in it"] for rank in ranks} == {"agreed"}
-    for rank in ranks:
-        assert rank["invalid group"][0].startswith(f"TypeError: {PREFIX}group must be a torch.dist")
+def verify_in_halves():
+    start()
+    halves = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+    if dist.get_rank() == ODD:
+        fastseed.reseed(1, 9)
+    mine = dist.get_rank() // 2
+    assert verify(group=halves[1 - mine]) == "agreed"  # not in it
+    return verify(group=halves[mine])
 
 
-def test_several_ranks_without_a_group_are_an_error(ranks):
-    """It would return as if they agreed."""
-    for rank in ranks:
-        assert rank["without a group"][0] == (
-            f"RuntimeError: {PREFIX}call torch.distributed.init_process_group first: there are 4 "
-            "ranks, and no process group in which to compare them"
-        )
-        assert rank["before init, without a group"][0].endswith("call fastseed.init(...) first")
+def test_subgroups_agree_for_themselves():
+    found = ranks(4, verify_in_halves)
+    assert found[:2] == ["agreed"] * 2
+    assert all("epoch 9, step 0, task 1" in message for message in found[2:])
 
 
-def test_init_agrees_on_a_master_seed_and_names_a_rank_that_ended(ranks):
-    for number, rank in enumerate(ranks):
-        chosen, differing, invalid = rank["init"]
-        assert chosen == ranks[0]["init"][0] and isinstance(chosen, int)
-        assert differing.endswith(
-            "must be the same on every rank, got 42 on rank 0 and 43 on rank 2"
-        )
-        assert "master_seed must be in" in invalid
-        assert invalid.endswith("got -1" + (" (on rank 2)" if number != 2 else ""))
-        if number != 1:
-            message, seconds = rank["init without rank 1"]
-            assert message.startswith(
-                "TimeoutError: fastseed.init: rank 1 did not call it within 5 s"
-            )
-            assert seconds < 20  # the time-out of the process group, and the grace
-
-
-def test_ended_and_stopped_processes_do_not_hang_the_others(ranks):
-    for number in (0, 2, 3):
-        message, seconds = ranks[number]["one ended"]
-        assert message.startswith(f"TimeoutError: {PREFIX}rank 1 did not call it within 1 seconds")
-        assert seconds < 10
-    for number in (2, 3):  # rank 0 keeps the store
-        message, seconds = ranks[number]["rank 0 stopped"]
-        assert message.startswith(f"TimeoutError: {PREFIX}the store of torch.distributed did not ")
-        assert "rank 0" in message and seconds < 15
-    for case in ("rank 0 ended", "init without rank 0"):
-        message, seconds = ranks[2][case]
-        assert "that keeps it (rank 0, unless" in message and seconds < 15
-
-
-@pytest.mark.slow
-def test_a_store_in_a_file_serves_too(tmp_path):
-    """It has no server, and only the basic operations."""
-    found = run_ranks("agreement_ranks.py", 4, FASTSEED_INIT=f"file://{tmp_path / 'store'}")
-    assert {rank["agree again"] for rank in found} == {"agreed"}
-    (message,) = {rank["master_seed"] for rank in found}
-    assert "master_seed is 42 on ranks 0, 1, 3 but 43 on rank 2" in message
-    (message,) = {rank["late"][0] for rank in found}
-    assert "rank 2 did not call it within 1 seconds" in message
+def test_ended_and_stopped_processes_do_not_hang_the_others():
+    """Rank 0 keeps the store. Other ranks: test_lost_ranks.py."""
+    found = run_ranks("store_ends.py", 2)[1]
+    stopped, seconds = found["stopped"]
+    assert stopped.startswith(f"TimeoutError: {PREFIX}the store of torch.distributed did not ")
+    assert "rank 0" in stopped and seconds < 8
+    for ended, seconds in (found["ended"], found["init"]):
+        assert "that keeps it (rank 0, unless" in ended and seconds < 8
 
 
 # ---------------------------------------------------------------- in one process
@@ -162,6 +222,23 @@ def test_an_invalid_timeout_is_an_error(timeout):
     fastseed.init(42)
     with pytest.raises((TypeError, ValueError), match=r"verify_agreement: timeout must be "):
         fastseed.distributed.verify_agreement(timeout=timeout)
+
+
+def test_an_invalid_group_is_an_error():
+    with pytest.raises(TypeError, match=r"verify_agreement: group must be a torch\.distributed"):
+        fastseed.distributed.verify_agreement(group="world")
+
+
+def test_several_ranks_without_a_group_are_an_error(monkeypatch):
+    """It would return as if they agreed."""
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    assert verify().endswith("call fastseed.init(...) first")
+    fastseed.init(42, rank=0, world_size=1)
+    assert verify() == (
+        f"RuntimeError: {PREFIX}call torch.distributed.init_process_group first: there are 4 "
+        "ranks, and no process group in which to compare them"
+    )
 
 
 def test_it_works_on_the_process_wide_seeder():

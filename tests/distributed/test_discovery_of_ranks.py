@@ -2,110 +2,110 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import types
 
 import pytest
 import torch.distributed as dist
-from helpers.processes import run_ranks
-from helpers.support import seeder
+from helpers.ranks import ranks
+from helpers.support import seeder, snapshot
 
 import fastseed
+from fastseed.derivation import context
 from fastseed.distributed import discovery, rendezvous
 
 # ---------------------------------------------------------------- two real ranks
 
 
-@pytest.fixture(scope="module")
-def ranks():
-    """Return what the two ranks of ``scripts/agree.py`` found."""
-    return run_ranks("agree.py", 2)
+def initialize(*arguments, init=fastseed.init, **more):
+    """Return the master seed that init finds on this rank and its warnings, or its error."""
+    said = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: said.append(record.getMessage())
+    logging.getLogger("fastseed").addHandler(handler)
+    try:
+        init(*arguments, **more)
+    except ValueError as error:
+        return str(error)
+    finally:
+        logging.getLogger("fastseed").removeHandler(handler)
+    assert (context.seeder.rank, context.seeder.world_size) == (dist.get_rank(), 2)
+    return fastseed.get_master_seed(), said
 
 
-def test_none_is_agreed_on(ranks):
-    for case in ("None", "None again", "None fwr13y"):
-        a, b = (rank[case] for rank in ranks)
-        assert a["master"] == b["master"] and a["warnings"] == b["warnings"] == []
-    assert ranks[0]["None"]["master"] != ranks[0]["None again"]["master"]
-    assert ranks[0]["None fwr13y"]["master"] < 2**31
+def initialize_differently(name, values, arguments):
+    """Call init with another value of one argument on each rank."""
+    arguments = arguments | {name: values[dist.get_rank()]}
+    if name == "scheme":
+        return initialize(init=fastseed.pyt.init, **arguments)
+    return initialize(**arguments)
 
 
-@pytest.mark.parametrize(
-    ("case", "says", "odd"),
-    [
-        ("rank out of range", "rank (from arguments) must be in [0, 1], got 2", 1),
-        ("wrong fork", "on_os_fork must be one of 'inherit', 'reseed', got 'twice'", 0),
-        ("wrong scheme", "scheme must be one of 'philox-v1', 'fwr13y', got 'x'", 1),
-    ],
-)
-def test_an_invalid_argument_on_one_rank_is_an_error_on_every_rank(ranks, case, says, odd):
-    assert ranks[odd][case]["error"] == f"fastseed.init: {says}"
-    assert ranks[1 - odd][case]["error"] == f"fastseed.init: {says} (on rank {odd})"
-
-
-def test_fwr13y_does_not_agree(ranks):
-    assert ranks[0]["fwr13y"] != ranks[1]["fwr13y"]
-
-
-def test_ranks_are_discovered(ranks):
-    for case in ("alone/None", "alone/42", "None", "42"):
-        assert [rank[case]["rank"] for rank in ranks] == [[0, 2], [1, 2]]
+def test_none_is_agreed_on():
+    (master, said), other = ranks(2, initialize, None)
+    assert (master, said) == other and said == []
+    (again, _), _ = ranks(2, initialize)
+    assert again != master
+    (master, _), other = ranks(2, initialize_differently, "scheme", ["fwr13y"] * 2, {})
+    assert (master, []) == other and master < 2**31
 
 
 @pytest.mark.parametrize(
-    ("case", "values"),
+    ("name", "values", "says", "odd"),
     [
-        ("differing", "got 40 on rank 0 and 41 on rank 1"),
-        ("only rank 0", "got 42 on rank 0 and None on rank 1"),
-        ("only rank 1", "got None on rank 0 and 42 on rank 1"),
+        ("rank", [0, 2], "rank (from arguments) must be in [0, 1], got 2", 1),
+        (
+            "on_os_fork",
+            ["twice", "inherit"],
+            "on_os_fork must be one of 'inherit', 'reseed', got 'twice'",
+            0,
+        ),
+        ("scheme", ["fwr13y", "x"], "scheme must be one of 'philox-v1', 'fwr13y', got 'x'", 1),
+        ("master_seed", [-1, 42], "master_seed must be in [0, 18446744073709551615], got -1", 0),
     ],
 )
-def test_differing_seeds_are_an_error_on_every_rank(ranks, case, values):
-    for rank in ranks:
-        assert rank[case]["error"] == (
-            f"fastseed.init: master_seed must be the same on every rank, {values}"
-        )
+def test_an_invalid_argument_on_one_rank_is_an_error_on_every_rank(name, values, says, odd):
+    more = {"world_size": 2} if name == "rank" else {}
+    found = ranks(2, initialize_differently, name, values, {"master_seed": 42} | more)
+    assert found[odd] == f"fastseed.init: {says}"
+    assert found[1 - odd] == f"fastseed.init: {says} (on rank {odd})"
 
 
-def test_bad_seed_is_an_error_on_every_rank(ranks):
-    assert all("master_seed must be in" in rank["negative"]["error"] for rank in ranks)
+@pytest.mark.parametrize("values", [[40, 41], [42, None], [None, 42]])
+def test_differing_seeds_are_an_error_on_every_rank(values):
+    says = "got {} on rank 0 and {} on rank 1".format(*values)
+    for found in ranks(2, initialize_differently, "master_seed", values, {}):
+        assert found == f"fastseed.init: master_seed must be the same on every rank, {says}"
 
 
-def test_node_local_ranks_are_corrected_with_a_warning(ranks):
-    for case in ("node-local rank", "one of one"):
-        assert [rank[case]["rank"] for rank in ranks] == [[0, 2], [1, 2]], case
-    assert ranks[0]["node-local rank"]["warnings"] == []
-    (said,) = ranks[1]["node-local rank"]["warnings"]
+def test_node_local_ranks_are_corrected_with_a_warning():
+    (_, first), (_, second) = ranks(2, initialize, 42, 2, 0)
+    assert first == []
+    (said,) = second
     assert said.startswith("fastseed.init: local_rank=0 of ngpus=2 were given, but torch.distrib")
     assert "rank 1 of 2" in said
-    assert len(ranks[0]["one of one"]["warnings"]) == 1
+    (_, first), _ = ranks(2, initialize, 42, 1, 0)  # one of one
+    assert len(first) == 1
 
 
-def test_shared_streams_are_shared_and_own_ones_are_not(ranks):
-    for case in ("None/shared", "42/shared", "alone/42/shared"):
-        a, b = (rank[case] for rank in ranks)
-        assert a["shared"] == b["shared"] and a["own"] != b["own"], case
-        assert a["shared"] != a["own"]
+def reseed():
+    """Return the states of the rank, and what a shared generator and its own one get."""
+    fastseed.init(42)
+    shared, own = [], []
+    fastseed.register_generator(own.append)
+    fastseed.register_generator(shared.append, shared=True)
+    fastseed.reseed(1, 7)
+    return snapshot(), shared, own
 
 
-def test_without_a_group_none_is_not_agreed_and_shared_is_refused(ranks):
-    masters = [rank["alone/None"]["master"] for rank in ranks]
-    assert masters[0] != masters[1]
-    for rank in ranks:
-        (said,) = rank["alone/None"]["warnings"]
-        assert said.startswith("fastseed.init: master_seed is None and there is no process group")
-        assert "of 2 ranks" in said and "init_process_group first" in said
-        refused = rank["alone/None/shared"]["error"]
-        assert refused.startswith("fastseed.register_generator: ranks cannot share a stream")
-        assert "init_process_group" in refused
-        assert rank["alone/42"]["warnings"] == []
-
-
-def test_states_are_those_of_the_rank_however_it_was_found(ranks):
-    """A process that is given its rank has the states of the one that discovered it."""
-    own = [rank["own states"] for rank in ranks]
-    assert own == ranks[0]["states of both"] == ranks[1]["states of both"]
-    assert own[0] != own[1]
+def test_states_are_those_of_the_rank_and_shared_streams_are_shared():
+    found = ranks(2, reseed)
+    for rank in range(2):
+        fastseed.Seeder(42, rank=rank, world_size=2).reseed(1, 7)
+        assert found[rank][0] == snapshot()
+    (_, shared, own), (_, shared_too, other) = found
+    assert shared == shared_too and own != other and own != shared
 
 
 # ---------------------------------------------------------------- the rank of this process

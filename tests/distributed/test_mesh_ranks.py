@@ -1,97 +1,178 @@
-"""Meshes of four and eight real ranks, FSDP2 and DTensor: which ranks draw the same."""
+"""Meshes of four real ranks, FSDP2 and DTensor: which ranks draw the same."""
 
 from __future__ import annotations
 
-import json
+import random
 
+import numpy as np
 import pytest
-from helpers.processes import run_ranks
+import torch
+import torch.distributed as dist
+from helpers.meshes import expected_groups, shared_by
+from helpers.ranks import ranks
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Replicate, Shard, _random, distribute_tensor
+from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
+from torch.utils.checkpoint import checkpoint
+
+import fastseed
+from fastseed.derivation import context
 
 NAMES = ("dp", "tp", "pp")
-ALONG = {  # (outside, inside fork("tensor-parallel"))
-    "default": ("dp tp pp", "dp tp pp"),
-    "dp": ("dp", "dp tp pp"),
-    "pp dp": ("dp pp", "dp tp pp"),
-    "none": ("", "dp tp pp"),
-}
 
 
-@pytest.fixture(scope="module", params=[4, pytest.param(8, marks=pytest.mark.slow)])
-def ranks(request):
-    """Return what the ranks of ``scripts/mesh_ranks.py`` found."""
-    return run_ranks("mesh_ranks.py", request.param, timeout=200)
+def grid():
+    """Two by two ranks."""
+    return init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
 
 
-def groups(values):
-    found = {}
-    for rank, value in enumerate(values):
-        found.setdefault(json.dumps(value), []).append(rank)
-    return sorted(found.values())
+def draws(shape, distinct_over):
+    """The coordinates of this rank on a mesh, and a number of each kind of stream."""
+    where = init_device_mesh("cpu", shape, mesh_dim_names=NAMES)
+    fastseed.init(42, mesh=where, distinct_over=distinct_over)
+    seeder = context.seeder
+    coordinates = where.get_coordinate()
+    assert [seeder.data_rank, seeder.data_world_size] == [coordinates[0], shape[0]]
+    seeds = []
+    fastseed.register_generator(seeds.append)
+    fastseed.reseed(1, 7)
+    key = fastseed.derive_key("torch.cpu", task=1, epoch=7)
+    found = [random.random(), np.random.random(), torch.rand(()).item(), seeds[0], key]
+    with fastseed.fork_rng("tensor-parallel", distinct_over=NAMES):
+        forked = torch.rand(()).item()
+    return dict(zip(NAMES, ((c, None) for c in coordinates), strict=True)), found, forked
 
 
-def coordinates(cases, along):
-    return [[case["coordinates"][NAMES.index(name)] for name in along.split()] for case in cases]
+@pytest.mark.parametrize("shape", [(4, 1, 1), (2, 2, 1), (1, 2, 2)])
+@pytest.mark.parametrize("distinct_over", [None, ("dp",), ("pp", "dp"), ()])
+def test_exactly_the_ranks_that_should_share_a_stream_share_it(shape, distinct_over):
+    meshes, found, forked = zip(*ranks(4, draws, shape, distinct_over), strict=True)
+    expected = expected_groups(meshes, NAMES if distinct_over is None else distinct_over)
+    for stream in zip(*found, strict=True):
+        assert shared_by(stream) == expected
+    assert shared_by(forked) == [[0], [1], [2], [3]]
 
 
-def test_exactly_the_ranks_that_should_share_a_stream_share_it(ranks):
-    checked = 0
-    for cases in zip(*(rank["meshes"] for rank in ranks), strict=True):
-        outside, inside = ALONG[cases[0]["distinct_over"]]
-        for stream in cases[0]["draws"]:
-            expected = groups(coordinates(cases, inside if stream == "forked" else outside))
-            assert groups([case["draws"][stream] for case in cases]) == expected, (cases[0], stream)
-            checked += 1
-    assert checked == (12 if len(ranks) == 4 else 16) * 6
+def of_reversed_ranks():
+    where = DeviceMesh("cpu", torch.arange(4).flip(0).view(2, -1), mesh_dim_names=("a", "b"))
+    fastseed.init(42, mesh=where, data_over=("a",))
+    return context.seeder.rank, context.seeder._rank_fields.default
 
 
-def test_ranks_of_one_data_rank_get_the_same_data(ranks):
-    for cases in zip(*(rank["meshes"] for rank in ranks), strict=True):
-        for case in cases:
-            assert case["data"] == [case["coordinates"][0], case["shape"][0]]
+def test_coordinates_count_where_a_mesh_orders_ranks_otherwise():
+    assert ranks(4, of_reversed_ranks) == [(0, 3), (1, 2), (2, 1), (3, 0)]
 
 
-def test_coordinates_count_where_a_mesh_orders_ranks_otherwise(ranks):
-    n = len(ranks)
-    assert [rank["backwards"] for rank in ranks] == [[r, n - 1 - r] for r in range(n)]
+def refused(kind):
+    rank = dist.get_rank()
+    meshes = {
+        "unnamed": lambda: init_device_mesh("cpu", (4,)),
+        "part": lambda: grid()["tp"],
+        "wrong on one": lambda: {"dp": (rank, 4) if rank else (4, 4)},
+    }
+    with pytest.raises(ValueError) as raised:
+        fastseed.init(42, mesh=meshes[kind]())
+    return str(raised.value)
 
 
-def test_wrong_meshes_are_refused_on_every_rank(ranks):
-    for rank, found in enumerate(ranks):
-        unnamed, part, one = found["refused"]
-        assert unnamed.startswith(
-            "fastseed.init: mesh must be a mesh with names: init_device_mesh("
-        )
-        assert part.startswith(
-            f"fastseed.init: mesh must be a mesh of the {len(ranks)} ranks of the job"
-        )
-        assert one.startswith("fastseed.init: mesh['dp'][0] must be in [0, ")
-        assert one.endswith("(on rank 0)") is (rank != 0)
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        ("unnamed", "a mesh with names: init_device_mesh("),
+        ("part", "a mesh of the 4 ranks of the job"),
+    ],
+)
+def test_wrong_meshes_are_refused_on_every_rank(kind, says):
+    for found in ranks(4, refused, kind):
+        assert found.startswith(f"fastseed.init: mesh must be {says}")
 
 
-def test_wrapping_a_model_changes_no_random_number(ranks):
-    """FSDP2 over tensor parallelism: the seeds, random numbers and initial parameters."""
-    assert [rank["wrapped"] for rank in ranks] == [{"same": True, "wrapping draws": False}] * len(
-        ranks
-    )
+def test_a_mesh_that_is_wrong_on_one_rank_is_refused_on_every_rank():
+    for rank, found in enumerate(ranks(4, refused, "wrong on one")):
+        assert found.startswith("fastseed.init: mesh['dp'][0] must be in [0, ")
+        assert found.endswith("(on rank 0)") is (rank != 0)
 
 
-def test_dtensors_tracker_does_not_replace_the_generators(ranks):
+def filled(model):
+    """Fill the parameters of a model in a fork; return them whole, and what is drawn around it."""
+    fastseed.reseed(0)
+    begin = torch.get_rng_state()
+    with fastseed.fork_rng("parameters", distinct_over=()):
+        key = fastseed.derive_key("parameters/torch.cpu", task=0)
+        for i, (_, parameter) in enumerate(sorted(model.named_parameters())):
+            fastseed.random.normal_(parameter, key + i)
+    whole = [getattr(p, "full_tensor", lambda p=p: p)() for p in model.parameters()]
+    return [*whole, begin, torch.get_rng_state(), torch.rand(3)]
+
+
+def wrap():
+    """FSDP2 over tensor parallelism."""
+    where = grid()
+    fastseed.init(42, mesh=where, distinct_over=("dp",))
+    alone, model = (nn.Sequential(nn.Linear(6, 8), nn.Linear(8, 6)) for _ in range(2))
+    expected = filled(alone)
+    fastseed.reseed(0)
+    begin = torch.get_rng_state()
+    parallelize_module(model, where["tp"], {"0": ColwiseParallel()})
+    fully_shard(model, mesh=where["dp"])
+    assert begin.equal(torch.get_rng_state()), "wrapping draws"
+    assert all(map(torch.equal, filled(model), expected))
+
+
+def test_wrapping_a_model_changes_no_random_number():
+    ranks(4, wrap)
+
+
+def draw_into_dtensors():
+    where = grid()
+    fastseed.init(42, mesh=where)
+    fastseed.reseed(1, 7)
+    begin = torch.get_rng_state()
+    _random.manual_seed(1, where)
+    assert _random._rng_tracker is None
+    assert torch.get_rng_state().equal(begin)
+    for placements in ([Replicate(), Replicate()], [Shard(0), Replicate()]):
+        context.seeder._set_scope(1, 7, 0)
+        tensor = distribute_tensor(torch.zeros(8, 2), where, placements, src_data_rank=None)
+        nn.init.uniform_(tensor)
+        after = torch.get_rng_state()
+        context.seeder._set_scope(1, 7, 0)
+        assert tensor.to_local().equal(torch.rand(tensor.to_local().shape))
+        assert after.equal(torch.get_rng_state()) and _random._rng_tracker is None
+    context.seeder._set_scope(1, 7, 0)
+    with fastseed.fork_rng("parameters", distinct_over=()):
+        common = nn.init.uniform_(distribute_tensor(torch.zeros(4), where, [Replicate()] * 2))
+    assert torch.get_rng_state().equal(begin)
+    return common.to_local().tolist()
+
+
+def test_dtensors_tracker_does_not_replace_the_generators():
     """On CPUs torch makes none: random operators draw from the generators that reseed set."""
-    for rank in ranks:
-        found = rank["tracker"]
-        assert found["manual_seed changes nothing"] is True
-        assert found["tracker"] == [True, True, True]
-        assert found["Replicate"] == found["Shard"] == [True, True]
-        assert found["state"] is True
-    assert len(groups([rank["tracker"]["shared"] for rank in ranks])) == 1
+    assert shared_by(map(str, ranks(4, draw_into_dtensors))) == [[0, 1, 2, 3]]
 
 
-def test_masks_of_a_parallel_region_repeat_in_recomputation(ranks):
-    for rank in ranks:
-        forward, again = rank["checkpointed"]
-        assert forward == again
-    pairs = [[r, r + 1] for r in range(0, len(ranks), 2)]
-    assert groups([rank["checkpointed"][0][0] for rank in ranks]) == pairs
-    assert groups([rank["checkpointed"][0][1] for rank in ranks]) == [
-        [r] for r in range(len(ranks))
-    ]
+def draw_in_checkpoint():
+    """Dropout in a parallel region under activation checkpointing; the two masks of each rank."""
+    fastseed.init(42, mesh=grid(), distinct_over=("dp",))
+    fastseed.reseed(1, 7)
+    masks = []
+
+    def region(x):
+        masks.append([nn.functional.dropout(torch.ones(16)).tolist()])
+        with fastseed.fork_rng("tensor-parallel", index=0, distinct_over=("dp", "tp")):
+            masks[-1].append(nn.functional.dropout(torch.ones(16)).tolist())
+        return x * torch.tensor(masks[-1]).sum()
+
+    y = checkpoint(region, torch.ones(1, requires_grad=True), use_reentrant=False)
+    (y * y).sum().backward()
+    forward, again = masks
+    assert forward == again
+    return [str(mask) for mask in forward]
+
+
+def test_masks_of_a_parallel_region_repeat_in_recomputation():
+    outside, inside = zip(*ranks(4, draw_in_checkpoint), strict=True)
+    assert shared_by(outside) == [[0, 1], [2, 3]]
+    assert shared_by(inside) == [[0], [1], [2], [3]]

@@ -31,9 +31,10 @@ LAUNCHER_VARIABLES = (
 )
 _READ_AT_START = ("PYTHON", "LD_", "OMP_", "MKL_", "OPENBLAS_", "KMP_", "GOMP_", "CUDA_", "TORCH_")
 
-_forking = multiprocessing.get_context("forkserver")
+forking = multiprocessing.get_context("forkserver")
 # Imported after a process group, torch.distributed.nn would keep it after its destruction.
-_forking.set_forkserver_preload(["torch", "numpy", "torch.distributed.nn"])
+_SHARDING = ("torch.distributed.nn", "torch.distributed.fsdp", "torch.distributed.tensor.parallel")
+forking.set_forkserver_preload(["torch", "numpy", *_SHARDING])
 
 
 def clean_environment(**more: str) -> dict[str, str]:
@@ -81,7 +82,7 @@ class Script:
         else:
             with tempfile.NamedTemporaryFile("w", suffix=".json", delete=False) as file:
                 json.dump([self.command, whole, os.getcwd()], file)
-            self._process = _forking.Process(target=_main, args=(file.name, *self._paths))
+            self._process = forking.Process(target=_main, args=(file.name, *self._paths))
             self._process.start()
 
     @property

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 import torch
+import torch.distributed as dist
 from helpers import matrix
 from helpers.isolation import unchanged_process
 from helpers.paths import ROOT
 from helpers.processes import Script, clean_environment
+from helpers.ranks import ranks
 
 import fastseed
 
@@ -51,6 +54,45 @@ def test_a_script_that_hangs_is_reported_with_its_stack(tmp_path, fresh):
     process = Script(script, fresh=fresh)
     with pytest.raises(TimeoutError, match=r"(?s)ran for 2 s\nhere.*in waits_for_ever"):
         process.wait(2)
+
+
+def fail_or_hang(how):
+    if dist.get_rank() == 1:
+        assert how != "fail", "of one rank"
+        os._exit(3) if how == "end" else time.sleep(100)
+    dist.barrier()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [
+        ("fail", "rank 1:\nTraceback.*AssertionError: of one rank.*rank 0 printed:.*in barrier"),
+        ("end", "rank 1:\nended"),
+        ("hang", "have not answered in 2 s.*rank 1 printed:.*in fail_or_hang"),
+    ],
+)
+def test_a_rank_that_fails_ends_its_pool_with_its_stack(how, says):
+    with pytest.raises(AssertionError, match=f"(?s){says}"):
+        ranks(2, fail_or_hang, how, timeout=60 if how == "fail" else 2)
+    assert ranks(2, dist.get_rank) == [0, 1]
+
+
+def initialize():
+    fastseed.enforce_reproducibility(7)
+    os.environ["RANK"] = "7"
+
+
+def state():
+    switch = torch.are_deterministic_algorithms_enabled()
+    return fastseed.derivation.context.seeder, switch, "RANK" in os.environ, torch.rand(3)
+
+
+def test_a_function_on_ranks_finds_nothing_of_the_one_before():
+    before = ranks(2, state)
+    ranks(2, initialize)
+    assert repr(ranks(2, state)) == repr(before)
+    assert before[0][:3] == (None, False, False)
 
 
 def test_a_test_leaves_no_switch_variable_or_number_behind(monkeypatch):
