@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 
 import pytest
-from helpers.processes import run_job
+import torch.distributed as dist
+from helpers.ranks import ranks
 
 from fastseed import cli
 from fastseed.debug import generator_use as checkup
 
+PROGRAM = """
+import fastseed, torch.distributed as dist
+group, dist.is_initialized = dist.is_initialized, lambda: False  # init would wait for all ranks
+fastseed.init(42, rank={rank}, world_size=2)
+dist.is_initialized = group
+fastseed.reseed(1, {epoch})
+"""
 
-@pytest.fixture(scope="module")
-def found(tmp_path_factory):
-    """For each case, (exit code, row) of each of two ranks."""
-    folder = tmp_path_factory.mktemp("check")
-    run_job("check_ranks.py", 2, folder)
-    ranks = [json.loads((folder / f"{rank}.json").read_text()) for rank in (0, 1)]
-    return {case: [(code, *rows) for code, rows in (r[case] for r in ranks)] for case in ranks[0]}
+
+def check(case, folder):
+    """Return the exit code of the command on this rank, and its row about ranks."""
+    rank = dist.get_rank()
+    program = PROGRAM.format(rank=rank, epoch=rank * (case == "another epoch"))
+    script = folder / f"{rank}.py"
+    script.write_text("" if case == "no init" and rank == 1 else program)
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        code = cli.main(["check", "--json", str(script)])
+    rows = json.loads(printed.getvalue())["rows"]
+    return code, *(row for row in rows if row["topic"] == "ranks")
 
 
-def test_ranks_that_agree(found):
-    for code, row in found["agree"]:
+def test_ranks_that_agree(tmp_path):
+    for code, row in ranks(2, check, "agree", tmp_path):
         assert code == 0 and row["status"] == checkup.FINE and row["detail"] == "2 ranks agree"
 
 
@@ -29,12 +44,12 @@ def test_ranks_that_agree(found):
     ("case", "says"),
     [("another epoch", "scope is epoch"), ("no init", "call fastseed.init")],
 )
-def test_ranks_that_do_not_agree(found, case, says):
+def test_ranks_that_do_not_agree(tmp_path, case, says):
     """Both report it at once: neither waits for the other."""
-    assert len(found[case]) == 2
-    for code, row in found[case]:
+    found = ranks(2, check, case, tmp_path)
+    for code, row in found:
         assert code == 1 and row["status"] == checkup.WRONG and says in row["detail"]
-    assert "rank 1" in found[case][0][1]["detail"]
+    assert "rank 1" in found[0][1]["detail"]
 
 
 def test_a_job_of_one_has_no_ranks(tmp_path, capsys):

@@ -10,7 +10,6 @@ from typing import NamedTuple
 import pytest
 import torch
 from helpers.exact_model import Net, batch, flip_output
-from helpers.processes import run_job
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -252,32 +251,6 @@ def test_compiled_models_have_the_same_calls(a, tmp_path):
     )
     torch._dynamo.reset()
     assert found.equal or found.call.tensor.module == "layers.1.up"
-
-
-@pytest.fixture(scope="module")
-def ranks(tmp_path_factory):
-    """The folder in which two ranks recorded."""
-    folder = tmp_path_factory.mktemp("ranks")
-    run_job("module_calls_ranks.py", 2, folder)
-    return folder
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", ["fsdp2", "fsdp2-batch", "fsdp2-checkpoint", "tp", "ddp-batch"])
-def test_one_rank_and_two_have_equal_digests(ranks, case):
-    found = bisect(ranks / "alone", ranks / case)
-    assert found.equal, str(found)
-    tables = [set(Recording(ranks / c / "rank-1.watch").tables[-1]) for c in ("alone", case)]
-    assert tables[0] == tables[1] and len(tables[0]) > 30
-
-
-@pytest.mark.slow
-def test_an_element_of_another_rank_is_found(ranks):
-    found = bisect(ranks / "alone", ranks / "ddp-batch-planted")
-    assert str(found.call) == (
-        "step 0, layers.1.up, forward: inputs equal, output differs in 1 of 96 elements by 1 ulp"
-    )
-    assert found.call.elements.first == (3, 5)  # row 0 of rank 1
 
 
 # ---------------------------------------------------------------- arguments, the command

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 import random
 
 import numpy as np
 import pytest
 import torch
-from helpers.processes import run_job
 from helpers.support import snapshot
 from torch import nn
 
@@ -376,41 +374,3 @@ def test_the_command_with_bad_input(a, tmp_path, capsys):
     for bad in (tmp_path, tmp_path / "nowhere", tmp_path / "rank-0.watch"):
         assert cli.main(["diff", str(a), str(bad)]) == 2
         assert capsys.readouterr().err.count("\n") == 1  # one line, no traceback
-
-
-# ---------------------------------------------------------------- ranks
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    """The folder in which two ranks recorded what ``scripts/watch_ranks.py`` trains."""
-    folder = tmp_path_factory.mktemp("runs")
-    run_job("watch_ranks.py", 2, folder)
-    return folder
-
-
-@pytest.mark.parametrize(("how", "rank"), [("ddp", 1), ("fsdp2", 0)])
-def test_a_bit_on_rank_1_is_found(runs, how, rank):
-    """Under DDP in the file of rank 1; a shard's belongs to the whole, which all ranks record."""
-    a, b = runs / f"{how}-a", runs / f"{how}-b"
-    assert sorted(os.listdir(a)) == ["rank-0.watch", "rank-1.watch"]
-    found = bisect(a, b)
-    assert (found.step, found.rank) == (2, rank)
-    assert names(found) == [("parameter", "3.weight")]
-    assert bisect(a / "rank-1.watch", b / "rank-1.watch").step == 2
-    assert bisect(a / "rank-0.watch", b / "rank-0.watch").step == (3 if how == "ddp" else 2)
-
-
-def test_shards_have_the_digests_of_the_whole(runs):
-    for how in ("ddp-a", "fsdp2-a"):
-        found = bisect(runs / "alone", runs / how)
-        assert found.equal and found.compared == 1
-        assert "rank 0: only b has steps 0 to 3" in found.notes
-
-
-def test_ranks_that_only_one_run_has(runs, tmp_path):
-    Watch(nn.Linear(2, 2), path=tmp_path).close()
-    assert "only a has ranks 1" in bisect(runs / "ddp-a", tmp_path).notes
-    (tmp_path / "rank-0.watch").rename(tmp_path / "rank-7.watch")
-    with pytest.raises(ValueError, match=r"must have a rank in common, got 0 to 1 of .* and 7 of"):
-        bisect(runs / "ddp-a", tmp_path)

@@ -7,7 +7,6 @@ from fractions import Fraction
 
 import pytest
 import torch
-from helpers.processes import run_ranks
 from torch import nn
 
 from fastseed import elastic
@@ -144,60 +143,3 @@ def test_wrong_arguments(call, error, text):
     with pytest.raises(error) as raised:
         call()
     assert text in str(raised.value) and str(raised.value).startswith("fastseed.elastic.")
-
-
-@pytest.fixture(scope="module", params=[pytest.param(3, marks=pytest.mark.slow), 4])
-def ranks(request):
-    return run_ranks("clip_ranks.py", request.param)
-
-
-def test_any_layout_gives_the_same_bits(ranks):
-    layouts = [bits for rank in ranks for bits in rank["layouts"].values()]
-    assert len(layouts) == len(ranks) * (8 if len(ranks) == 4 else 5)
-    assert len(set(map(tuple, layouts))) == 1
-    assert {rank["shards"] for rank in ranks} == {layouts[0][0]}
-
-
-def test_the_norm_of_torch_depends_on_the_layout(ranks):
-    """The negative control: the case tells layouts apart."""
-    assert len({tuple(bits) for bits in ranks[0]["of torch"].values()}) > 1
-
-
-def test_fsdp_gives_the_norm_of_one_process(ranks):
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(7, 33), nn.Linear(33, 5))
-    model(torch.ones(3, 7)).sum().backward()
-    for parameter in model.parameters():  # as FSDP2's mean over ranks, which all have the same
-        parameter.grad = parameter.grad * 1.0
-    norms = {rank["FSDP2"][0] for rank in ranks}
-    assert len(norms) == 1 == len({rank["FSDP2"][1] for rank in ranks})
-    norm = float.fromhex(norms.pop())
-    assert norm == pytest.approx(
-        elastic.get_total_norm([p.grad for p in model.parameters()]).item()
-    )
-
-
-def test_means_over_ranks(ranks):
-    generator = torch.Generator().manual_seed(3)
-    shapes = [(37, 5), (13,), (8, 16), (64, 33)]  # those of the script
-    drawn = [torch.randn(shape, generator=generator) for shape in shapes]
-    flat, weights = drawn[3].reshape(-1), torch.arange(64 * 33)
-    expected = [
-        elastic.mean(flat).item().hex(),
-        *[elastic.mean(flat.double(), weights=weights).item().hex()] * 2,
-    ]
-    assert [rank["means"] for rank in ranks] == [expected] * len(ranks)
-
-
-def test_all_ranks_refuse_what_one_rank_has(ranks):
-    for rank, found in enumerate(ranks):
-        partial, weights, some_weights, *others = found["refusals"]
-        text = "fastseed.elastic.get_total_norm: tensors[0] must be without partial"
-        assert partial.startswith(text)
-        text = "fastseed.elastic.mean: weights must be finite and at least 0 on all"
-        assert weights.startswith(text)
-        given = f"must be given on all ranks or on none, got '1 of {len(ranks)}'"
-        assert some_weights == f"fastseed.elastic.mean: weights {given}"
-        own = ("values[0] must be a number", "tensors[0] must be of dtype", "max_norm must be")
-        for error, text in zip(others, own, strict=True):
-            assert (text if rank == 0 else "rank 0 refused an argument of this call") in error

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from types import SimpleNamespace
 
 import pytest
 import torch
-from helpers.processes import run_job, run_script
+from helpers.processes import run_script
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.distributed.tensor import Partial, Replicate
@@ -223,38 +222,3 @@ def test_a_local_shard_of_another_shape_is_refused(local):
 def test_shards_of_fsdp_over_tensor_parallelism_on_sixteen_ranks():
     """The cuts are torch's own, of index tensors; the process group is a fake one."""
     assert run_script("dtensor_fake.py") == {"right": 78, "wrong": []}
-
-
-# ---------------------------------------------------------------- real ranks
-
-
-@pytest.fixture(scope="module", params=[2, pytest.param(4, marks=pytest.mark.slow)])
-def ranks(request, tmp_path_factory):
-    """Return what the ranks of ``scripts/dtensor_fill.py`` found."""
-    folder = tmp_path_factory.mktemp("ranks")
-    run_job("dtensor_fill.py", request.param, folder)
-    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(request.param)]
-
-
-def test_gathered_tensors_are_those_of_one_process(ranks):
-    for rank in ranks:
-        cases = {k: v for k, v in rank.items() if k not in ("torch", "sums")}
-        assert {"FSDP2", "TP", "FSDP2 over TP", "HSDP"} < set(cases) and len(cases) == 22
-        assert [f"{case}: {found}" for case, found in cases.items() if found is not True] == []
-
-
-def test_gathered_sums_are_refused_and_stay(ranks):
-    for rank in ranks:
-        says, unchanged = rank["sums"]
-        assert unchanged
-        assert says.startswith(
-            "fastseed.random.normal_: tensor must have no placements but Replicate"
-        )
-
-
-def test_initialization_by_torch_itself_depends_on_the_mesh(ranks):
-    """The reason for these fills: on the CPU, torch repeats the numbers of one shard on each."""
-    mesh, alone = (torch.tensor(ranks[0]["torch"][which]) for which in ("mesh", "alone"))
-    assert not mesh.equal(alone)
-    first, *others = mesh.chunk(len(ranks))
-    assert all(other.equal(first) for other in others)

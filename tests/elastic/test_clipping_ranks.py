@@ -1,0 +1,170 @@
+"""Norms, clipping and means of one model have the same bits in any layout on real ranks."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+import torch
+import torch.distributed as dist
+from helpers.ranks import ranks
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.placement_types import _StridedShard
+
+from fastseed import elastic
+
+SHAPES = [(37, 5), (13,), (8, 16), (64, 33), (1,), (129, 8)]
+
+
+def gradients(seed=3):
+    generator = torch.Generator().manual_seed(seed)
+    drawn = [torch.randn(shape, generator=generator) for shape in SHAPES]
+    return [value * 2.0 ** (i % 3) for i, value in enumerate(drawn)]
+
+
+def digest(tensors):
+    """Return a digest of whole tensors, wherever their parts are."""
+    whole = [t.full_tensor() if isinstance(t, DTensor) else t for t in tensors]
+    return hashlib.sha256(b"".join(t.numpy().tobytes() for t in whole)).hexdigest()
+
+
+def clipped(place, clip=elastic.clip_grad_norm_):
+    """Clip the gradients of some models, laid out by ``place``; return the bits that came out."""
+    norms, found = [], []
+    for seed in range(3, 9):
+        laid_out = [place(gradient) for gradient in gradients(seed)]
+        parameters = [nn.Parameter(torch.zeros_like(gradient)) for gradient in laid_out]
+        for parameter, gradient in zip(parameters, laid_out, strict=True):
+            parameter.grad = gradient
+        norms.append(clip(parameters, 0.5))
+        found += laid_out
+    return digest(norms), digest(found)
+
+
+def layouts(world):
+    """Layouts by their names, as functions of a tensor."""
+    line = init_device_mesh("cpu", (world,))
+    found = {
+        "replicated": lambda t: distribute_tensor(t, line, [Replicate()]),
+        "rows": lambda t: distribute_tensor(t, line, [Shard(0)]),
+        "columns": lambda t: distribute_tensor(t, line, [Shard(t.dim() - 1)]),
+        "mixed": lambda t: t if t.dim() == 1 else distribute_tensor(t, line, [Shard(0)]),
+    }
+    if world == 4:
+        plane = init_device_mesh("cpu", (2, 2))
+        strided = [_StridedShard(0, split_factor=2), Shard(0)]
+
+        def cut_twice(t):
+            return distribute_tensor(t, plane, [Shard(0)] * 2 if len(t) % 4 else strided)
+
+        found["HSDP"] = lambda t: distribute_tensor(t, plane, [Replicate(), Shard(0)])
+        found["two cuts"] = lambda t: distribute_tensor(t, plane, [Shard(0), Shard(t.dim() - 1)])
+        found["strided"] = cut_twice
+    return found
+
+
+def clip_all(world):
+    places = layouts(world)
+    by_torch = {clipped(places[name], nn.utils.clip_grad_norm_) for name in ("rows", "columns")}
+    assert len(by_torch | {clipped(lambda t: t, nn.utils.clip_grad_norm_)}) > 1
+    found = {name: clipped(place) for name, place in places.items()}
+    whole = torch.cat([gradient.reshape(-1) for gradient in gradients()])
+    mine = whole.chunk(world)[dist.get_rank()]
+    return found, elastic.get_total_norm([mine], group=dist.group.WORLD).item()
+
+
+@pytest.mark.parametrize("world", [pytest.param(3, marks=pytest.mark.slow), 4])
+def test_any_layout_gives_the_same_bits(world):
+    """Torch's own norm depends on the layout."""
+    expected, norm = clipped(lambda t: t), elastic.get_total_norm(gradients()).item()
+    for found, of_shards in ranks(world, clip_all, world):
+        assert len(found) == (7 if world == 4 else 4)
+        assert set(found.values()) == {expected}
+        assert of_shards == norm
+
+
+def clip_fsdp():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(7, 33), nn.Linear(33, 5))
+    fully_shard(model)
+    model(torch.ones(3, 7)).sum().backward()
+    norm = elastic.clip_grad_norm_(model.parameters(), 1e-3)
+    return norm.item(), digest(p.grad for p in model.parameters())
+
+
+def test_fsdp_gives_the_norm_of_one_process():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(7, 33), nn.Linear(33, 5))
+    model(torch.ones(3, 7)).sum().backward()
+    ((norm, _),) = set(ranks(4, clip_fsdp))
+    assert norm == pytest.approx(
+        elastic.get_total_norm([p.grad for p in model.parameters()]).item()
+    )
+
+
+def mean_of_part(kind):
+    """A mean of values that are dealt out unevenly: the last rank has none."""
+    values, weights = gradients()[3].reshape(-1), torch.arange(64 * 33)
+    cut = [i * values.numel() // 3 for i in range(4)] + [values.numel()]
+    mine = slice(cut[dist.get_rank()], cut[dist.get_rank() + 1])
+    if kind == "plain":
+        return elastic.mean(values[mine]).item()
+    if kind == "weighted":
+        return elastic.mean(values[mine].double(), weights=weights[mine]).item()
+    return elastic.mean(values[mine].tolist(), weights=weights[mine].tolist()).item()
+
+
+@pytest.mark.parametrize("kind", ["plain", "weighted", "lists"])
+def test_means_over_ranks(kind):
+    values, weights = gradients()[3].reshape(-1), torch.arange(64 * 33)
+    if kind == "plain":
+        expected = elastic.mean(values).item()
+    else:
+        expected = elastic.mean(values.double(), weights=weights).item()
+    assert ranks(4, mean_of_part, kind) == [expected] * 4
+
+
+def refused(case):
+    """The error of one rank, or about another number of weights."""
+    first, world = dist.get_rank() == 0, dist.group.WORLD
+    partial = DTensor.from_local(torch.ones(2), init_device_mesh("cpu", (4,)), [Partial()])
+    calls = {
+        "partial": lambda: elastic.get_total_norm([partial]),
+        "weights": lambda: elastic.mean([1.0], weights=[-1.0 if first else 1.0]),
+        "some weights": lambda: elastic.mean([1.0], weights=[1.0] if first else None),
+        "values": lambda: elastic.mean(["1" if first else 1.0]),
+        "tensors": lambda: elastic.get_total_norm([torch.ones(2).long()] * first, group=world),
+        "max_norm": lambda: elastic.clip_grad_norm_([], -1.0 if first else 1.0, group=world),
+    }
+    with pytest.raises((TypeError, ValueError, RuntimeError)) as raised:
+        calls[case]()
+    return str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("case", "says"),
+    [
+        ("partial", "get_total_norm: tensors[0] must be without partial"),
+        ("weights", "mean: weights must be finite and at least 0 on all"),
+        ("some weights", "mean: weights must be given on all ranks or on none, got '1 of 4'"),
+    ],
+)
+def test_all_ranks_refuse_alike(case, says):
+    assert all(found.startswith(f"fastseed.elastic.{says}") for found in ranks(4, refused, case))
+
+
+@pytest.mark.parametrize(
+    ("case", "says"),
+    [
+        ("values", "values[0] must be a number"),
+        ("tensors", "tensors[0] must be of dtype"),
+        ("max_norm", "max_norm must be"),
+    ],
+)
+def test_all_ranks_refuse_what_one_rank_has(case, says):
+    first, *others = ranks(4, refused, case)
+    assert says in first
+    assert all("rank 0 refused an argument of this call" in found for found in others)
