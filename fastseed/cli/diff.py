@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from . import exit_codes, output
+
+if TYPE_CHECKING:
+    from ..data import Lineage
 
 _ABOUT = """\
 Compare two recordings of fastseed.debug.Watch, two checkpoints of any framework, two environments
 or two jobs; what A and B are is recognised, and folders of runs may hold several. Of recordings,
 the first step that differs is found, and in it the first tensor; of checkpoints, the states of
-random generators are compared in words drawn; of jobs (contracts of Lineage.export, or checkpoints
-that hold a state of fastseed.data.steps), the samples of every step. Pickles are read as data; no
-code in them is run. Ends with 0 if all that both hold is equal, and with 1 otherwise.
+random generators are compared in words drawn; of jobs (contracts of Lineage.save, or checkpoints
+that hold a state of fastseed.data.steps), the samples of every step. No code in a file is run.
+Ends with 0 if all that both hold is equal, and with 1 otherwise.
 """
 
 
@@ -33,18 +37,14 @@ def run(args: argparse.Namespace) -> int:
 
     one, other = (recognition.parts_of("diff", x, getattr(args, x)) for x in ("a", "b"))
     kinds = [kind for kind in one if kind in other]
+    if not kinds:
+        held = " and ".join(f"{', '.join(side)}" for side in (one, other))
+        raise exit_codes.Exit(f"fastseed diff: A and B must hold things of one kind, got {held}")
     compare = {
         recognition.RECORDING: _recordings,
         recognition.ENVIRONMENT: _environments,
         recognition.CHECKPOINT: _checkpoints,
-        recognition.JOB: _jobs,
     }
-    if not kinds and {*one, *other} == {recognition.JOB, recognition.CHECKPOINT}:
-        kinds = [recognition.JOB]
-        one, other = ({recognition.JOB: next(iter(side.values()))} for side in (one, other))
-    if not kinds:
-        held = " and ".join(f"{', '.join(side)}" for side in (one, other))
-        raise exit_codes.Exit(f"fastseed diff: A and B must hold things of one kind, got {held}")
     document: dict[str, object] = {}
     equal = True
     for kind in kinds:
@@ -102,36 +102,39 @@ def _checkpoints(args: argparse.Namespace, a: str, b: str) -> tuple[bool, dict[s
     """Compare the states of generators, and the jobs if both checkpoints hold one."""
     from ..tools import checkpoints
 
-    inspections = [checkpoints.inspect(path) for path in (a, b)]
-    jobs = [checkpoints.has_lineage(path) for path in (a, b)]
-    same = True
+    sides = {"A": checkpoints.inspect(a), "B": checkpoints.inspect(b)}
+    have_jobs = all(one.journals for one in sides.values())
+    without = [name for name, one in sides.items() if not one.states]
+    if without and not have_jobs:
+        rule = "must hold states of generators, or both a job"
+        raise exit_codes.Exit(f"fastseed diff: {without[0]} {rule}, got {sides[without[0]].path!r}")
     document: dict[str, object] = {}
-    if any(one.states for one in inspections) or not all(jobs):
-        found = checkpoints.compare(a, b)
-        same, document = not found, {"states": found}
+    problems = {name: one.problems for name, one in sides.items() if one.problems}
+    same = not problems
+    if not without:
+        found = checkpoints.compare_states(*sides.values())
+        same, document = same and not found, {"states": found}
         if not args.json:
             if found:
                 rows = [(one.name, one.text) for one in found]
                 output.table(("state", "B, compared with A"), rows, limit=args.limit)
             output.say(f"{len(found)} state(s) differ" if found else "all states are equal")
-    problems = {
-        name: one.problems for name, one in zip("ab", inspections, strict=True) if one.problems
-    }
+    elif len(without) == 1 and not args.json:
+        output.say(f"note: {without[0]} holds no state of a generator, so only jobs are compared")
     if not args.json:
         for name, held in problems.items():
-            output.say("\n".join(f"finding in {name.upper()}: {line}" for line in held))
+            output.say("\n".join(f"finding in {name}: {line}" for line in held))
     document["findings"] = problems
-    if all(jobs):
-        equal, more = _jobs(args, a, b)
-        return same and equal and not problems, document | more
-    return same and not problems, document
+    if have_jobs:
+        equal, jobs = _jobs(args, *(one.lineage(args.task) for one in sides.values()))
+        return same and equal, document | jobs
+    return same, document
 
 
-def _jobs(args: argparse.Namespace, a: str, b: str) -> tuple[bool, dict[str, object]]:
+def _jobs(args: argparse.Namespace, a: Lineage, b: Lineage) -> tuple[bool, dict[str, object]]:
     from ..tools import checkpoints
 
-    jobs = [checkpoints.read_lineage(path, task=args.task) for path in (a, b)]
-    found = checkpoints.compare_jobs(*jobs, epochs=args.epochs)
+    found = checkpoints.compare_jobs(a, b, epochs=args.epochs)
     if not args.json:
         if found.first is not None:
             epoch, step = found.first

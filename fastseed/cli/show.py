@@ -9,15 +9,17 @@ from . import exit_codes, output
 
 if TYPE_CHECKING:
     from ..data import Lineage
+    from ..data.history import History
     from ..data.lineage import Visits
+    from ..tools.checkpoints import Inspection
 
 _ABOUT = """\
 Show what a path holds: the steps of a recording of fastseed.debug.Watch; an environment; the states
 of random generators in a checkpoint of any framework, and what is wrong with them; the point at
-which a job is. Of a job (a contract of Lineage.export, or a checkpoint that holds a state of
+which a job is. Of a job (a contract of Lineage.save, or a checkpoint that holds a state of
 fastseed.data.steps), `at STEP` lists the samples of a step, and `where SAMPLE` the steps that have
-a sample, those to come too. Pickles are read as data; no code in them is run. Ends with 1 if a
-checkpoint has a finding: ranks that draw the same numbers, missing states, damage.
+a sample, those to come too. No code in a file is run. Ends with 1 if a checkpoint has a finding:
+ranks that draw the same numbers, missing states, damage.
 """
 
 
@@ -49,7 +51,6 @@ def run(args: argparse.Namespace) -> int:
         recognition.RECORDING: _recording,
         recognition.ENVIRONMENT: _environment,
         recognition.CHECKPOINT: _checkpoint,
-        recognition.JOB: _job,
     }
     code = exit_codes.OK
     document: dict[str, object] = {"path": args.path}
@@ -96,43 +97,40 @@ def _checkpoint(args: argparse.Namespace, path: str) -> tuple[bool, dict[str, ob
     from ..tools import checkpoints
 
     found = checkpoints.inspect(path)
-    has_job = checkpoints.has_lineage(path)
-    if has_job and not found.states:  # of a loader alone
-        good, document = _job(args, path)
-        return good, document
-    states = [{**one._asdict(), "same_as": found.same_as(one)} for one in found.states]
-    document = {"states": states, "findings": found.findings}
+    job = found.lineage(args.task).history if found.journals else None
+    document: dict[str, object] = {}
+    if found.states or job is None:
+        states = [{**one._asdict(), "same_as": found.same_as(one)} for one in found.states]
+        document = {"states": states}
+    document["findings"] = found.findings
+    if job is not None:
+        point = dict(zip(("epoch", "step"), job.point, strict=True))
+        document["job"] = {"master_seed": job.master_seed, "task": job.task, "next": point}
     if not args.json:
-        rows = [
-            (one.owner or "all ranks", one.stream, ", ".join(found.same_as(one)) or "-", one.source)
-            for one in found.states
-        ]
-        if rows:
-            output.table(("rank", "stream", "equal to", "from"), rows, limit=args.limit)
-        for line in found.findings:
-            output.say(f"finding: {line}")
-        owners = len({one.owner for one in found.states})
-        output.say(f"{len(rows)} states of {owners} rank(s), {len(found.findings)} finding(s)")
-    if has_job:
-        document |= _job(args, path)[1]
+        _print_checkpoint(args, found, job)
     return bool(found), document
 
 
-# ---------------------------------------------------------------- jobs
-
-
-def _job(args: argparse.Namespace, path: str) -> tuple[bool, dict[str, object]]:
-    from ..tools import checkpoints
-
-    journal = checkpoints.read_lineage(path, task=args.task).history
-    epoch, step = journal.point
-    if not args.json:
+def _print_checkpoint(args: argparse.Namespace, found: Inspection, job: History | None) -> None:
+    rows = [
+        (one.owner or "all ranks", one.stream, ", ".join(found.same_as(one)) or "-", one.source)
+        for one in found.states
+    ]
+    if rows:
+        output.table(("rank", "stream", "equal to", "from"), rows, limit=args.limit)
+    for line in found.findings:
+        output.say(f"finding: {line}")
+    if rows or job is None:
+        owners = len({one.owner for one in found.states})
+        output.say(f"{len(rows)} states of {owners} rank(s), {len(found.findings)} finding(s)")
+    if job is not None:
+        epoch, step = job.point
         output.say(
-            f"job: master seed {journal.master_seed}, task {journal.task}; "
-            f"next: epoch {epoch}, step {step}"
+            f"job: master seed {job.master_seed}, task {job.task}; next: epoch {epoch}, step {step}"
         )
-    document = {"master_seed": journal.master_seed, "task": journal.task}
-    return True, {"job": {**document, "next": {"epoch": epoch, "step": step}}}
+
+
+# ---------------------------------------------------------------- jobs
 
 
 def _answer(args: argparse.Namespace) -> int:
@@ -142,7 +140,7 @@ def _answer(args: argparse.Namespace) -> int:
     if args.number is None:
         name = "STEP" if args.question == "at" else "SAMPLE"
         raise exit_codes.Exit(f"fastseed show: {args.question} needs {name}")
-    job = checkpoints.read_lineage(args.path, task=args.task)
+    job = checkpoints.inspect(args.path).lineage(args.task)
     if args.question == "at":
         epoch, step = args.epoch, args.number
         if epoch is None:

@@ -1,4 +1,4 @@
-"""Recognise what a path holds: recordings, an environment, a job, or a checkpoint."""
+"""Recognise what a path holds: recordings, an environment, or a checkpoint or contract."""
 
 from __future__ import annotations
 
@@ -7,28 +7,21 @@ from pathlib import Path
 
 from .._utils import validation
 from ..debug.watch_file import FOLDER
-from .checkpoints.journals import is_json
 from .environment import SUMS
 
-RECORDING, ENVIRONMENT, JOB, CHECKPOINT = "recording", "environment", "job", "checkpoint"
+RECORDING, ENVIRONMENT, CHECKPOINT = "recording", "environment", "checkpoint or job"
 
 
 def parts_of(function: str, argument: str, given: str) -> dict[str, str]:
     """Return the kinds of things that a path holds, each with its path.
 
-    The folder of a run may hold recordings and an environment. A checkpoint may hold a job.
-
-    Raises:
-        ValueError: ``given`` cannot be the name of a file.
-        FileNotFoundError: there is no such file or folder.
+    The folder of a run may hold recordings and an environment.
     """
     path = Path(validation.check_path(function, argument, given))
     if not path.exists():
         raise FileNotFoundError(f"fastseed.{function}: {argument} must exist, got {given!r}")
-    if not path.is_dir():
-        if path.suffix == ".watch":
-            return {RECORDING: given}
-        return {JOB if is_json(given) else CHECKPOINT: given}
+    if path.suffix == ".watch":
+        return {RECORDING: given}
     found = {}
     if any(any(folder.glob("rank-*.watch")) for folder in (path, path / FOLDER)):
         found[RECORDING] = given

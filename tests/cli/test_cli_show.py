@@ -47,7 +47,7 @@ def document(capsys, *arguments):
 
 
 def test_at_lists_the_samples_of_a_step(folder, capsys):
-    lineage = checkpoints.read_lineage("a.pt")
+    lineage = checkpoints.inspect("a.pt").lineage()
     expected = lineage.at(1, 2)
     code, found = document(capsys, "show", "a.pt", "at", 5)
     assert code == exit_codes.OK and found["next"] == {"epoch": 2, "step": 1}
@@ -63,7 +63,7 @@ def test_at_lists_the_samples_of_a_step(folder, capsys):
 
 
 def test_where_lists_the_visits_to_come_too(folder, capsys):
-    lineage = checkpoints.read_lineage("a.pt")
+    lineage = checkpoints.inspect("a.pt").lineage()
     code, found = document(capsys, "show", "a.pt", "where", 3)
     assert code == exit_codes.OK
     points = [(row["epoch"], row["step"], row["row"]) for row in found["visits"]]
@@ -134,7 +134,8 @@ def test_show_says_where_a_job_is(folder, capsys):
 def test_things_of_different_kinds_are_not_compared(folder, capsys):
     environment.capture(folder / "environment")
     code, found = document(capsys, "diff", "b.json", "environment")
-    assert code == exit_codes.USAGE and "of one kind, got job and environment" in str(found)
+    assert code == exit_codes.USAGE
+    assert "of one kind, got checkpoint or job and environment" in str(found)
 
 
 def test_the_folder_of_a_run_is_shown_and_compared_with_all_that_it_holds(folder, capsys):

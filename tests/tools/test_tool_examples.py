@@ -11,8 +11,7 @@ import pytest
 @pytest.mark.parametrize(
     "name",
     [
-        "checkpoints",
-        "checkpoints.journals",
+        "checkpoints.jobs",
         "environment",
         "verify",
     ],

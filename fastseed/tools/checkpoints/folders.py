@@ -13,13 +13,12 @@ import io
 import os
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from .pickles import Opaque, Tree, Unreadable, check_sha256, open_file, read_tree
+from ..._utils import strict_json
+from .pickles import MAX_BYTES, Opaque, Unreadable, check_sha256, open_file, read_tree
 
-_MAX_FILES = 10_000
 _MAX_DEPTH = 3
-_MAX_NAME = 1000  # characters
 _MAX_PART = 16 << 20  # bytes of an entry of torch.distributed.checkpoint
 _SUFFIXES = (".pkl", ".pth", ".pt", ".ckpt", ".bin", ".fastseed")
 _RANK_OF_FILE = re.compile(r"(?:random_states|rng_state|rng|rank|rng_rank)[_-]?(\d{1,9})(?=\D|$)")
@@ -31,26 +30,23 @@ _WRITER = re.compile(r"^__(\d+)_\d+\.distcp$")
 class Part(NamedTuple):
     """A tree of a checkpoint."""
 
-    tree: Tree
+    root: Any
     source: str
     """The file, and the entry in it."""
     owner: str
     """The rank of its states: ``"rank 3"``, ``"shard 0.1 of 1.2"``, … or "" for all ranks."""
-    writer: int | None
+    writer: int | None = None
     """The rank that wrote it, where the format says so."""
-    key: str
+    key: str = ""
     """The name of the entry in torch.distributed.checkpoint."""
 
 
 def parts_of(path: str, problems: list[str]) -> Iterator[Part]:
     """Yield the trees of a checkpoint, a file or a folder; what cannot be read is a problem."""
     if not os.path.isdir(path):
-        yield from _file(os.path.realpath(path), os.path.basename(path), problems)
+        yield from _file(path, os.path.basename(path), problems)
         return
-    for count, name in enumerate(_files(path, problems)):
-        if count == _MAX_FILES:
-            problems.append(f"{path} is not read: it has more than {_MAX_FILES} files")
-            return
+    for name in _files(path, problems):
         if os.path.basename(name) == ".metadata":
             yield from _distributed(path, os.path.dirname(name), problems)
         elif name.endswith(_SUFFIXES):
@@ -75,12 +71,22 @@ def _file(path: str, name: str, problems: list[str]) -> Iterator[Part]:
     parallel = re.match(r"mp_rank_\d+(?:_\d+)*", os.path.basename(os.path.dirname(name)))
     owner = f"rank {int(found[1])}" if found else parallel[0] if parallel else ""
     with noted(name, problems), open_file(path) as file:
-        tree = read_tree(file)
-        match tree.root:
+        is_json = file.read(64).lstrip().startswith(b"{")  # which no pickle does
+        file.seek(0)
+        root = _read_json(file.read(MAX_BYTES)) if is_json else read_tree(file)
+        match root:
             case {"format": "fastseed", "padding": _}:  # of fastseed.checkpoint.save
                 with noted(name, problems):  # its states are read nevertheless
-                    check_sha256(file)
-        yield Part(tree, name, owner, None, "")
+                    file.seek(0)
+                    check_sha256(file.read())
+        yield Part(root, name, owner)
+
+
+def _read_json(text: bytes) -> Any:
+    try:
+        return strict_json.parse(text)
+    except strict_json.Invalid as error:
+        raise Unreadable(f"it must be {error}") from None
 
 
 @contextlib.contextmanager
@@ -99,50 +105,43 @@ def _distributed(path: str, below: str, problems: list[str]) -> Iterator[Part]:
     """Yield the entries of a folder of torch.distributed.checkpoint that are small enough."""
     name = os.path.join(below, ".metadata")
     with noted(name, problems), open_file(os.path.join(path, name)) as file:
-        root = read_tree(file).root
+        root = read_tree(file)
         stored, sizes = _field(root, "storage_data"), _field(root, "state_dict_metadata")
         if not (isinstance(stored, dict) and isinstance(sizes, dict)):
             raise Unreadable("it is not the metadata of torch.distributed.checkpoint")
         for index, info in stored.items():
             key = _field(index, "fqn")
-            if isinstance(key, str) and _may_hold_a_state(sizes.get(key)):
-                with noted(f"{name}: {key[:200]}", problems):
-                    yield _entry(os.path.join(path, below), below, key, info)
+            if _may_hold_a_state(sizes.get(key)):
+                with noted(f"{name}: {key}", problems):
+                    yield _entry(os.path.join(path, below), below, str(key), info)
 
 
 def _entry(folder: str, below: str, key: str, info: object) -> Part:
     name, start, length = (_field(info, one) for one in ("relative_path", "offset", "length"))
-    if not isinstance(name, str) or os.path.basename(name) != name or name in ("", ".", ".."):
-        raise Unreadable(f"its file is not in the folder: {name!r}"[:120])
-    if not (isinstance(start, int) and isinstance(length, int) and 0 <= start < 2**62):
-        raise Unreadable("its position is not a number")
-    if len(key) > _MAX_NAME:
-        raise Unreadable(f"its name has more than {_MAX_NAME} characters")
-    if not 0 <= length <= _MAX_PART:
+    if not (isinstance(start, int) and isinstance(length, int) and 0 <= length <= _MAX_PART):
         raise Unreadable(f"it has {length} bytes, more than {_MAX_PART}")
-    with open_file(os.path.join(folder, name)) as file:
+    with open_file(os.path.join(folder, str(name))) as file:
         file.seek(start)
-        tree = read_tree(io.BytesIO(file.read(length)))
-    writer = _WRITER.match(name)
+        root = read_tree(io.BytesIO(file.read(length)))
+    writer = _WRITER.match(str(name))
     shard, rank = _SHARD.match(key), _RANK_OF_KEY.search(key)
     owner = f"rank {int(rank[1])}" if rank else ""
     if shard:
         key, owner = shard[1], f"shard {shard[2]} of {shard[3]}"
     number = None if writer is None else int(writer[1])
-    return Part(tree, os.path.join(below, name), owner, number, key)
+    return Part(root, os.path.join(below, str(name)), owner, number, key)
 
 
 def _may_hold_a_state(held: object) -> bool:
     """Return whether an entry is an object, or a 1-D uint8 tensor."""
-    match _field(held, "size"), _field(held, "properties"):
-        case None, _:
-            return True
-        case Opaque(args=[[_]]), Opaque(state=[Opaque(name=("torch", "uint8")), *_]):
-            return True
-    return False
+    size, properties = _field(held, "size"), _field(held, "properties")
+    if size is None:
+        return True
+    dtype = properties.state[0] if isinstance(properties, Opaque) else None
+    return len(size) == 1 and getattr(dtype, "name", None) == ("torch", "uint8")
 
 
-def _field(thing: object, name: str) -> object:
+def _field(thing: object, name: str) -> Any:
     """Return the attribute of a pickled object."""
     state = thing.state if isinstance(thing, Opaque) else None
     return state.get(name) if isinstance(state, dict) else None

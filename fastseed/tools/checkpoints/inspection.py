@@ -1,4 +1,4 @@
-"""Read all states of a checkpoint, and find what is wrong: shared, missing and unreadable ones."""
+"""Read what a checkpoint holds, find what is wrong with it, and compare the states of two."""
 
 from __future__ import annotations
 
@@ -8,23 +8,25 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from ..._utils import validation
+from ...data import Lineage
 from ...debug.difference import Difference
 from ...debug.exact_state import MAX_WORDS, GeneratorState, words_between
 from .folders import noted, parts_of
-from .states import Found, states_in, world_size_in
+from .states import Found, journals_in, states_in, world_size_in
 
+_FUNCTION = "tools.checkpoints.inspect"
 _NAMES = 6  # in a list
-_MAX_STATES = 100_000  # of all files
-_NEAR = 100_000  # words within which two ranks are said to be on one stream
 
 
 @dataclass(frozen=True)
 class Inspection:
-    """The states of generators in a checkpoint. It is true if there is no finding.
+    """What a checkpoint, or a job's contract, holds. It is true if there is no finding.
 
     Attributes:
         path: the checkpoint.
-        states: every state that was found, by owner and stream.
+        states: every state of a generator, by owner and stream.
+        journals: every journal of a loop, with its place.
         findings: what is wrong: ranks that draw the same numbers, streams that some ranks lack,
             fewer states than ranks, files and states that are damaged or could not be read.
         problems: those findings that are damage, or files that could not be read.
@@ -32,51 +34,77 @@ class Inspection:
 
     path: str
     states: tuple[Found, ...]
+    journals: tuple[tuple[str, Lineage], ...]
     findings: tuple[str, ...]
-    problems: tuple[str, ...] = ()
+    problems: tuple[str, ...]
 
     def __bool__(self) -> bool:
         return not self.findings
 
     def same_as(self, one: Found) -> list[str]:
         """Return the other ranks that have this state."""
-        held = self.by_stream()[one.stream].items()
+        held = _by_stream(self.states)[one.stream].items()
         return [owner for owner, o in held if o.state == one.state and owner != one.owner]
 
-    def by_stream(self) -> dict[str, dict[str, Found]]:
-        """Return the states of each stream by owner."""
-        table: dict[str, dict[str, Found]] = {}
-        for one in self.states:
-            table.setdefault(one.stream, {})[one.owner] = one
-        return table
+    def lineage(self, task: int | None = None) -> Lineage:
+        """Return the lineage of the one job; ``task`` chooses from the loops of several."""
+        chosen = {
+            one.history: (name, one)
+            for name, one in self.journals
+            if task in (None, one.history.task)
+        }
+        if len(chosen) == 1:
+            ((_, one),) = chosen.values()
+            return one
+        if chosen:
+            names = [f"{name} (task {one.history.task})" for name, one in chosen.values()]
+            problem = f"it has several: {', '.join(names[:_NAMES])}; give one file, or the task"
+        else:
+            tasks = sorted({one.history.task for _, one in self.journals})
+            problem = f"its tasks: {tasks}" if tasks else "; ".join(self.problems[:_NAMES])
+        of = "" if task is None else f" of task {task}"
+        rule = f"a contract, or a checkpoint with one journal of fastseed.data.steps{of}"
+        raise _error(rule, self.path, problem or "it has none")
 
 
-def read(function: str, argument: str, path: str) -> Inspection:
-    """Return what ``path`` holds; ValueError if nothing in it can be read."""
-    states: list[Found] = []
-    problems: list[str] = []
-    size, count = 0, 0
-    writers: set[int] = set()
+def inspect(path: str | os.PathLike[str]) -> Inspection:
+    """Read the states of generators and the journals in a file or the folder of one checkpoint.
+
+    No code of the checkpoint is run: pickles are read as data. The checksums of zip files and of
+    fastseed are checked; a plain pickle has none.
+    """
+    path = validation.check_path(_FUNCTION, "path", path)
     if not os.path.exists(path):
-        raise FileNotFoundError(f"fastseed.{function}: {argument} must exist, got {path!r}")
+        raise FileNotFoundError(f"fastseed.{_FUNCTION}: path must exist, got {path!r}")
+    states: list[Found] = []
+    journals: list[tuple[str, Lineage]] = []
+    problems: list[str] = []
+    size = count = 0
+    writers: set[int] = set()
     for part in parts_of(path, problems):
-        before = len(states)
         with noted(part.source, problems):
             states += states_in(part, problems)
-            count += 1
-        if len(states) > _MAX_STATES:
-            del states[before:]
-            problems.append(f"{part.source} and what follows are not read: too many states")
-            break
-        size = max(size, world_size_in(part) or 0)
+        try:
+            journals += journals_in(part)
+        except ValueError as error:
+            raise _error("a checkpoint without damage", path, error) from error
+        count += 1
+        size = max(size, world_size_in(part))
         writers |= set() if part.writer is None else {part.writer}
     if not count:
         why = "; ".join(problems[:_NAMES]) or "it has no file of a checkpoint"
-        rule = "a checkpoint that can be read"
-        raise ValueError(f"fastseed.{function}: {argument} must be {rule}, got {path!r} ({why})")
-    whole = Inspection(path, tuple(sorted(_distinct(states), key=_order)), ())
-    findings = [*_findings(whole, max(size, len(writers))), *problems]
-    return Inspection(path, whole.states, tuple(findings), tuple(problems))
+        raise _error("a checkpoint that can be read", path, why)
+    named = sorted(_distinct(states), key=_order)
+    found = [*_findings(named, max(size, len(writers)))]
+    if not states and not journals:
+        found = ["it holds no state of a generator: a job that resumes from it draws other numbers"]
+    return Inspection(
+        path, tuple(named), tuple(journals), (*found, *problems), tuple(problems)
+    )  # fmt: skip
+
+
+def _error(rule: str, path: str, problem: object) -> ValueError:
+    return ValueError(f"fastseed.{_FUNCTION}: path must be {rule}, got {path!r} ({problem})")
 
 
 def _distinct(states: list[Found]) -> Iterator[Found]:
@@ -105,53 +133,43 @@ def _order(one: Found) -> tuple[object, ...]:
     return [(n < 0, n, w) for n, w in zip(numbers, words, strict=True)], one.stream
 
 
+def _by_stream(states: Iterable[Found]) -> dict[str, dict[str, Found]]:
+    """Return the states of each stream by owner."""
+    table: dict[str, dict[str, Found]] = defaultdict(dict)
+    for one in states:
+        table[one.stream][one.owner] = one
+    return table
+
+
 # ---------------------------------------------------------------- findings
 
 
-def _findings(whole: Inspection, size: int) -> Iterator[str]:
-    if not whole.states:
-        yield "it holds no state of a generator: a job that resumes from it draws other numbers"
-        return
-    owners = list(dict.fromkeys(one.owner for one in whole.states))
+def _findings(states: list[Found], size: int) -> Iterator[str]:
+    owners = list(dict.fromkeys(one.owner for one in states))
     streams: dict[str, list[str]] = defaultdict(list)  # with the same finding
-    for stream, held in whole.by_stream().items():
+    for stream, held in _by_stream(states).items():
         for text in _shared(held):
             streams[text].append(stream)
         missing = [owner for owner in owners if owner not in held]
         if missing and "" not in owners:
             streams[f"{_listed(missing)} without a state, which {_listed(held)} has"].append(stream)
     yield from (f"{_listed(names)}: {text}" for text, names in streams.items())
-    if len(owners) < size:
-        writers = {one.writer for one in whole.states if one.writer is not None and not one.owner}
-        of = f", written by {_listed(f'rank {w}' for w in sorted(writers))}" if writers else ""
+    if 0 < len(owners) < size:
         held_by = "1 rank" if len(owners) == 1 else f"{len(owners)} ranks"
         yield (
-            f"it holds the states of {held_by} for {size} ranks{of}: right only for streams that "
+            f"it holds the states of {held_by} for {size} ranks: right only for streams that "
             "these ranks share"
         )
 
 
 def _shared(held: dict[str, Found]) -> Iterator[str]:
-    """Yield the ranks that have one state, and those that are on one stream.
-
-    A state with a seed is compared with the first one of that seed, others with the first one.
-    """
+    """Yield the ranks that have one state."""
     groups: dict[GeneratorState, list[str]] = defaultdict(list)
     for owner, one in held.items():
         groups[one.state].append(owner)
     for names in groups.values():
         if len(names) > 1:
             yield f"{_listed(names)} have one state and draw the same random numbers"
-    bases: dict[int | None, GeneratorState] = {}
-    for state in groups:
-        first = bases.setdefault(state.seed, state)
-        words = None if first is state else words_between(first, state, _NEAR)
-        if words is not None:
-            ahead, behind = (first, state) if words < 0 else (state, first)
-            yield (
-                f"{_listed(groups[ahead])} on the stream of {_listed(groups[behind])}, "
-                f"{abs(words)} words further"
-            )
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -170,7 +188,7 @@ seed of 64 bits when it is iterated, and its RandomSampler another."""
 
 
 def compare_states(a: Inspection, b: Inspection) -> list[Difference]:
-    """Return the streams that differ, in the order of ``a`` and then of ``b``."""
+    """Return the streams that differ, in words drawn, in the order of ``a`` and then of ``b``."""
     mine, other = ({(one.owner, one.stream): one for one in side.states} for side in (a, b))
     found = []
     for key in dict.fromkeys([*mine, *other]):
@@ -191,10 +209,13 @@ def _difference(a: Inspection, before: Found, after: GeneratorState) -> str:
     if words is not None:
         hint = _HINTS.get(abs(words)) if before.stream.startswith("torch.cpu") else None
         return _count(words) + (f", {hint}" if hint else "")
-    text = next(_others(a, before, after), "")
-    if not text and before.state.seed != after.seed:
-        text = f"another stream: its seed was {before.state.seed}, and is {after.seed}"
-    return text or f"another stream, or more than {MAX_WORDS} words apart"
+    for owner, one in _by_stream(a.states)[before.stream].items():
+        words = words_between(one.state, after, 0) if owner != before.owner else None
+        if words is not None:
+            return f"it has the stream of {owner or 'all ranks'}, {_count(words)}"
+    if before.state.seed != after.seed:
+        return f"another stream: its seed was {before.state.seed}, and is {after.seed}"
+    return f"another stream, or more than {MAX_WORDS} words apart"
 
 
 def _count(words: int) -> str:
@@ -202,11 +223,3 @@ def _count(words: int) -> str:
         return "in the same state"
     noun, where = ("word" if abs(words) == 1 else "words"), ("further" if words > 0 else "behind")
     return f"{abs(words)} {noun} {where}"
-
-
-def _others(a: Inspection, before: Found, after: GeneratorState) -> Iterator[str]:
-    """Yield the other ranks of the first checkpoint whose stream this is."""
-    for owner, one in a.by_stream()[before.stream].items():
-        words = words_between(one.state, after, 0) if owner != before.owner else None
-        if words is not None:
-            yield f"it has the stream of {owner or 'all ranks'}, {_count(words)}"

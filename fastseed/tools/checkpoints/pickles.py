@@ -1,9 +1,7 @@
-"""Read pickles and files of torch.save as data: names of classes stay names, no code is run.
+"""Read pickles and files of torch.save as data: no code that they name is run.
 
-The unpickler of the standard library builds lists, tuples, dicts and plain values. ``Opaque`` takes
-the place of whatever else it would create. It is the one in Python, ``pickle._Unpickler``: the one
-in C allocates by numbers that a pickle claims, and hashes any key of a dict. Every read is bounded
-by a constant and by the size of the file, never by a number that a file claims.
+``Opaque`` takes the place of every object that is neither plain data nor a small array, and
+``Tensor`` that of a tensor, whose bytes are read when they are needed.
 """
 
 from __future__ import annotations
@@ -12,36 +10,40 @@ import hashlib
 import io
 import os
 import pickle
-import pickletools
 import zipfile
+from collections import OrderedDict
 from collections.abc import Callable
-from typing import IO, Any, ClassVar, NamedTuple, cast
+from typing import IO, Any, NamedTuple
+
+import numpy as np
 
 from ..._utils import regular_file
 
-MAX_BYTES = 64 << 20
-MAX_OPERATIONS = 5_000_000  # at most about 500 MB of objects
+MAX_BYTES = 64 << 20  # of a pickle; the weights of torch.save lie beside it
 _MAX_TENSOR = 1 << 16  # bytes; the states of all generators are smaller
-_MAX_DIRECTORY = 16 << 20  # bytes, of a zip file; of about 200,000 entries
-_MAX_STORAGE = 16 << 20  # bytes of what such a tensor may be a part of
+_MAX_ARRAY = 8 * 624  # bytes, of the words of an MT19937
 _LEGACY = 0x1950A86A20F9469CFC6C  # with which files of torch before 1.6 begin
-_SHA256 = 32  # bytes, at the end of a file of fastseed
+_SHA256 = 32  # bytes, at the end of what fastseed writes
 # What zipfile raises for damaged, encrypted and otherwise unusual files.
 _BROKEN = (zipfile.BadZipFile, ValueError, LookupError, OSError, RuntimeError, EOFError)
 
 
+class Unreadable(ValueError):
+    """The reason that a file is not read; completes the sentence "… is not read: …"."""
+
+
 class Opaque:
-    """An object that was not created: the name of its class or function, and what it is given."""
+    """An object that was not created: what its class or function was given."""
 
-    __slots__ = ("args", "items", "name", "state")
+    name = ("", "")  # the module and the name of the class or function
+    args: tuple[Any, ...]
+    state: Any
+    items: list[object]
 
-    def __init__(self, name: tuple[str, str], args: Any = ()) -> None:
-        self.name, self.args = name, args  # module and name: joined, many would take long
-        self.state: Any = None
-        self.items: list[object] = []
-
-    def __call__(self, *args: object) -> Opaque:
-        return Opaque(self.name, args)
+    def __new__(cls, *args: object, **_: object) -> Opaque:
+        made = object.__new__(cls)
+        made.args, made.state, made.items = args, None, []
+        return made
 
     def __setstate__(self, state: object) -> None:
         self.state = state
@@ -53,120 +55,109 @@ class Opaque:
         """Take an element of a list or a set."""
         self.items.append(value)
 
+    def extend(self, values: list[object]) -> None:
+        """Take elements of a list."""
+        self.items += values
+
     add = append
 
 
-class Unreadable(ValueError):
-    """The reason that a file is not read; completes the sentence "… is not read: …"."""
+class Tensor(NamedTuple):
+    """A small 1-D uint8 tensor of a file of torch.save."""
+
+    archive: zipfile.ZipFile
+    entry: str
+    start: int
+    size: int
+
+    def read(self) -> bytes:
+        """Return the bytes; ``Unreadable`` if they are damaged."""
+        try:
+            found = self.archive.read(self.entry)  # checks the CRC-32
+        except _BROKEN as error:
+            raise Unreadable(f"its bytes are damaged ({error})") from None
+        return found[self.start : self.start + self.size]
 
 
-def loads(data: bytes) -> Any:
-    """Return the content of the first pickle in ``data``, with ``Opaque`` for other objects.
+class _Array(list[int]):
+    """The numbers of a small array of integers; empty for other arrays.
 
-    Raises:
-        Unreadable: it is no pickle, a damaged one, or too large.
+    NumPy's own unpickling trusts what a file says about an array's type.
     """
-    if len(data) > MAX_BYTES:
-        raise Unreadable(f"its pickle has {len(data)} bytes, more than {MAX_BYTES}")
+
+    def __setstate__(self, state: Any) -> None:
+        _, _, dtype, _, raw = state
+        self[:] = _numbers(raw, dtype)
+
+
+def _numbers(raw: Any, dtype: Any) -> list[int]:
+    """Return the numbers in the bytes of an array."""
+    code, order = dtype.args[0], dtype.state[1]
+    if code not in ("u4", "u8", "i4", "i8") or order not in ("<", ">") or len(raw) > _MAX_ARRAY:
+        return []
+    return list(np.frombuffer(raw, order + code).tolist())
+
+
+_PLAIN: dict[tuple[str, str], Callable[..., Any]] = {
+    ("collections", "OrderedDict"): OrderedDict,
+    ("torch", "Size"): tuple,
+    ("_codecs", "encode"): lambda text, _: text.encode("latin1"),  # of bytes, in protocol 2
+    # NumPy has moved these from module to module.
+    ("numpy", "_reconstruct"): lambda *_: _Array(),
+    ("numpy", "_frombuffer"): lambda raw, dtype, *_: _Array(_numbers(raw, dtype)),
+}
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, data: bytes, archive: zipfile.ZipFile | None, folder: str) -> None:
+        super().__init__(io.BytesIO(data))
+        self._archive, self._folder = archive, folder
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):
+            return self._tensor
+        package = "numpy" if module.startswith("numpy.") else module
+        return _PLAIN.get((package, name)) or type(name, (Opaque,), {"name": (module, name)})
+
+    def persistent_load(self, pid: Any) -> Any:
+        return pid
+
+    def _tensor(
+        self, storage: Any, start: int, shape: tuple[int, ...], strides: tuple[int, ...], *_: object
+    ) -> Tensor | None:
+        """Return a small 1-D uint8 tensor; None for others, which hold no state."""
+        _, kind, key, *_ = storage
+        is_small = len(shape) == 1 and 0 < shape[0] <= _MAX_TENSOR and strides == (1,)
+        if self._archive is None or kind.name != ("torch", "ByteStorage") or not is_small:
+            return None
+        return Tensor(self._archive, f"{self._folder}data/{key}", start, shape[0])
+
+
+def _loads(data: bytes, archive: zipfile.ZipFile | None = None, folder: str = "") -> Any:
     try:
-        for count, _ in enumerate(pickletools.genops(data)):  # it reads no more than there is
-            if count == MAX_OPERATIONS:
-                raise Unreadable(f"its pickle has more than {MAX_OPERATIONS} operations")
-        return _Unpickler(io.BytesIO(data)).load()
-    except Unreadable:
-        raise
+        return _Unpickler(data, archive, folder).load()
     except Exception as error:  # of many types
         why = f"{type(error).__name__}: {str(error)[:80]}"
         raise Unreadable(f"its pickle is damaged ({why})") from None
 
 
-class _Dict(dict[object, object]):
-    """A dict that wraps keys whose hash may take long: nested tuples, numbers of many digits."""
-
-    __slots__ = ()
-
-    def __setitem__(self, key: object, value: object) -> None:
-        is_short = isinstance(key, (str, bytes, float, type(None), Opaque))
-        if isinstance(key, int):
-            is_short = key.bit_length() <= 60
-        super().__setitem__(key if is_short else Opaque(("", "key"), key), value)
-
-
-_InPython: Any = pickle._Unpickler
-
-
-class _Unpickler(_InPython):  # type: ignore[misc]
-    dispatch: ClassVar[dict[int, Callable[[_Unpickler], None]]] = dict(_InPython.dispatch)
-
-    def find_class(self, module: str, name: str) -> Opaque:
-        return Opaque((module, name))
-
-    def persistent_load(self, pid: object) -> Opaque:
-        return Opaque(("", "persistent id"), pid)
-
-    def get_extension(self, code: int) -> None:  # whose objects may have been imported before
-        raise Unreadable("its pickle has a code of copyreg")
-
-    def load_newobj(self) -> None:
-        args = self.stack.pop()
-        self.append(self.stack.pop()(*args))
-
-    def load_newobj_ex(self) -> None:
-        self.stack.pop()
-        self.load_newobj()
-
-    def load_empty_dictionary(self) -> None:
-        self.append(_Dict())
-
-    def load_dict(self) -> None:
-        items, made = self.pop_mark(), _Dict()
-        for i in range(0, len(items), 2):
-            made[items[i]] = items[i + 1]
-        self.append(made)
-
-    def load_empty_set(self) -> None:
-        self.append(Opaque(("builtins", "set")))
-
-    def load_frozenset(self) -> None:
-        items = self.pop_mark()  # which also exchanges self.append
-        self.append(items)
-
-    dispatch[pickle.NEWOBJ[0]] = load_newobj
-    dispatch[pickle.NEWOBJ_EX[0]] = load_newobj_ex
-    dispatch[pickle.EMPTY_DICT[0]] = load_empty_dictionary
-    dispatch[pickle.DICT[0]] = load_dict
-    dispatch[pickle.EMPTY_SET[0]] = load_empty_set
-    dispatch[pickle.FROZENSET[0]] = load_frozenset
-
-
 # ---------------------------------------------------------------- files
 
 
-class Tree(NamedTuple):
-    """The content of a file: plain data, ``Opaque`` for other objects, and where tensors lie."""
-
-    root: Any
-    archive: zipfile.ZipFile | None
-    prefix: str
-
-
 def open_file(path: str) -> IO[bytes]:
-    """Open a regular file; a symbolic link, a pipe or a device is ``Unreadable``."""
+    """Open a regular file; a pipe or a device is ``Unreadable``."""
     try:
-        if os.path.islink(path):
-            raise ValueError
         return regular_file.open_file(path)
     except OSError as error:
         raise Unreadable(error.strerror or "it cannot be opened") from None
-    except ValueError:
-        raise Unreadable("it is not a regular file, or it cannot be opened") from None
+    except ValueError as error:
+        raise Unreadable(f"it must be {error}") from None
 
 
-def read_tree(file: IO[bytes]) -> Tree:
-    """Return the tree in a file of torch.save or a plain pickle.
+def read_tree(file: IO[bytes]) -> Any:
+    """Return the content of a file of torch.save or a plain pickle.
 
-    Raises:
-        Unreadable: it is another file, damaged, compressed or too large.
+    Tensors need the file while they are read. ``Unreadable``: it is another or a damaged file.
     """
     start = file.read(2)
     size = file.seek(0, os.SEEK_END)
@@ -175,84 +166,25 @@ def read_tree(file: IO[bytes]) -> Tree:
         return _read_zip(file)
     if size > MAX_BYTES:
         raise Unreadable(f"it has {size} bytes, more than {MAX_BYTES}")
-    root = loads(file.read(size))
+    root = _loads(file.read())
     if root == _LEGACY:
         raise Unreadable("it has the format of torch before 1.6; save it again")
-    return Tree(root, None, "")
+    return root
 
 
-def check_sha256(file: IO[bytes]) -> None:
-    """Check the SHA-256 that fastseed appends to what it writes; ``Unreadable`` if it is wrong."""
-    size, sha = file.seek(0, os.SEEK_END) - _SHA256, hashlib.sha256()
-    file.seek(0)
-    while size > 0 and (block := file.read(min(size, 1 << 20))):
-        sha.update(block)
-        size -= len(block)
-    if file.read() != sha.digest():
-        raise Unreadable("its SHA-256 is wrong: it is damaged, and fastseed does not load it")
-
-
-class _Bounded:
-    """A file for ``zipfile``, which reads a whole directory of the size that the file claims."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self.limit = _MAX_DIRECTORY
-        self._read = file.read
-        self.seek, self.tell, self.seekable = file.seek, file.tell, file.seekable
-
-    def read(self, size: int = -1) -> bytes:
-        """Read ``size`` bytes, or the end of the file, in which zipfile looks for the directory."""
-        if size > self.limit:
-            raise Unreadable("its directory is too large")
-        return self._read(self.limit if size < 0 else size)
-
-
-def _read_zip(file: IO[bytes]) -> Tree:
+def _read_zip(file: IO[bytes]) -> Any:
     try:
-        bounded = _Bounded(file)
-        archive = zipfile.ZipFile(cast(IO[bytes], bounded))
-        bounded.limit = MAX_BYTES
+        archive = zipfile.ZipFile(file)
         names = [name for name in archive.namelist() if name.endswith("/data.pkl")]
-        if len(names) != 1:
-            raise Unreadable("it is a zip file, but not one of torch.save")
-        data = _entry(archive, names[0], MAX_BYTES)
-    except Unreadable:
-        raise
+        data = archive.read(names[0]) if len(names) == 1 else b""
     except _BROKEN as error:
         raise Unreadable(f"its zip file is damaged ({error})") from None
-    return Tree(loads(data), archive, names[0].removesuffix("data.pkl"))
+    if not data:
+        raise Unreadable("it is a zip file, but not one of torch.save")
+    return _loads(data, archive, names[0].removesuffix("data.pkl"))
 
 
-def _entry(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:
-    """Return an entry; torch stores entries as they are, so that a compressed one is refused."""
-    held = archive.getinfo(name)
-    if held.compress_type != zipfile.ZIP_STORED or held.compress_size != held.file_size:
-        raise Unreadable(f"its entry {name[:60]!r} is compressed, which torch.save does not do")
-    if held.file_size > limit:
-        raise Unreadable(f"its entry {name[:60]!r} has {held.file_size} bytes, more than {limit}")
-    return archive.read(held)  # checks the CRC-32
-
-
-def tensor_bytes(tree: Tree, thing: object) -> bytes | None:
-    """Return the bytes of a small contiguous 1-D uint8 tensor; None for everything else.
-
-    Raises:
-        Unreadable: its bytes are damaged.
-    """
-    match thing:
-        case Opaque(name=("torch._utils", "_rebuild_tensor_v2"), args=(
-            Opaque(args=("storage", Opaque(name=("torch", "ByteStorage")), str(key), _, _)),
-            int(start), (int(size),), (1,), *_,
-        )) if start >= 0 and 0 < size <= _MAX_TENSOR and tree.archive is not None:  # fmt: skip
-            pass
-        case _:
-            return None
-    try:
-        found = _entry(tree.archive, f"{tree.prefix}data/{key}", _MAX_STORAGE)
-    except Unreadable:
-        raise
-    except _BROKEN as error:
-        raise Unreadable(f"its bytes are damaged ({error})") from None
-    if len(found) < start + size:
-        raise Unreadable("it has fewer bytes than it claims")
-    return found[start : start + size]
+def check_sha256(data: bytes) -> None:
+    """Check the SHA-256 that fastseed appends to what it writes; ``Unreadable`` if it is wrong."""
+    if hashlib.sha256(data[:-_SHA256]).digest() != data[-_SHA256:]:
+        raise Unreadable("its SHA-256 is wrong: it is damaged, and fastseed does not load it")

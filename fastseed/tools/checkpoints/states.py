@@ -1,4 +1,4 @@
-"""Find the states of generators in a tree of plain data, by their form, and name their streams."""
+"""Find the states of generators and the journals in a tree of plain data, by their form."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import struct
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
-import numpy as np
-
-from ..._utils import StateDict
+from ..._utils import strict_json
+from ...data import Lineage
 from ...debug.exact_state import (
     BIT_GENERATORS,
     GeneratorState,
@@ -22,17 +21,12 @@ from ...debug.exact_state import (
 )
 from ...generators.adapter import pack
 from .folders import Part, noted
-from .pickles import Opaque, Tree, Unreadable, check_sha256, read_tree, tensor_bytes
+from .pickles import Opaque, Tensor, check_sha256, read_tree
 
 A = TypeVar("A")
 T = TypeVar("T")
 
-_MAX_VISITS = 500_000
 _MAX_DEPTH = 24
-_MAX_ENTRIES = 20_000_000  # of lists and dicts, counted again at every visit
-_MAX_STATES = 10_000
-_MAX_KEYS = 16  # of a dict in the state of a bit generator, which has at most six
-_MT_WORDS = 624
 _ACCELERATORS = re.compile("cuda|xpu|mlu|musa|npu|hpu")
 _RANDOM = re.compile("cuda|xpu|mlu|musa|npu|hpu|rng|random|seed|generator", re.IGNORECASE)
 # The keys of a dict that Megatron puts into a list, by data-parallel rank.
@@ -40,6 +34,7 @@ _MEGATRON = re.compile("(random|np|torch|cuda)_rng_state|rng_tracker_states")
 # The exact state of a rank in a state of fastseed, and a tensor of fastseed.checkpoint.
 _FASTSEED_STATE = re.compile(r"rng\.(\d{1,9})\.(.+)$")
 _FASTSEED_TENSOR = re.compile(r"(^|\.)fastseed_(job|rank_\d{1,9})$")
+_JOURNAL = '{"format":"fastseed.lineage",'  # with which the text of a journal begins
 
 Path = tuple[str, ...]
 
@@ -62,92 +57,95 @@ def states_in(part: Part, problems: list[str]) -> Iterator[Found]:
     """Yield the states in a part of a checkpoint; what is damaged is added to ``problems``."""
 
     def recognize(path: Path, node: object) -> Iterator[tuple[str, str, GeneratorState]]:
-        with noted(source_of(part, path), problems):
-            yield from _recognize(part.tree, path, node)
+        with noted(_source(part, path), problems):
+            yield from _states(path, node)
 
-    for path, found in walk(part, recognize):
-        owner, stream, state = found
-        source = source_of(part, path)
+    for path, (owner, stream, state) in _walk(part, recognize):
         held_by = owner or part.owner
         at = next((i for i, key in enumerate(path) if _MEGATRON.fullmatch(key)), 0)
         if at and path[at - 1].isdecimal() and path[at - 1] != "0":
             held_by = f"{held_by}, data-parallel rank {path[at - 1]}"
-        yield Found(held_by, stream, source, part.writer, state)
+        yield Found(held_by, stream, _source(part, path), part.writer, state)
 
 
-def source_of(part: Part, path: Path) -> str:
-    """Return the file, and the keys in it."""
+def journals_in(part: Part) -> Iterator[tuple[str, Lineage]]:
+    """Yield each journal with where it is; ValueError if one is damaged."""
+    for path, found in _walk(part, _journals):
+        source = _source(part, path)
+        try:
+            given = strict_json.parse(found) if isinstance(found, str) else found
+            yield source, Lineage.load(given)  # type: ignore[arg-type]
+        except ValueError as error:
+            raise ValueError(f"{source}: {error}") from error
+
+
+def world_size_in(part: Part) -> int:
+    """Return the number of ranks that the arguments of a Megatron job say; 0 for others."""
+    match part.root:
+        case {"args": Opaque(state={"world_size": int(size)})} if 0 < size < 2**24:
+            return size
+    return 0
+
+
+def _source(part: Part, path: Path) -> str:
     keys = ".".join(filter(None, path))
     return f"{part.source}: {keys}" if keys else part.source
 
 
-def world_size_in(part: Part) -> int | None:
-    """Return the number of ranks that the arguments of a Megatron job say; None for others."""
-    match part.tree.root:
-        case {"args": Opaque(state={"world_size": int(size)})} if 0 < size < 2**24:
-            return size
-    return None
+def _walk(part: Part, recognize: Callable[[Path, object], Iterable[T]]) -> Iterator[tuple[Path, T]]:
+    """Yield each path with what ``recognize`` returns for it; below it nothing is searched."""
+    seen: set[int] = set()  # objects may contain each other
+
+    def visit(path: Path, node: object) -> Iterator[tuple[Path, T]]:
+        found = list(recognize(path, node))
+        yield from ((path, one) for one in found)
+        if not found and id(node) not in seen and len(path) < _MAX_DEPTH:
+            seen.add(id(node))
+            for key, held in _below(node):
+                yield from visit((*path, key), held)
+
+    yield from visit((part.key,) if part.key else (), part.root)
 
 
-def walk(part: Part, recognize: Callable[[Path, object], Iterable[T]]) -> Iterator[tuple[Path, T]]:
-    """Yield each path with what ``recognize`` returns for it, after at most so many visits.
-
-    Below a node that is recognized nothing is searched.
-    """
-    path: Path = (part.key,) if part.key else ()
-    stack: list[Iterator[tuple[Path, object]]] = [iter([(path, part.tree.root)])]  # one a level
-    visits = entries = states = 0
-    while stack:
-        visit = next(stack[-1], None)
-        if visit is None:
-            stack.pop()
-            continue
-        path, node = visit
-        visits += 1
-        entries += len(node) if isinstance(node, (dict, list, tuple)) else 3
-        if visits > _MAX_VISITS or entries > _MAX_ENTRIES:
-            raise Unreadable(f"it holds more than {_MAX_VISITS} objects")
-        before = states
-        for found in recognize(path, node):
-            states += 1
-            if states > _MAX_STATES:
-                raise Unreadable(f"it holds more than {_MAX_STATES} states")
-            yield path, found
-        if states == before and len(path) < _MAX_DEPTH:
-            stack.append(_below(path, node))
-
-
-def _below(path: Path, node: object) -> Iterator[tuple[Path, object]]:
-    """Yield what is in a node and may hold a state, with its path."""
+def _below(node: object) -> Iterator[tuple[str, object]]:
+    """Yield what is in a node and may hold a state, with its key."""
     items: Iterable[tuple[object, object]] = ()
     if isinstance(node, dict):
         items = node.items()
-    elif isinstance(node, (list, tuple)):
+    elif isinstance(node, (list, tuple)) and not isinstance(node, Tensor):
         items = ((str(i), held) for i, held in enumerate(node))
     elif isinstance(node, Opaque):
         items = (("", held) for held in (node.args, node.state, node.items))
     for key, held in items:
-        if isinstance(held, Opaque) or (isinstance(held, (dict, list, tuple)) and held):
-            yield (*path, key[:100] if isinstance(key, str) else "…"), held
+        if isinstance(held, (Opaque, dict, list, tuple)):
+            yield key if isinstance(key, str) else "…", held
 
 
 # ---------------------------------------------------------------- forms
 
 
-def _recognize(tree: Tree, path: Path, node: object) -> Iterator[tuple[str, str, GeneratorState]]:
+def _journals(_: Path, node: Any) -> Iterator[object]:
+    """Yield the journal that a node is: a contract, a state of steps, or a field of one."""
+    match node:
+        case {"format": "fastseed.lineage"}:
+            yield node
+        case {"journal": str(text)} | str(text) if text.startswith(_JOURNAL):
+            yield text
+
+
+def _states(path: Path, node: object) -> Iterator[tuple[str, str, GeneratorState]]:
     """Yield owner, stream and state if a node is one; of several GPUs there may be several."""
-    if isinstance(node, (dict, list, tuple)):
+    if not isinstance(node, Tensor):
         if (named := _try(_host_state, node)) is not None:
             yield "", *named
         return
-    data, name = tensor_bytes(tree, node), path[-1] if path else ""
-    if data is None:
-        return
+    data, name = node.read(), path[-1] if path else ""
     if _FASTSEED_TENSOR.search(name):
-        check_sha256(io.BytesIO(data))
+        check_sha256(data)
         inner = read_tree(io.BytesIO(data))
-        for key, held in inner.root.items() if isinstance(inner.root, dict) else ():
-            yield from _fastseed_states(key, tensor_bytes(inner, held))
+        for key, held in inner.items() if isinstance(inner, dict) else ():
+            if isinstance(held, Tensor):
+                yield from _fastseed_states(key, held.read())
     elif _FASTSEED_STATE.search(name):
         yield from _fastseed_states(name, data)
     elif (cpu := _try(read_torch_cpu, data)) is not None:
@@ -159,68 +157,23 @@ def _recognize(tree: Tree, path: Path, node: object) -> Iterator[tuple[str, str,
 def _host_state(node: Any) -> tuple[str, GeneratorState]:
     """Return the stream and the state that Python, a ``RandomState`` or a bit generator saved."""
     match node:
-        case [2 | 3, (list() | tuple()) as words, gauss] if len(words) == _MT_WORDS + 1:
+        case [2 | 3, (list() | tuple()) as words, gauss] if len(words) == 625:
             cached = [gauss] if isinstance(gauss, float) else []
             return "python", make_mt19937(words[:-1], words[-1], cached)
         case ["MT19937", words, int(position)]:
-            return "numpy", make_mt19937(_words(words), position)
+            return "numpy", make_mt19937(words, position)
         case ["MT19937", words, int(position), has_gauss, gauss]:
             cached = [gauss] if has_gauss == 1 else []
-            return "numpy", make_mt19937(_words(words), position, cached)
+            return "numpy", make_mt19937(words, position, cached)
         case {"bit_generator": str(kind), "state": {}} if kind in BIT_GENERATORS:
-            stream = "numpy" if kind == "MT19937" else f"numpy.{kind}"
-            return stream, read_numpy(_plain({**node, "seed_seq": None}))
+            return "numpy" if kind == "MT19937" else f"numpy.{kind}", read_numpy(node)
     raise ValueError("it is no state")
 
 
-def _words(value: Any) -> list[int]:
-    """Return the words of a pickled array or of a list of plain numbers."""
-    if isinstance(value, Opaque):
-        value = _array(value)
-    is_short = isinstance(value, (list, tuple)) and len(value) <= _MT_WORDS
-    if is_short and all(type(word) is int for word in value):  # nested lists take long
-        return list(value)
-    raise ValueError("it is no list of words")
-
-
-def _plain(value: StateDict, depth: int = 0) -> StateDict:
-    """Return the content of a state of a bit generator; ValueError for others."""
-    if depth == 3 or len(value) > _MAX_KEYS:
-        raise ValueError("it has more than the state of a bit generator")
-    found: StateDict = {}
-    for key, held in value.items():
-        if isinstance(held, dict):
-            found[key] = _plain(held, depth + 1)
-        else:
-            is_plain = isinstance(held, (int, float, str, type(None)))
-            found[key] = held if is_plain else _words(held)
-    return found
-
-
-def _array(thing: Opaque) -> list[int]:
-    """Return the numbers in a pickled NumPy array of integers."""
-    match thing:
-        case Opaque(name=(_, "_reconstruct"), state=(_, _, Opaque() as dtype, _, raw)):
-            pass
-        case Opaque(name=(_, "_frombuffer"), args=(raw, Opaque() as dtype, _, _)):
-            pass
-        case _:
-            raise ValueError("it is no array")
-    match raw:  # protocol 2 has no bytes
-        case Opaque(name=("_codecs", "encode"), args=(str(text), "latin1")):
-            raw = text[: 8 * _MT_WORDS].encode("latin1", "replace")
-    match dtype:
-        case Opaque(
-            args=("u4" | "u8" | "i4" | "i8" as code, *_), state=(_, "<" | ">" as order, *_)
-        ):
-            return list(np.frombuffer(raw[: 8 * _MT_WORDS], f"{order}{code}").tolist())
-    raise ValueError("it is no array of integers")
-
-
-def _fastseed_states(key: object, data: bytes | None) -> Iterator[tuple[str, str, GeneratorState]]:
+def _fastseed_states(key: str, data: bytes) -> Iterator[tuple[str, str, GeneratorState]]:
     """Yield what an exact state of fastseed holds; of an accelerator, one for each device."""
-    named = _FASTSEED_STATE.search(key) if isinstance(key, str) else None
-    if named is None or data is None:
+    named = _FASTSEED_STATE.search(key)
+    if named is None:
         return
     owner, stream = f"rank {named[1]}", named[2]
     found = _try(read_adapter, pack(data))
@@ -236,7 +189,7 @@ def _accelerator(path: Path) -> str:
     *before, last = [part for part in path if part]
     device = _ACCELERATORS.search(".".join(path))
     name = f"torch.{device[0] if device else 'cuda'}"
-    if re.fullmatch(r"\d+", last):
+    if last.isdecimal():
         return f"{name}:{last}"
     return name if _ACCELERATORS.search(last) or not before else f"{name}.{last}"
 
@@ -245,5 +198,5 @@ def _try(make: Callable[[A], T], value: A) -> T | None:
     """Return what ``make`` returns; None if it, NumPy or fastseed refuses the value."""
     try:
         return make(value)
-    except (ValueError, TypeError, LookupError, OverflowError, AttributeError):
+    except (ValueError, TypeError, LookupError, OverflowError, AttributeError, RecursionError):
         return None

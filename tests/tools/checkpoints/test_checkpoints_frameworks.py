@@ -1,13 +1,16 @@
-"""Folders that Accelerate and torch.distributed.checkpoint wrote on two ranks."""
+"""Checkpoints that Accelerate, Lightning and torch.distributed.checkpoint wrote."""
 
 from __future__ import annotations
 
 import pytest
+import torch
 from helpers.processes import run_ranks
+from torch.utils.data import DataLoader
 
+import fastseed
 from fastseed.tools import checkpoints
 
-pytest.importorskip("accelerate")
+accelerate = pytest.importorskip("accelerate")
 pytestmark = pytest.mark.integrations
 STREAMS = ("numpy", "python", "torch.cpu")
 
@@ -19,6 +22,10 @@ def folder(tmp_path_factory):
     return made
 
 
+def compare(a, b):
+    return checkpoints.compare_states(checkpoints.inspect(a), checkpoints.inspect(b))
+
+
 def owned(found):
     return [(one.owner, one.stream, one.writer) for one in found.states]
 
@@ -26,7 +33,7 @@ def owned(found):
 def test_a_resume_of_accelerate_draws_for_its_data_loader(folder):
     found = checkpoints.inspect(folder / "saved")
     assert found and owned(found) == [(f"rank {r}", s, None) for r in (0, 1) for s in STREAMS]
-    found = checkpoints.compare(folder / "whole", folder / "resumed")
+    found = compare(folder / "whole", folder / "resumed")
     assert [one.name for one in found] == ["rank 0 torch.cpu", "rank 1 torch.cpu"]
     text = "2 words further, as one `iter(DataLoader)` draws"
     assert [one.text for one in found] == [text] * 2
@@ -38,4 +45,49 @@ def test_ranks_that_save_under_one_name_to_a_distributed_checkpoint(folder):
     assert any("it holds the states of 1 rank for 2 ranks" in line for line in found.findings)
     found = checkpoints.inspect(folder / "dcp-ranks")
     assert found and owned(found) == [(f"rank {r}", s, r) for r in (0, 1) for s in STREAMS]
-    assert checkpoints.compare(folder / "resumed", folder / "dcp-ranks") == []
+    assert compare(folder / "resumed", folder / "dcp-ranks") == []
+
+
+# ---------------------------------------------------------------- journals
+
+
+def test_a_checkpoint_of_accelerate(tmp_path):
+    fastseed.init(42, rank=0, world_size=1)
+    accelerator = accelerate.Accelerator(cpu=True)
+    steps = fastseed.data.steps(DataLoader(range(20), batch_size=4, shuffle=True), 1)
+    accelerator.register_for_checkpointing(steps)
+    _, _, batch = next(iter(steps))
+    accelerator.save_state(tmp_path / "saved")
+    lineage = checkpoints.inspect(tmp_path / "saved").lineage()
+    assert lineage.at(0, 0).sample.tolist() == batch.tolist()
+
+
+def test_the_division_of_accelerated_job_is_not_a_known_order(tmp_path):
+    from fastseed.integrations.accelerate import AcceleratedJob
+
+    accelerator = accelerate.Accelerator(cpu=True)
+    job = AcceleratedJob(accelerator, 42)
+    loader = accelerator.prepare(DataLoader(torch.arange(20), batch_size=4, shuffle=True))
+    for step, _ in job.train(loader, 0):
+        if step == 2:
+            accelerator.save_state(tmp_path / "saved")
+    lineage = checkpoints.inspect(tmp_path / "saved").lineage()
+    assert lineage.history.point == (0, 3)
+    with pytest.raises(ValueError, match="the order of epoch 0 must be a ShuffleSampler"):
+        lineage.at(0, 0)
+
+
+def test_a_checkpoint_of_lightning(tmp_path):
+    lightning = pytest.importorskip("lightning")
+    fastseed.init(42, rank=0, world_size=1)
+    steps = fastseed.data.steps(DataLoader(range(20), batch_size=4, shuffle=True), 1)
+    next(iter(steps))
+
+    class Module(lightning.LightningModule):
+        def on_save_checkpoint(self, checkpoint):
+            checkpoint["steps"] = steps.state_dict()
+
+    trainer = lightning.Trainer(accelerator="cpu", logger=False, barebones=True)
+    trainer.strategy.connect(Module())
+    trainer.save_checkpoint(tmp_path / "last.ckpt")
+    assert checkpoints.inspect(tmp_path / "last.ckpt").lineage().history == steps.lineage().history

@@ -1,0 +1,184 @@
+"""Count the steps of a job, print the samples of a step, and compare the samples of two jobs."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from ..._utils import JSON, validation
+from ...data import Lineage
+from ...data.history import Point, Span
+from ...data.lineage import Visits
+
+
+def locate(lineage: Lineage, number: int) -> Point:
+    """Return the epoch and the step of a step that is counted from 0 over all epochs.
+
+    Steps that are skipped count, as they keep their numbers.
+
+    Examples:
+        >>> import fastseed, torch
+        >>> from fastseed.tools import checkpoints
+        >>> fastseed.init(42, rank=0, world_size=1)
+        >>> batches = torch.utils.data.DataLoader(range(10), batch_size=4, shuffle=True)
+        >>> steps = fastseed.data.steps(batches, epochs=3)  # 3 steps each
+        >>> checkpoints.locate(steps.lineage(), 7)
+        (2, 1)
+    """
+    function = "tools.checkpoints.locate"
+    left = validation.check_int(function, "number", number, 0, 2**63 - 1)
+    history = dataclasses.replace(lineage.history, skips=())
+    for epochs in history.ranges_alike(range(2**32)):
+        count = max((span.last for span in history.spans(epochs.start)), default=0)
+        if left < count * len(epochs):
+            return epochs.start + left // count, left % count
+        left -= count * len(epochs)
+    rule = f"a step of the job, which has {number - left} of them"
+    raise validation.value_error(function, "number", rule, number)
+
+
+def rows_of(lineage: Lineage, visits: Visits) -> list[dict[str, JSON]]:
+    """Return visits as rows for printing, with ``key``, the 128 bits of their random numbers.
+
+    ``source`` and ``index`` are None if the orders of the job are not all mixtures.
+    """
+    is_mixed = all(spec.sources for spec in lineage.history.orders)
+    rows = []
+    for visit, (low, high) in zip(visits, lineage.keys(visits).tolist(), strict=True):
+        row: dict[str, JSON] = {name: visit[name].item() for name in visits.dtype.names or ()}
+        if not is_mixed:
+            row |= {"source": None, "index": None}
+        rows.append({**row, "key": f"{high << 64 | low:032x}"})
+    return rows
+
+
+# ---------------------------------------------------------------- two jobs
+
+
+class JobComparison(NamedTuple):
+    """Which steps of two jobs have other samples. It is true if none has.
+
+    The samples of a step are those of all ranks, with their occurrences; on which rank and in which
+    row a sample is does not count.
+    """
+
+    epochs: int
+    """How many epochs were compared, from epoch 0 on."""
+    steps: int
+    """How many steps at least one of the jobs has in them."""
+    differing: int
+    """How many of them have other samples, or only one of the jobs has."""
+    first: Point | None
+    """The first one."""
+    why: tuple[str, ...]
+    """The differences of the journals at that step."""
+    samples: int
+    """How many samples the steps of the first job have."""
+    missing: int
+    """How many of those the same step of the second job does not have."""
+    notes: tuple[str, ...]
+    """Other master seeds or tasks, with which the random numbers of samples differ."""
+
+    def __bool__(self) -> bool:
+        return not self.differing
+
+
+def compare_jobs(a: Lineage, b: Lineage, *, epochs: int | None = None) -> JobComparison:
+    """Compare the samples of two jobs, step by step; steps to come, as the jobs continue.
+
+    ``epochs`` is how many epochs to compare; None: those that one of the jobs has begun.
+    """
+    if epochs is None:
+        points = [one.history.point for one in (a, b)]
+        epochs = max(1, *(epoch + (step > 0) for epoch, step in points))
+    epochs = validation.check_int("diff", "epochs", epochs, 1, 2**32)
+    first: Point | None = None
+    steps = differing = samples = missing = 0
+    for epoch in range(epochs):
+        for step, count, size, gone in _parts(a, b, epoch):
+            steps, samples = steps + count, samples + size
+            if gone is not None:
+                first = first or (epoch, step)
+                differing, missing = differing + count, missing + gone
+    why = () if first is None else tuple(_reasons(a, b, *first))
+    pairs = [(f, getattr(a.history, f), getattr(b.history, f)) for f in ("master_seed", "task")]
+    notes = tuple(f"{field}: {x}, {y}: keys of samples differ" for field, x, y in pairs if x != y)
+    return JobComparison(epochs, steps, differing, first, why, samples, missing, notes)
+
+
+def _parts(a: Lineage, b: Lineage, epoch: int) -> Iterator[tuple[int, int, int, int | None]]:
+    """Yield (step, number of steps, samples of a, those that b misses) for parts of an epoch.
+
+    In place of the last one is None for steps that have the same samples.
+    """
+    cuts = a.history.spans(epoch), b.history.spans(epoch)
+    edges = sorted({edge for spans in cuts for span in spans for edge in (span.first, span.last)})
+    for first, end in itertools.pairwise(edges):
+        mine, other = (_span_at(spans, first) for spans in cuts)
+        if mine and other and mine.spec.is_function:
+            start, stop = mine.positions(first)[0], mine.positions(end - 1)[1]
+            if _cut(a, mine, first, end) == _cut(b, other, first, end):
+                yield first, end - first, stop - start, None
+                continue
+        for step in range(first, end) if mine or other else ():
+            visits = a.at(epoch, step) if mine else None, b.at(epoch, step) if other else None
+            yield step, 1, 0 if visits[0] is None else len(visits[0]), _missing(*visits)
+
+
+def _span_at(spans: list[Span], step: int) -> Span | None:
+    return next((span for span in spans if span.first <= step < span.last), None)
+
+
+def _cut(lineage: Lineage, span: Span, first: int, end: int) -> tuple[object, ...]:
+    """Return what decides which samples some steps of an epoch have."""
+    history = lineage.history
+    ends = span.positions(first)[0], span.positions(end - 1)[1]
+    removed = history.removed(span.quarantines).tolist()
+    return ends, span.layout.step_size, span.spec, removed, history.master_seed, history.task
+
+
+def _missing(a: Visits | None, b: Visits | None) -> int | None:
+    """Return how many samples of one step the other has not; None if both have the same."""
+    if a is None or b is None:
+        return 0 if a is None else len(a)
+    columns = (a.sample, b.sample), (a.occurrence, b.occurrence)
+    if all(np.array_equal(x, y) for x, y in columns):
+        return None
+    mine, other = (
+        Counter(zip(v.sample.tolist(), v.occurrence.tolist(), strict=True)) for v in (a, b)
+    )
+    return None if mine == other else (mine - other).total()
+
+
+def _reasons(a: Lineage, b: Lineage, epoch: int, step: int) -> Iterator[str]:
+    """Yield what differs between the journals at a step."""
+    mine, other = (_facts(one, epoch, step) for one in (a, b))
+    for name, x in mine.items():
+        y = other.get(name, x)
+        if x != y:
+            yield f"{name}: {x}, {y}"
+
+
+def _facts(lineage: Lineage, epoch: int, step: int) -> dict[str, str]:
+    history = lineage.history
+    span = _span_at(history.spans(epoch), step)
+    if span is None:
+        is_skipped = history.first_kept(epoch, step) != step
+        return {"step": "skipped" if is_skipped else "after the end of the epoch"}
+    entry, spec = span.entry, span.spec
+    parts = f"{entry.slots} slots" if entry.slots else f"{entry.ranks} rank(s)"
+    return {
+        "step": "exists",
+        "master seed": str(history.master_seed),
+        "task": str(history.task),
+        "order": f"{spec.kind} {spec.name!r} of {spec.n} samples",
+        "weights": ", ".join(f"{s.name} {s.share / 2**32:.4g}" for s in spec.sources) or "none",
+        "batch": f"{entry.batch_size} on {parts}",
+        "position": str(span.positions(step)[0]),
+        "quarantine": f"{len(history.removed(span.quarantines))} sample(s)",
+    }
