@@ -8,20 +8,20 @@ import math
 import pytest
 from helpers.processes import run_ranks
 
-ALL = ("alone", "float32", "kept", "recomputed", "half", "torch")
+ALL = ("alone", "float32", "kept", "recomputed", "half")
 CASES = {
     "1": ALL,
     "2": (*ALL, "tensor parallel"),
     "3": ALL,
     "4": ("float32", "tensor parallel"),
-    "2x2": ("float32", "half", "torch"),
+    "2x2": ("float32", "half"),
     "2x1": ("float32",),
 }
 
 
 @functools.cache
-def results(mesh: str) -> dict[str, list]:
-    """Return the digest and the sum of squares of each case, on which all ranks agree."""
+def results(mesh: str) -> dict[str, str]:
+    """Return the digest of each case, on which all ranks agree."""
     ranks = math.prod(map(int, mesh.split("x")))
     first, *others = run_ranks("elastic_sharded.py", ranks, mesh, *CASES[mesh])
     assert all(other == first for other in others)
@@ -46,15 +46,8 @@ def test_two_ranks_train_as_one_process():
 def test_any_mesh_trains_as_one_process(mesh):
     found, alone = dict(results(mesh)), results("1")["alone"]
     assert found.pop("half", results("1")["half"]) == results("1")["half"] != alone
-    found.pop("torch", None), found.pop("tensor parallel", None)
-    assert set(map(tuple, found.values())) == {tuple(alone)}
-
-
-@pytest.mark.slow
-def test_reduce_scatter_of_torch_depends_on_the_mesh():
-    found = [results(mesh)["torch"] for mesh in ("1", "2", "3", "2x2")]
-    assert len({digest for digest, _ in found}) == len(found)
-    assert [squares for _, squares in found] == pytest.approx([results("1")["alone"][1]] * 4, 1e-3)
+    found.pop("tensor parallel", None)
+    assert set(found.values()) == {alone}
 
 
 @pytest.mark.slow
