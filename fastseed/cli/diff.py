@@ -14,8 +14,8 @@ _ABOUT = """\
 Compare two recordings of fastseed.debug.Watch, two checkpoints of any framework, two environments
 or two jobs; what A and B are is recognised, and folders of runs may hold several. Of recordings,
 the first step that differs is found, and in it the first tensor; of checkpoints, the states of
-random generators are compared in words drawn; of jobs (contracts of Lineage.save, or checkpoints
-that hold a state of fastseed.data.steps), the samples of every step. No code in a file is run.
+random generators; of jobs (contracts of Lineage.save, or checkpoints that hold a state of
+fastseed.data.steps), the samples of every step. No code in a file is run.
 Ends with 0 if all that both hold is equal, and with 1 otherwise.
 """
 

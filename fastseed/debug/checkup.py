@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import random
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
 
-from .._backend import build, derive
+from .._backend import build
 from .._utils import validation
+from ..derivation import streams
 from ..determinism import hash_seed
 from ..distributed.agreement import verify_agreement
 from ..generators.accelerator import AcceleratorGenerators, relative_index
-from ..generators.adapter import MT_WORDS
 from ..generators.default import NAMES
-from ..generators.pool import GeneratorPool
+from ..seeder.registry import adapter_for
 from ..seeder.seeder import Seeder, process_seeder
-from .exact_state import make_mt19937, read_adapter, words_between
 from .generator_states import state_of
-from .generator_use import FINE, NOTE, WRONG, Row, watched_use
+from .generator_use import FINE, KINDS, NOTE, WRONG, Row, watched_use
 from .tree_digest import assert_ranks_agree
-
-_MAX_DRAWN = 2_500_000  # words that are counted
 
 
 def check(
@@ -38,14 +37,12 @@ def check(
 
     Args:
         run: a function to call first, such as two steps of training. Rows of the topic ``use`` name
-            each generator that it drew from and that fastseed does not control, each call that
-            seeded a default generator, scopes that were reseeded twice, and training that draws
-            and never calls ``reseed``. Its errors are passed on. Generators at module level of
-            installed packages are left out.
-        module: with ``ranks``, anything that ``digest`` takes: it must be the same on all ranks, as
-            in DDP. Digests are exchanged, not data.
-        ranks: whether to check that all ranks agree; then every rank has to make this call (see
-            ``fastseed.distributed.verify_agreement``). None: if there are several ranks.
+            generators that it drew from and that fastseed does not control, calls that seeded a
+            default generator, scopes that were reseeded twice, and training that draws and never
+            calls ``reseed``. Generators at module level of installed packages are left out.
+        module: with ``ranks``, anything that ``digest`` takes: it must be the same on all ranks.
+        ranks: whether to check that all ranks agree; then every rank has to make this call. None:
+            if there are several ranks.
         timeout: seconds to wait for the other ranks, (0, 86400].
 
     Returns:
@@ -58,11 +55,9 @@ def check(
         >>> import torch, fastseed
         >>> fastseed.init(42)
         >>> fastseed.reseed(1, epoch=3)
-        >>> rows = fastseed.debug.check(lambda: torch.empty(700, dtype=torch.int32).random_())
+        >>> rows = fastseed.debug.check(lambda: torch.rand(3))
         >>> [row.detail for row in rows if row.item == "torch.cpu"]
-        ['700 words drawn since reseed']
-        >>> [row.item for row in rows if row.status == "wrong"]
-        []
+        ['drawn from since reseed']
     """
     if run is not None and not callable(run):
         raise validation.type_error("debug.check", "run", "callable or None", run)
@@ -120,48 +115,43 @@ def _job(current: Seeder) -> Iterator[Row]:
 
 
 def _streams(current: Seeder) -> Iterator[Row]:
-    """Check that each generator follows from the last reseed, and count what it has drawn."""
+    """Check that each generator follows from the last reseed."""
     assert current.scope is not None
-    at = current.scope._asdict()
+    own = current._rank_fields.default
     if os.getpid() != current._process_id or current._ancestry.forks:
         yield Row("streams", "default generators", NOTE, "not examined in a forked child")
     else:
         defaults = random._inst, np.random.mtrand._rand, torch.default_generator
         for name, generator in zip(NAMES, defaults, strict=True):
-            yield _generator(name, generator, current.derive_key(name, **at))
+            yield _generator(current, name, generator, own)
     for accelerator in current._accelerators:
-        yield from _devices(current, accelerator, at)
+        yield from _devices(current, accelerator, current.scope._asdict())
     for entry in current._registry.generators:
-        key = current.derive_key(entry.name, **at)
-        yield _generator(entry.name, entry.generator, key, ", shared" if entry.shared else "")
+        row = _generator(current, entry.name, entry.generator, entry.rank_field)
+        yield row._replace(detail=row.detail + ", shared") if entry.shared else row
     for setter in current._registry.epoch_setters:
         detail = f"a {type(setter.generator).__name__}, which takes the epoch"
         yield Row("streams", setter.name, FINE, detail)
 
 
-def _generator(name: str, generator: object, key: int, note: str = "") -> Row:
-    """Compare one generator with the state that ``key`` gives."""
-    if isinstance(generator, GeneratorPool):
-        return Row("streams", name, FINE, f"{len(generator)} members{note}")
-    state = state_of(generator)
-    try:
-        now = None if state is None else read_adapter(state)
-    except (ValueError, TypeError, LookupError, OverflowError):
-        now = None  # of a subclass, for example
-    if now is None or now.algorithm != "MT19937" or isinstance(generator, np.random.Generator):
-        detail = f"a {type(generator).__name__}, whose state is not examined{note}"
+def _generator(current: Seeder, name: str, generator: Any, rank_field: int) -> Row:
+    """Compare a generator with a copy that is reseeded."""
+    if type(generator) not in KINDS:
+        detail = f"a {type(generator).__name__}, whose state is not examined"
         return Row("streams", name, FINE, detail)
-    if now.seed is not None and now.seed != key % 2**64:  # torch stores it with the state
+    assert current.scope is not None
+    is_torch = isinstance(generator, torch.Generator)
+    fresh = generator.clone_state() if is_torch else copy.deepcopy(generator)
+    adapter = adapter_for(fresh)
+    adapter.reseed(streams.stream(current.master_seed, current.scope, name, rank_field))
+    now, then = state_of(generator), adapter.state()
+    if now is not None and then is not None and torch.equal(now, then):
+        return Row("streams", name, FINE, "nothing drawn since reseed")
+    if not is_torch:
+        return Row("streams", name, FINE, "drawn from since reseed, or seeded by a later call")
+    if generator.initial_seed() != fresh.initial_seed():
         return Row("streams", name, WRONG, "has another seed: registered or seeded by a later call")
-    words = derive.mt19937_state(key).tolist()
-    if isinstance(generator, random.Random):
-        words = random.Random(key).getstate()[1][:-1]
-    count = words_between(make_mt19937(words, MT_WORDS, seed=now.seed), now, _MAX_DRAWN)
-    if count is None or count < 0:
-        detail = f"not within {_MAX_DRAWN:,} words after the last reseed: drawn further, or seeded"
-        return Row("streams", name, NOTE, f"{detail} by a later call{note}")
-    detail = f"{count} words drawn since reseed" if count else "nothing drawn since reseed"
-    return Row("streams", name, FINE, detail + note)
+    return Row("streams", name, FINE, "drawn from since reseed")
 
 
 def _devices(

@@ -28,7 +28,7 @@ FINE, NOTE, WRONG = "fine", "note", "wrong"
 _HERE = os.path.join(os.path.dirname(__file__), "")
 _PACKAGE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
 _CHUNK = 1 << 14  # objects that are examined in one call
-_KINDS = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
+KINDS = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
 _SEEDING_CALLS = (
     (random, "random.seed"),
     (np.random, "numpy.random.seed"),
@@ -111,41 +111,29 @@ def _living(more: Iterable[object] = ()) -> list[object]:
     for first in range(0, len(objects), _CHUNK):
         # The collector does not track torch's generators, but the objects that refer to them.
         part = objects[first : first + _CHUNK]
-        kinds = [one for one in (*part, *gc.get_referents(*part)) if issubclass(type(one), _KINDS)]
+        kinds = [one for one in (*part, *gc.get_referents(*part)) if issubclass(type(one), KINDS)]
         found.update((id(one), one) for one in kinds if discovery.is_generator(one))
     return list(found.values())
 
 
 def _holder(generator: object) -> tuple[str, str, bool]:
     """Return the holder in words, its module, and whether it is the module itself."""
-    ignored = (
-        types.FrameType, types.GeneratorType, types.CellType, types.BuiltinMethodType, _Made, list,
-    )  # fmt: skip
-    holders = [holder for holder in gc.get_referrers(generator) if type(holder) not in ignored]
+    holders = gc.get_referrers(generator)
     for holder in holders:
         if isinstance(holder, dict) and isinstance(holder.get("__name__"), str):
             return f"{holder['__name__']}.{_key(holder, generator)}", holder["__name__"], True
-    if not holders:
-        return "a local variable", "", False
-    owner, name = holders[0], _key(getattr(holders[0], "__dict__", {}), generator)
-    if isinstance(owner, dict):
-        name = _key(owner, generator)
-        owners = gc.get_referrers(owner)
-        owner = next((one for one in owners if _has_attribute(one, name, generator)), None)
-        if owner is None:
-            return f"a dict, under {name!r}", "", False
-    kind = owner if isinstance(owner, type) else type(owner)
-    text = f"a {kind.__name__}" if name is None else f"{kind.__name__}.{name}"
-    return text, str(kind.__module__), False
+    for holder in holders:
+        for owner in gc.get_referrers(holder) if isinstance(holder, dict) else [holder]:
+            name = _key(getattr(owner, "__dict__", None), generator)
+            if name is not None:
+                kind = owner if isinstance(owner, type) else type(owner)
+                return f"{kind.__name__}.{name}", str(kind.__module__), False
+    return "a local variable or a container", "", False
 
 
 def _key(names: object, held: object) -> object:
     items = names.items() if isinstance(names, (dict, types.MappingProxyType)) else ()
     return next((key for key, value in items if value is held), None)
-
-
-def _has_attribute(owner: object, name: object, held: object) -> bool:
-    return name is not None and _key(getattr(owner, "__dict__", None), held) == name
 
 
 def _is_installed(module: str) -> bool:

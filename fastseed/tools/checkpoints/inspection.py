@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ..._utils import validation
 from ...data import Lineage
 from ...debug.difference import Difference
-from ...debug.exact_state import MAX_WORDS, GeneratorState, words_between
+from .exact_state import GeneratorState
 from .folders import noted, parts_of
 from .states import Found, journals_in, states_in, world_size_in
 
@@ -180,15 +180,9 @@ def _listed(names: Iterable[str]) -> str:
 
 # ---------------------------------------------------------------- two checkpoints
 
-_LOADER = "as one `iter(DataLoader)` draws"
-_SHUFFLING = "as one `iter(DataLoader(shuffle=True))` draws, or two without shuffling"
-_HINTS = {2: _LOADER, 4: _SHUFFLING}
-"""Words of torch's generator on the CPU. A DataLoader without a generator of its own draws a base
-seed of 64 bits when it is iterated, and its RandomSampler another."""
-
 
 def compare_states(a: Inspection, b: Inspection) -> list[Difference]:
-    """Return the streams that differ, in words drawn, in the order of ``a`` and then of ``b``."""
+    """Return the streams that differ, in the order of ``a`` and then of ``b``."""
     mine, other = ({(one.owner, one.stream): one for one in side.states} for side in (a, b))
     found = []
     for key in dict.fromkeys([*mine, *other]):
@@ -203,23 +197,12 @@ def compare_states(a: Inspection, b: Inspection) -> list[Difference]:
 
 
 def _difference(a: Inspection, before: Found, after: GeneratorState) -> str:
-    words = words_between(before.state, after)
-    if words == 0:
-        return "equal but for a cached Gaussian, half a word, or the form in which it is stored"
-    if words is not None:
-        hint = _HINTS.get(abs(words)) if before.stream.startswith("torch.cpu") else None
-        return _count(words) + (f", {hint}" if hint else "")
+    """Return how a state differs; only torch's states hold their seed."""
     for owner, one in _by_stream(a.states)[before.stream].items():
-        words = words_between(one.state, after, 0) if owner != before.owner else None
-        if words is not None:
-            return f"it has the stream of {owner or 'all ranks'}, {_count(words)}"
+        if one.state == after:
+            return f"it has the state of {owner or 'all ranks'}"
+    if before.state.text == after.text:
+        return "equal but for a cached Gaussian"
     if before.state.seed != after.seed:
         return f"another stream: its seed was {before.state.seed}, and is {after.seed}"
-    return f"another stream, or more than {MAX_WORDS} words apart"
-
-
-def _count(words: int) -> str:
-    if words == 0:
-        return "in the same state"
-    noun, where = ("word" if abs(words) == 1 else "words"), ("further" if words > 0 else "behind")
-    return f"{abs(words)} {noun} {where}"
+    return "another state" if after.seed is None else "the same seed, another number of draws"

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from ..._utils import strict_json
 from ...data import Lineage
-from ...debug.exact_state import (
+from ...generators.adapter import pack
+from .exact_state import (
     BIT_GENERATORS,
     GeneratorState,
     make_cuda,
@@ -19,7 +20,6 @@ from ...debug.exact_state import (
     read_numpy,
     read_torch_cpu,
 )
-from ...generators.adapter import pack
 from .folders import Part, noted
 from .pickles import Opaque, Tensor, check_sha256, read_tree
 

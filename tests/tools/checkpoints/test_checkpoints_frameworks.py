@@ -35,7 +35,7 @@ def test_a_resume_of_accelerate_draws_for_its_data_loader(folder):
     assert found and owned(found) == [(f"rank {r}", s, None) for r in (0, 1) for s in STREAMS]
     found = compare(folder / "whole", folder / "resumed")
     assert [one.name for one in found] == ["rank 0 torch.cpu", "rank 1 torch.cpu"]
-    text = "2 words further, as one `iter(DataLoader)` draws"
+    text = "the same seed, another number of draws"
     assert [one.text for one in found] == [text] * 2
 
 

@@ -1,4 +1,4 @@
-"""The state of one generator of any library, and the distance of two states in words drawn."""
+"""The state of one generator of any library."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from .._utils import StateDict, strict_json
-from ..generators.adapter import MT19937_BYTES, unpack, unpack_mt19937
-from ..generators.torch_rng import CPU_STATE
+from ..._utils import StateDict, strict_json
+from ...generators.adapter import MT19937_BYTES, unpack, unpack_mt19937
+from ...generators.torch_rng import CPU_STATE
 
 CUDA = "CUDA Philox"
 BIT_GENERATORS = {
@@ -20,11 +20,6 @@ BIT_GENERATORS = {
         np.random.MT19937, np.random.PCG64, np.random.PCG64DXSM, np.random.Philox, np.random.SFC64,
     )
 }  # fmt: skip
-MAX_WORDS = 10_000_000
-"""How far ``words_between`` searches by default; a tenth of a second for each direction."""
-
-_NEAR, _CHUNK = 1 << 13, 1 << 20
-_SAME = 32  # words in a row that are equal only if the streams are
 
 
 @dataclass(frozen=True)
@@ -104,46 +99,3 @@ def read_adapter(state: torch.Tensor) -> GeneratorState:
     words, position, gauss = unpack_mt19937(state[:MT19937_BYTES])
     cached = [] if gauss is None else [gauss]
     return make_mt19937(np.frombuffer(words, "<u4").tolist(), position, cached)
-
-
-def words_between(a: GeneratorState, b: GeneratorState, limit: int = MAX_WORDS) -> int | None:
-    """Return how many words ``b`` is further than ``a`` on one stream; negative if it is behind.
-
-    A word is one output of the bit generator, 32 bits of MT19937 and 64 bits of the others; of
-    torch's generator of a GPU it is one step of the offset.
-
-    Returns:
-        The number; None if the states are on different streams or further apart than ``limit``.
-    """
-    if a.algorithm != b.algorithm or a.seed != b.seed:  # torch keeps the seed with the state
-        return None
-    if a.text == b.text:
-        return 0
-    if a.algorithm == CUDA:
-        return int(json.loads(b.text)[1]) - int(json.loads(a.text)[1])
-    for reach in (min(limit, _NEAR), limit):  # near states first, in both directions
-        for start, target, sign in ((a, b, 1), (b, a, -1)):
-            found = _find(start, target, reach)
-            if found is not None:
-                return sign * found
-    return None
-
-
-def _find(start: GeneratorState, target: GeneratorState, limit: int) -> int | None:
-    """Return after how many words ``start`` gives the numbers of ``target``."""
-    walker = _bit_generator(start)
-    wanted = _bit_generator(target).random_raw(_SAME)
-    held = walker.random_raw(_SAME - 1)
-    for done in range(0, limit + 1, _CHUNK):
-        size = min(_CHUNK, limit + 1 - done)
-        held = np.concatenate([held[1 - _SAME :], walker.random_raw(size)])
-        for at in np.flatnonzero(held[:size] == wanted[0]):
-            if np.array_equal(held[at : at + _SAME], wanted):
-                return done + int(at)
-    return None
-
-
-def _bit_generator(state: GeneratorState) -> np.random.BitGenerator:
-    made = BIT_GENERATORS[state.algorithm](0)
-    made.state = json.loads(state.text)  # lists serve as arrays
-    return made

@@ -1,4 +1,4 @@
-"""The distance of two states in words drawn, of every library; names; findings; damage."""
+"""Two states of each library compared; names; findings; damage."""
 
 from __future__ import annotations
 
@@ -6,17 +6,14 @@ import json
 import os
 import pickle
 import random
-import re
 import struct
 
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader
 
 import fastseed
 from fastseed.cli import main
-from fastseed.debug import exact_state
 from fastseed.tools import checkpoints
 
 
@@ -34,80 +31,41 @@ def compare(a, b):
     return checkpoints.compare_states(checkpoints.inspect(a), checkpoints.inspect(b))
 
 
-def words_of(difference):
-    """Return how many words the second state is further; None if they are on other streams."""
-    if difference.text.startswith("equal but for"):
-        return 0
-    found = re.match(r"(\d+) words? (further|behind)", difference.text)
-    return None if found is None else int(found[1]) * (1 if found[2] == "further" else -1)
+def bits(kind):
+    generator = np.random.Generator(getattr(np.random, kind)(5))
+    return generator.random, lambda: generator.bit_generator.state
 
 
-class Python:
-    def __init__(self):
-        self.made = random.Random(5)
-        self.state = self.made.getstate
-
-    def draw(self, words):
-        self.made.getrandbits(32 * words)
-
-
-class Legacy(Python):
-    def __init__(self):
-        self.made = np.random.RandomState(5)
-        self.state = self.made.get_state
-
-    def draw(self, words):
-        self.made.randint(0, 2**32, size=words, dtype=np.uint32)
+def sources():
+    """For each library a function that draws and one that returns the state."""
+    python, legacy, of_torch = random.Random(5), np.random.RandomState(5), torch.Generator()
+    yield python.random, python.getstate
+    yield legacy.rand, legacy.get_state
+    yield lambda: torch.rand(1, generator=of_torch), of_torch.get_state
+    for kind in ("PCG64", "PCG64DXSM", "SFC64", "Philox", "MT19937"):
+        yield bits(kind)
 
 
-class Torch(Python):
-    def __init__(self):
-        self.made = torch.Generator().manual_seed(5)
-        self.state = self.made.get_state
-
-    def draw(self, words):
-        torch.empty(words, dtype=torch.int32).random_(generator=self.made)
-
-
-class Bits(Python):
-    def __init__(self, kind="PCG64"):
-        self.made = getattr(np.random, kind)(5)
-
-    def state(self):
-        return self.made.state
-
-    def draw(self, words):
-        self.made.random_raw(words)
+def test_a_state_is_equal_until_a_number_is_drawn(tmp_path):
+    for draw, state in sources():
+        paths = [save(tmp_path / "0.pt", rng=state()), save(tmp_path / "1.pt", rng=state())]
+        draw()
+        drawn = save(tmp_path / "2.pt", rng=state())
+        assert compare(*paths) == []
+        assert len(compare(paths[0], drawn)) == 1
 
 
-KINDS = [Python, Legacy, Torch, *(lambda k=k: Bits(k) for k in ("PCG64", "PCG64DXSM", "SFC64"))]
-KINDS += [lambda: Bits("Philox"), lambda: Bits("MT19937")]
-
-
-@pytest.mark.parametrize("make", KINDS)
-def test_words_between_states_in_both_directions(make, tmp_path, monkeypatch):
-    source, drawn, paths = make(), (0, 1, 5, 617, 1, 1248, 50_000), []
-    for i, count in enumerate(drawn):
-        if count:
-            source.draw(count)
-        paths.append((sum(drawn[: i + 1]), save(tmp_path / f"{i}.pt", rng=source.state())))
-    for start, a in paths[:3] + paths[-1:]:
-        for end, b in paths:
-            found = compare(a, b)
-            assert [words_of(one) for one in found] == ([end - start] if end != start else [])
-    monkeypatch.setattr(exact_state.words_between, "__defaults__", (51_871,))
-    (far,) = compare(paths[0][1], paths[-1][1])
-    assert words_of(far) is None and "more than" in far.text
-
-
-@pytest.mark.parametrize(("options", "words"), [({}, 2), ({"shuffle": True}, 4)])
-def test_a_data_loader_is_named_by_the_words_it_draws(options, words, tmp_path):
-    a = save(tmp_path / "a.pt", cpu=torch.get_rng_state())
-    next(iter(DataLoader(range(4), **options)))
-    b = save(tmp_path / "b.pt", cpu=torch.get_rng_state())
-    (found,) = compare(a, b)
-    assert (found.name, words_of(found)) == ("all ranks torch.cpu", words)
-    assert found.text.startswith(f"{words} words further, as one `iter(DataLoader")
+def test_torch_and_numpy_with_one_seed_are_in_one_state(tmp_path):
+    """Both seed MT19937 in the same way, so that the positions are checked against each other."""
+    numpy, of_torch = np.random.RandomState(5), torch.Generator().manual_seed(5)
+    for words in (0, 1, 623, 1, 700):
+        if words:
+            numpy.randint(0, 2**32, size=words, dtype=np.uint32)
+            torch.empty(words, dtype=torch.int32).random_(generator=of_torch)
+        first = checkpoints.inspect(save(tmp_path / "a.pt", rng=numpy.get_state())).states[0].state
+        path = save(tmp_path / "b.pt", rng=of_torch.get_state())
+        second = checkpoints.inspect(path).states[0].state
+        assert (first.text, first.seed, second.seed) == (second.text, None, 5)
 
 
 def test_seeds_offsets_and_streams_of_other_ranks_on_a_gpu(tmp_path):
@@ -119,8 +77,8 @@ def test_seeds_offsets_and_streams_of_other_ranks_on_a_gpu(tmp_path):
     assert [one.name for one in found] == [f"rank {rank} torch.cuda:0" for rank in (1, 2, 3)]
     assert [one.text for one in found] == [
         "another stream: its seed was 1, and is 77",
-        "it has the stream of rank 0, 8 words further",
-        "it has the stream of rank 0, 12 words further",
+        "another stream: its seed was 2, and is 0",
+        "another stream: its seed was 3, and is 0",
     ]
 
 
@@ -131,9 +89,8 @@ def test_a_cached_gaussian_is_a_difference(tmp_path):
     b = save(tmp_path / "b.pt", rng=made.getstate())
     made.gauss(0, 1)
     c = save(tmp_path / "c.pt", rng=made.getstate())
-    assert [words_of(one) for one in compare(a, b)] == [4]
-    (found,) = compare(b, c)
-    assert words_of(found) == 0 and "cached Gaussian" in found.text
+    assert [one.text for one in compare(a, b)] == ["another state"]
+    assert [one.text for one in compare(b, c)] == ["equal but for a cached Gaussian"]
 
 
 def test_states_of_one_stream_have_names_of_their_own(tmp_path):
@@ -185,8 +142,8 @@ def test_states_of_fastseed_in_a_file_and_in_other_formats(tmp_path):
         assert compare(tmp_path / "a.fastseed", tmp_path / f"{other}.pt") == []
     save(tmp_path / "e/rng_state_0.pth", cpu=torch.get_rng_state())
     found = compare(tmp_path / "c.pt", tmp_path / "e")
-    assert [(o.name, words_of(o)) for o in found if words_of(o) is not None] == [
-        ("rank 0 torch.cpu", 7)
+    assert ("rank 0 torch.cpu", "the same seed, another number of draws") in [
+        (one.name, one.text) for one in found
     ]
 
 
@@ -208,7 +165,7 @@ def test_command(tmp_path, capsys):
     for rank in range(2):
         torch.manual_seed(rank)
         save(tmp_path / f"a/rng_state_{rank}.pth", cpu=torch.get_rng_state())
-        iter(DataLoader([1]))
+        torch.rand(())
         save(tmp_path / f"b/rng_state_{rank}.pth", cpu=torch.get_rng_state())
     a, b = str(tmp_path / "a"), str(tmp_path / "b")
     assert main(["show", a]) == 0
@@ -216,10 +173,10 @@ def test_command(tmp_path, capsys):
     assert main(["diff", a, a]) == 0
     assert main(["diff", a, b]) == 1
     shown = capsys.readouterr().out
-    assert shown.count("2 words further, as one `iter(DataLoader)` draws") == 2
+    assert shown.count("the same seed, another number of draws") == 2
     assert main(["diff", a, b, "--json", "--all"]) == 1
     document = json.loads(capsys.readouterr().out)
-    assert [one["text"][:15] for one in document["states"]] == ["2 words further"] * 2
+    assert [one["text"][:13] for one in document["states"]] == ["the same seed"] * 2
     assert not document["equal"]
     assert main(["show", b, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
