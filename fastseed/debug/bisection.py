@@ -24,17 +24,21 @@ _SETTING = re.compile(r"optimizer (\d+\.)?group \d+\.(?!params\.)")
 
 
 class FirstCall(NamedTuple):
-    """The first difference among the calls of modules at the first step that differs."""
+    """The first difference among the calls of modules at the first step that differs.
+
+    Attributes:
+        step: the step.
+        direction: ``forward`` or ``backward``.
+        tensor: the tensor that differs; of ``backward`` its gradient.
+        cause: what is known of the tensors that the call was given: ``inputs equal``, for example.
+        elements: by how much it differs, if both runs kept it (``Watch(keep=...)``).
+    """
 
     step: int
     direction: str
-    """``forward`` or ``backward``."""
     tensor: CallTensor
-    """The tensor that differs; of ``backward`` the gradient of this tensor."""
     cause: str
-    """``inputs equal``, for example: what is known of the tensors that the call was given."""
     elements: ElementDifference | None
-    """By how much it differs, if both runs kept it (``Watch(keep=...)``)."""
 
     def __str__(self) -> str:
         module, call, path = self.tensor
@@ -56,11 +60,8 @@ class Bisection:
         step: the first step that differs; None if all common steps are equal.
         start: whether that step is the state before the first recorded step.
         rank: the first rank that differs at that step.
-        differences: all differences at that step on that rank, in the order in which a training
-            step makes them: generators, calls of modules forward and backward, buffers, gradients
-            from the last layer on, the optimizer, parameters.
-        elements: by how much the first difference differs, if both runs kept it
-            (``Watch(keep=...)``).
+        differences: all differences at that step on that rank, in the order of a training step.
+        elements: by how much the first one differs, if both runs kept it (``Watch(keep=...)``).
         call: the first difference among the calls of modules; None without ``modules=True``.
         compared: the number of common steps.
         differing: the number of common steps with a difference on any rank.
@@ -103,8 +104,7 @@ def bisect(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Bisection:
     """Find the first step and tensor in which two runs differ by a bit.
 
     Args:
-        a: the folder of a run that ``fastseed.debug.Watch`` recorded, or one of its files. A
-            file whose last record is incomplete, after a crash, is read up to there.
+        a: the folder of a run that ``fastseed.debug.Watch`` recorded, or one of its files.
         b: the same of the other run. Runs of several ranks are compared rank by rank.
 
     Raises:
@@ -151,32 +151,21 @@ def bisect(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Bisection:
         raise ValueError(
             f"fastseed.debug.bisect: a and b must have a step in common, got {a!s} and {b!s}"
         )
+    notes += [f"{name} differs at some steps, unused there" for name in sorted(unused)]
     if not differing:
-        notes += _notes_of_unused(unused)
         return Bisection(None, False, None, (), None, None, len(compared), 0, tuple(notes))
     step, rank = min(differing)
     runs = one[rank], other[rank]
     differences = _compare_step(*runs, step, unused)
-    notes += _notes_of_unused(unused)
     start = any(run.values(step).start for run in runs)
     call = _first_call(*runs, step, differences)
     if call is None and not start:
         notes += _note_of_calls(runs, step)
+    count = len({step for step, _ in differing})
+    elements = _elements(*runs, step, differences[0])
     return Bisection(
-        step,
-        start,
-        rank,
-        differences,
-        _elements(*runs, step, differences[0]),
-        call,
-        compared=len(compared),
-        differing=len({step for step, _ in differing}),
-        notes=tuple(notes),
+        step, start, rank, differences, elements, call, len(compared), count, tuple(notes)
     )
-
-
-def _notes_of_unused(names: set[str]) -> list[str]:
-    return [f"{name} differs at some steps, unused there" for name in sorted(names)]
 
 
 def _note_of_calls(runs: tuple[Recording, Recording], step: int) -> list[str]:

@@ -40,9 +40,6 @@ _MAX_STEP = 2**62 - 1
 class Watch:
     """Record digests of generators, model, gradients and optimizer state into a small file.
 
-    With ``modules=True`` it also records every call of a module: its inputs and outputs, and in the
-    backward pass their gradients, in order. ``bisect`` then names the first operation that differs.
-
     The state at creation is recorded as the state before the first step, so create it when the
     model has its weights and is wrapped (DDP, FSDP2). Each step takes 32 bytes a tensor; each rank
     writes one file. No generator is drawn from. With sharded models, creation and recording are
@@ -50,28 +47,23 @@ class Watch:
 
     Args:
         model: the module whose parameters, buffers and gradients are recorded.
-        optimizer: the optimizer, or a list of them, whose state and hyperparameters are recorded;
-            None for none.
+        optimizer: the optimizer, or a list of them, whose state and hyperparameters are recorded.
         path: a folder; rank r writes ``rank-r.watch`` in it. None: ``watch`` in the folder that
             ``FASTSEED_RUN_DIR`` names (``fastseed verify`` and ``fastseed run --out`` set it).
         every: record steps that are multiples of it, [1, 2**31).
         step: the number of the next step, [0, 2**62); not 0 for a resumed run.
-        append: whether to continue an existing file, which has the same ``every``, ``groups`` and
-            ``modules`` (recorded or not). A step that is recorded again replaces the earlier
-            record.
-        groups: what is recorded after each step. ``generator``: the default generators of Python,
-            NumPy and torch, on the CPU and on every accelerator that torch has initialized.
-            ``buffer``, ``gradient``, ``optimizer``, ``parameter``.
-        modules: whether the calls of all modules are recorded; or the names of the modules whose
-            calls are, ``"layers.0"`` for example. Calls between two records belong to the second.
-            For a compiled model create the ``Watch`` before its first call; its graph is cut at
-            the boundary of each recorded module.
+        append: whether to continue an existing file of the same ``every``, ``groups`` and
+            ``modules``. A step that is recorded again replaces the earlier record.
+        groups: what is recorded after each step: ``generator`` (the default generators of Python,
+            NumPy and torch), ``buffer``, ``gradient``, ``optimizer``, ``parameter``.
+        modules: whether every call of a module is recorded, with its inputs, outputs and their
+            gradients, or the names of the modules whose calls are. Create the ``Watch`` before the
+            first call of a compiled model, whose graph is cut at each recorded module.
         batch_mesh: the ``DeviceMesh`` over whose ranks the batch is split evenly, along the first
-            dimension, so that a call has the digest of the whole batch. A ``DTensor`` is always
-            digested as a whole.
-        keep: tensors to keep, by step: ``{17: "layers.3.mlp"}`` writes all tensors that are
-            recorded at step 17 and belong to this module (or have this name) into a file beside
-            the recording, for ``bisect`` to count elements; ``""`` is the whole model.
+            dimension, so that a call has the digest of the whole batch.
+        keep: tensors to keep, by step: ``{17: "layers.3.mlp"}`` writes what is recorded of this
+            module or tensor at step 17 into a file beside the recording, for ``bisect`` to count
+            elements; ``""`` is the whole model.
 
     Raises:
         TypeError, ValueError: an argument is invalid, or the file to continue is not a recording,
@@ -83,8 +75,7 @@ class Watch:
         >>> import os, tempfile, torch, fastseed
         >>> model, folder = torch.nn.Linear(2, 2), tempfile.mkdtemp()
         >>> with fastseed.debug.Watch(model, path=folder) as watch:
-        ...     for step in range(3):
-        ...         recorded = watch.record()  # after the optimizer's step, before zero_grad
+        ...     recorded = watch.record()  # after the optimizer's step, before zero_grad
         >>> os.listdir(folder)
         ['rank-0.watch']
     """
@@ -103,15 +94,14 @@ class Watch:
         batch_mesh: DeviceMesh | None = None,
         keep: Mapping[int, str] | None = None,
     ) -> None:
-        kind = torch.nn.Module
-        self._model = check_instance(_FUNCTION, "model", model, kind, "a torch.nn.Module")
+        rule = "a torch.nn.Module"
+        self._model = check_instance(_FUNCTION, "model", model, torch.nn.Module, rule)
         self._optimizers = _optimizers(optimizer)
         self._every = check_int(_FUNCTION, "every", every, 1, 2**31 - 1)
         self._step = check_int(_FUNCTION, "step", step, 0, _MAX_STEP)
         append = check_bool(_FUNCTION, "append", append)
         self._hook: RemovableHandle | None = None
-        rule = f"among {', '.join(STATE)}"
-        self._groups = _chosen("groups", groups, STATE, rule)
+        self._groups = _chosen("groups", groups, STATE, f"among {', '.join(STATE)}")
         if not self._optimizers:
             self._groups.discard("optimizer")
         self._keep = kept_tensors.check_keep(_FUNCTION, keep, _MAX_STEP)
@@ -119,7 +109,9 @@ class Watch:
         if not isinstance(modules, bool):
             known = {strip_wrappers(name) for name, _ in unwrap(model).named_modules()}
             names = _chosen("modules", modules, known, "names of modules")
-        _check_mesh(batch_mesh)
+        coordinate = getattr(batch_mesh, "get_coordinate", lambda: None)
+        if batch_mesh is not None and coordinate() is None:
+            raise type_error(_FUNCTION, "batch_mesh", "a DeviceMesh of this rank", batch_mesh)
         job = discovery.discover_rank()
         self._rank = job.rank
         self._folder = _folder(path)
@@ -159,10 +151,9 @@ class Watch:
         return self._step
 
     def record(self, step: int | None = None) -> bool:
-        """Record generators, model, gradients and optimizer after a step, on every rank.
+        """Record a step on every rank: after the optimizer's, before gradients are set to zero.
 
-        Call it after the optimizer's step and before gradients are set to zero; after every step
-        with ``modules=`` or ``keep=``, which have to know in the forward pass which step it is.
+        Call it after every step with ``modules=`` or ``keep=``, whose hooks need the number.
 
         Args:
             step: the number of the step, [0, 2**62); None for one more than the last.
@@ -192,10 +183,7 @@ class Watch:
         return now % self._every == 0
 
     def attach(self) -> Watch:
-        """Record automatically after each step of the optimizer (the last one of several).
-
-        Returns:
-            This object.
+        """Record after each step of the optimizer (the last one of several); return this object.
 
         Raises:
             RuntimeError: there is no optimizer with ``register_step_post_hook``.
@@ -259,29 +247,16 @@ class Watch:
                 yield from leaves_of(f"{group} {name}", value)
 
 
-def _check_mesh(mesh: DeviceMesh | None) -> None:
-    """Check ``batch_mesh``, which is used in the hooks of modules only."""
-    if mesh is None:
-        return
-    from torch.distributed.device_mesh import DeviceMesh
-
-    check_instance(_FUNCTION, "batch_mesh", mesh, DeviceMesh, "a DeviceMesh or None")
-    if mesh.get_coordinate() is None:
-        raise value_error(_FUNCTION, "batch_mesh", "a mesh that has this rank", mesh)
-
-
 def _folder(path: str | os.PathLike[str] | None) -> Path:
     if path is not None:
         folder = Path(check_path(_FUNCTION, "path", path))
         if folder.exists() and not folder.is_dir():
             raise value_error(_FUNCTION, "path", "a folder, new or existing", path)
         return folder
-    run = os.environ.get(environ.RUN_DIR)
-    if not run:
-        raise RuntimeError(
-            f"fastseed.{_FUNCTION}: path is None and {environ.RUN_DIR} is not set; pass path="
-        )
-    return Path(run, FOLDER)
+    if run := os.environ.get(environ.RUN_DIR):
+        return Path(run, FOLDER)
+    rule = f"path is None and {environ.RUN_DIR} is not set; pass path="
+    raise RuntimeError(f"fastseed.{_FUNCTION}: {rule}")
 
 
 def _optimizers(optimizer: object) -> list[Any]:
@@ -294,14 +269,11 @@ def _optimizers(optimizer: object) -> list[Any]:
     return found
 
 
-def _chosen(argument: str, given: object, known: Collection[str], rule: str) -> set[str]:
+def _chosen(argument: str, given: Any, known: Collection[str], rule: str) -> set[str]:
     """Return a collection of names as a set."""
     found = [given] if isinstance(given, str) else given
-    if (
-        not isinstance(found, Collection)
-        or isinstance(found, torch.Tensor)
-        or not all(isinstance(name, str) for name in found)
-    ):
+    is_collection = isinstance(found, Collection) and not isinstance(found, torch.Tensor)
+    if not is_collection or not all(isinstance(name, str) for name in found):
         raise type_error(_FUNCTION, argument, "a collection of names", given)
     if unknown := sorted(set(found) - set(known)):
         raise value_error(_FUNCTION, argument, rule, unknown)
@@ -312,24 +284,22 @@ def _states(names: Mapping[int, str], optimizers: list[Any]) -> Iterator[tuple[s
     """Yield hyperparameters, then the state of each parameter under its name in the model."""
     for i, optimizer in enumerate(optimizers):
         before = f"{i}." if len(optimizers) > 1 else ""
-        groups = getattr(optimizer, "param_groups", None)
-        state = getattr(optimizer, "state", None)
-        if not isinstance(groups, list) or not isinstance(state, Mapping):
+        if not hasattr(optimizer, "param_groups") or not hasattr(optimizer, "state"):
             yield f"{before}state", optimizer.state_dict()
             continue
-        for j, group in enumerate(groups):
+        for j, group in enumerate(optimizer.param_groups):
             for key, value in group.items():
                 if key != "params" and _is_plain(value):
                     yield f"{before}group {j}.{key}", value
-        for j, group in enumerate(groups):
+        for j, group in enumerate(optimizer.param_groups):
             for k, parameter in enumerate(group["params"]):
-                if parameter in state:
+                if parameter in optimizer.state:
                     name = names.get(id(parameter), f"group {j}.params.{k}")
-                    yield f"{before}{name}", state[parameter]
+                    yield f"{before}{name}", optimizer.state[parameter]
 
 
 def _is_plain(value: object) -> bool:
     """Return whether a hyperparameter is a value, not a function or another object."""
     if isinstance(value, (list, tuple)):
         return all(map(_is_plain, value))
-    return value is None or isinstance(value, (bool, int, float, complex, str, torch.Tensor))
+    return isinstance(value, (int, float, complex, str, torch.Tensor, type(None)))

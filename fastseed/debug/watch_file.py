@@ -42,10 +42,11 @@ class Entry(NamedTuple):
     dtype: str
     shape: tuple[int, ...]
 
-
-def _entry(key: str, leaf: Leaf) -> Entry:
-    group, _, name = key.partition(" ")
-    return Entry(group, name, leaf.dtype, leaf.shape)
+    @classmethod
+    def of(cls, key: str, leaf: Leaf) -> Entry:
+        """Return the entry of a digest by its group and name."""
+        group, _, name = key.partition(" ")
+        return cls(group, name, leaf.dtype, leaf.shape)
 
 
 class Values(NamedTuple):
@@ -77,36 +78,25 @@ class Writer:
         self.path = path
         self._tables: dict[tuple[Entry, ...], int] = {}
         old = Recording(path) if path.exists() else None
+        if old is not None:
+            _check_header(old.header, header)
+            self._tables = {table: i for i, table in enumerate(old.tables)}
+        self._end = 0 if old is None else old.end
         self._file = open(path, "xb" if old is None else "r+b", buffering=0)  # noqa: SIM115
-        self._end = 0
         if old is None:
             self._append(line_of({"format": FORMAT, **header}))
         else:
-            self._end = old.end
-            self._tables = {table: i for i, table in enumerate(old.tables)}
-            try:
-                _check_header(old.header, header)
-                self._cut()
-            except BaseException:
-                self._file.close()
-                raise
+            self._cut()
 
     def step(self, step: int, table: Mapping[str, Leaf], start: bool) -> None:
         """Append the digests of a step by group and name, with a blank between them."""
-        entries, data = tuple(_entry(key, leaf) for key, leaf in table.items()), b""
+        entries = tuple(Entry.of(key, leaf) for key, leaf in table.items())
         number = self._tables.get(entries, len(self._tables))
-        is_new = number == len(self._tables)
-        if is_new:
-            data = line_of({"table": entries})
+        data = b"" if entries in self._tables else line_of({"table": entries})
         digests = "".join(leaf.hex for leaf in table.values())
         members = {"step": step, "start": start, "table_number": number, "digests": digests}
-        try:
-            self._tables[entries] = number
-            self._append(data + line_of(members))
-        except BaseException:
-            if is_new:
-                del self._tables[entries]
-            raise
+        self._append(data + line_of(members))
+        self._tables[entries] = number
 
     def _append(self, data: bytes) -> None:
         """Append whole lines, or nothing: also after an interrupt."""

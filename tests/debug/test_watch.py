@@ -309,7 +309,7 @@ def test_sparse_gradients_and_several_optimizers(tmp_path):
         ({"every": 0}, ValueError, r"every must be in \[1, 2147483647\], got 0"),
         ({"step": -1}, ValueError, r"step must be in \[0, "),
         ({"step": 1.5}, TypeError, "step must be an integer"),
-        ({"batch_mesh": "dp"}, TypeError, "batch_mesh must be a DeviceMesh or None, got 'dp'"),
+        ({"batch_mesh": "dp"}, TypeError, "batch_mesh must be a DeviceMesh of this rank, got 'dp'"),
         ({"path": 5}, TypeError, "path must be a path"),
         ({"path": "a\0b"}, ValueError, "path must be the name of a file"),
         *(
