@@ -1,8 +1,4 @@
-"""Determinism: torch's switches, variables that libraries read once, four seeds of a configuration.
-
-``fastseed.deterministic()`` is in ``switches``; ``launch`` prepares the start of a program for
-``fastseed run``; ``hash_seed`` reads ``PYTHONHASHSEED``.
-"""
+"""Determinism: torch's switches, variables that libraries read once, four seeds of a section."""
 
 from .config import apply_config
 

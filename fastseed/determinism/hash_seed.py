@@ -21,8 +21,7 @@ def parse(value: str | None) -> int | None:
 def found() -> tuple[str | None, int | None]:
     """Return the variable as it is now, and the seed in use (None: random).
 
-    Python reads the variable before the first line of a script runs, and not at all with ``-E`` or
-    ``-I``. A later change is noticed where the system keeps the initial environment (Linux).
+    Python reads the variable before the first line of a script runs, and not with ``-E`` or ``-I``.
     """
     now = os.environ.get(VARIABLE)
     if not sys.flags.hash_randomization:

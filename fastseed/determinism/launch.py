@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from typing import NoReturn
 
 from .._utils import environ, validation
 from . import hash_seed
@@ -34,17 +34,11 @@ def variables(
     return {name: value for name, value in new.items() if base.get(name) != value}
 
 
-def become(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Replace this process by ``command``, without a shell.
-
-    Signals, job control and the exit code are then the program's own. On Windows the program is
-    run, and its exit code returned. OSError: it cannot be started; ``filename`` is its name.
-    """
+def become(command: Sequence[str], environment: Mapping[str, str]) -> NoReturn:
+    """Replace this process by ``command``; an OSError has the name of the program."""
     arguments = [os.fspath(one) for one in command]
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    if os.name != "posix":
-        return subprocess.call(arguments, env=dict(environment))
     for name in ("SIGPIPE", "SIGXFSZ"):  # Python ignores them, and the program would inherit that
         signal.signal(getattr(signal, name), signal.SIG_DFL)
     try:

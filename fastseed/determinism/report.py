@@ -1,26 +1,22 @@
-"""The result of a request for determinism: one row for each setting, to print or to store."""
+"""The result of a request for determinism: one row for each setting, and the way back."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+if TYPE_CHECKING:
+    from .settings import Switch
 
 Value: TypeAlias = bool | int | str | None
 """The value of a setting; None: a variable that is not set."""
 
 SET, UNCHANGED, TOO_LATE, UNAVAILABLE, INFO = "set", "unchanged", "too late", "unavailable", "info"
-STATUSES = (SET, UNCHANGED, TOO_LATE, UNAVAILABLE, INFO)
 
 
 class Row(NamedTuple):
-    """One setting.
+    """One setting, as ``torch.backends.cudnn.benchmark`` or ``PYTHONHASHSEED``, and its status.
 
-    Attributes:
-        setting: its name, as ``torch.backends.cudnn.benchmark`` or ``PYTHONHASHSEED``.
-        wanted, before, now: bools, ints, strings or None (a variable that is not set).
-        status: ``"set"``; ``"unchanged"`` (it had the wanted value); ``"too late"`` (it is read
-            once and was read before); ``"unavailable"`` (not installed); ``"info"`` (only shown).
-        why: what the setting does, or why it has no effect.
+    ``why`` is what the setting does, or why it has no effect.
     """
 
     setting: str
@@ -31,37 +27,54 @@ class Row(NamedTuple):
     why: str
 
 
-class Report:
-    """The rows of a request. ``print`` shows a table; ``as_dict`` is for JSON."""
+class Deterministic:
+    """The report of ``deterministic``, and a context that restores all settings when left.
 
-    def __init__(self, rows: Iterable[Row]) -> None:
-        self.rows = tuple(rows)
+    ``rows`` has a row for each setting; ``print`` shows them as a table. The settings belong to the
+    process: threads that change them at once undo each other's changes.
+    """
 
-    @property
-    def late(self) -> tuple[Row, ...]:
-        """The rows of settings that could no longer take effect."""
-        return tuple(row for row in self.rows if row.status == TOO_LATE)
+    def __init__(self, switches: list[Switch]) -> None:
+        self.rows: tuple[Row, ...] = ()
+        # Read all of them first: one may set another. None: they have been restored.
+        self._before: list[tuple[Switch, Value]] | None = [(s, s.read()) for s in switches]
 
     @property
     def ok(self) -> bool:
         """True if no setting was too late."""
-        return not self.late
+        return all(row.status != TOO_LATE for row in self.rows)
 
     def __getitem__(self, setting: str) -> Row:
         """Return the row of a setting; KeyError if the report has no such row."""
-        for row in self.rows:
-            if row.setting == setting:
-                return row
-        raise KeyError(setting)
-
-    def as_dict(self) -> dict[str, object]:
-        """Return what ``json.dumps`` takes: ``{"ok": …, "rows": [{"setting": …, …}, …]}``."""
-        return {"ok": self.ok, "rows": [row._asdict() for row in self.rows]}
+        return {row.setting: row for row in self.rows}[setting]
 
     def __str__(self) -> str:
-        lines = [Row._fields] + [
-            tuple("-" if cell is None else str(cell) for cell in row) for row in self.rows
-        ]
+        lines = [["-" if cell is None else str(cell) for cell in row] for row in self.rows]
+        lines.insert(0, list(Row._fields))
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         form = "  ".join(f"{{:{width}}}" for width in widths)
         return "\n".join(form.format(*line).rstrip() for line in lines)
+
+    def restore(self) -> None:
+        """Restore every setting that was changed, even if it has changed again since."""
+        errors = []
+        for switch, found in self._before or ():  # in the order of setting
+            try:
+                switch.set(found)
+            except Exception as error:  # a flag that torch.backends has frozen
+                errors.append(error)
+        if errors:
+            raise errors[0]
+        self._before = None
+
+    def __enter__(self) -> Deterministic:
+        if self._before is None:
+            raise RuntimeError("fastseed.deterministic: call it again: the settings are restored")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self.restore()
+        except BaseException:  # an interrupt
+            self.restore()
+            raise

@@ -1,11 +1,6 @@
 """torch's switches for determinism, and settings that change bits and are only reported.
 
-Sources:
-
-algorithms  https://docs.pytorch.org/docs/stable/generated/torch.use_deterministic_algorithms.html
-randomness  https://docs.pytorch.org/docs/stable/notes/randomness.html
-memory      https://docs.pytorch.org/docs/stable/deterministic.html
-attention   aten/src/ATen/native/transformers/cuda/{attention_backward.cu,sdp_utils.cpp}
+``docs/determinism.md`` has the source of each.
 """
 
 from __future__ import annotations
@@ -35,6 +30,11 @@ class Switch(NamedTuple):
     write: Callable[[Any], None]
     why: str
 
+    def set(self, value: Value) -> None:
+        """Write a value unless the setting has it."""
+        if self.read() != value:
+            self.write(value)
+
 
 def variable(found: Variable) -> Switch:
     """Return an environment variable as a switch, whose values are those of ``os.environ``."""
@@ -53,7 +53,6 @@ def write_variable(name: str, value: str | None) -> None:
 
 def switches(warn_only: bool, fill: bool, attention: str) -> list[Switch]:
     """Return the switches in the order in which to set them: the first also sets Inductor's."""
-
     mode, result = ("warn only", "warn") if warn_only else (True, "raise RuntimeError")
     why = f"operations use a deterministic algorithm, or {result}"
     name = "torch.use_deterministic_algorithms"
@@ -66,9 +65,8 @@ def switches(warn_only: bool, fill: bool, attention: str) -> list[Switch]:
         ("_inductor.config.deterministic", True, "compiled code is not chosen by timing"),
     )
     found += [_attribute(*attribute) for attribute in attributes]
-    # In strict mode torch uses a deterministic backward of the flash and memory-efficient kernels
-    # and not cuDNN's. With warnings only, both keep their faster backward, which adds in any order:
-    # then the kernel in plain operations is the one that repeats.
+    # With warnings only, the flash and memory-efficient kernels keep a faster backward, which adds
+    # in any order: then the kernel in plain operations is the one that repeats.
     if attention != KEEP:
         found.append(_kernel("cudnn", False, "its backward is not deterministic"))
     if attention != KEEP and warn_only:
@@ -105,31 +103,23 @@ def _kernel(name: str, wanted: bool, why: str) -> Switch:
     """Return the switch of a kernel of scaled_dot_product_attention."""
     cuda = torch.backends.cuda
     read, write = getattr(cuda, f"{name}_sdp_enabled"), getattr(cuda, f"enable_{name}_sdp")
-    return Switch(f"{_SDP}{name}", wanted, read, write, why)
+    return Switch(f"scaled_dot_product_attention: {name}", wanted, read, write, why)
 
 
-_CAPABILITY = "torch.backends.cpu.get_cpu_capability"
-_SDP = "scaled_dot_product_attention: "
-
-
-def info(warn_only: bool, attention: str) -> list[Row]:
+def info() -> list[Row]:
     """Return rows of settings that change bits and are left as they are."""
+    cudnn, cpu = "torch.backends.cudnn", "torch.backends.cpu"
     tf32 = "TF32 or bfloat16 in float32 products: the same bits on one kind of GPU"
-    convolutions = _read(lambda: torch.backends.cudnn.fp32_precision)
     threads = "the CPU splits sums by it; torchrun sets 1 for several processes, and not for one"
     instructions = "vector length of torch's CPU kernels: other bits on another processor"
     values: list[tuple[str, Value, str]] = [
         ("torch.get_float32_matmul_precision", _read(torch.get_float32_matmul_precision), tf32),
-        ("torch.backends.cudnn.fp32_precision", convolutions, "TF32 in convolutions"),
+        (f"{cudnn}.fp32_precision", _read(lambda: torch.backends.cudnn.fp32_precision), tf32),
         ("torch.get_num_threads", torch.get_num_threads(), threads),
-        (_CAPABILITY, torch.backends.cpu.get_cpu_capability(), instructions),
+        (f"{cpu}.get_cpu_capability", torch.backends.cpu.get_cpu_capability(), instructions),
     ]
     for name in ("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"):
         values.append((name, os.environ.get(name), "overrides the precision of float32 products"))
-    if not warn_only and attention != KEEP:
-        for kernel in ("flash", "mem_efficient"):
-            switch = _kernel(kernel, True, "strict mode uses its deterministic backward")
-            values.append((switch.name, switch.read(), switch.why))
     return [Row(name, None, value, value, INFO, why) for name, value, why in values]
 
 

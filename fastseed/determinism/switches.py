@@ -4,55 +4,16 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
 
 from .._utils import environ, validation
 from . import hash_seed, settings
-from .report import SET, TOO_LATE, UNAVAILABLE, UNCHANGED, Report, Row, Value
+from .report import SET, TOO_LATE, UNAVAILABLE, UNCHANGED, Deterministic, Row
 from .settings import REPEATABLE, Switch
 from .variables import VARIABLES, Variable
 
 logger = logging.getLogger("fastseed")
 
 MODES = {"1": False, "warn": True}  # values of FASTSEED_DETERMINISTIC: warn_only
-
-
-class Deterministic(Report):
-    """The report of ``deterministic``, and a context that restores all settings when left.
-
-    The settings belong to the process: threads that change them at once undo each other's changes.
-    """
-
-    def __init__(self, switches: list[Switch]) -> None:
-        super().__init__(())
-        # Read all of them first: one may set another. None: they have been restored.
-        self._before: list[tuple[Switch, Value]] | None = [(s, s.read()) for s in switches]
-
-    def restore(self) -> None:
-        """Restore every setting that was changed, even if it has changed again since."""
-        errors = []
-        for switch, found in self._before or ():  # in the order of setting
-            try:
-                _write(switch, found)
-            except Exception as error:  # a flag that torch.backends has frozen
-                errors.append(error)
-        if errors:
-            raise errors[0]
-        self._before = None
-
-    def __enter__(self) -> Deterministic:
-        if self._before is None:
-            raise RuntimeError(
-                "fastseed.deterministic: call it again: these settings have been restored"
-            )
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        try:
-            self.restore()
-        except BaseException:  # an interrupt
-            self.restore()
-            raise
 
 
 def deterministic(
@@ -63,26 +24,23 @@ def deterministic(
 ) -> Deterministic:
     """Make PyTorch deterministic in this process, and report which settings took effect.
 
-    Works as a call, and as a context that restores everything; so does ``restore()`` of the report.
-    Seeds nothing.
+    It is a call, or a context that restores everything, as ``restore()`` of the report does. It
+    seeds nothing.
 
     Args:
         warn_only: operations without a deterministic algorithm warn instead of raising.
-        fill_uninitialized_memory: ``torch.empty`` and similar functions fill the memory, which
-            costs time.
-        attention: ``"repeatable"``: kernels of ``scaled_dot_product_attention`` that do not repeat
-            are switched off (with ``warn_only`` these include flash and memory-efficient
-            attention); ``"keep"``: the kernels are left alone.
+        fill_uninitialized_memory: ``torch.empty`` and similar functions fill the memory.
+        attention: ``"repeatable"`` switches off kernels of ``scaled_dot_product_attention`` that do
+            not repeat (with ``warn_only`` also flash and memory-efficient ones); or ``"keep"``.
 
     Returns:
-        The report: a row for each setting with its wanted value, its values before and now, and a
-        status. A variable that the library has read already is not set; its row is ``"too late"``
-        and a warning is logged. If CUDA is initialized, a small product tests cuBLAS.
+        The report: for each setting the wanted value, the values before and now, and a status. A
+        variable that its library has read already is not set: its status is ``"too late"``, and a
+        warning is logged. If CUDA is initialized, a small product tests cuBLAS.
 
     Raises:
         TypeError, ValueError: an argument is invalid.
-        RuntimeError: a setting cannot be changed (``torch.backends`` can freeze its flags). All
-            settings are as before the call.
+        RuntimeError: ``torch.backends`` has frozen a flag. All settings are as before the call.
 
     Examples:
         >>> import torch, fastseed
@@ -90,8 +48,6 @@ def deterministic(
         ...     torch.are_deterministic_algorithms_enabled()
         True
         >>> report["torch.backends.cudnn.benchmark"].now
-        False
-        >>> torch.are_deterministic_algorithms_enabled()
         False
     """
     fill = fill_uninitialized_memory
@@ -105,10 +61,11 @@ def deterministic(
             *_set_switches(switches),
             *map(_set_variable, VARIABLES),
             _hash_row(),
-            *settings.info(warn_only, attention),
+            *settings.info(),
         )
-        for row in report.late:
-            logger.warning("fastseed.deterministic: %s is too late: %s", row.setting, row.why)
+        for row in report.rows:
+            if row.status == TOO_LATE:
+                logger.warning("fastseed.deterministic: %s is too late: %s", row.setting, row.why)
     except BaseException:
         report.restore()
         raise
@@ -122,22 +79,19 @@ def requested(function: str) -> bool | None:
     return MODES.get(mode)
 
 
-def _set_switches(switches: list[Switch]) -> Iterator[Row]:
+def _set_switches(switches: list[Switch]) -> list[Row]:
     before = [switch.read() for switch in switches]  # of all first: one may set another
     for switch in switches:
         try:
-            _write(switch, switch.wanted)
+            switch.set(switch.wanted)
         except RuntimeError as error:
             rule = f"must be free to change: {error}"
             raise RuntimeError(f"fastseed.deterministic: {switch.name} {rule}") from error
-    for switch, found in zip(switches, before, strict=True):
-        status = UNCHANGED if found == switch.wanted else SET
-        yield Row(switch.name, switch.wanted, found, switch.read(), status, switch.why)
-
-
-def _write(switch: Switch, value: Value) -> None:
-    if switch.read() != value:
-        switch.write(value)
+    status = {True: UNCHANGED, False: SET}
+    return [
+        Row(one.name, one.wanted, found, one.read(), status[found == one.wanted], one.why)
+        for one, found in zip(switches, before, strict=True)
+    ]
 
 
 def _set_variable(variable: Variable) -> Row:

@@ -1,16 +1,6 @@
 """Environment variables that decide about determinism and that a library reads once.
 
-Sources:
-
-cublas      https://docs.nvidia.com/cuda/cublas/index.html#results-reproducibility; torch reads the
-            variable at its first cuBLAS call (alertCuBLASConfigNotDeterministic in Context.cpp)
-mkl         https://www.intel.com/content/www/us/en/docs/onemkl/developer-guide-windows/2024-1/
-            reproducibility-conditions.html; measured: docs/determinism.md
-nccl        https://docs.nvidia.com/megatron-core/developer-guide/nightly/user-guide/
-            deterministic-training.html; NVIDIA/nccl issues 1497 and 2360
-horovod     https://github.com/horovod/horovod/blob/master/docs/tensor-fusion.rst;
-            NVIDIA/framework-reproducibility, doc/d9m/pytorch.md
-flash-attn  transformers/modeling_flash_attention_utils.py
+``docs/determinism.md`` has the source of each.
 """
 
 from __future__ import annotations
@@ -25,11 +15,9 @@ class Variable(NamedTuple):
     """A variable that a library reads once.
 
     Attributes:
-        name, wanted: the variable and the value to set.
-        why: what the value does.
         unavailable: returns why this installation does not use the variable; None if it does.
         late: returns why setting it now has no effect; None if it has one.
-        also_good: other values, in lower case, that are as good as the wanted one.
+        also_good: values, in lower case, that are as good as the wanted one.
         certain: whether ``late`` knows the value that the library read, whatever it is now.
     """
 
@@ -51,34 +39,31 @@ def _needs(module: str) -> Callable[[], str | None]:
     return lambda: None if importlib.util.find_spec(module) else f"{module} is not installed"
 
 
-def _no_cublas() -> str | None:
-    import torch
+def _needs_torch_with(part: str) -> Callable[[], str | None]:
+    def unavailable() -> str | None:
+        import torch
+        import torch.distributed as dist
 
-    return None if torch.version.cuda else "this torch has no CUDA"
+        found: dict[str, Callable[[], object]] = {
+            "CUDA": lambda: torch.version.cuda,
+            "MKL": torch.backends.mkl.is_available,
+            "NCCL": lambda: dist.is_available() and dist.is_nccl_available(),
+        }
+        return None if found[part]() else f"this torch has no {part}"
 
-
-def _no_nccl() -> str | None:
-    import torch.distributed as dist
-
-    there = dist.is_available() and dist.is_nccl_available()
-    return None if there else "this torch has no NCCL"
-
-
-def _cublas_late() -> str | None:
-    import torch
-
-    running: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-    return cublas_refusal() if running else None
+    return unavailable
 
 
 def cublas_refusal() -> str | None:
     """Return why cuBLAS is not deterministic in this process; None if torch accepts it.
 
     torch reads the variable at its first cuBLAS call, and refuses later calls in deterministic mode
-    if it was not set then. So multiply two small matrices in that mode. CUDA has to be initialized.
+    if it was not set then. So multiply two small matrices in that mode, if CUDA is initialized.
     """
     import torch
 
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return None
     mode = torch.are_deterministic_algorithms_enabled()
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
     try:
@@ -95,17 +80,6 @@ def cublas_refusal() -> str | None:
     finally:
         torch._C._set_deterministic_algorithms(mode, warn_only=warn_only)
     return None
-
-
-def _no_mkl() -> str | None:
-    import torch
-
-    there: bool = torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
-    return None if there else "this torch has no MKL"
-
-
-def _mkl_late() -> str | None:
-    return "MKL read it at its first call" if mkl_depends_on_alignment() else None
 
 
 def mkl_depends_on_alignment() -> bool:
@@ -148,8 +122,8 @@ VARIABLES: tuple[Variable, ...] = (
         "CUBLAS_WORKSPACE_CONFIG",
         ":4096:8",
         "cuBLAS gives the same bits on several streams",
-        unavailable=_no_cublas,
-        late=_cublas_late,
+        unavailable=_needs_torch_with("CUDA"),
+        late=lambda: cublas_refusal(),
         also_good=(":16:8",),
         certain=True,
     ),
@@ -157,8 +131,8 @@ VARIABLES: tuple[Variable, ...] = (
         "MKL_CBWR",
         "AUTO",
         "products of matrix and vector on the CPU do not depend on addresses",
-        unavailable=_no_mkl,
-        late=_mkl_late,
+        unavailable=_needs_torch_with("MKL"),
+        late=lambda: "MKL read it at its first call" if mkl_depends_on_alignment() else None,
         also_good=(*_MKL_BRANCHES, *(f"branch={one}" for one in _MKL_BRANCHES), "strict"),
         certain=True,
     ),
@@ -166,7 +140,7 @@ VARIABLES: tuple[Variable, ...] = (
         "NCCL_ALGO",
         "Ring",
         "sums over ranks in the fixed order of the ring",
-        unavailable=_no_nccl,
+        unavailable=_needs_torch_with("NCCL"),
         late=_nccl_late,
         also_good=("collnetdirect", "collnetchain", "^nvls"),  # of NVIDIA's guide
     ),

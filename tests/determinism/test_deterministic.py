@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.machinery
-import json
 import os
 import sys
 import types
@@ -16,7 +15,7 @@ from helpers.support import run_script
 
 import fastseed
 from fastseed.determinism import variables
-from fastseed.determinism.report import INFO, SET, STATUSES, TOO_LATE, UNAVAILABLE, UNCHANGED
+from fastseed.determinism.report import INFO, SET, TOO_LATE, UNAVAILABLE, UNCHANGED
 from fastseed.determinism.switches import deterministic, requested
 
 VARIABLES = tuple(one.name for one in variables.VARIABLES)
@@ -89,7 +88,6 @@ def test_switches_are_set_inside_and_restored_outside():
     row = report["torch.use_deterministic_algorithms"]
     assert row[1:5] == (True, False, True, SET)
     assert report["torch.backends.cudnn.benchmark"].status == UNCHANGED
-    assert {row.status for row in report.rows} <= set(STATUSES)
 
 
 def test_warn_only_switches_off_attention_that_does_not_repeat():
@@ -184,19 +182,6 @@ def test_frozen_flags_are_an_error_and_nothing_else_stays_changed(monkeypatch):
     assert everything() == before
 
 
-@pytest.mark.parametrize(
-    "arguments, error, message",
-    [
-        ({"warn_only": 1}, TypeError, "warn_only must be a bool, got 1 of type int"),
-        ({"fill_uninitialized_memory": None}, TypeError, "must be a bool, got None of type None"),
-        ({"attention": "flash"}, ValueError, "attention must be one of .*, got 'flash'"),
-    ],
-)
-def test_wrong_arguments_change_nothing(arguments, error, message):
-    with pytest.raises(error, match=f"fastseed.deterministic: .*{message}"):
-        deterministic(**arguments)
-
-
 # ---------------------------------------------------------------- variables
 
 
@@ -230,36 +215,29 @@ def test_unavailable_libraries_are_reported_and_their_variables_not_set(monkeypa
     assert report["HOROVOD_FUSION_THRESHOLD"].why == "horovod is not installed"
 
 
-@pytest.mark.parametrize("value", [None, "", ":4096:2"])
-def test_cublas_that_has_read_its_variable_is_too_late(cuda, monkeypatch, caplog, value):
-    cuda.initialized, cuda.refusal = True, "torch has called cuBLAS before"
-    if value is not None:
-        monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", value)
-    with deterministic() as report:
-        assert os.environ.get("CUBLAS_WORKSPACE_CONFIG") == value
-    row = report["CUBLAS_WORKSPACE_CONFIG"]
-    assert (row.before, row.now, row.status) == (value, value, TOO_LATE) and not report.ok
-    assert row in report.late and "fastseed run --deterministic" in row.why
-    assert "CUBLAS_WORKSPACE_CONFIG is too late: torch has called cuBLAS before" in caplog.text
-
-
 @pytest.mark.parametrize(
     ("value", "refusal", "status"),
     [
-        (":4096:8", "torch has called cuBLAS before", TOO_LATE),
+        (None, "called before", TOO_LATE),
+        (":4096:2", "called before", TOO_LATE),
+        (":4096:8", "called before", TOO_LATE),
         (":16:8", None, UNCHANGED),
         (None, None, SET),
     ],
 )
-def test_a_good_value_is_in_time_before_the_first_call_of_cublas(
-    cuda, monkeypatch, value, refusal, status
+def test_cublas_is_too_late_if_torch_refuses_a_call(
+    cuda, monkeypatch, caplog, value, refusal, status
 ):
     cuda.initialized, cuda.refusal = True, refusal
     if value is not None:
         monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", value)
     with deterministic() as report:
-        assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == (value or ":4096:8")
-        assert report["CUBLAS_WORKSPACE_CONFIG"].status == status
+        now = os.environ.get("CUBLAS_WORKSPACE_CONFIG")
+    row = report["CUBLAS_WORKSPACE_CONFIG"]
+    assert row.status == status and now == (":4096:8" if status == SET else value)
+    if status == TOO_LATE:
+        assert not report.ok and "fastseed run --deterministic" in row.why
+        assert "CUBLAS_WORKSPACE_CONFIG is too late: called before" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -280,6 +258,7 @@ def test_cublas_is_tested_in_strict_mode_and_the_mode_restored(monkeypatch, erro
             raise RuntimeError(error)
 
     ones = torch.ones
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch, "mm", mm)
     monkeypatch.setattr(torch, "ones", lambda *sizes, device: ones(*sizes))
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
@@ -294,8 +273,10 @@ def test_cublas_is_tested_in_strict_mode_and_the_mode_restored(monkeypatch, erro
 @pytest.mark.parametrize(
     "value, status",
     [
-        *(("Ring", UNCHANGED), ("^NVLS", UNCHANGED), ("ring,CollnetChain", UNCHANGED)),
-        *(("Tree", SET), ("NVLS", SET), ("Ring,Tree", SET), ("", SET)),
+        ("^NVLS", UNCHANGED),
+        ("ring,CollnetChain", UNCHANGED),
+        ("Ring,Tree", SET),
+        ("", SET),
     ],
 )
 def test_an_nccl_algorithm_that_repeats_is_kept(nccl, monkeypatch, value, status):
@@ -316,28 +297,24 @@ def test_nccl_with_a_process_group_is_too_late(nccl, monkeypatch, backends, stat
         assert ("NCCL_ALGO" in os.environ) is (status == SET)
 
 
-@pytest.mark.parametrize("initialized, status", [(True, TOO_LATE), (False, SET)])
-def test_initialized_horovod_is_too_late(monkeypatch, initialized, status):
+def test_initialized_horovod_is_too_late(monkeypatch):
     planted(monkeypatch, "horovod")
-    planted(monkeypatch, "horovod.torch", is_initialized=lambda: initialized)
+    planted(monkeypatch, "horovod.torch", is_initialized=lambda: True)
     with deterministic() as report:
-        assert report["HOROVOD_FUSION_THRESHOLD"].status == status
-        assert ("HOROVOD_FUSION_THRESHOLD" in os.environ) is (status == SET)
+        assert report["HOROVOD_FUSION_THRESHOLD"].status == TOO_LATE
+        assert "HOROVOD_FUSION_THRESHOLD" not in os.environ
 
 
 # ---------------------------------------------------------------- the report
 
 
-def test_the_report_is_printable_and_json(monkeypatch):
+def test_the_report_is_printable(monkeypatch):
     monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
     with deterministic() as report:
         text = str(report)
     lines = text.splitlines()
     assert lines[0].split() == ["setting", "wanted", "before", "now", "status", "why"]
     assert len(lines) == 1 + len(report.rows)
-    document = json.loads(json.dumps(report.as_dict(), allow_nan=False))
-    assert [row["setting"] for row in document["rows"]] == [row.setting for row in report.rows]
-    assert document["ok"] is report.ok
     assert report["NVIDIA_TF32_OVERRIDE"][1:5] == (None, "0", "0", INFO)
     assert report["torch.get_num_threads"].now == torch.get_num_threads()
     capability = report["torch.backends.cpu.get_cpu_capability"]
@@ -377,28 +354,17 @@ def test_init_takes_the_mode_from_the_environment(monkeypatch, mode, now):
             getattr(torch.backends.cuda, f"enable_{kernel}_sdp")(outside["attention"][i])
 
 
-@pytest.mark.parametrize("mode", ["", "0"])
-def test_no_mode_is_no_change(monkeypatch, mode):
-    monkeypatch.setenv("FASTSEED_DETERMINISTIC", mode)
+def test_no_mode_is_no_change_and_an_invalid_one_is_refused(monkeypatch):
     before = everything()
-    assert requested("init") is None
-    fastseed.init(1)
-    assert everything() == before
-
-
-def test_an_invalid_mode_is_refused(monkeypatch):
+    for mode in ("", "0"):
+        monkeypatch.setenv("FASTSEED_DETERMINISTIC", mode)
+        assert requested("init") is None
     monkeypatch.setenv("FASTSEED_DETERMINISTIC", "yes")
     with pytest.raises(ValueError, match=r"FASTSEED_DETERMINISTIC must be one of .*, got 'yes'"):
         fastseed.init(1)
+    assert {**everything(), "environment": before["environment"]} == before
     with pytest.raises(RuntimeError, match="init"):
         fastseed.get_master_seed()
-
-
-@pytest.mark.parametrize("text", ["-1", "1.5", "0x10", "٣", str(2**64), "9" * 5000, "seven"])
-def test_an_invalid_master_seed_of_the_environment_is_refused(monkeypatch, text):
-    monkeypatch.setenv("FASTSEED_MASTER_SEED", text)
-    with pytest.raises(TypeError, match=r"fastseed.init: master_seed must be .*FASTSEED_MASTER_SE"):
-        fastseed.init()
 
 
 @pytest.mark.cuda

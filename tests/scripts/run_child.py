@@ -15,7 +15,7 @@ found = {
     "master_seed": fastseed.get_master_seed(),
     "hash": hash_seed.found(),
     "order": list({"a", "b", "c", "d", "e", "f", "g"}),
-    "late": [row.setting for row in report.late],
+    "late": [row.setting for row in report.rows if row.status == "too late"],
     "algorithms": report["torch.use_deterministic_algorithms"].status,
     "run_dir": os.environ.get("FASTSEED_RUN_DIR"),
     "rank": int(os.environ.get("RANK", 0)),
