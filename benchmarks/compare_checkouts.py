@@ -1,8 +1,8 @@
 """``python -m benchmarks.compare_checkouts OLD NEW``: which cases are slower than before?
 
-Each case runs in processes of the old and the new checkout in turns. A round is one process of
-each, and gives one ratio of their medians; the row has the median of the ratios, and their range.
-A case of a name that only one checkout has is listed. ``--rename old=new`` pairs two names.
+A round runs all cases, quickly, in a process of each checkout; the two take turns in going first.
+Cases whose median ratio is over the limit run again, one by one, in full. ``--rename old=new`` says
+that the names that began with ``old`` begin with ``new`` now.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+Ratios = dict[str, list[float]]
+Names = dict[str, tuple[str | None, str | None]]
+
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     """The command line."""
@@ -26,7 +29,6 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5, help="processes of each checkout")
     parser.add_argument("--limit", type=float, default=1.05, help="new / old that is too slow")
     parser.add_argument("--rename", action="append", default=[], metavar="OLD=NEW")
-    parser.add_argument("--quick", action="store_true", help="a rough look")
     parser.add_argument("--out", type=Path, metavar="FILE.json", help="write the ratios here")
     return parser.parse_args(arguments)
 
@@ -37,21 +39,13 @@ def python_of(checkout: Path) -> str:
     return os.fspath(own) if own.exists() else sys.executable
 
 
-def names_of(checkout: Path) -> list[str]:
-    """Return the cases of a checkout, as ``--list`` prints them."""
-    command = [python_of(checkout), "-m", "benchmarks", "--list"]
-    return subprocess.run(
-        command, cwd=checkout, capture_output=True, text=True, check=True
-    ).stdout.splitlines()
-
-
-def seconds_of(checkout: Path, case: str, quick: bool) -> float | None:
-    """Return the median time of a case in a new process; None if it cannot run there."""
+def seconds_of(checkout: Path, only: str, *options: str) -> dict[str, float]:
+    """Return the median time of each case that a new process could run, by its name."""
     with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "row.json"
-        command = [python_of(checkout), "-m", "benchmarks", "--only", case, "--out", os.fspath(out)]
+        out = Path(folder) / "rows.json"
+        command = [python_of(checkout), "-m", "benchmarks", "--only", only, "--out", os.fspath(out)]
         subprocess.run(
-            [*command, *(["--quick"] if quick else [])],
+            [*command, *options],
             cwd=checkout,
             env={**os.environ, "PYTHONPATH": os.fspath(checkout)},
             stdout=subprocess.DEVNULL,
@@ -59,55 +53,65 @@ def seconds_of(checkout: Path, case: str, quick: bool) -> float | None:
             check=False,
         )
         rows = json.loads(out.read_text())["cases"] if out.exists() else []
-    found = [row for row in rows if f"{row['name']} vs {row['against']}" == case]
-    return found[0]["fastseed"]["median_s"] if found and found[0]["status"] == "ok" else None
+    return {
+        f"{row['name']} vs {row['against']}": row["fastseed"]["median_s"]
+        for row in rows
+        if row["status"] == "ok"
+    }
 
 
-def compare(old: Path, new: Path, pair: tuple[str, str], rounds: int, quick: bool) -> list[float]:
-    """Return new / old of each round; the two take turns in going first."""
-    ratios = []
-    for number in range(rounds):
-        sides = [(old, pair[0]), (new, pair[1])]
-        if number % 2:
-            sides.reverse()
-        times = [seconds_of(checkout, case, quick) for checkout, case in sides]
-        if number % 2:
-            times.reverse()
-        before, after = times
-        if before is None or after is None:
-            return []
-        ratios.append(after / before)
-    return ratios
+def new_name(name: str, renamed: list[str]) -> str:
+    """Return what a case of the old checkout is called now."""
+    for text in renamed:
+        old, _, new = text.partition("=")
+        if name.startswith(old):
+            return new + name.removeprefix(old)
+    return name
+
+
+def compare(options: argparse.Namespace, old: str, new: str, *how: str) -> tuple[Ratios, Names]:
+    """Return new / old of each round by case, and by the new name that of each checkout.
+
+    ``old`` and ``new`` choose the cases of the checkouts, as ``--only`` does.
+    """
+    ratios: Ratios = {}
+    names: Names = {}
+    for number in range(options.rounds):
+        if number % 2 == 0:
+            before = seconds_of(options.old, old, *how)
+            after = seconds_of(options.new, new, *how)
+        else:
+            after = seconds_of(options.new, new, *how)
+            before = seconds_of(options.old, old, *how)
+        names.update({name: (None, name) for name in after if name not in names})
+        for name, seconds in before.items():
+            now = new_name(name, options.rename)
+            names[now] = (name, now if now in after else None)
+            if now in after:
+                ratios.setdefault(now, []).append(after[now] / seconds)
+    return ratios, names
 
 
 def main(arguments: list[str] | None = None) -> int:
     """0, or 1 if a case is slower than the limit."""
     options = parse(arguments)
-    renamed = dict(text.split("=", 1) for text in options.rename)
-    before = {renamed.get(name, name): name for name in names_of(options.old)}
-    after = [name for name in names_of(options.new) if options.only in name]
-    result: dict[str, list[float]] = {}
+    ratios, names = compare(options, options.only, options.only, "--quick")
     slower = []
-    for case in after:
-        if case not in before:
-            print(f"only new  {case}")
-            continue
-        pair = before[case], case
-        ratios = compare(options.old, options.new, pair, options.rounds, options.quick)
-        result[case] = ratios
-        if not ratios:
-            print(f"not run   {case}")
-            continue
-        middle = statistics.median(ratios)
+    for name in sorted(ratios):
+        if statistics.median(ratios[name]) > options.limit:
+            ratios |= compare(options, *names[name])[0]
+        middle = statistics.median(ratios[name])
         is_slower = middle > options.limit
-        slower += [case] * is_slower
+        slower += [name] * is_slower
         mark = "SLOWER" if is_slower else "      "
-        print(f"{middle:5.2f} x {mark} {case}  [{min(ratios):.2f}, {max(ratios):.2f}]", flush=True)
-    for case in sorted(name for name in before if options.only in name and name not in after):
-        print(f"only old  {before[case]}")
+        low, high = min(ratios[name]), max(ratios[name])
+        print(f"{middle:5.2f} x {mark} {name}  [{low:.2f}, {high:.2f}]", flush=True)
+    for name, (before, after) in sorted(names.items()):
+        if before is None or after is None:
+            print(f"only {'new' if before is None else 'old'}  {name}")
     if options.out is not None:
-        options.out.write_text(json.dumps(result, indent=1) + "\n")
-    print(f"{len(slower)} of {len(result)} cases are more than {options.limit:g} x as slow")
+        options.out.write_text(json.dumps(ratios, indent=1) + "\n")
+    print(f"{len(slower)} of {len(ratios)} cases are more than {options.limit:g} x as slow")
     return int(bool(slower))
 
 

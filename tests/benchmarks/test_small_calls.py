@@ -25,20 +25,22 @@ def test_a_wrong_answer_is_noticed(name):
 
 
 def test_checkouts_are_compared_in_turns(monkeypatch, capsys, tmp_path):
-    """A case that takes longer is named; one that only one checkout has, too."""
-    cases = {"old": ["a/cpu/1 vs x", "b/cpu/1 vs x", "c"], "new": ["a/cpu/1 vs x", "d", "e"]}
+    """A case that takes longer runs again, alone; one that only one checkout has is named."""
     turns = []
+    cases = {"old": {"a/1 vs x": 1.0, "b vs x": 1.0, "c vs x": 1.0, "d": 1.0}}
+    cases["new"] = {"a/1 vs x": 1.2, "b vs x": 1.2, "e vs x": 1.0, "f": 1.0}
 
-    def seconds(checkout, case, quick):
+    def seconds(checkout, only, *how):
         turns.append(checkout.name)
-        return {"old": 1.0, "new": 1.2}[checkout.name] if case[0] == "a" else 1.0
+        found = {name: s for name, s in cases[checkout.name].items() if only in name}
+        return found if how else {name: 1.0 for name in found} if only == "b vs x" else found
 
-    monkeypatch.setattr(compare_checkouts, "names_of", lambda checkout: cases[checkout.name])
     monkeypatch.setattr(compare_checkouts, "seconds_of", seconds)
     arguments = [str(tmp_path / "old"), str(tmp_path / "new"), "--rounds", "3"]
     assert compare_checkouts.main([*arguments, "--rename", "c=e"]) == 1
-    assert turns == ["old", "new", "new", "old", "old", "new"] * 2
+    assert turns == ["old", "new", "new", "old", "old", "new"] * 3
     shown = capsys.readouterr().out
-    assert " 1.20 x SLOWER a/cpu/1 vs x" in shown and " 1.00 x        e" in shown
-    assert "only new  d" in shown and "only old  b/cpu/1 vs x" in shown
-    assert "1 of 2 cases are more than 1.05 x as slow" in shown
+    assert " 1.20 x SLOWER a/1 vs x" in shown and " 1.00 x        e vs x" in shown
+    assert " 1.00 x        b vs x" in shown
+    assert "only new  f" in shown and "only old  d" in shown
+    assert "1 of 3 cases are more than 1.05 x as slow" in shown
