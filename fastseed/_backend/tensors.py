@@ -110,15 +110,10 @@ def check_out(
     shape: tuple[int, ...],
     dtype: torch.dtype,
     device: torch.device | None = None,
-    **inputs: object,
 ) -> torch.Tensor:
-    """Return ``out`` if a result of ``shape`` and ``dtype`` can be written to it.
-
-    It must not overlap itself, nor any of ``inputs`` (tensors, by argument name), which are read
-    while it is written.
-    """
+    """Return ``out`` if a result of ``shape`` and ``dtype`` can be written to it."""
     tensor = check_tensor(function, argument, out, dtype, shape, device)
-    check_writable(function, argument, tensor, **inputs)
+    check_writable(function, argument, tensor)
     if tensor.requires_grad and torch.is_grad_enabled():
         raise ValueError(
             f"fastseed.{function}: {argument} must not require grad where gradients are recorded, "
@@ -127,8 +122,8 @@ def check_out(
     return tensor
 
 
-def check_writable(function: str, argument: str, tensor: torch.Tensor, **inputs: object) -> None:
-    """ValueError where two elements may share memory, or an element and one of ``inputs``."""
+def check_writable(function: str, argument: str, tensor: torch.Tensor) -> None:
+    """ValueError where two elements may share memory."""
     if not tensor.is_contiguous():
         axes = [axis for axis in zip(tensor.stride(), tensor.shape, strict=True) if axis[1] != 1]
         for i, (stride, _) in enumerate(axes):
@@ -139,14 +134,6 @@ def check_writable(function: str, argument: str, tensor: torch.Tensor, **inputs:
                     f"fastseed.{function}: {argument} must not overlap itself, got the strides "
                     f"{tensor.stride()} for the shape {tuple(tensor.shape)}"
                 )
-    written = _addresses(tensor)
-    for name, value in inputs.items():
-        read = _addresses(value) if isinstance(value, torch.Tensor) else range(0)
-        if max(written.start, read.start) < min(written.stop, read.stop):
-            raise ValueError(
-                f"fastseed.{function}: {argument} must not share memory with {name}, "
-                "got tensors that overlap"
-            )
 
 
 def check_values(function: str, argument: str, values: torch.Tensor, top: int) -> None:
@@ -244,14 +231,3 @@ def _span(tensor: torch.Tensor) -> int:
     if tensor.is_contiguous():
         return tensor.numel()
     return 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
-
-
-def _addresses(tensor: torch.Tensor) -> range:
-    """The addresses from the first to the last byte of a tensor; empty where it has none."""
-    if torch.compiler.is_compiling() or tensor.numel() == 0 or tensor.is_meta or is_fake(tensor):
-        return range(0)
-    try:
-        first = tensor.data_ptr()
-    except RuntimeError:  # under vmap
-        return range(0)
-    return range(first, first + _span(tensor) * tensor.element_size())

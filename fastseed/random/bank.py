@@ -12,15 +12,17 @@ from .._backend.ops import keys as ops
 from .._backend.reference import scalar
 from .._backend.reference.scalar import signed
 from .._utils import StateDict
-from .._utils.validation import check_int
+from .._utils.validation import check_int, value_error
 from ..derivation import context, member_states, reserved, scopes, streams
 from ..derivation.shared_use import StreamUsers
-from . import bank_rows, bank_state, distributions, functional
+from . import bank_state, distributions, functional
 from .distributions import Distribution
 from .functional import Shape
 
 _STREAM = scalar.DOMAIN_STREAM << 24
 _HINT = "reseed_from_seeds"
+# torch computes little with unsigned dtypes; these hold the same bits.
+_SIGNED = {torch.uint32: torch.int32, torch.uint64: torch.int64}
 
 _users: StreamUsers[StreamBank] = StreamUsers(
     "fastseed.random.StreamBank.reseed: another bank with the name %r has the same streams in this "
@@ -31,22 +33,16 @@ _users: StreamUsers[StreamBank] = StreamUsers(
 class StreamBank:
     """n counter-based streams on one device, each with a key and a position.
 
-    Stream i has the key of index i of the stream ``name`` on this rank. Row i of every result comes
-    from stream i alone, whatever n, the other rows and the device are. Each call advances the
-    positions, on the device, so that every replay of a captured CUDA graph returns new numbers;
-    reseeding writes keys in place, for the next replay. The methods that return random numbers,
-    ``reseed_from_scope`` and ``reseed_from_seeds`` (tensors) compile with
-    ``fullgraph=True``.
+    Row i of every result comes from stream i alone, whatever n, the other rows and the device are.
+    Each call advances the positions on the device, so that every replay of a captured CUDA graph
+    returns new numbers. The methods have the arguments of the functions of their names in
+    ``fastseed.random``; ``shape`` is that of each stream. They return ``out`` or a new tensor,
+    (rows, *shape), on the bank's device.
 
     ``rows`` chooses streams. Indices, (m,) torch.int64 or int32 in [0, n) (checked on the CPU
     only): the result has m rows, and these streams advance, once each if one is repeated. A mask,
     (n,) torch.bool: the result has n rows, zeros where the mask is False, and the others advance;
     shapes do not depend on the mask, as CUDA graphs need.
-
-    The methods for random numbers have the arguments of the functions of the same names in
-    ``fastseed.random``; ``shape`` is that of each stream. They return ``out`` or a new tensor,
-    (rows, *shape), on the bank's device. They raise RuntimeError before the bank has keys, and
-    TypeError or ValueError for an invalid argument, without advancing.
 
     Args:
         n: the number of streams, in [0, 2**40].
@@ -54,7 +50,8 @@ class StreamBank:
         device: the CPU (default) or a CUDA device.
 
     Raises:
-        TypeError, ValueError: an argument is invalid.
+        TypeError, ValueError: an argument is invalid; no stream advances.
+        RuntimeError: a draw before the bank has keys.
 
     Examples:
         >>> import torch
@@ -126,7 +123,7 @@ class StreamBank:
 
     @eager
     def reseed(self, task: int, epoch: int = 0, step: int = 0) -> None:
-        """Give every stream its key at (task, epoch, step) of the job, and position 0.
+        """Give stream i the key of index i of the stream of the bank's name on this rank.
 
         Args:
             task: in [0, 2**24).
@@ -134,10 +131,9 @@ class StreamBank:
             step: in [0, 2**64).
 
         Raises:
-            RuntimeError: ``init`` was not called, or a CUDA graph is being captured, or this is a
-                DataLoader worker, where all workers would draw the same.
-            TypeError, ValueError: an argument is invalid, or ``init`` chose scheme "fwr13y", which
-                has no keys; the bank is unchanged.
+            RuntimeError: before ``init``, in a capture of a CUDA graph, or in a DataLoader worker,
+                where all workers would draw the same.
+            TypeError, ValueError: an argument is invalid, or ``init`` chose scheme "fwr13y".
         """
         origin = context.origin("random.StreamBank.reseed", _HINT)
         at = scopes.check_scope("random.StreamBank.reseed", task, epoch, step)
@@ -162,14 +158,11 @@ class StreamBank:
                 the job.
 
         Raises:
-            RuntimeError: ``init`` was not called, or this is a DataLoader worker.
-            TypeError, ValueError: ``scope`` is invalid, or ``init`` chose scheme "fwr13y"; the bank
-                is unchanged.
+            TypeError, ValueError, RuntimeError: as ``reseed``.
         """
         function = "random.StreamBank.reseed_from_scope"
         origin = context.origin(function, _HINT)
         tensors.check_tensor(function, "scope", scope, torch.uint64, (2,), self.device)
-        self._check_apart(function, "scope", scope)
         at = (*self._words, origin.rank_field | _STREAM, 0, 0)
         ops.reseed_streams_at(self._keys, self._positions, scope.contiguous(), *at)
         self._seeded = True
@@ -192,13 +185,12 @@ class StreamBank:
                 those in compiled code, are not checked.
 
         Raises:
-            TypeError, ValueError: an argument is invalid; the bank is unchanged.
+            TypeError, ValueError: an argument is invalid.
             RuntimeError: a CUDA graph is being captured, and they are not on the bank's device.
         """
-        function = "random.StreamBank.reseed_from_seeds"
+        function, top = "random.StreamBank.reseed_from_seeds", 2**63 - 1
         seeds = self._integers(function, "seeds", seeds, -(2**63), 2**64 - 1)
         if indices is not None:
-            top = 2**63 - 1  # the largest int64
             indices = self._integers(function, "indices", indices, 0, top)
             tensors.check_values(function, "indices", indices, top)
             indices = indices.to(self.device)
@@ -214,12 +206,7 @@ class StreamBank:
         if found.device != self.device:
             instead = f"give {argument} as a tensor on {self.device}"
             refuse_capture(function, self.device, instead)
-        self._check_apart(function, argument, found)
         return found
-
-    def _check_apart(self, function: str, argument: str, values: torch.Tensor) -> None:
-        tensors.check_writable(function, "the bank", self._keys, **{argument: values})
-        tensors.check_writable(function, "the bank", self._positions, **{argument: values})
 
     def uniform(
         self,
@@ -325,8 +312,55 @@ class StreamBank:
         if not private_torch.is_plain_eager():
             parameters = tuple(map(distributions.constant, parameters))
         distribution = make(function, functional.dtype_of(dtype, out), *parameters)
-        self._check_seeded(function)
-        return bank_rows.draw(function, distribution, self._keys, self._positions, shape, rows, out)
+        if not self._seeded:
+            self._check_seeded(function)
+        keys, positions = self._keys, self._positions
+        sizes, count = functional.check_shape(function, shape, distribution.words)
+        advance = distribution.advance(count)
+        if rows is not None:
+            return self._draw_rows(function, distribution, sizes, advance, rows, out)
+        whole = (keys.size(0), *sizes)
+        found = functional.draw_into(function, distribution, keys, positions, whole, out)
+        positions.add_(advance)
+        return found
+
+    def _draw_rows(
+        self,
+        function: str,
+        distribution: Distribution,
+        sizes: tuple[int, ...],
+        advance: int,
+        rows: torch.Tensor,
+        out: torch.Tensor | None,
+    ) -> torch.Tensor:
+        """Draw from the streams of ``rows`` alone, indices or a mask, and advance these."""
+        keys, positions = self._keys, self._positions
+        self._check_rows(function, rows)
+        if rows.dtype == torch.bool:
+            whole = (len(self), *sizes)
+            found = functional.draw_into(function, distribution, keys, positions, whole, out)
+            same_bits = _SIGNED.get(found.dtype)  # not for others: they may be negated views
+            bits = found if same_bits is None else found.view(same_bits)
+            bits.masked_fill_(rows.logical_not().view(-1, *(1,) * len(sizes)), 0)
+            positions.add_(rows.to(torch.int64) * advance)
+            return found
+        rows = rows.to(torch.int64)
+        own = keys.view(torch.int64).index_select(0, rows).view(torch.uint64)
+        at = positions.index_select(0, rows)
+        whole = (rows.size(0), *sizes)
+        found = functional.draw_into(function, distribution, own, at, whole, out)
+        positions.index_copy_(0, rows, at + advance)
+        return found
+
+    def _check_rows(self, function: str, rows: torch.Tensor) -> None:
+        tensors.check_dtype(function, "rows", rows, torch.int64, torch.int32, torch.bool)
+        mask, n = rows.dtype == torch.bool, len(self)
+        shape = (n,) if mask else None
+        tensors.check_tensor(function, "rows", rows, rows.dtype, shape, self.device)
+        if rows.dim() != 1:
+            raise value_error(function, "rows", "of shape (m,)", tuple(rows.shape))
+        if not mask:
+            tensors.check_values(function, "rows", rows, n - 1)
 
     def state_dict(self) -> StateDict:
         """Return the exact state and what identifies the bank: ints, strings, a uint8 tensor."""

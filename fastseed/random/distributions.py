@@ -41,19 +41,12 @@ _REAL_TYPES = (int, float, np.integer, np.floating, torch.SymInt, torch.SymFloat
 
 
 class Distribution(NamedTuple):
-    """An operator and what it needs besides tensors.
-
-    Attributes:
-        op: the operator.
-        dtype: the dtype of the values.
-        words: how many 32-bit words a value takes, 1 or 2.
-        parameters: the operator's last arguments.
-    """
+    """An operator and what it needs besides tensors."""
 
     op: Callable[..., None]
     dtype: torch.dtype
-    words: int
-    parameters: tuple[float | int, ...]
+    words: int  # of 32 bits that a value takes, 1 or 2
+    parameters: tuple[float | int, ...]  # the last arguments of the operator
 
     def advance(self, values: int) -> int:
         """Return by how much ``values`` values move a position: whole blocks of 4 words."""
@@ -71,7 +64,7 @@ class Distribution(NamedTuple):
         """Fill ``out``, contiguous, with a row of values for each row of ``keys``, (n, 2).
 
         Each row holds the values ``offset + sum(i_d * strides[d])`` over the indices i of
-        ``sizes``, or those from ``offset`` on. Arguments are trusted.
+        ``sizes``, or those from ``offset`` on.
         """
         self.op(out, keys, positions, sizes, strides, offset, *self.parameters)
 

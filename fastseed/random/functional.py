@@ -11,8 +11,8 @@ values for each.
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import TypeGuard
 
 import numpy as np
@@ -26,8 +26,7 @@ from .distributions import MAX_WORDS, Distribution
 
 _SIZES = (int, np.integer, torch.SymInt)
 _CPU = torch.device("cpu")
-_WORDS_OF_KEY = struct.Struct("=QQ")
-_LOW64 = 2**64 - 1
+_UINT64 = np.dtype("<u8")
 MAX_KEY = 2**128 - 1
 
 Shape = Sequence[int] | int
@@ -49,14 +48,13 @@ def uniform(
 
     Args:
         key: a 128-bit integer, or (2,) torch.uint64; or many keys, (..., 2).
-        shape: the shape for each key: a tuple of sizes, or one size.
+        shape: the shape for each key.
         low: the lower bound, finite in ``dtype``.
         high: the upper bound, above ``low`` in ``dtype``; ``high - low`` is finite there.
         dtype: torch.float16, bfloat16, float32 or float64. Default: that of ``out``, else torch's.
         position: words of the stream to skip, in [0, 2**56), rounded up to a multiple of 4; or one
             number for each key, (...) torch.int64.
-        out: the tensor to write to, (..., *shape), of any strides, with no memory in common with
-            the others.
+        out: the tensor to write to, (..., *shape), of any strides.
 
     Returns:
         ``out``, or a new contiguous tensor: (..., *shape).
@@ -65,11 +63,6 @@ def uniform(
         TypeError, ValueError: an argument is invalid; ``out`` is unchanged.
 
     Examples:
-        >>> import torch
-        >>> fastseed.init(42)
-        >>> key = fastseed.derive_key("noise", task=0)
-        >>> torch.equal(fastseed.random.uniform(key, 3), fastseed.random.uniform(key, 5)[:3])
-        True
         >>> fastseed.random.uniform(42, (3,))
         tensor([0.6130, 0.4686, 0.0732])
     """
@@ -90,7 +83,7 @@ def normal(
 ) -> torch.Tensor:
     """Return normally distributed random numbers.
 
-    Other arguments, the result and the errors are those of ``fastseed.random.uniform``.
+    The rest is as for ``fastseed.random.uniform``.
 
     Args:
         mean: the mean, finite in ``dtype``.
@@ -117,7 +110,7 @@ def exponential(
 ) -> torch.Tensor:
     """Return exponentially distributed random numbers, of mean 1 / rate.
 
-    Other arguments, the result and the errors are those of ``fastseed.random.uniform``.
+    The rest is as for ``fastseed.random.uniform``.
 
     Args:
         rate: above 0, with 1 / rate finite and above 0 in ``dtype``.
@@ -145,7 +138,7 @@ def trunc_normal(
 ) -> torch.Tensor:
     """Return random numbers of the normal distribution within [a, b].
 
-    Other arguments, the result and the errors are those of ``fastseed.random.uniform``.
+    The rest is as for ``fastseed.random.uniform``.
 
     Args:
         mean: the mean of the whole normal distribution, finite in ``dtype``.
@@ -173,7 +166,7 @@ def bernoulli(
 ) -> torch.Tensor:
     """Return ones (True) with probability ``p``, to within 2**-33, else zeros.
 
-    Other arguments, the result and the errors are those of ``fastseed.random.uniform``.
+    The rest is as for ``fastseed.random.uniform``.
 
     Args:
         p: the probability of a one, in [0, 1].
@@ -199,7 +192,7 @@ def randint(
 ) -> torch.Tensor:
     """Return random integers of [low, high), each exactly as likely as any other.
 
-    Other arguments, the result and the errors are those of ``fastseed.random.uniform``.
+    The rest is as for ``fastseed.random.uniform``.
 
     Args:
         low: the smallest value, an integer of ``dtype``.
@@ -227,7 +220,7 @@ def bits(
 ) -> torch.Tensor:
     """Return words of the stream itself.
 
-    Other arguments, the result and the errors are those of ``fastseed.random.uniform``.
+    The rest is as for ``fastseed.random.uniform``.
 
     Args:
         dtype: torch.uint32, or uint64 (two words, the lower one first). Default: that of ``out``,
@@ -256,22 +249,18 @@ def _draw(
     is_plain = private_torch.is_plain_eager()
     if not is_plain:
         parameters = tuple(map(distributions.constant, parameters))
-    distribution = make(function, dtype if out is None else dtype_of(dtype, out), *parameters)
+    distribution = make(function, dtype_of(dtype, out), *parameters)
     sizes, count = check_shape(function, shape, distribution.words)
-    if (
-        is_plain and out is None and is_key(key) and type(position) is int and position == 0
-    ):  # nearly every call
-        keys = words_of(key)
-        found = new_values(function, distribution.dtype, keys, sizes)
+    if is_plain and out is None and type(position) is int and position == 0 and is_key(key):
+        keys = words_of(key)  # nearly every call
+        found = keys.new_empty(sizes, dtype=distribution.dtype)
         distribution.op(found, keys, None, (), (), 0, *distribution.parameters)
         return found
     keys = check_keys(function, "key", key, out.device if isinstance(out, torch.Tensor) else _CPU)
     rows = tuple(keys.shape[:-1])
     last = MAX_WORDS - distribution.advance(count)
     positions = check_position(function, position, last, rows, keys.device)
-    named = {"key": keys, "position": positions}
-    whole = (*rows, *sizes)
-    return draw_into(function, distribution, keys.view(-1, 2), positions, whole, out, named)
+    return draw_into(function, distribution, keys.view(-1, 2), positions, (*rows, *sizes), out)
 
 
 def draw_into(
@@ -281,39 +270,16 @@ def draw_into(
     positions: torch.Tensor | None,
     shape: tuple[int, ...],
     out: torch.Tensor | None,
-    inputs: Mapping[str, object],
 ) -> torch.Tensor:
-    """Fill ``out``, still to be checked, or a new tensor; ``inputs`` must not overlap ``out``."""
+    """Fill ``out``, still to be checked, or a new tensor."""
     if out is not None:
-        tensors.check_out(function, "out", out, shape, distribution.dtype, keys.device, **inputs)
+        tensors.check_out(function, "out", out, shape, distribution.dtype, keys.device)
         if is_direct(out):
             distribution.fill(out, keys, positions)
             return out
-    found = empty_values(function, distribution.dtype, keys, shape)
+    found = keys.new_empty(shape, dtype=distribution.dtype)
     distribution.fill(found, keys, positions)
     return found if out is None else out.copy_(found)
-
-
-def empty_values(
-    function: str, dtype: torch.dtype, keys: torch.Tensor, shape: tuple[int, ...]
-) -> torch.Tensor:
-    """Return a new tensor on the device of the keys; RuntimeError if it has no memory for it."""
-    if torch.compiler.is_compiling():
-        return keys.new_empty(shape, dtype=dtype)
-    return new_values(function, dtype, keys, shape)
-
-
-def new_values(
-    function: str, dtype: torch.dtype, keys: torch.Tensor, shape: tuple[int, ...]
-) -> torch.Tensor:
-    """Do ``empty_values`` in code that is not compiled."""
-    try:
-        return keys.new_empty(shape, dtype=dtype)
-    except RuntimeError as error:
-        raise RuntimeError(
-            f"fastseed.{function}: shape must be one that there is memory for on {keys.device}, "
-            f"got {validation.short_repr(shape)} of {dtype}"
-        ) from error
 
 
 def is_key(key: object) -> TypeGuard[int]:
@@ -323,8 +289,7 @@ def is_key(key: object) -> TypeGuard[int]:
 
 def words_of(key: int) -> torch.Tensor:
     """Return a key as (1, 2) uint64 on the CPU, for code that is neither compiled nor traced."""
-    words = bytearray(_WORDS_OF_KEY.pack(key & _LOW64, key >> 64))
-    return torch.from_numpy(np.ndarray((1, 2), np.uint64, words))
+    return torch.from_numpy(np.ndarray((1, 2), _UINT64, bytearray(key.to_bytes(16, "little"))))
 
 
 def check_device(function: str, argument: str, device: torch.device) -> torch.device:
@@ -350,12 +315,11 @@ def check_keys(function: str, argument: str, keys: object, device: torch.device)
             function, argument, "an integer or a tensor of torch.uint64", keys
         )
     key = validation.check_int(function, argument, keys, 0, MAX_KEY)
-    if device is not _CPU:
-        check_device(function, "out", device)
+    check_device(function, "out", device)
     if device.type == "cpu" and private_torch.is_plain_eager():
         return words_of(key).view(2)
     found = torch.empty(2, dtype=torch.int64, device=device)  # filled without a copy to a device
-    found[0] = signed(key & _LOW64)
+    found[0] = signed(key & 2**64 - 1)
     found[1] = signed(key >> 64)
     return found.view(torch.uint64)
 
@@ -371,41 +335,28 @@ def check_position(
     position = validation.check_int(function, "position", position, 0, last)
     if position == 0:
         return None
-    return torch.full((count_of(rows),), position, dtype=torch.int64, device=device)
+    return torch.full((math.prod(rows),), position, dtype=torch.int64, device=device)
 
 
 def check_shape(function: str, shape: object, words: int) -> tuple[tuple[int, ...], int]:
     """Return a shape as a tuple, and its count of values; one integer is one dimension."""
-    if type(shape) is not tuple:
-        if isinstance(shape, _SIZES):
-            shape = (shape,)
-        elif not isinstance(shape, (tuple, list)):
+    if not isinstance(shape, (tuple, list)):
+        if not isinstance(shape, _SIZES):
             raise validation.type_error(function, "shape", "a tuple of integers", shape)
-    count = 1
+        shape = (shape,)
+    sizes, count = [], 1
     for i, size in enumerate(shape):
         if type(size) is not int:
             if isinstance(size, bool) or not isinstance(size, _SIZES):
                 raise validation.type_error(function, f"shape[{i}]", "an integer", size)
-            if isinstance(size, np.integer):
-                return check_shape(function, tuple(map(_as_int, shape)), words)
+            size = int(size) if isinstance(size, np.integer) else size
         if size < 0:
             raise validation.value_error(function, f"shape[{i}]", "0 or more", size)
         count = count * size
+        sizes.append(size)
     if count * words > MAX_WORDS:
         raise validation.value_error(function, "shape", "of at most 2**56 words", shape)
-    return tuple(shape), count
-
-
-def _as_int(size: object) -> object:
-    return int(size) if isinstance(size, np.integer) else size
-
-
-def count_of(shape: tuple[int, ...]) -> int:
-    """Return how many values a shape has; its sizes may be symbols of compiled code."""
-    count = 1
-    for size in shape:
-        count = count * size
-    return count
+    return tuple(sizes), count
 
 
 def dtype_of(dtype: torch.dtype | None, out: object) -> torch.dtype | None:

@@ -1,11 +1,7 @@
 """In-place fills from a key: of a tensor, of a part of a larger one, of a ``DTensor``.
 
 A value is a function of (key, position, index in the *logical* tensor): parts that are put together
-equal the whole, so a model that is initialized on a mesh has the values that one device gives it.
-No generator is used or changed, and ranks do not communicate.
-
-A tensor has any strides, and its elements overlap neither each other nor the key; a ``DTensor`` has
-placements Replicate and Shard. Parameters are filled without gradients, as by
+equal the whole. Ranks do not communicate. Parameters are filled without gradients, as by
 ``torch.nn.init``. In compiled code, a key that changes from call to call has to be a tensor.
 """
 
@@ -66,10 +62,9 @@ def normal_(
     position: int = 0,
     shard: Shard | None = None,
 ) -> torch.Tensor:
-    """Fill a tensor with normally distributed random numbers.
+    """Fill a tensor with normally distributed random numbers, as ``fastseed.random.normal`` does.
 
-    ``mean`` and ``std`` are those of ``fastseed.random.normal``; the rest is as in
-    ``fastseed.random.uniform_``.
+    The rest is as for ``fastseed.random.uniform_``.
 
     Examples:
         >>> import torch
@@ -90,15 +85,9 @@ def exponential_(
     position: int = 0,
     shard: Shard | None = None,
 ) -> torch.Tensor:
-    """Fill a tensor with exponentially distributed random numbers, of mean 1 / rate.
+    """Fill a tensor with exponentially distributed random numbers, as ``exponential`` does.
 
-    ``rate`` is that of ``fastseed.random.exponential``; the rest is as in
-    ``fastseed.random.uniform_``.
-
-    Examples:
-        >>> import torch
-        >>> fastseed.random.exponential_(torch.empty(3), 42, rate=2.0)
-        tensor([0.2447, 0.3790, 1.3071])
+    The rest is as for ``fastseed.random.uniform_``.
     """
     return _fill(
         distributions.exponential, "random.exponential_", tensor, key, position, shard, rate
@@ -118,13 +107,7 @@ def trunc_normal_(
 ) -> torch.Tensor:
     """Fill a tensor with random numbers of the normal distribution within [a, b].
 
-    ``mean``, ``std``, ``a`` and ``b`` are those of ``fastseed.random.trunc_normal``; the rest is as
-    in ``fastseed.random.uniform_``.
-
-    Examples:
-        >>> import torch
-        >>> fastseed.random.trunc_normal_(torch.empty(4), 42, std=0.02, a=-0.04, b=0.04)
-        tensor([-0.0225,  0.0324,  0.0035,  0.0187])
+    The rest is as for ``fastseed.random.uniform_``.
     """
     return _fill(
         distributions.trunc_normal, "trunc_normal_", tensor, key, position, shard, mean, std, a, b
@@ -139,15 +122,9 @@ def bernoulli_(
     position: int = 0,
     shard: Shard | None = None,
 ) -> torch.Tensor:
-    """Fill a tensor with ones (True) of probability ``p``, to within 2**-33, else zeros.
+    """Fill a tensor with ones (True) and zeros, as ``bernoulli`` does.
 
-    ``p`` and the dtypes are those of ``fastseed.random.bernoulli``; the rest is as in
-    ``fastseed.random.uniform_``.
-
-    Examples:
-        >>> import torch
-        >>> fastseed.random.bernoulli_(torch.empty(4), 42)
-        tensor([0., 1., 1., 1.])
+    The rest is as for ``fastseed.random.uniform_``.
     """
     return _fill(distributions.bernoulli, "random.bernoulli_", tensor, key, position, shard, p)
 
@@ -161,15 +138,9 @@ def randint_(
     position: int = 0,
     shard: Shard | None = None,
 ) -> torch.Tensor:
-    """Fill a tensor with random integers of [low, high), each exactly as likely as any other.
+    """Fill a tensor with random integers of [low, high), as ``randint`` does.
 
-    ``low``, ``high`` and the dtypes are those of ``fastseed.random.randint``; the rest is as in
-    ``fastseed.random.uniform_``.
-
-    Examples:
-        >>> import torch
-        >>> fastseed.random.randint_(torch.empty(4, dtype=torch.int64), 42, 1, 7)
-        tensor([4, 3, 1, 3])
+    The rest is as for ``fastseed.random.uniform_``.
     """
     return _fill(distributions.randint, "random.randint_", tensor, key, position, shard, low, high)
 
@@ -181,15 +152,9 @@ def bits_(
     position: int = 0,
     shard: Shard | None = None,
 ) -> torch.Tensor:
-    """Fill a tensor with words of the stream.
+    """Fill a tensor with words of the stream, as ``bits`` does.
 
-    The dtypes are those of ``fastseed.random.bits``; the rest is as in
-    ``fastseed.random.uniform_``.
-
-    Examples:
-        >>> import torch
-        >>> fastseed.random.bits_(torch.empty(2, dtype=torch.uint32), 42).tolist()
-        [2632642643, 2012563771]
+    The rest is as for ``fastseed.random.uniform_``.
     """
     return _fill(distributions.bits, "random.bits_", tensor, key, position, shard)
 
@@ -244,17 +209,14 @@ def _write(
         pieces = layout.of_shard(function, tensor.shape, shard)
     if not (local.is_cpu or local.is_meta):
         functional.check_device(function, "tensor", local.device)
-    tensors.check_writable(function, "tensor", local, key=key)
+    tensors.check_writable(function, "tensor", local)
     keys = functional.check_keys(function, "key", key, local.device)
     if keys.dim() != 1:
         raise validation.value_error(function, "key", "of shape (2,)", tuple(keys.shape))
-    if keys.is_meta and not local.is_meta:
-        raise validation.value_error(function, "key", "a tensor with data", keys.device)
+    keys = keys.to(local.device).view(1, 2)
     count = math.prod(tensor.shape if shard is None else shard.global_shape)
     last = MAX_WORDS - distribution.advance(count)
-    position = validation.check_int(function, "position", position, 0, last)
-    at = torch.full((1,), position, dtype=torch.int64, device=local.device) if position else None
-    keys = keys.to(local.device).view(1, 2)
+    at = functional.check_position(function, position, last, (), local.device)
     for box, sizes, strides, offset in pieces if local.numel() else ():
         view = local[box] if box else local
         direct = functional.is_direct(view)

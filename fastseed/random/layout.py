@@ -1,8 +1,7 @@
 """Which values of a logical tensor a local one holds.
 
 Value j of the stream is the element whose row-major index in the logical tensor is j. Here a
-tensor, a ``Shard`` or a ``DTensor`` becomes a list of ``Piece``: where it lies in the local tensor,
-and which values it takes. Nothing here communicates: a rank knows its own part.
+tensor, a ``Shard`` or a ``DTensor`` becomes a list of ``Piece``.
 """
 
 from __future__ import annotations
@@ -32,8 +31,7 @@ class Shard(NamedTuple):
 
     Attributes:
         global_shape: the shape of the logical tensor.
-        offsets: where in it the part begins, one number a dimension; the part has the shape of the
-            tensor that it is given with.
+        offsets: where in it the part begins, one number a dimension.
 
     Examples:
         >>> import torch
@@ -121,23 +119,14 @@ def check_numel(function: str, shape: Sequence[int]) -> None:
 
 
 def of_dtensor(function: str, tensor: DTensor) -> tuple[torch.Tensor, list[Piece]]:
-    """(the local shard of a ``DTensor``, the values it takes); to be called without gradients.
-
-    Raises:
-        ValueError: a placement is neither Replicate nor Shard, or the local shard has not the
-            shape that mesh and placements say.
-    """
+    """(the local shard of a ``DTensor``, the values it takes); to be called without gradients."""
     check_numel(function, tensor.shape)
     local, indices = runs_of_dtensor(function, tensor)
     return local, pieces(tensor.shape, indices) if local.numel() else []
 
 
 def runs_of_dtensor(function: str, tensor: DTensor) -> tuple[torch.Tensor, list[list[Run]]]:
-    """(the local shard of a ``DTensor``, the indices that it holds along each dimension).
-
-    Raises:
-        ValueError: see ``of_dtensor``.
-    """
+    """(the local shard of a ``DTensor``, the indices that it holds along each dimension)."""
     mesh, placements = tensor.device_mesh, tuple(tensor.placements)
     dims = [_sharded_dim(function, p, placements) for p in placements]
     local: torch.Tensor = tensor.to_local()

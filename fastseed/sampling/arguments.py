@@ -46,11 +46,9 @@ def check_numbers(function: str, argument: str, value: object, dims: int) -> tor
 
 def check_vocabulary(function: str, offset: object, size: int) -> int:
     """Return ``vocab_offset`` for a part of ``size`` tokens."""
-    first = validation.check_int(function, "vocab_offset", offset, 0, MAX_TOKENS)
-    if first + size > MAX_TOKENS:
-        rule = "of at most 2**24 tokens, with vocab_offset"
-        raise validation.value_error(function, "logits", rule, first + size)
-    return first
+    if size > MAX_TOKENS:
+        raise validation.value_error(function, "logits", "of at most 2**24 tokens", size)
+    return validation.check_int(function, "vocab_offset", offset, 0, MAX_TOKENS - size)
 
 
 def check_keys(function: str, keys: Keys, rows: int, device: torch.device) -> torch.Tensor:
@@ -61,22 +59,15 @@ def check_keys(function: str, keys: Keys, rows: int, device: torch.device) -> to
     if keys is None:
         return _fresh_keys(rows, device)
     if isinstance(keys, torch.Tensor) and keys.dtype == torch.uint64 and keys.dim() == 2:
-        shape = (rows, 2)
-        return tensors.check_tensor(
-            function, "keys", keys, torch.uint64, shape, device
-        ).contiguous()
+        tensors.check_tensor(function, "keys", keys, torch.uint64, (rows, 2), device)
+        return keys.contiguous()
     unseeded: list[bool] = []
     if isinstance(keys, (list, tuple)):
-        for i, key in enumerate(keys):
-            if isinstance(key, int) and 2**64 <= key < 2**128:
-                rule = "a seed in [-2**63, 2**64) (use derive_seed, or a tensor of derive_keys)"
-                raise validation.value_error(function, f"keys[{i}]", rule, key)
         unseeded = [key is None for key in keys]
         keys = [0 if key is None else key for key in keys]
     seeds = tensors.as_int64(function, "keys", keys, rows, -(2**63), 2**64 - 1, device)
-    found = torch.empty(rows, 2, dtype=torch.uint64, device=device)
-    unused = torch.empty(rows, dtype=torch.int64, device=device)
     seeds = seeds.to(device).view(torch.uint64)
+    found, unused = seeds.new_empty(rows, 2), seeds.new_empty(rows, dtype=torch.int64)
     ops.reseed_streams_from(found, unused, seeds, None, *_SEEDS_NAME)
     if not any(unseeded):
         return found
@@ -127,8 +118,7 @@ def check_parameter(
         return torch.full((rows,), number, dtype=dtype, device=device)
     tensors.check_tensor(function, argument, value, value.dtype, (rows,), device)
     if value.is_complex() or (dtype == torch.int64 and value.is_floating_point()):
-        kind = "integers" if dtype == torch.int64 else "real numbers"
-        raise TypeError(f"fastseed.{function}: {argument} must be {kind}, got {value.dtype}")
+        raise TypeError(f"fastseed.{function}: {argument} must be {dtype}, got {value.dtype}")
     found = value.to(dtype).contiguous()
     if is_readable(found) and not (valid := is_valid(found)).all():
         row = int((~valid).nonzero()[0])

@@ -6,6 +6,7 @@ threshold one after another from histograms of integers, whose sums over process
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -60,9 +61,6 @@ class Rows(NamedTuple):
         """Return the greatest logit of each row, (B,) float32."""
         return self.summed(self.logits.amax(1).float(), greatest=True)
 
-    def full(self, value: int) -> torch.Tensor:
-        return self.temperature.new_full((self.logits.size(0),), value, dtype=torch.int64)
-
     def histogram(
         self, floor: torch.Tensor, prefix: torch.Tensor, digit: int, greatest: torch.Tensor | None
     ) -> torch.Tensor:
@@ -86,15 +84,15 @@ def find_threshold(
 ) -> torch.Tensor:
     """Return the codes from which on the tokens of each row survive the filters.
 
-    This is the first phase of sampling from a vocabulary that is split over processes; the second
-    is ``sample`` with ``threshold=``, and ``merge``. Every process of ``group`` calls it.
+    It is the first phase of sampling from a vocabulary that is split over processes; ``sample``
+    with ``threshold=`` and ``merge`` follow. Every process of ``group`` calls it.
 
     Args:
         logits: (B, V), this process's part of the vocabulary.
-        temperature: as for ``sample``.
-        top_k: as for ``sample``.
-        top_p: as for ``sample``.
-        min_p: as for ``sample``.
+        temperature: as the next three, for ``sample``.
+        top_k: see there.
+        top_p: see there.
+        min_p: see there.
         vocab_offset: the token of the first column.
         group: the processes that hold the parts. Default: this one holds all.
 
@@ -103,7 +101,7 @@ def find_threshold(
 
     Raises:
         TypeError, ValueError: an argument is invalid.
-        RuntimeError: processes of the group, which the message names, did not take part.
+        RuntimeError: processes of the group did not take part.
 
     Examples:
         >>> import torch
@@ -145,19 +143,17 @@ def check_filters(
 
 def threshold_of(rows: Rows, filters: Filters) -> torch.Tensor:
     """Return the least surviving code of each row."""
-    floor = rows.full(LEAST_CODE)
-    greatest = None
-    if filters.min_p is not None or filters.top_p is not None:
-        greatest = rows.greatest()
-    if filters.min_p is not None:
-        least = _least_code(greatest, rows.temperature, filters.min_p)
-        floor = torch.where(filters.min_p > 0, least.clamp(min=LEAST_CODE), floor)
-    if filters.top_k is not None:
-        found = _search(rows, floor, filters.top_k, None, None)
-        floor = torch.where(filters.top_k > 0, found, floor)
-    if filters.top_p is not None:
-        found = _search(rows, floor, None, filters.top_p, greatest)
-        floor = torch.where(filters.top_p < 1, found, floor)
+    top_k, top_p, min_p = filters
+    floor = rows.temperature.new_full((rows.logits.size(0),), LEAST_CODE, dtype=torch.int64)
+    if min_p is not None:
+        least = _least_code(rows.greatest(), rows.temperature, min_p)
+        floor = torch.where(min_p > 0, least.clamp(min=LEAST_CODE), floor)
+    if top_k is not None:
+        found = _search(rows, floor, None, lambda total: top_k)
+        floor = torch.where(top_k > 0, found, floor)
+    if top_p is not None:
+        found = _search(rows, floor, rows.greatest(), lambda total: (top_p * total).ceil().long())
+        floor = torch.where(top_p < 1, found, floor)
     return floor
 
 
@@ -167,10 +163,9 @@ def total_mass(rows: Rows, floor: torch.Tensor, greatest: torch.Tensor) -> torch
 
 
 def _least_code(
-    greatest: torch.Tensor | None, temperature: torch.Tensor, min_p: torch.Tensor
+    greatest: torch.Tensor, temperature: torch.Tensor, min_p: torch.Tensor
 ) -> torch.Tensor:
     """Return the code of the least logit that min_p keeps, and of the highest token."""
-    assert greatest is not None
     distance = (-min_p.log()).float().double()
     limit = greatest.double() - temperature * distance
     logit = limit.float()
@@ -184,13 +179,12 @@ def _least_code(
 def _search(
     rows: Rows,
     floor: torch.Tensor,
-    count: torch.Tensor | None,
-    share: torch.Tensor | None,
     greatest: torch.Tensor | None,
+    needed: Callable[[torch.Tensor], torch.Tensor],
 ) -> torch.Tensor:
-    """Return the greatest code such that the codes from it on suffice.
+    """Return the greatest code such that the codes from it on are ``needed`` of the sum of all.
 
-    They suffice if they are ``count``, or if their masses are ``share`` of the sum of all.
+    They are counted, or by their masses where ``greatest`` is given.
     """
     prefix = torch.zeros_like(floor)
     missing = total = prefix
@@ -199,12 +193,7 @@ def _search(
         sums = values.cumsum(1)
         if digit == DIGITS - 1:
             total = sums[:, -1]
-            if count is not None:
-                missing = count
-            else:
-                assert share is not None
-                missing = (share * total.double()).ceil().long().clamp(min=1)
-            missing = torch.minimum(missing, total)
+            missing = torch.minimum(needed(total.double()).clamp(min=1), total)
         at = (sums < missing[:, None]).sum(1, keepdim=True).clamp(max=BINS - 1)
         missing = missing - (sums.gather(1, at) - values.gather(1, at)).squeeze(1)
         prefix = (prefix << DIGIT_BITS) + (BINS - 1 - at.squeeze(1))

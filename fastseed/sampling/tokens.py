@@ -9,7 +9,6 @@ import torch
 from .._backend import tensors
 from .._backend.ops.sampling import sampling_race
 from .._utils import validation
-from ..random import StreamBank
 from . import arguments, thresholds
 from .arguments import Keys
 from .thresholds import Filters, Integers, Numbers, Rows
@@ -44,17 +43,15 @@ def sample(
     Args:
         logits: (B, V) float32, bfloat16 or float16, on the CPU or a CUDA device; V at most 2**24.
         keys: a key a row, (B, 2) torch.uint64 as ``fastseed.derive_keys`` returns them, or a
-            ``fastseed.random.StreamBank`` of B streams, whose positions are not used; or a seed a
-            row, (B,) as ``fastseed.derive_seeds`` returns them or integers of [-2**63, 2**64),
-            where None is a row without a seed; or None for a batch without seeds. Unseeded rows
-            take their key from torch's default generator.
-        positions: (B,) torch.int64 of [0, 2**56), the index of the token in its request; or one
-            integer for all rows.
-        temperature: 0 (greedy: the greatest logit) or in [2**-20, 2**20]; a number or (B,).
-        top_k: how many of the greatest logits survive, 0 for all; an integer or (B,).
-        top_p: the share of the probability that survives, in (0, 1]; a number or (B,).
-        min_p: the least probability that survives, relative to the greatest, in [0, 1]; a number or
-            (B,).
+            ``fastseed.random.StreamBank`` of B streams; or a seed a row, (B,) as
+            ``fastseed.derive_seeds`` returns them or integers of [-2**63, 2**64). Rows whose seed
+            is None take their key from torch's default generator; None: all rows do.
+        positions: the index of the token in its request, (B,) torch.int64 of [0, 2**56); this and
+            the next four may be one number for all rows.
+        temperature: 0 (greedy: the greatest logit) or in [2**-20, 2**20], (B,).
+        top_k: how many of the greatest logits survive, 0 for all, (B,) integers.
+        top_p: the share of the probability that survives, in (0, 1], (B,).
+        min_p: the least probability that survives, relative to the greatest, in [0, 1], (B,).
         role: "target" or "draft": tokens of different roles share no noise.
         vocab_offset: the token of the first column, where ``logits`` is a part of the vocabulary.
         threshold: (B,) torch.int64 from ``find_threshold``, in place of the filters.
@@ -72,23 +69,18 @@ def sample(
     Raises:
         TypeError, ValueError: an argument is invalid, or a row on the CPU has no token. Values of
             CUDA tensors are not checked.
-        RuntimeError: ``keys`` is a bank that has no keys yet.
 
     Examples:
         >>> import torch
         >>> logits = torch.tensor([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]])
         >>> fastseed.sampling.sample(logits, keys=[7, 8], positions=0)
         tensor([1, 0])
-        >>> fastseed.sampling.sample(logits[1:], keys=[8], positions=0)
-        tensor([0])
     """
     function = "sampling.sample"
     logits = arguments.check_numbers(function, "logits", logits, 2)
     n, device = logits.size(0), logits.device
     first = arguments.check_vocabulary(function, vocab_offset, logits.size(1))
-    role_number = arguments.ROLES[
-        validation.check_choice(function, "role", role, ("target", "draft"))
-    ]
+    role = validation.check_choice(function, "role", role, ("target", "draft"))
     temperatures = arguments.check_temperature(function, temperature, n, device)
     filters = thresholds.check_filters(function, top_k, top_p, min_p, logits)
     row_positions = arguments.check_positions(function, positions, n, device)
@@ -104,20 +96,12 @@ def sample(
     if return_scores and return_logprobs:
         raise validation.value_error(function, "return_logprobs", "False with return_scores", True)
     if out is not None:
-        bank = keys.keys if isinstance(keys, StreamBank) else keys
-        inputs = {
-            "logits": logits,
-            "keys": bank,
-            "positions": row_positions,
-            "temperature": temperatures,
-        }
-        inputs["threshold"] = threshold
-        tensors.check_out(function, "out", out, (n,), torch.int64, device, **inputs)
+        tensors.check_out(function, "out", out, (n,), torch.int64, device)
     row_keys = arguments.check_keys(function, keys, n, device)
     rows = Rows(logits, temperatures, first, None)
     if threshold is None:
         threshold = thresholds.threshold_of(rows, filters)
-    scores, tokens = _race(rows, row_keys, row_positions, threshold, role_number)
+    scores, tokens = _race(rows, row_keys, row_positions, threshold, arguments.ROLES[role])
     if not return_scores:
         _check_tokens(function, "logits", tokens)
     if out is not None:
@@ -150,32 +134,25 @@ def accept_equal(
     """Sample the tokens of the target model, and accept drafted tokens that are equal to them.
 
     The tokens are those that ``sample`` chooses from the target's logits one after another: the
-    same with and without drafts, for any draft model. A draft model that samples from its own
-    logits with the same keys, positions and role is accepted with a probability of at least
-    (1 - d) / (1 + d), with d the total variation distance of the two distributions (Daliri, Musco,
-    Suresh, arXiv:2408.07978).
+    same with and without drafts, for any draft model.
 
     Args:
-        draft_tokens: (B, K) torch.int64, the drafted tokens: of
-            ``sample(draft_logits, keys, positions)``, or of anything else. K may be 0.
-        target_logits: (B, K + 1, V) float32, bfloat16 or float16: the target model's, the last row
-            being those of the token behind the drafted ones.
+        draft_tokens: (B, K) torch.int64, of ``sample(draft_logits, keys, positions)``.
+        target_logits: (B, K + 1, V) float32, bfloat16 or float16; the last row is that of the token
+            behind the drafted ones.
         keys: as for ``sample``, with a key or a seed for every row.
         positions: (B,) torch.int64 of [0, 2**56 - K), the position of each row's first drafted
             token; or an integer.
-        temperature: as for ``sample``.
-        top_k: as for ``sample``.
-        top_p: as for ``sample``.
-        min_p: as for ``sample``.
+        temperature: as the next three, for ``sample``.
+        top_k: see there.
+        top_p: see there.
+        min_p: see there.
 
     Returns:
-        A tuple of ``tokens``, (B, K + 1) torch.int64: the accepted tokens, the one that follows
-        them, then -1; and ``accepted``, (B,): how many drafted tokens were accepted. On a CUDA
-        device and in compiled code, the token of a row of logits without one is -1.
+        A tuple of ``tokens`` and ``accepted``.
 
     Raises:
-        TypeError, ValueError: an argument is invalid, or a row on the CPU has no token. Values of
-            CUDA tensors are not checked.
+        TypeError, ValueError: as ``sample``.
 
     Examples:
         >>> import torch
@@ -219,16 +196,14 @@ def merge(tokens: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
     """Return the winners among the winners of parts of the vocabulary.
 
     Args:
-        tokens: (parts, B) torch.int64: what ``sample`` returns for each part of the vocabulary,
-            in any order.
+        tokens: (parts, B) torch.int64, of ``sample`` for each part, in any order.
         scores: (parts, B) torch.float64, the scores of these tokens.
 
     Returns:
-        The tokens, (B,) torch.int64; -1 on a CUDA device and in compiled code for a row without a
-        token.
+        The tokens, (B,) torch.int64, as ``sample`` returns them.
 
     Raises:
-        TypeError, ValueError: an argument is invalid, or a row on the CPU has no token.
+        TypeError, ValueError: as ``sample``.
 
     Examples:
         >>> import torch

@@ -14,23 +14,11 @@ from fastseed._backend.compile import refuse_capture
 from fastseed.derivation.shared_use import StreamUsers
 from fastseed.random import StreamBank, bank
 
-DRAWS = {
-    "uniform": lambda bank: bank.uniform(3),
-    "normal": lambda bank: bank.normal(3),
-    "exponential": lambda bank: bank.exponential(3),
-    "bernoulli": lambda bank: bank.bernoulli(3, 0.5),
-    "randint": lambda bank: bank.randint(3, 0, 9),
-    "bits": lambda bank: bank.bits(3),
-}
 
-
-@pytest.mark.parametrize("draw", DRAWS)
-def test_a_bank_without_keys_refuses(draw):
-    with pytest.raises(
-        RuntimeError,
-        match=rf"^fastseed\.random\.StreamBank\.{draw}: the bank has no keys yet; call reseed",
-    ):
-        DRAWS[draw](StreamBank(3, "bank"))
+def test_a_bank_without_keys_refuses():
+    says = r"^fastseed\.random\.StreamBank\.uniform: the bank has no keys yet; call reseed"
+    with pytest.raises(RuntimeError, match=says):
+        StreamBank(3, "bank").uniform(3)
 
 
 @pytest.mark.parametrize(
@@ -39,8 +27,6 @@ def test_a_bank_without_keys_refuses(draw):
         ((-1, "b"), ValueError, r"n must be in \[0, 1099511627776\], got -1"),
         ((3, "torch.cuda"), ValueError, "name must be one that fastseed does not use itself"),
         ((3, "b", "xpu"), ValueError, "device must be on the CPU.*, got xpu"),
-        ((3, "b", 1.5), TypeError, "device must be a device, got 1.5 of type float"),
-        ((3, "b", 2**128), ValueError, "device must be a device of this torch, got"),
     ],
 )
 def test_bank_refuses(arguments, error, says):
@@ -55,11 +41,9 @@ MASK, ONE = torch.ones(3, dtype=torch.bool), torch.tensor([0])
     ("arguments", "more", "error", "says"),
     [
         ((1.5,), {}, TypeError, r"shape must be a tuple of integers, got 1.5"),
-        ((2,), {"rows": [0, 1]}, TypeError, r"rows must be a tensor of indices or a mask, got"),
+        ((2,), {"rows": [0, 1]}, TypeError, r"rows must be a tensor, got \[0, 1\]"),
         ((2,), {"rows": torch.zeros(2)}, TypeError, "rows must be of dtype torch.int64, .*float32"),
-        ((2,), {"rows": MASK.to(torch.uint8)}, TypeError, "rows must be of dtype .* or torch.bool"),
         ((2,), {"rows": torch.tensor([0, 3])}, ValueError, r"rows must be in \[0, 2\], got 3"),
-        ((2,), {"rows": torch.tensor([-1, 0])}, ValueError, r"rows must be in \[0, 2\], got -1"),
         ((2,), {"rows": torch.tensor(1)}, ValueError, r"rows must be of shape \(m,\), got \(\)"),
         ((2,), {"rows": MASK[:2]}, ValueError, r"rows must be of shape \(3,\), got \(2,\)"),
         (
@@ -87,20 +71,11 @@ META = torch.zeros(3, dtype=torch.uint64, device="meta")
     [
         ([1, 2], None, ValueError, r"seeds must be of shape \(3,\), got \(2,\)"),
         ([1, 2, 2**64], None, ValueError, rf"seeds\[2\] must be in \[.*\], got {2**64}"),
-        ([1, 2, -(2**63) - 1], None, ValueError, r"seeds\[2\] must be in"),
         (7, None, TypeError, "seeds must be a tensor or a sequence of integers, got 7 of type int"),
         (torch.zeros(3), None, TypeError, "seeds must be integers, got dtype torch.float32"),
-        (
-            torch.zeros(3, 1).long(),
-            None,
-            ValueError,
-            r"seeds must be of shape \(3,\), got \(3, 1\)",
-        ),
         ([1, 2, 3], [1, 2], ValueError, r"indices must be of shape \(3,\), got \(2,\)"),
         ([1, 2, 3], [1, 2, 2**63], ValueError, r"indices\[2\] must be in \[0, 92233720368547758"),
-        ([1, 2, 3], [1, 2, -1], ValueError, r"indices\[2\] must be in"),
         ([1, 2, 3], torch.tensor([0, -1, 2]), ValueError, r"indices must be in \[0, 9.*\], got -1"),
-        ([1, 2, 3], META, ValueError, "indices must have data, got a meta tensor"),
         (META, None, ValueError, "seeds must have data, got a meta tensor"),
     ],
 )
@@ -149,47 +124,6 @@ def test_reseed_is_refused_in_a_capture(monkeypatch):
         match=r"^fastseed\.f: must not be called while a CUDA graph is captured, .*; use y$",
     ):
         refuse_capture("f", torch.device("cuda:0"), "use y")
-
-
-def test_memory_that_the_bank_reads_must_not_be_written():
-    """Random numbers in the positions or keys would be read again as positions and keys."""
-    bank = bank_of(3)
-    before = contents(bank)
-    calls = (
-        lambda: bank.randint((), 0, 100, out=bank.positions),
-        lambda: bank.bits(2, dtype=torch.uint64, out=bank.keys),
-        lambda: bank.reseed_from_seeds(bank.positions),
-        lambda: bank.reseed_from_seeds(bank.keys.view(-1)[:3]),
-        lambda: bank.reseed_from_scope(bank.keys[1]),
-    )
-    for call in calls:
-        with pytest.raises(ValueError, match="must not share memory with"):
-            call()
-        assert contents(bank) == before
-
-
-def test_freed_memory_is_refused():
-    bank = bank_of(3)
-    before = contents(bank)
-
-    def freed(tensor):
-        tensor.untyped_storage().resize_(0)
-        return tensor
-
-    calls = (
-        lambda: bank.uniform(2, out=freed(torch.zeros(3, 2))),
-        lambda: bank.uniform(2, rows=freed(torch.zeros(2, dtype=torch.int64))),
-        lambda: bank.reseed_from_seeds(freed(torch.zeros(3, dtype=torch.int64))),
-        lambda: bank.reseed_from_seeds([1, 2, 3], freed(torch.zeros(3, dtype=torch.int64))),
-        lambda: bank.reseed_from_scope(freed(torch.zeros(2, dtype=torch.uint64))),
-        lambda: bank.load_state_dict(
-            {**bank.state_dict(), "states": freed(torch.zeros(73, dtype=torch.uint8))}
-        ),
-    )
-    for call in calls:
-        with pytest.raises(ValueError, match="must have memory for all of its elements"):
-            call()
-        assert contents(bank) == before
 
 
 def test_two_banks_of_one_name_warn_once_in_one_scope(caplog, monkeypatch):
@@ -243,9 +177,3 @@ def test_a_worker_cannot_reseed_a_bank(monkeypatch):
             call()
     assert contents(bank) == before
     bank.reseed_from_seeds([1, 2, 3])
-
-
-def test_nested_tensors_are_refused_in_the_form_of_errors():
-    nested = torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)])
-    with pytest.raises(ValueError, match=r"^fastseed\.random\.normal_: tensor must be strided"):
-        fastseed.random.normal_(nested, 7)

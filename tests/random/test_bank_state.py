@@ -65,8 +65,6 @@ ENDLESS = torch.cat([torch.full((72,), 255), torch.ones(1)]).to(torch.uint8)
     [
         ({"format": "fastseed"}, ValueError, r"state\['format'\] must be 'fastseed.StreamBank'"),
         ({"version": 2}, ValueError, r"state\['version'\] must be 1, got 2"),
-        ({"version": True}, ValueError, r"state\['version'\] must be 1, got True"),
-        ({"derivation": 2}, ValueError, r"state\['derivation'\] must be 1, got 2"),
         ({"name": "c"}, ValueError, r"state\['name'\] must be 'b', got 'c'"),
         ({"n": 4}, ValueError, r"state\['n'\] must be 3, got 4"),
         ({"more": 1}, ValueError, "state must be a dict of format, .*, got .*more"),
@@ -89,14 +87,6 @@ def test_damaged_states_are_refused_and_nothing_changes(change, error, says):
     with pytest.raises(error, match=r"^fastseed\.random\.StreamBank\.load_state_dict: .*" + says):
         bank.load_state_dict({**state, **change})
     assert contents(bank) == before
-
-
-def test_what_is_no_state_is_refused():
-    bank = bank_of(3)
-    with pytest.raises(TypeError, match="state must be a dict from state_dict"):
-        bank.load_state_dict([1])
-    with pytest.raises(ValueError, match=r"state must be a dict of format, .*, got .nothing"):
-        bank.load_state_dict({})
 
 
 def test_copies_and_pickles_go_on_alone():
@@ -181,22 +171,7 @@ def test_checkpoints_hold_exact_states():
     assert not bank.positions.any()
 
 
-@pytest.mark.parametrize(
-    ("damage", "says"),
-    [
-        (lambda s: s[:-1], r"it must be 73 bytes, got 72"),
-        (lambda s: torch.cat([s[:-1], s[-1:] + 1]), "its last byte must be 0 or 1, got 2"),
-        (
-            lambda s: s.index_fill(0, torch.tensor([3 * 16 + 8]), 2),
-            r"the position of stream 1 must be a multiple of 4 in .*, got 2",
-        ),
-        (
-            lambda s: s.index_fill(0, torch.tensor([3 * 16 + 7]), 255),
-            r"the position of stream 0 must be a multiple of 4 in .*, got -7",
-        ),
-    ],
-)
-def test_damaged_checkpoints_are_refused_and_nothing_changes(damage, says):
+def test_damaged_checkpoints_are_refused_and_nothing_changes():
     fastseed.init(42, rank=0, world_size=1)
     bank = StreamBank(3, "bank")
     fastseed.register_generator(bank)
@@ -204,7 +179,8 @@ def test_damaged_checkpoints_are_refused_and_nothing_changes(damage, says):
     state = fastseed.state_dict(rng=True)
     bank.uniform(3)
     before = contents(bank), snapshot()
-    state["rng.0.bank"] = damage(state["rng.0.bank"])
-    with pytest.raises(ValueError, match=rf"state\['rng.0.bank'\] is damaged: {says}"):
+    state["rng.0.bank"] = state["rng.0.bank"][:-1]
+    says = r"state\['rng.0.bank'\] is damaged: it must be 73 bytes, got 72"
+    with pytest.raises(ValueError, match=says):
         fastseed.load_state_dict(state)
     assert (contents(bank), snapshot()) == before

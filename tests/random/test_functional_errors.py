@@ -19,21 +19,17 @@ AT, OUT = torch.zeros(3, dtype=torch.int64), torch.zeros(3, 2)
         ({"key": True}, TypeError, "key must be an integer or a tensor of .*, got True"),
         ({"key": -1}, ValueError, rf"key must be in \[0, {2**128 - 1}\]"),
         ({"key": KEYS.T}, ValueError, r"key must be of shape \(\.\.\., 2\), got \(2, 3\)"),
-        ({"key": KEYS[0, 0]}, ValueError, r"key must be of shape .*, got \(\)"),
         ({"shape": 1.5}, TypeError, "shape must be a tuple of integers, got 1.5 of type float"),
         ({"shape": (2, True)}, TypeError, r"shape\[1\] must be an integer, got True of type bool"),
         ({"shape": (2, -1)}, ValueError, r"shape\[1\] must be 0 or more, got -1"),
         ({"shape": (2**30, 2**30)}, ValueError, r"shape must be of at most 2\*\*56 words, got"),
         ({"dtype": torch.int32}, ValueError, "dtype must be one of torch.float16, .*, got torch.i"),
-        ({"dtype": "float32"}, TypeError, "dtype must be a torch.dtype, got 'float32' of type str"),
         ({"position": 2**56}, ValueError, rf"position must be in \[0, {2**56 - 4}\], got"),
         ({"position": AT[:2]}, ValueError, r"position must be of shape \(3,\), got \(2,\)"),
         ({"position": AT + 2**56}, ValueError, rf"position must be in .*{2**56 - 4}\], got"),
-        ({"position": AT - 4}, ValueError, "position must be in .*, got -4"),
         ({"out": torch.zeros(3, 3)}, ValueError, r"out must be of shape \(3, 2\), got \(3, 3\)"),
         ({"out": OUT.clone().requires_grad_()}, ValueError, "out must not require grad where grad"),
         ({"low": True}, TypeError, "low must be a number, got True of type bool"),
-        ({"high": torch.ones(())}, TypeError, "high must be a number, got tensor"),
         ({"low": math.nan}, ValueError, "low must be finite in torch.float32, got nan"),
         ({"high": 1e39}, ValueError, "high must be finite in torch.float32, got 1e"),
         ({"high": 10**400}, ValueError, "high must be finite in torch.float32, got inf"),
@@ -66,25 +62,16 @@ ALL_64 = {"low": -(2**63), "high": 2**63}
         ("trunc_normal", NARROW, ValueError, "b must be above a .*with a number of .* between"),
         ("trunc_normal", {"a": 9.2, "b": 10}, ValueError, r"\[a, b\] must be an interval that"),
         ("exponential", {"rate": 0}, ValueError, "rate must be above 0, .*, got 0.0"),
-        ("exponential", {"rate": math.nan}, ValueError, "rate must be above 0, .*, got nan"),
         ("exponential", {"rate": 1e-39}, ValueError, "above 0, with 1 / rate finite in torch.f"),
         ("exponential", {"rate": 5e-324}, ValueError, "rate must be above 0, with 1 / rate finite"),
         ("bernoulli", {"p": 1.1}, ValueError, r"p must be in \[0, 1\], got 1.1"),
-        ("bernoulli", {"p": math.nan}, ValueError, r"p must be in \[0, 1\], got nan"),
         ("bernoulli", {"p": 0.5, "dtype": torch.int64}, ValueError, "dtype must be one of torch.b"),
         ("randint", {"low": 0.0}, TypeError, "low must be an integer, got 0.0 of type float"),
         ("randint", {"high": True}, TypeError, "high must be an integer, got True of type bool"),
         ("randint", {"high": 0}, ValueError, r"high must be in \(low, 9223372036854775808\]"),
-        (
-            "randint",
-            {"high": 2**63 + 1},
-            ValueError,
-            r"high must be in .*, got 9223372036854775809",
-        ),
         ("randint", {"low": 2**63}, ValueError, r"low must be in \[-9223372036854775808, "),
         ("randint", ALL_64, ValueError, rf"high - low must be below 2\*\*64 for .*, got {2**64}"),
         ("randint", ALL_32, ValueError, r"high - low must be below 2\*\*32 for .* \(or use bits\)"),
-        ("randint", {"low": -1} | UINT8, ValueError, r"low must be in \[0, 256\) for torch.uint8"),
         ("randint", {"high": 257} | UINT8, ValueError, r"high must be in \(low, 256\]"),
         ("randint", {"dtype": torch.int16}, ValueError, "dtype must be one of torch.uint8"),
         ("bits", {"dtype": torch.int64}, ValueError, "dtype must be one of torch.uint32"),
@@ -101,9 +88,6 @@ def test_a_small_integer_is_a_key_like_any_other():
     assert torch.equal(fastseed.random.normal(3, 4), fastseed.random.normal(3, (4,)))
 
 
-def test_values_without_memory_for_them_are_an_error_of_the_call():
-    says = r"^fastseed\.random\.bits: shape must be one that there is memory for on cpu, got \(3"
-    with pytest.raises(RuntimeError, match=says):
-        fastseed.random.bits(KEYS, (2**40,))
+def test_a_parameter_without_a_shape_is_refused():
     with pytest.raises(ValueError, match="normal_: tensor must be initialized, got a parameter"):
         fastseed.random.normal_(torch.nn.parameter.UninitializedParameter(), 7)

@@ -307,19 +307,13 @@ def test_fills_on_cuda_are_those_of_the_cpu(name, dtype):
     assert on_cuda.cpu().equal(on_cpu)
 
 
-def test_memory_must_be_there_and_apart_from_the_key():
+def test_memory_must_be_there():
     freed = torch.zeros(8)
     freed.untyped_storage().resize_(0)
     with pytest.raises(
         ValueError, match="normal_: tensor must have memory for all of its elements"
     ):
         fill(freed, "normal_")
-    key = torch.zeros(2, dtype=torch.uint64)
-    with pytest.raises(ValueError, match="bits_: tensor must not share memory with key"):
-        inplace.bits_(key, key)
-    key.untyped_storage().resize_(8)
-    with pytest.raises(ValueError, match="normal_: key must have memory"):
-        fill(torch.zeros(3), "normal_", key)
 
 
 def test_nested_tensors_are_refused():

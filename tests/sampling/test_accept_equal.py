@@ -95,12 +95,8 @@ def changed(index, value):
         (0, torch.full((B, K), V), ValueError, "draft_tokens must be in [0, 49], got 50"),
         (0, torch.zeros(B, 2, dtype=torch.int64), ValueError, "draft_tokens must be of shape"),
         (1, torch.zeros(B, 0, V), ValueError, "target_logits must be of shape (B, K + 1, V)"),
-        (1, torch.zeros(B, V), ValueError, "target_logits must be of shape (B, K, V)"),
         (1, torch.full((B, K + 1, V), math.nan), ValueError, "target_logits must have a token"),
-        (2, [1], ValueError, "keys must be of shape (6,)"),
-        (2, None, ValueError, "keys must be given for every row"),
         (2, [1, 2, None, 4, 5, 6], ValueError, "keys must be given for every row"),
-        (3, -5, ValueError, "positions must be in"),
         (3, 2**56 - K, ValueError, "positions must be in"),
     ],
 )
@@ -108,16 +104,6 @@ def test_errors_name_the_argument(index, value, kind, text):
     with pytest.raises(kind) as error:
         accept_equal(*changed(index, value))
     assert str(error.value).startswith(f"fastseed.sampling.accept_equal: {text}")
-
-
-@pytest.mark.parametrize(
-    ("filters", "text"),
-    [({"temperature": -1.0}, "temperature"), ({"top_k": -1}, "top_k"), ({"top_p": 0.0}, "top_p"),
-     ({"min_p": 2.0}, "min_p"), ({"temperature": torch.ones(2)}, "temperature")],
-)  # fmt: skip
-def test_errors_name_the_parameter(filters, text):
-    with pytest.raises(ValueError, match=rf"^fastseed\.sampling\.accept_equal: {text} must be"):
-        accept_equal(*inputs(), **filters)
 
 
 # ---------------------------------------------------------------- whole texts

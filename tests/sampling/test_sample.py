@@ -311,33 +311,26 @@ ERRORS = (
     ({"x": torch.zeros(B)}, ValueError, "logits must be of shape (B, V), V at least 1, got (8,)"),
     ({"x": torch.zeros(B, 0)}, ValueError, "logits must be of shape (B, V)"),
     ({"x": torch.zeros(B, V, dtype=torch.float64)}, TypeError, "logits must be of dtype torch.flo"),
-    ({"x": 5}, TypeError, "logits must be a tensor"),
     ({"k": torch.zeros(3, 2, dtype=torch.uint64)}, ValueError, "keys must be of shape (8, 2)"),
     ({"k": [1, 2]}, ValueError, "keys must be of shape (8,)"),
+    ({"k": [None, 2**100] * 4}, ValueError, "keys[1] must be in [-9223372036854775808, 184467440"),
     ({"k": torch.zeros(8, dtype=torch.int64, device="meta")}, ValueError, "keys must have data"),
-    ({"k": ["a"] * B}, TypeError, "keys[0] must be an integer"),
-    ({"k": [None, 2**100] * 4}, ValueError, "keys[1] must be a seed in [-2**63, 2**64) (use deri"),
     ({"k": 5}, TypeError, "keys must be a tensor or a sequence of integers"),
     ({"at": -1}, ValueError, "positions must be in [0, 72057594037927935], got -1"),
     ({"at": torch.full((B,), 2**56)}, ValueError, "positions must be in [0, 72057594037927935]"),
-    ({"at": torch.zeros(3, dtype=torch.int64)}, ValueError, "positions must be of shape (8,)"),
     ({"temperature": -1.0}, ValueError, "temperature must be 0 or in [2**-20, 2**20], got -1.0"),
     ({"temperature": 1e-9}, ValueError, "temperature must be 0 or in [2**-20, 2**20]"),
     ({"temperature": torch.tensor([1.0] * 7 + [math.nan])}, ValueError, "temperature[7] must be 0"),
-    ({"temperature": "hot"}, TypeError, "temperature must be a number"),
     ({"temperature": torch.ones(3)}, ValueError, "temperature must be of shape (8,)"),
     ({"top_k": -1}, ValueError, "top_k must be 0 (off) or more, got -1"),
     ({"top_k": 2.5}, TypeError, "top_k must be an integer"),
-    ({"top_k": torch.ones(B)}, TypeError, "top_k must be integers, got torch.float32"),
+    ({"top_k": torch.ones(B)}, TypeError, "top_k must be torch.int64, got torch.float32"),
     ({"top_p": 0.0}, ValueError, "top_p must be in (0, 1], got 0.0"),
-    ({"top_p": 1.5}, ValueError, "top_p must be in (0, 1], got 1.5"),
     ({"min_p": 1.5}, ValueError, "min_p must be in [0, 1], got 1.5"),
     ({"role": "judge"}, ValueError, "role must be one of 'target', 'draft'"),
-    ({"vocab_offset": -1}, ValueError, "vocab_offset must be in [0, 16777216], got -1"),
-    ({"vocab_offset": 2**24 - 1}, ValueError, "logits must be of at most 2**24 tokens"),
+    ({"vocab_offset": 2**24 - 1}, ValueError, "vocab_offset must be in [0, 16776216], got "),
     ({"threshold": torch.zeros(B)}, TypeError, "threshold must be of dtype torch.int64"),
     ({"threshold": torch.zeros(B, dtype=torch.int64), "top_k": 2}, ValueError, "threshold must be"),
-    ({"out": torch.zeros(B)}, TypeError, "out must be of dtype torch.int64"),
     ({"vocab_offset": 5, "return_logprobs": True}, ValueError,
      "return_logprobs must be False with vocab_offset"),
     ({"return_scores": True, "return_logprobs": True}, ValueError, "return_logprobs must be False"),
@@ -361,18 +354,6 @@ def test_merge_refuses_other_tensors():
             ValueError, match=r"fastseed\.sampling\.merge: (tokens|scores) must be of shape"
         ):
             merge(*pair)
-
-
-def test_out_shares_memory_with_no_input():
-    logits = torch.arange(12.0).reshape(3, 4)
-    threshold = fastseed.sampling.find_threshold(logits, top_k=2)
-    with pytest.raises(ValueError, match="threshold"):
-        fastseed.sampling.sample(logits, [1, 2, 3], 0, threshold=threshold, out=threshold)
-    bank = fastseed.random.StreamBank(3, "bank")
-    bank.reseed_from_seeds(torch.arange(3))
-    with pytest.raises(ValueError, match="keys"):
-        out = bank.keys.view(torch.int64).view(-1)[:3]
-        fastseed.sampling.sample(logits, bank, 0, out=out)
 
 
 def test_the_group_of_a_threshold_is_a_group():
