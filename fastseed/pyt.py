@@ -48,4 +48,4 @@ def init(
         >>> seeder.get_master_seed()
         42
     """
-    start(master_seed, ngpus, local_rank, *[None] * 6, scheme=scheme)
+    start(master_seed, ngpus, local_rank, scheme=scheme)

@@ -14,13 +14,13 @@ import torch.distributed as dist
 
 from .._backend import build
 from .._utils import validation
-from ..derivation import streams
+from ..derivation import context, streams
 from ..determinism import hash_seed
 from ..distributed.agreement import verify_agreement
 from ..generators.accelerator import AcceleratorGenerators, relative_index
 from ..generators.default import NAMES
 from ..seeder.registry import adapter_for
-from ..seeder.seeder import Seeder, process_seeder
+from ..seeder.seeder import Seeder
 from .generator_states import state_of
 from .generator_use import FINE, KINDS, NOTE, WRONG, Row, watched_use
 from .tree_digest import assert_ranks_agree
@@ -72,7 +72,7 @@ def check(
 
 def examine(*, module: object, ranks: bool | None, timeout: float) -> list[Row]:
     """Return the rows about this process as it is."""
-    current = process_seeder()
+    current = context.seeder
     rows = list(_build())
     if current is None:
         rows.append(Row("job", "init", WRONG, "fastseed.init was not called in this process"))
@@ -163,9 +163,8 @@ def _devices(
         return
     first, count = accelerator._current_device(), len(generators)
     for ordinal, generator in enumerate(generators):
-        seed = current.derive_seed(
-            accelerator.name, index=relative_index(ordinal, first, count), **at
-        )
+        index = relative_index(ordinal, first, count)
+        seed = current.derive_seed(accelerator.name, index=index, **at)
         same = seed == generator.initial_seed()
         detail = "as reseeded" if same else "has another seed: a later call seeded it"
         yield Row("streams", f"{accelerator.name}:{ordinal}", FINE if same else WRONG, detail)

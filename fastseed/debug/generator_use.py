@@ -19,8 +19,8 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from ..data.worker import discovery
+from ..derivation import context
 from ..generators.adapter import unpack
-from ..seeder.seeder import process_seeder
 from .generator_states import state_of, states_of_defaults
 
 FINE, NOTE, WRONG = "fine", "note", "wrong"
@@ -97,7 +97,7 @@ def _used_outside(generator: object, known: _Made | None) -> list[Row]:
 def _controlled() -> list[object]:
     """Return the default generators and the registered ones."""
     found = list(discovery.global_generators())
-    seeder = process_seeder()
+    seeder = context.seeder
     if seeder is not None:
         for entry in seeder._registry:
             found += discovery.generators_of(entry.generator)
@@ -169,7 +169,7 @@ def _was_used(generator: object) -> bool:
 
 
 def _repeats() -> int:
-    seeder = process_seeder()
+    seeder = context.seeder
     return 0 if seeder is None else seeder._recent_scopes.repeats
 
 
@@ -214,7 +214,7 @@ def _watched_steps(rows: list[Row]) -> Iterator[None]:
 
     def stepped(*_: object) -> None:
         nonlocal before, count, reseeded, drawn
-        count, seeder = count + 1, process_seeder()
+        count, seeder = count + 1, context.seeder
         if seeder is None or seeder.scope not in (None, (0, 0, 0)) or seeder._recent_scopes.used:
             reseeded = True  # or never seeded by fastseed, which has a finding of its own
         if not (reseeded or drawn):

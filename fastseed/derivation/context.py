@@ -1,16 +1,10 @@
-"""The process-wide context: the Seeder that ``fastseed.init`` made.
-
-Everything that uses the seeder of the process gets it here, also from folders below ``seeder``.
-
-Threads: all share the one seeder. ``init`` replaces it in one assignment, so that another thread
-has the old one or the new one; call it before threads are started. A forked child has its parent's.
-"""
+"""The process-wide context: the Seeder that ``fastseed.init`` made, which all threads share."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from .scopes import require_keys
 
@@ -18,8 +12,7 @@ if TYPE_CHECKING:
     from ..seeder.seeder import Seeder
 
 seeder: Seeder | None = None
-"""The process-wide Seeder; None before ``fastseed.init``."""
-
+"""The process-wide Seeder; None before ``fastseed.init``. A forked child has its parent's."""
 
 stale_modes: list[Callable[[], None]] = []
 """Functions that leave a mode of torch which an interrupt left on: ``reseed`` calls them first.
@@ -28,13 +21,6 @@ Append one when its mode is first entered; it may be called at any time, also in
 """
 
 _observers: list[Callable[[], None]] = []
-
-
-class Origin(NamedTuple):
-    """The numbers that the keys of this process's own streams are derived from."""
-
-    master_seed: int
-    rank_field: int
 
 
 def set_current(new: Seeder) -> None:
@@ -62,24 +48,30 @@ def current(function: str) -> Seeder:
     return seeder
 
 
-def origin(function: str, instead: str) -> Origin:
-    """Return what the keys of this process's own streams are derived from.
+_WORKERS = "workers have streams already (fastseed.data.worker_init_fn, fastseed.data.Loader)"
 
-    Raises:
-        RuntimeError: before ``fastseed.init``, and in a DataLoader worker: all workers have these
-            numbers, so that they would draw the same.
-        ValueError: the scheme has no keys; ``instead`` serves there.
-    """
-    found = current(function)
-    workers = sys.modules.get("torch.utils.data")
-    # Dynamo does not trace `get_worker_info`: code that is compiled runs in the main process.
-    if workers is None or sys.modules["torch"].compiler.is_compiling():
-        workers = None
-    if workers is not None and workers.get_worker_info() is not None:
+
+def refuse_worker(function: str, instead: str = _WORKERS) -> None:
+    """Raise RuntimeError in a DataLoader worker."""
+    data = sys.modules.get("torch.utils.data")
+    if data is not None and data.get_worker_info() is not None:
         raise RuntimeError(
             f"fastseed.{function}: must not be called in a DataLoader worker, where all workers "
-            f"would draw the same; call {instead}, or register it before the workers start "
-            "(fastseed.register_generator)"
+            f"would draw the same; {instead}"
         )
+
+
+def origin(function: str, instead: str) -> tuple[int, int]:
+    """Return master seed and rank field of this process's own streams.
+
+    RuntimeError before ``fastseed.init`` and in a DataLoader worker; ValueError if the scheme has
+    no keys. ``instead`` is the function that serves there.
+    """
+    found = current(function)
+    # Dynamo does not trace the check: code that is compiled runs in the main process.
+    if "torch" not in sys.modules or not sys.modules["torch"].compiler.is_compiling():
+        register = "or register it before the workers start (fastseed.register_generator)"
+        refuse_worker(function, f"call {instead}, {register}")
     require_keys(function, found.scheme, f"use {instead}")
-    return Origin(found._stream_master, found._rank_fields.default)
+    field = found._rank_fields.default
+    return found._master_of(field), field

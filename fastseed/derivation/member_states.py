@@ -14,39 +14,25 @@ from .._utils.validation import check_instance, value_error
 Parsed = TypeVar("Parsed")
 
 
-def save(kind: str, name: str, n: int, states: torch.Tensor) -> StateDict:
-    """Return the members' states, as bytes, with what identifies the object they belong to."""
-    return {
-        "format": f"fastseed.{kind}",
-        "version": 1,
-        "derivation": scalar.DERIVATION_VERSION,
-        "name": name,
-        "n": n,
-        "states": states,
-    }
+def header(kind: str, name: str, n: int) -> StateDict:
+    """Return what a state holds beside the members' states: which object it belongs to."""
+    identity: StateDict = {"format": f"fastseed.{kind}", "version": 1}
+    return identity | {"derivation": scalar.DERIVATION_VERSION, "name": name, "n": n}
 
 
 def parse(
-    function: str,
-    own: StateDict,
-    state: StateDict,
-    parse_states: Callable[[torch.Tensor], Parsed],
+    function: str, own: StateDict, state: StateDict, parse_states: Callable[[torch.Tensor], Parsed]
 ) -> Parsed:
-    """Return the states in ``state`` as ``parse_states`` returns them.
+    """Return what ``parse_states`` makes of the states in ``state``; ``own`` is the header.
 
-    Args:
-        own: what ``save`` returns for the object now.
-
-    Raises:
-        TypeError, ValueError: ``state`` is damaged, or that of another object.
+    TypeError or ValueError if ``state`` is damaged, or that of another object.
     """
     check_instance(function, "state", state, dict, "a dict from state_dict()")
-    if set(state) != set(own):
-        rule = f"a dict of {', '.join(own)}"
+    if set(state) != {*own, "states"}:
+        rule = f"a dict of {', '.join(own)}, states"
         raise value_error(function, "state", rule, ", ".join(map(str, state)) or "nothing")
     for field, value in own.items():
-        is_same = type(state[field]) is type(value) and field != "states" and state[field] == value
-        if not is_same and field != "states":
+        if type(state[field]) is not type(value) or state[field] != value:
             raise value_error(function, f"state[{field!r}]", repr(value), state[field])
     states = check_instance(function, "state['states']", state["states"], torch.Tensor, "a tensor")
     try:

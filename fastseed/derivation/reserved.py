@@ -1,7 +1,7 @@
 """Names of streams that fastseed uses itself, so that no two features share random numbers.
 
-No registered generator, pool or bank can have one. To derive a key under one is allowed, since that
-is how a key of fastseed's own is reproduced, and warned about where no page documents the address.
+No registered generator, pool or bank can have one. To derive a key under one reproduces a key of
+fastseed's own; a warning says so where no page documents that key.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ NAMES = {
 PREFIXES = {"init/": "nn.initialize", "dropout/": "nn.Dropout"}
 """The beginnings of reserved names."""
 
-_DOCUMENTED = (*OWN_NAMES, "rollout", "sampling", *PREFIXES)  # addresses that pages tell to derive
+_DOCUMENTED = (*OWN_NAMES, "rollout", "sampling", *PREFIXES)
 
 
 def user_of(name: str) -> str | None:
@@ -55,27 +55,18 @@ def check_free(function: str, name: str) -> str:
     return name
 
 
-def check_derived(function: str, name: object) -> str:
+def check_derived(function: str, name: str) -> str:
     """Return a stream's name; a warning, once, if a key of the caller's repeats fastseed's own."""
-    if type(name) is not str:
-        name = check_name(function, name)
-    return _check_derived(function, name)
+    return _check_derived(function, name if type(name) is str else check_name(function, name))
 
 
 @functools.lru_cache(maxsize=4096)
 def _check_derived(function: str, name: str) -> str:
-    check_name(function, name)
-    if user_of(name) is not None and not name.startswith(_DOCUMENTED):
-        _warn(function, name)
+    user = user_of(check_name(function, name))
+    if user is not None and not name.startswith(_DOCUMENTED):
+        logger.warning(
+            "fastseed.%s: the stream %r is the one of %s, whose random numbers this key repeats; "
+            "use another name for a stream of your own",
+            *(function, name, user),
+        )
     return name
-
-
-@functools.cache
-def _warn(function: str, name: str) -> None:
-    logger.warning(
-        "fastseed.%s: the stream %r is the one of %s, whose random numbers this key repeats; use "
-        "another name for a stream of your own",
-        function,
-        name,
-        user_of(name),
-    )

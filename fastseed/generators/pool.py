@@ -92,10 +92,10 @@ class GeneratorPool:
                 no keys; no generator has changed.
         """
         function = "GeneratorPool.reseed"
-        origin = context.origin(function, "reseed_from_seeds")
+        master_seed, rank_field = context.origin(function, "reseed_from_seeds")
         at = scopes.check_scope(function, task, epoch, step)
         self._refuse_capture(function)
-        self._reseed_members(streams.stream(origin.master_seed, at, self.name, origin.rank_field))
+        self._reseed_members(streams.stream(master_seed, at, self.name, rank_field))
 
     def _refuse_capture(self, function: str) -> None:
         if self._on_cuda:
@@ -139,7 +139,7 @@ class GeneratorPool:
 
     def state_dict(self) -> StateDict:
         """Return the exact states and what identifies the pool: ints, strings, a uint8 tensor."""
-        return member_states.save("GeneratorPool", self.name, len(self), self._pack())
+        return {**self._header(), "states": self._pack()}
 
     @eager
     def load_state_dict(self, state: StateDict) -> None:
@@ -150,8 +150,10 @@ class GeneratorPool:
                 damaged; no generator has changed.
         """
         function = "GeneratorPool.load_state_dict"
-        own = member_states.save("GeneratorPool", self.name, len(self), torch.empty(0))
-        self._load(member_states.parse(function, own, state, self._parse))
+        self._load(member_states.parse(function, self._header(), state, self._parse))
+
+    def _header(self) -> StateDict:
+        return member_states.header("GeneratorPool", self.name, len(self))
 
     def _pack(self) -> torch.Tensor:
         """Return the exact states, one after another: 1-D, uint8."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch.distributed as dist
 
 from .._utils import StateDict, validation
-from ..derivation import context, scopes
+from ..derivation import context, scopes, streams
 from ..distributed.rendezvous import collective
 from ..seeder import api
 from ..seeder import state as states
@@ -101,6 +101,14 @@ def ensure_seeder(function: str, master_seed: int | None, rank: int, world_size:
     return start(
         seeder.master_seed, None, None, rank, world_size, None, None, *more, scheme=job.scheme
     )
+
+
+def order_key(function: str, name: str, task: int, epoch: int = 0) -> int:
+    """Return the key of the order of a framework's sampler, which all ranks share."""
+    seeder = current_seeder(function)
+    scopes.require_keys(function, seeder.scheme)
+    at = scopes.Scope(task, epoch, 0)
+    return streams.stream(seeder.master_seed, at, name, scopes.SHARED).key()
 
 
 def move_to(task: int, epoch: int, step: int = 0) -> None:

@@ -79,11 +79,11 @@ class AcceleratedJob:
         master_seed, self.tasks = _common.check_arguments(_NAME, master_seed, tasks)
         _check_rng_types(accelerator)
         ranks = accelerator.process_index, accelerator.num_processes
-        seeder = _common.ensure_seeder(_NAME, master_seed, *ranks)
+        _common.ensure_seeder(_NAME, master_seed, *ranks)
         move_to(self.tasks.init, 0)
         config = accelerator.dataloader_config
         if config.data_seed is None:
-            key = seeder.derive_key("accelerate.order", task=self.tasks.init, rank=scopes.SHARED)
+            key = _common.order_key(_NAME, "accelerate.order", self.tasks.init)
             config.data_seed = key & ((1 << _SEED_BITS) - 1)
         self._accelerator = accelerator
         self._loader: DataLoaderShard | None = None  # of _steps

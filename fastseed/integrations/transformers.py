@@ -31,7 +31,7 @@ from ..sampling.thresholds import Integers, Numbers
 from ..seeder import api
 from ..seeder.seeder import current_seeder
 from . import _common
-from ._common import Tasks, move_to
+from ._common import Tasks, move_to, order_key
 
 if TYPE_CHECKING:
     from transformers import TrainerControl as Control
@@ -276,7 +276,7 @@ def _check_folder(folder: str) -> None:
 
 def _seed_accelerate(samplers: list[Any], task: int) -> None:
     """Seed Accelerate's sampler, which took torch's current seed, another one on each rank."""
-    key = current_seeder(_NAME).derive_key(_ORDER, task=task, rank=scopes.SHARED)
+    key = order_key(_NAME, _ORDER, task)
     for sampler in samplers:
         if hasattr(sampler, "initial_seed") and hasattr(sampler, "set_epoch"):
             sampler.initial_seed = key & ((1 << _SEED_BITS) - 1)
@@ -284,8 +284,7 @@ def _seed_accelerate(samplers: list[Any], task: int) -> None:
 
 def _seed_generators(samplers: list[Any], task: int, epoch: int) -> None:
     """Seed the samplers' own generators, which continue from epoch to epoch, on all ranks alike."""
-    seeder = current_seeder(_NAME)
-    key = seeder.derive_key(_ORDER, task=task, epoch=epoch, step=0, rank=scopes.SHARED)
+    key = order_key(_NAME, _ORDER, task, epoch)
     for sampler in samplers:
         if _has_generator(sampler):
             if sampler.generator is None:

@@ -135,9 +135,9 @@ class StreamBank:
                 where all workers would draw the same.
             TypeError, ValueError: an argument is invalid, or ``init`` chose scheme "fwr13y".
         """
-        origin = context.origin("random.StreamBank.reseed", _HINT)
+        master_seed, rank_field = context.origin("random.StreamBank.reseed", _HINT)
         at = scopes.check_scope("random.StreamBank.reseed", task, epoch, step)
-        self._reseed_members(streams.stream(origin.master_seed, at, self.name, origin.rank_field))
+        self._reseed_members(streams.stream(master_seed, at, self.name, rank_field))
 
     def _reseed_members(self, stream: streams.Stream) -> None:
         """Give stream i the key of index i of ``stream``."""
@@ -161,9 +161,9 @@ class StreamBank:
             TypeError, ValueError, RuntimeError: as ``reseed``.
         """
         function = "random.StreamBank.reseed_from_scope"
-        origin = context.origin(function, _HINT)
+        _, rank_field = context.origin(function, _HINT)
         tensors.check_tensor(function, "scope", scope, torch.uint64, (2,), self.device)
-        at = (*self._words, origin.rank_field | _STREAM, 0, 0)
+        at = (*self._words, rank_field | _STREAM, 0, 0)
         ops.reseed_streams_at(self._keys, self._positions, scope.contiguous(), *at)
         self._seeded = True
 
@@ -364,7 +364,7 @@ class StreamBank:
 
     def state_dict(self) -> StateDict:
         """Return the exact state and what identifies the bank: ints, strings, a uint8 tensor."""
-        return member_states.save("StreamBank", self.name, len(self), self._pack())
+        return {**self._header(), "states": self._pack()}
 
     @eager
     def load_state_dict(self, state: StateDict) -> None:
@@ -375,8 +375,10 @@ class StreamBank:
                 damaged; the bank is unchanged.
         """
         function = "random.StreamBank.load_state_dict"
-        own = member_states.save("StreamBank", self.name, len(self), self._keys)
-        self._load(member_states.parse(function, own, state, self._parse))
+        self._load(member_states.parse(function, self._header(), state, self._parse))
+
+    def _header(self) -> StateDict:
+        return member_states.header("StreamBank", self.name, len(self))
 
     def _pack(self) -> torch.Tensor:
         """Return the exact state: 1-D uint8 on the CPU, 24 bytes a stream and 1."""

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from .seeder import Seeder
 
 _SEED_BITS = (31, 32, 63, 64)
+_CPU = torch.device("cpu")
 _LOW_INDEX = MAX_INDEX - MAX_MEMBERS  # a call that starts here or below ends in the range
-_OUTSIDE = "call it outside of the capture, with out="
 
 
 def derive_key(
@@ -45,15 +45,15 @@ def derive_key(
         step: [0, 2**64).
         rank: [0, 2**24 - 1), or ``fastseed.SHARED``. None: the one that ``name`` has on this rank:
             the rank, its index in the mesh, or ``SHARED``.
-        worker: 0 is the main process, k + 1 DataLoader worker k.
-        index: the member of a group of streams; 0 for a single generator.
+        worker: [0, 2**32): 0 is the main process, k + 1 DataLoader worker k.
+        index: [0, 2**64): the member of a group of streams; 0 for a single generator.
         seeder: a ``Seeder``. None: that of ``fastseed.init``.
 
     Returns:
         An integer in [0, 2**128).
 
     Raises:
-        TypeError, ValueError: an argument is invalid; nothing is written.
+        TypeError, ValueError: an argument is invalid.
         RuntimeError: before ``init``; without ``task``, before the first ``reseed`` or in a
             DataLoader worker.
 
@@ -64,8 +64,6 @@ def derive_key(
         >>> key = fastseed.derive_key("dropout")
         >>> key == fastseed.derive_key("dropout", task=1, epoch=3)
         True
-        >>> key == fastseed.derive_key("dropout", task=1, epoch=4)
-        False
     """
     stream = _stream("derive_key", seeder, name, task, epoch, step, rank, worker)
     return stream.key(validation.check_int("derive_key", "index", index, 0, MAX_INDEX))
@@ -85,7 +83,7 @@ def derive_seed(
 ) -> int:
     """Return a seed of a stream, as a callable that is registered with ``bits`` gets it.
 
-    The arguments and errors are those of ``fastseed.derive_key``.
+    See ``fastseed.derive_key`` for the other arguments and the errors.
 
     Args:
         bits: 31, 32, 63 or 64. 63 and 64 are the low bits of the key. Two ranks never have the same
@@ -124,15 +122,14 @@ def derive_keys(
 ) -> torch.Tensor:
     """Return the keys of ``n`` members of a group of streams.
 
-    The errors, and the arguments that are not listed, are those of ``fastseed.derive_key``. A
-    CUDA graph that is being captured cannot hold the call.
+    See ``fastseed.derive_key`` for the other arguments and the errors. While a CUDA graph is
+    captured, a call for that device is refused.
 
     Args:
-        n: the number of keys, at most 2**40.
+        n: [0, 2**40].
         start: the index of the first member.
         out: write here: shape (n, 2), torch.uint64, any device and strides.
-        device: where the result is, by default the CPU. Keys are derived there if it is a CUDA
-            device and the CUDA part was built; else on the CPU, and copied.
+        device: where the result is, by default the CPU.
 
     Returns:
         Shape (n, 2), torch.uint64: low and high half of each key.
@@ -166,8 +163,8 @@ def derive_seeds(
 ) -> torch.Tensor:
     """Return 64-bit seeds of ``n`` members of a group of streams: the low halves of their keys.
 
-    The arguments and errors are those of ``fastseed.derive_key`` and ``fastseed.derive_keys``, but
-    ``out`` has shape (n,).
+    See ``fastseed.derive_key`` and ``fastseed.derive_keys`` for the arguments; ``out`` has shape
+    (n,).
 
     Returns:
         Shape (n,), torch.uint64.
@@ -195,23 +192,12 @@ def derive_scope_key(
 ) -> torch.Tensor:
     """Return the key of a scope as a tensor, for ``StreamBank.reseed_from_scope``.
 
-    The keys of all streams of all ranks at that point of the job follow from it. Written into
-    ``out`` between two replays of a CUDA graph, it moves the graph to another point.
-
-    Args:
-        task: as ``fastseed.derive_key``.
-        epoch: as there.
-        step: as there.
-        seeder: as there.
-        out: write here: shape (2,), torch.uint64, any device and strides.
-        device: where the result is, by default the CPU.
+    See ``fastseed.derive_key`` and ``fastseed.derive_keys`` for the arguments; ``out`` has shape
+    (2,). Written between two replays of a CUDA graph, it moves the graph to another point of the
+    job.
 
     Returns:
         Shape (2,), torch.uint64: key and tweak.
-
-    Raises:
-        TypeError, ValueError, RuntimeError: as ``fastseed.derive_key``; also RuntimeError while
-            a CUDA graph is captured.
 
     Examples:
         >>> import fastseed
@@ -223,20 +209,19 @@ def derive_scope_key(
     """
     function = "derive_scope_key"
     seeder = _checked(function, seeder)
-    scopes.require_keys(function, seeder.scheme)
     words = derive.scope_key(seeder.master_seed, *_scope(function, seeder, task, epoch, step))
     target = _device_of(function, out, (2,), device)
-    refuse_capture(function, target, "call it between replays, with out=")
     found = torch.from_numpy(np.array(words, np.uint64))
     return found.to(target) if out is None else out.copy_(found)
 
 
 def _checked(function: str, seeder: Seeder | None) -> Seeder:
-    """Return the seeder to use; TypeError for an object of another class."""
+    """Return the seeder to use, which has keys."""
     if seeder is None:
-        return context.current(function)
-    if not hasattr(type(seeder), "derive_scope_key"):
+        seeder = context.current(function)
+    elif not hasattr(type(seeder), "_follow_fork"):
         raise validation.type_error(function, "seeder", "a fastseed.Seeder or None", seeder)
+    scopes.require_keys(function, seeder.scheme)
     return seeder
 
 
@@ -270,7 +255,6 @@ def _stream(
 ) -> streams.Stream:
     """Return a stream of the job; TypeError or ValueError if an argument is invalid."""
     seeder = _checked(function, seeder)
-    scopes.require_keys(function, seeder.scheme)
     name = check_derived(function, name)
     at = _scope(function, seeder, task, epoch, step)
     if rank is None:
@@ -297,13 +281,8 @@ def _members(
         start = validation.check_int(function, "start", start, 0, MAX_INDEX)
         most = min(MAX_MEMBERS, MAX_INDEX + 1 - start)
         shape = (validation.check_int(function, "n", n, 0, most), *shape[1:])
-    at = stream.name_key, stream.rank_field, stream.worker, start
-    if out is None and device is None:  # nearly every call
-        found = derive.empty_words(*shape)
-        derive.fill(operator, found, *at)
-        return found
-    where = _device_of(function, out, shape, device)
-    refuse_capture(function, where, _OUTSIDE)
+    is_plain = out is None and device is None  # nearly every call
+    where = _CPU if is_plain else _device_of(function, out, shape, device)
     on_cuda = where.type == "cuda" and native.has_cuda
     if out is not None and out.is_contiguous() and (on_cuda or where.type == "cpu"):
         target = out
@@ -311,9 +290,9 @@ def _members(
         target = torch.empty(shape, dtype=torch.uint64, device=where)
     else:
         target = derive.empty_words(*shape)
-    derive.fill(operator, target, *at)
+    derive.fill(operator, target, stream.name_key, stream.rank_field, stream.worker, start)
     if out is None:
-        return target.to(where)
+        return target if where.type == "cpu" else target.to(where)
     return out if target is out else out.copy_(target)
 
 
@@ -323,9 +302,12 @@ def _device_of(
     shape: tuple[int, ...],
     device: torch.device | str | None,
 ) -> torch.device:
-    """Return the device of the result; TypeError or ValueError if ``out`` does not fit."""
+    """Return the device of the result; an error if ``out`` does not fit, or in a capture there."""
     where = tensors.check_device(function, device)
     if out is None:
-        return tensors.check_available(function, "device", where)
-    wanted = None if device is None else where
-    return tensors.check_out(function, "out", out, shape, torch.uint64, wanted).device
+        tensors.check_available(function, "device", where)
+    else:
+        wanted = None if device is None else where
+        where = tensors.check_out(function, "out", out, shape, torch.uint64, wanted).device
+    refuse_capture(function, where, "call it outside of the capture, with out=")
+    return where

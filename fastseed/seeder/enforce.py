@@ -42,7 +42,7 @@ def enforce_reproducibility(seed: int | None = None, *, warn_only: bool = False)
     validation.check_bool(function, "warn_only", warn_only)
     if seed is not None:
         seed = scopes.check_master_seed(function, "seed", seed)
-    seeder = start(seed, *[None] * 8, shows=False)
+    seeder = start(seed, shows=False)
     if seed is not None:
         deterministic(warn_only=warn_only)
     tensorflow, cupy = sys.modules.get("tensorflow"), sys.modules.get("cupy")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..derivation import forks
+from .._utils import validation
+from ..derivation import scopes
 from ..distributed import discovery
 from ..distributed import mesh as meshes
 from ..distributed.mesh import Mesh
@@ -32,20 +33,23 @@ class Job(NamedTuple):
 
 def read_job(
     function: str,
-    scheme: str,
-    ngpus: int | None,
-    local_rank: int | None,
-    rank: int | None,
-    world_size: int | None,
-    mesh: object,
-    data_over: object,
-    distinct_over: object,
-    on_os_fork: str | None,
+    ngpus: int | None = None,
+    local_rank: int | None = None,
+    rank: int | None = None,
+    world_size: int | None = None,
+    mesh: object = None,
+    data_over: object = None,
+    distinct_over: object = None,
+    on_os_fork: str | None = None,
+    *,
+    scheme: str = "philox-v1",
 ) -> Job:
     """Return the job; TypeError or ValueError if an argument of ``init`` is invalid."""
-    mode = forks.check_mode(function, on_os_fork)
+    validation.check_choice(function, "scheme", scheme, scopes.SCHEMES)
+    if on_os_fork is not None:
+        validation.check_choice(function, "on_os_fork", on_os_fork, ("inherit", "reseed"))
     is_keyed = scheme == "philox-v1"
     here = discovery.locate(function, ngpus, local_rank, rank, world_size, correct=is_keyed)
     place, here = meshes.locate_in_mesh(function, mesh, distinct_over, here)
     over = meshes.check_data_over(function, data_over, place)
-    return Job(here.rank, here.world_size, place, over, distinct_over, mode, scheme)
+    return Job(here.rank, here.world_size, place, over, distinct_over, on_os_fork, scheme)

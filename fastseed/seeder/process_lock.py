@@ -10,8 +10,6 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
-from torch.utils.data import get_worker_info
-
 if TYPE_CHECKING:
     from .fork_rng.stack import ForkEntry
 
@@ -39,18 +37,7 @@ class ProcessLock:
             )
 
 
-def refuse_worker(function: str) -> None:
-    """Raise RuntimeError in a DataLoader worker."""
-    if get_worker_info() is not None:
-        raise RuntimeError(
-            f"fastseed.{function}: must not be used in a DataLoader worker, where all workers "
-            "would draw the same; workers have streams of their own already "
-            "(fastseed.data.worker_init_fn, fastseed.data.Loader)"
-        )
-
-
 process = ProcessLock()
-"""That of this process."""
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=process.reset)

@@ -27,15 +27,8 @@ class RecentScopes:
 
     def note_reseed(self, scope: tuple[int, ...]) -> None:
         """Remember a scope; log a warning if it was used before."""
-        self.used = True
-        number = hash(scope)
-        slot = number & (_SLOTS - 1)
-        if self._hashes[slot] != number:
-            self._hashes[slot] = number
-        else:
-            self._warn(scope)
-
-    def _warn(self, scope: tuple[int, ...]) -> None:
+        if self._is_new(scope):
+            return
         if scope == self._exact:
             self._exact = None
             logger.warning(
@@ -55,9 +48,13 @@ class RecentScopes:
 
     def note_exact_load(self, scope: tuple[int, ...]) -> None:
         """Remember a scope in which exact states were loaded."""
+        if self._is_new(scope):
+            self._exact = scope
+
+    def _is_new(self, scope: tuple[int, ...]) -> bool:
         self.used = True
         number = hash(scope)
         slot = number & (_SLOTS - 1)
-        if self._hashes[slot] != number:
-            self._hashes[slot] = number
-            self._exact = scope
+        was = self._hashes[slot]
+        self._hashes[slot] = number
+        return was != number

@@ -34,10 +34,8 @@ class Registration(NamedTuple):
 
     name: str
     generator: Any
-    adapter: Any
-    """A ``GeneratorAdapter``, or an ``EpochSetter``."""
+    adapter: Any  # a `GeneratorAdapter`, or an `EpochSetter`
     rank_field: int
-    """The one of its stream."""
 
     @property
     def shared(self) -> bool:
@@ -69,20 +67,10 @@ def adapter_for(generator: object, bits: int = 31) -> GeneratorAdapter:
     raise validation.type_error(_FUNCTION, "generator", rule, generator)
 
 
-def _refuse_class(generator: object) -> None:
-    """Raise TypeError for a class of generators, which is callable but would make new ones."""
-    if isinstance(generator, type) and (
-        issubclass(generator, _CLASSES) or is_epoch_setter(generator)
-    ):
-        rule = f"an instance, as {generator.__name__}()"
-        raise validation.type_error(_FUNCTION, "generator", rule, generator)
-
-
 class Registry:
     """Registrations in order, under names that all differ.
 
-    A thread may register while another one reseeds, which then uses the registrations from before:
-    their tuples are replaced, never changed. Two threads must not register at the same time.
+    A thread may register while another one reseeds: the tuples are replaced, never changed.
     """
 
     def __init__(
@@ -112,45 +100,55 @@ class Registry:
         """Register; nothing has changed when this raises."""
         shared = validation.check_bool(_FUNCTION, "shared", shared)
         bits = validation.check_choice(_FUNCTION, "bits", bits, BITS)
-        _refuse_class(generator)
-        adapter: EpochSetter | GeneratorAdapter
-        if self._functions_only:  # also those that have set_epoch
-            if not callable(generator):
-                rule = "a callable under scheme 'fwr13y'"
-                raise validation.type_error(_FUNCTION, "generator", rule, generator)
-            adapter = SeedFunction(generator, bits)
-        elif is_epoch_setter(generator):
-            adapter = EpochSetter(generator)
-            shared = shared or adapter.takes_seed
-        else:
-            adapter = adapter_for(generator, bits)
-        old = next((entry for entry in self if entry.generator is generator), None)
-        if old is not None and not isinstance(adapter, SeedFunction):  # the last name would win
-            rule = f"one that is not registered yet, as {old.name!r}"
-            raise validation.value_error(_FUNCTION, "generator", rule, generator)
-        number = self._unnamed
-        if isinstance(generator, (GeneratorPool, StreamBank)):
-            if name not in (None, generator.name):
-                rule = f"left out, or {generator.name!r}, the name of the generator itself"
-                raise validation.value_error(_FUNCTION, "name", rule, name)
-            name = generator.name
-        elif name is None:
-            while f"generator/{number}" in self._names:
-                number += 1
-            name = f"generator/{number}"
-            number += 1
-        name = scopes.check_name(_FUNCTION, name)
-        if not isinstance(adapter, EpochSetter) or adapter.takes_seed:  # others draw nothing
+        adapter = self._adapter(generator, bits)
+        draws = True
+        if isinstance(adapter, EpochSetter):
+            draws = adapter.takes_seed
+            shared = shared or draws
+        number, name = self._name(generator, name)
+        if draws:
             reserved.check_free(_FUNCTION, name)
         self.check_free(_FUNCTION, [name])
         rank_field = self._rank_fields.of_registered(name, shared, distinct_over)
         self._unnamed = number
-        self._names[name] = rank_field
+        self._names[name] = rank_field if draws else None
         entry = Registration(name, generator, adapter, rank_field)
         if isinstance(adapter, EpochSetter):
             self.epoch_setters = (*self.epoch_setters, entry)
         else:
             self.generators = (*self.generators, entry)
+
+    def _adapter(self, generator: object, bits: int) -> GeneratorAdapter | EpochSetter:
+        """Return the adapter; an error for what is no generator, or registered already."""
+        is_setter = is_epoch_setter(generator)
+        if isinstance(generator, type) and (is_setter or issubclass(generator, _CLASSES)):
+            rule = f"an instance, as {generator.__name__}()"  # the class would make new ones
+            raise validation.type_error(_FUNCTION, "generator", rule, generator)
+        if self._functions_only:  # also those that have set_epoch
+            if not callable(generator):
+                rule = "a callable under scheme 'fwr13y'"
+                raise validation.type_error(_FUNCTION, "generator", rule, generator)
+            return SeedFunction(generator, bits)
+        adapter = EpochSetter(generator) if is_setter else adapter_for(generator, bits)
+        old = next((entry for entry in self if entry.generator is generator), None)
+        if old is not None and not isinstance(adapter, SeedFunction):  # the last name would win
+            rule = f"one that is not registered yet, as {old.name!r}"
+            raise validation.value_error(_FUNCTION, "generator", rule, generator)
+        return adapter
+
+    def _name(self, generator: object, name: object) -> tuple[int, str]:
+        """Return the number of the next unnamed generator, and the name of this one."""
+        number = self._unnamed
+        if isinstance(generator, (GeneratorPool, StreamBank)):
+            if name not in (None, generator.name):
+                rule = f"left out, or {generator.name!r}, the name of the generator itself"
+                raise validation.value_error(_FUNCTION, "name", rule, name)
+            return number, generator.name
+        if name is not None:
+            return number, scopes.check_name(_FUNCTION, name)
+        while f"generator/{number}" in self._names:
+            number += 1
+        return number + 1, f"generator/{number}"
 
     def check_free(self, function: str, names: list[str]) -> None:
         """Raise ValueError if one of the names is in use."""

@@ -11,11 +11,13 @@ import torch
 
 from .._backend import derive
 from .._backend.compile import eager
+from .._backend.reference.scalar import ScopeKey
 from .._utils import StateDict, validation
-from ..derivation import context, forks, scopes
+from ..derivation import context, scopes
+from ..derivation.forks import Ancestry, Fork
 from ..derivation.scopes import Scope
 from ..distributed import mesh as meshes
-from ..generators.accelerator import KNOWN, AcceleratorGenerators, compiled_types
+from ..generators.accelerator import AcceleratorGenerators, compiled_types
 from ..generators.adapter import GeneratorAdapter
 from ..generators.default import NAMES, DefaultGenerators
 from . import derive as derivations
@@ -25,11 +27,10 @@ from .errors import ReseedError, reseed_error
 from .fork_rng import stack
 from .fork_rng.block import ForkBlock, ForkRng
 from .job import Job, read_job
-from .process_lock import process, refuse_worker
+from .process_lock import process
 from .recent_scopes import RecentScopes
 from .registry import Registry
-from .schemes.fwr13y import Fwr13yScheme
-from .schemes.philox import PhiloxScheme
+from .schemes import fwr13y, philox
 
 logger = logging.getLogger("fastseed")
 
@@ -40,10 +41,9 @@ SEED_BITS = 63
 class Seeder:
     """Reseed every random generator of a process as a function of (task, epoch, step).
 
-    ``fastseed.init`` makes one for the process, which the functions of ``fastseed`` use. Others
-    can exist beside it. The arguments are those of ``fastseed.init``, and the methods take those
-    of the functions of the same name. It communicates with no other rank: without a master seed it
-    chooses one of its own.
+    ``fastseed.init`` makes one for the process. Others can exist beside it: the arguments are those
+    of ``fastseed.init``, and the methods are the functions of the same names. It communicates with
+    no other rank: without a master seed it draws one.
 
     Attributes:
         master_seed, rank, world_size, mesh, on_os_fork: as ``fastseed.init`` found them.
@@ -75,7 +75,7 @@ class Seeder:
         on_os_fork: str | None = None,
     ) -> None:
         place = (ngpus, local_rank, rank, world_size, mesh, data_over, distinct_over, on_os_fork)
-        job = read_job("Seeder", PhiloxScheme.name, *place)
+        job = read_job("Seeder", *place)
         is_agreed = master_seed is not None or job.world_size == 1
         if master_seed is None:
             master_seed = secrets.randbits(SEED_BITS)
@@ -95,9 +95,9 @@ class Seeder:
         master_seed: int,
         is_agreed: bool,
         scope: Scope | None = None,
-        ancestry: forks.Ancestry | None = None,
+        forks: tuple[Fork, ...] = (),
     ) -> None:
-        """Make what each process has of its own.
+        """Make what each process has for itself.
 
         No part refers to this object: when its last user drops it, forked children no longer
         follow it, whether or not the garbage collector has run.
@@ -107,54 +107,39 @@ class Seeder:
         self.scheme, self.on_os_fork = job.scheme, job.on_os_fork
         self.data_rank, self.data_world_size = job.data
         self.scope = scope
-        self._ancestry = forks.Ancestry() if ancestry is None else ancestry
-        self._process_id = os.getpid()
+        self._ancestry, self._process_id = Ancestry(forks), os.getpid()
         self._rank_fields = meshes.RankFields(
             job.rank, job.mesh, job.distinct_over, is_agreed, "init"
         )
+        fields = {self._rank_fields.of(name) for name in NAMES}
+        self._field_of_defaults = fields.pop() if len(fields) == 1 else None  # None: they differ
         self._defaults = DefaultGenerators()
         self._accelerators = [AcceleratorGenerators(kind) for kind in compiled_types()]
-        devices = dict.fromkeys((*KNOWN, *(accelerator.kind for accelerator in self._accelerators)))
-        own = (*NAMES, *(f"torch.{kind}" for kind in devices), forks.STREAM, meshes.STATE)
-        functions_only = job.scheme == Fwr13yScheme.name
-        self._registry = Registry(own, self._rank_fields, functions_only)
+        own = tuple(accelerator.name for accelerator in self._accelerators)
+        self._registry = Registry(own, self._rank_fields, functions_only=job.scheme == "fwr13y")
         self._forks = ForkRng(self._registry, self._rank_fields, self._accelerators)
-        self._scheme: PhiloxScheme | Fwr13yScheme
-        if functions_only:
-            self._scheme = Fwr13yScheme(self.rank, self.world_size, self._registry)
-        else:
-            self._scheme = PhiloxScheme(
-                self._defaults, self._accelerators, self._registry, self._rank_fields
-            )
         self._recent_scopes = RecentScopes()
         processes.watch(self)
 
-    @property
-    def _stream_master(self) -> int:
-        """The master seed of this process's own streams: the job's, except in a forked child."""
-        return self._ancestry.master(self.master_seed, self._rank_fields.default)
+    def _master_of(self, rank_field: int) -> int:
+        """Return the master seed of a rank field: the job's, except in a forked child."""
+        return self._ancestry.master(self.master_seed, rank_field)
 
-    def _scope_of(self, rank_field: int) -> tuple[int, int]:
-        """Return the key of the current scope, for the streams of a rank field."""
-        scopes.require_keys("fork_rng", self.scheme)
-        if self.scope is None:
-            raise RuntimeError("fastseed.fork_rng: call fastseed.reseed(task, epoch) first")
-        return derive.scope_key(self._ancestry.master(self.master_seed, rank_field), *self.scope)
+    def _scope_key(self, rank_field: int, at: Scope) -> ScopeKey:
+        return derive.scope_key(self._master_of(rank_field), *at)
 
     def __repr__(self) -> str:
-        parts = [f"master_seed={self.master_seed}", f"rank={self.rank}"]
-        parts += [f"world_size={self.world_size}", f"scheme={self.scheme!r}"]
-        if self.mesh is not None:
-            parts.append(f"mesh=({self.mesh})")
-        if self.scope is not None:
-            parts.append("task={}, epoch={}, step={}".format(*self.scope))
-        if self._registry:
-            parts.append(f"registered={[entry.name for entry in self._registry]}")
-        if os.getpid() != self._process_id:
-            parts.append(f"forked from process {self._process_id}")
-        if self._ancestry.forks:
-            parts.append(f"streams of master seed {self._stream_master}")
-        return f"Seeder({', '.join(parts)})"
+        parts = {
+            "master_seed": self.master_seed,
+            "rank": self.rank,
+            "world_size": self.world_size,
+            "scheme": self.scheme,
+            "mesh": self.mesh,
+            "scope": self.scope,
+            "registered": [entry.name for entry in self._registry],
+        }
+        shown = [f"{name}={value!r}" for name, value in parts.items() if value not in (None, [])]
+        return f"Seeder({', '.join(shown)})"
 
     def __getstate__(self) -> tuple[object, ...]:
         if self._registry:
@@ -163,7 +148,8 @@ class Seeder:
                 "the other process those that it needs",
                 [entry.name for entry in self._registry],
             )
-        return self._job, self.master_seed, self._is_agreed, self.scope, self._ancestry
+        forks = self._ancestry.forks
+        return self._job, self.master_seed, self._is_agreed, self.scope, forks
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         self._start(*state)
@@ -175,16 +161,13 @@ class Seeder:
         The arguments and errors are those of ``fastseed.reseed``. After a ReseedError ``scope``
         is the previous one.
         """
-        refuse_worker("reseed")
+        context.refuse_worker("reseed")
         self._set_scope(task, epoch, step, remember=True)
 
     def _set_scope(
         self, task: int, epoch: int, step: int, function: str = "reseed", remember: bool = False
     ) -> None:
-        """Do ``reseed``; ``remember`` warns about a scope that was used before.
-
-        The default generators belong to the process: another thread waits until this call ends.
-        """
+        """Do ``reseed``; ``remember`` warns about a scope that was used before."""
         with process.lock:
             process.refuse_nested(function)
             for leave_mode in context.stale_modes:
@@ -194,8 +177,9 @@ class Seeder:
             at = scopes.check_scope(function, task, epoch, step)
             for accelerator in self._accelerators:
                 accelerator.refuse_capture(function)
+            scheme = philox if self.scheme == "philox-v1" else fwr13y
             with process.reseeding:
-                failures = self._scheme.reseed(self.master_seed, self._ancestry, at)
+                failures = scheme.reseed(self, at)
             if self._forks.in_use:
                 self._forks.restart()
             if failures:
@@ -210,9 +194,9 @@ class Seeder:
         self.master_seed, self.scope = master_seed, at
         context.scope_changed(self)
 
-    def _follow_fork(self, fork: forks.Fork) -> None:
+    def _follow_fork(self, fork: Fork) -> None:
         """Take the streams of a child of ``os.fork``, in the scope of its parent."""
-        self._ancestry = self._ancestry.child(fork)
+        self._ancestry = Ancestry((*self._ancestry.forks, fork))
         at = self.scope
         try:
             self._set_scope(*fork.at)
@@ -280,7 +264,7 @@ class Seeder:
     def load_state_dict(self, state: StateDict) -> None:
         """Restore a state, as ``fastseed.load_state_dict``."""
         function = "load_state_dict"
-        refuse_worker(function)
+        context.refuse_worker(function)
         with process.lock:
             stack.refuse_inside(function)
             self._load(state, function)
@@ -290,7 +274,7 @@ class Seeder:
         parsed = states.parse_state(self, state, adapters)
         before = self.master_seed, self.scope
         self._move_to(parsed.master_seed, parsed.scope)
-        failed: ReseedError | None = None
+        failed = None
         if parsed.scope is not None:
             try:
                 self._set_scope(*parsed.scope, function)
@@ -308,11 +292,6 @@ class Seeder:
             raise failed
         if parsed.exact and parsed.scope is not None:
             self._recent_scopes.note_exact_load((self.master_seed, *parsed.scope))
-
-
-def process_seeder() -> Seeder | None:
-    """Return the Seeder that ``fastseed.init`` made, if it was called."""
-    return context.seeder
 
 
 current_seeder = context.current

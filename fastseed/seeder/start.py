@@ -9,7 +9,7 @@ from typing import Any
 from torch.utils.data import get_worker_info
 
 from .._backend import derive, native
-from .._utils import environ, validation
+from .._utils import environ
 from ..derivation import context, scopes
 from ..derivation.scopes import parse_master_seed
 from ..determinism import switches
@@ -18,10 +18,10 @@ from . import processes
 from .errors import ReseedError
 from .job import Job, read_job
 from .schemes import fwr13y
-from .schemes.fwr13y import Fwr13yScheme
 from .seeder import SEED_BITS, Seeder
 
 logger = logging.getLogger("fastseed")
+_REPEAT = "pass it to repeat this run"
 
 
 def start(
@@ -31,14 +31,15 @@ def start(
     requested = _requested(master_seed)
     mode = switches.requested("init")
     seeder = _make(requested, place, scheme)
-    is_keyed = scheme != Fwr13yScheme.name  # fwr13y's own init changes no generator
-    failed: ReseedError | None = None
-    if is_keyed and get_worker_info() is not None:
+    failed = None
+    if scheme == "fwr13y":
+        pass  # fwr13y's own init changes no generator
+    elif get_worker_info() is not None:
         logger.warning(
             "fastseed.init: called in a DataLoader worker, whose generators the loader has "
             "seeded: they are left as they are"
         )
-    elif is_keyed:
+    else:
         try:
             seeder._set_scope(0, 0, 0, "init")
         except ReseedError as error:  # another reseed repairs it
@@ -48,9 +49,9 @@ def start(
     if old is not None:
         _forget(old)
     if seeder.rank == 0:
-        _report(seeder, master_seed)
-    if seeder.rank == 0 and requested is None and shows:
-        say(f"fastseed.init: the master seed is {seeder.master_seed}; pass it to repeat this run")
+        _report(seeder, is_given=master_seed is not None)
+        if requested is None and shows:
+            say(f"fastseed.init: the master seed is {seeder.master_seed}; {_REPEAT}")
     if failed is not None:
         raise failed
     if mode is not None:
@@ -63,8 +64,8 @@ def _requested(master_seed: int | None) -> Any:
 
     A variable that holds no seed is returned as text, so that ``init`` raises on every rank.
     """
-    text = environ.get(environ.MASTER_SEED) if master_seed is None else None
-    if not text:
+    text = environ.get(environ.MASTER_SEED)
+    if master_seed is not None or not text:
         return master_seed
     seed = parse_master_seed(text)
     return f"{environ.MASTER_SEED}={text}" if seed is None else seed
@@ -72,20 +73,20 @@ def _requested(master_seed: int | None) -> Any:
 
 def _make(master_seed: Any, place: tuple[Any, ...], scheme: str) -> Seeder:
     """Return a seeder whose master seed all ranks of the process group have agreed on."""
-    size = place[0] if place[3] is None else place[3]  # ngpus, world_size
-    size = discovery.process_group_size() if size is None else size
+    ngpus, _, _, world_size = (*place, *[None] * 4)[:4]
+    size = ngpus if world_size is None else world_size
+    if not isinstance(size, int):
+        size = discovery.process_group_size()
     job: Job | None = None
     problem: Exception | None = None
     try:
-        validation.check_choice("init", "scheme", scheme, scopes.SCHEMES)
-        job = read_job("init", scheme, *place)
+        job = read_job("init", *place, scheme=scheme)
         size = job.world_size
         if master_seed is not None:
             master_seed = scopes.check_master_seed("init", "master_seed", master_seed)
     except (TypeError, ValueError) as error:
         problem = error  # raised after the collective, so that no rank hangs
-    size = size if isinstance(size, int) else 0
-    bits = fwr13y.MASTER_BITS if scheme == Fwr13yScheme.name else SEED_BITS
+    bits = fwr13y.MASTER_BITS if scheme == "fwr13y" else SEED_BITS
     master_seed, is_agreed = discovery.agree_on_master(master_seed, size, bits, problem)
     assert job is not None
     return Seeder._of(job, master_seed, is_agreed)
@@ -102,7 +103,7 @@ def _forget(old: Seeder) -> None:
         )
 
 
-def _report(seeder: Seeder, given: int | None) -> None:
+def _report(seeder: Seeder, is_given: bool) -> None:
     """Log what is used; warn if ``fastseed run`` requested another master seed."""
     text = environ.get(environ.MASTER_SEED)
     if text and parse_master_seed(text) != seeder.master_seed:
@@ -111,16 +112,12 @@ def _report(seeder: Seeder, given: int | None) -> None:
             "requests another one; call init() without a seed to use that",
             *(seeder.master_seed, environ.MASTER_SEED, text),
         )
+    source = f" of {environ.MASTER_SEED}" if text and not is_given else ""
+    mesh = f"mesh ({seeder.mesh}), " if seeder.mesh else ""
     logger.info(
-        "fastseed: master seed %d%s, rank %d of %d, %sscheme %s, backend %s%s",
-        seeder.master_seed,
-        f" of {environ.MASTER_SEED}" if given is None and text else "",
-        seeder.rank,
-        seeder.world_size,
-        f"mesh ({seeder.mesh}), " if seeder.mesh else "",
-        seeder.scheme,
-        derive.backend,
-        f" ({derive.simd()})" if derive.simd() else f" ({native.missing})",
+        "fastseed: master seed %d%s, rank %d of %d, %sscheme %s, backend %s (%s)",
+        *(seeder.master_seed, source, seeder.rank, seeder.world_size, mesh, seeder.scheme),
+        *(derive.backend, derive.simd() or native.missing),
     )
 
 

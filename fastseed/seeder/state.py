@@ -11,6 +11,7 @@ states of several ranks can be put together.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
@@ -45,16 +46,13 @@ _EXPECTED: dict[str, str | int] = {
     "derivation": scalar.DERIVATION_VERSION,
 }
 _KNOWN = frozenset({*_EXPECTED, "scheme", *_RANGES})
-
+_EXACT_KEY = re.compile(r"rng\.(0|[1-9][0-9]{0,7})\.(.+)", re.DOTALL)
 
 Adapters = Mapping[str, GeneratorAdapter]
 
 
 def save_state(seeder: Seeder, adapters: Adapters | None = None) -> StateDict:
-    """Return the state of a seeder: its scope, and exact states where adapters are given.
-
-    A log line names callables, which have no exact state.
-    """
+    """Return the state of a seeder: its scope, and exact states where adapters are given."""
     task, epoch, step = seeder.scope or _BEFORE
     state: StateDict = {
         **_EXPECTED,
@@ -87,7 +85,7 @@ class ParsedState(NamedTuple):
     exact: dict[str, Any]
     """The parsed exact state of each generator, by the name of its adapter."""
     streams: dict[str, tuple[Parsed, bool]]
-    """Those of streams of ``fork_rng``, and whether this rank saved them."""
+    """The states of streams of ``fork_rng``, and whether this rank saved each."""
 
 
 def parse_state(seeder: Seeder, state: StateDict, adapters: Adapters) -> ParsedState:
@@ -102,12 +100,13 @@ def parse_state(seeder: Seeder, state: StateDict, adapters: Adapters) -> ParsedS
     streams: dict[str, tuple[Parsed, bool]] = {}
     for name, (key, own) in _choose(seeder, state).items():
         adapter = adapters.get(name) or seeder._forks.parser(name)
+        where = f"state[{key!r}]"
         if adapter is None:
-            raise _refuse(f"state[{key!r}] {_absent(name)}", sorted(adapters))
+            rule = "a generator that must be registered, or an accelerator that must be initialized"
+            raise _refuse(f"{where} belongs to {rule}, first", sorted(adapters))
         try:
             parsed = adapter.parse_state(state[key])
         except ValueError as error:
-            where = f"state[{key!r}]"
             raise ValueError(f"fastseed.load_state_dict: {where} is damaged: {error}") from error
         if name in adapters:
             exact[name] = parsed
@@ -126,7 +125,7 @@ def _choose(seeder: Seeder, state: StateDict) -> dict[str, tuple[str, bool]]:
                 raise _refuse(f"state[{key!r}] must be a 1-D uint8 tensor", state[key])
             rows.append((rank != seeder.rank, rank, name, key))
     own = {name for other, _, name, _ in rows if not other}
-    if 0 < len(own.intersection(NAMES)) < len(NAMES):
+    if own and not own.issuperset(NAMES):
         raise _refuse(f"state must hold exact states of all of {NAMES}", sorted(own))
     fields = seeder._rank_fields
     saved, here = _mesh_of(state, seeder.rank), fields.fingerprint()
@@ -159,13 +158,11 @@ def _mesh_of(state: StateDict, rank: int) -> str:
 
 def _split_key(key: str, world_size: int) -> tuple[int, str]:
     """Return rank and stream name of ``rng.<rank>.<stream>``."""
-    rank, _, name = key[len(RNG) :].partition(".")
-    known = rank.isascii() and rank.isdecimal() and len(rank) <= 8 and str(int(rank)) == rank
-    if not (known and name and int(rank) < world_size):
-        raise _refuse(
-            f"state must hold exact states as 'rng.<rank below {world_size}>.<name>'", key
-        )
-    return int(rank), name
+    found = _EXACT_KEY.fullmatch(key)
+    if found is None or int(found[1]) >= world_size:
+        rule = f"state must hold exact states as 'rng.<rank below {world_size}>.<name>'"
+        raise _refuse(rule, key)
+    return int(found[1]), found[2]
 
 
 def log_missing(seeder: Seeder, state: StateDict, fresh: list[str]) -> None:
@@ -175,9 +172,9 @@ def log_missing(seeder: Seeder, state: StateDict, fresh: list[str]) -> None:
     saved, here = int(state["world_size"]), seeder.world_size
     if saved > here and seeder.rank == 0:
         logger.warning(
-            "fastseed.load_state_dict: the exact states of ranks %d to %d are dropped: there were "
-            "%d ranks and now there are %d",
-            *(here, saved - 1, saved, here),
+            "fastseed.load_state_dict: the exact states of ranks %d to %d are dropped: now there "
+            "are %d ranks",
+            *(here, saved - 1, here),
         )
     if set(NAMES) & set(fresh):
         logger.warning(
@@ -226,16 +223,3 @@ def check(state: object, scheme: str) -> scopes.Scope | None:
 def is_bytes(held: object) -> TypeGuard[torch.Tensor]:
     """Return whether a value has the form of an exact state."""
     return isinstance(held, torch.Tensor) and held.dtype == torch.uint8 and held.dim() == 1
-
-
-def _absent(name: str) -> str:
-    """Return why this process has no generator of this name."""
-    if not name.startswith("torch."):
-        return "belongs to a generator that must be registered first"
-    module = getattr(torch, name.removeprefix("torch."), None)
-    if getattr(module, "is_available", lambda: False)():
-        return "needs its accelerator to be initialized first"
-    return (
-        "belongs to an accelerator that this process does not have; load the state with that one, "
-        "or save one without rng=True"
-    )

@@ -91,7 +91,7 @@ def test_an_exact_state_without_a_default_generator_is_refused(job, name):
 
 def test_states_of_absent_accelerators_are_refused(job):
     state = {**fastseed.state_dict(rng=True), "rng.3.torch.cuda": torch.zeros(16).byte()}
-    refused(job, state, ValueError, "belongs to an accelerator that this process does not have")
+    refused(job, state, ValueError, "belongs to a generator that must be registered, or an accel")
 
 
 def test_a_legacy_state_with_a_step_changes_nothing():

@@ -104,7 +104,7 @@ def test_followers_draw_nothing_and_have_no_state(caplog):
     s.load_state_dict(held)
     assert ours.epoch == 7 and ours.seed == s.derive_seed("order", task=1, epoch=7) % 2**31
     held["rng.0.order"] = torch.zeros(4, dtype=torch.uint8)
-    with pytest.raises(ValueError, match="registered first"):
+    with pytest.raises(ValueError, match="belongs to a generator that must be registered"):
         s.load_state_dict(held)
 
 

@@ -281,7 +281,7 @@ def test_blocks_are_refused_in_dataloader_workers(job):
     loader = torch.utils.data.DataLoader(
         Forking(), num_workers=1, multiprocessing_context="fork", timeout=60
     )
-    with pytest.raises(RuntimeError, match=r"fork_rng: must not be used in a DataLoader worker"):
+    with pytest.raises(RuntimeError, match=r"fork_rng: must not be called in a DataLoader worker"):
         list(loader)
     assert len(list(torch.utils.data.DataLoader(Forking()))) == 2
 

@@ -142,8 +142,8 @@ def test_reseeding_in_a_dataloader_worker_is_refused(call):
         "Seeder.reseed": lambda: seeder().reseed(1),
     }
     assert in_a_worker(calls[call]) == (
-        f"fastseed.{call.split('.')[-1]}: must not be used in a DataLoader worker, where all "
-        "workers would draw the same; workers have streams of their own already "
+        f"fastseed.{call.split('.')[-1]}: must not be called in a DataLoader worker, where all "
+        "workers would draw the same; workers have streams already "
         "(fastseed.data.worker_init_fn, fastseed.data.Loader)"
     )
 

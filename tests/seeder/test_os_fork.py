@@ -75,8 +75,6 @@ def test_masters_of_many_children_differ():
 def test_children_are_counted_in_each_scope():
     ancestry, other = Ancestry(), Scope(1, 5, 0)
     assert [ancestry.count_child(at).child for at in (AT, AT, other, AT, other)] == [1, 2, 1, 3, 2]
-    child = ancestry.child(Fork(AT, 2))
-    assert child.forks == (Fork(AT, 2),) and child.count_child(AT).child == 1
     for epoch in range(2 * _MANY):
         ancestry.count_child(Scope(1, epoch, 0))
     assert len(ancestry._children) == _MANY
@@ -168,7 +166,6 @@ def test_master_seed_rank_scope_and_keys_stay_the_jobs(reseeded):
     assert about["job"] == parent["job"] == [42, 3, 8, 3, [2, 0, 0]]
     assert about["key"] == parent["key"]
     assert parent["stream_master"] == 42 != about["stream_master"]
-    assert f"streams of master seed {about['stream_master']}" in about["repr"]
 
 
 @needs_fork
@@ -201,7 +198,7 @@ def test_the_mode_changes_nothing_in_this_process(mode):
     s = seeder(on_os_fork=mode)
     s.reseed(1, 2)
     assert torch.equal(torch.get_rng_state(), expected)
-    assert s._stream_master == s.master_seed == 42
+    assert s._master_of(0) == s.master_seed == 42
     assert pickle.loads(pickle.dumps(s)).on_os_fork == mode
 
 
@@ -226,7 +223,7 @@ def test_the_state_of_the_job_loaded_in_a_child_leaves_it_a_child():
     fastseed.load_state_dict(job.state_dict())
     assert fastseed.get_master_seed() == 42 and s.scope == (2, 3, 0)
     expected = master_of_child(42, 0, (Fork(AT, 1),))
-    assert s._stream_master == expected
+    assert s._master_of(0) == expected
     assert torch.initial_seed() == seeder(expected).derive_seed("torch.cpu", task=2, epoch=3)
     pool = fastseed.GeneratorPool([torch.Generator()], "pool")
     pool.reseed(2, 3)
@@ -239,7 +236,7 @@ def test_a_child_sent_to_a_spawned_process_stays_a_child():
     s._follow_fork(Fork(AT, 5))
     twin = pickle.loads(pickle.dumps(s))
     expected = master_of_child(42, 0, (Fork(AT, 1), Fork(AT, 5)))
-    assert twin._stream_master == s._stream_master == expected != 42
+    assert twin._master_of(0) == s._master_of(0) == expected != 42
     twin.reseed(1, 9)
     assert torch.initial_seed() == seeder(expected).derive_seed("torch.cpu", task=1, epoch=9)
 

@@ -6,20 +6,21 @@ Equal names in one scope give equal weights: right for a repetition, wrong in an
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Hashable
 
 from torch import nn
 
 from ...derivation import scopes
 from ...derivation.scopes import SHARED, Scope
-from ...derivation.shared_use import StreamUsers
+from ...derivation.shared_use import job
 from ...seeder.seeder import current_seeder
 from .names import Owner
 
 logger = logging.getLogger("fastseed")
 KeyOf = Callable[[str, int], int]
-_modules: StreamUsers[nn.Module] = StreamUsers()
-"""By scope and name, the module whose parameter was filled from them first."""
+_modules: weakref.WeakValueDictionary[Hashable, nn.Module] = weakref.WeakValueDictionary()
+"""By job, scope and name, the module whose parameter was filled from them first."""
 
 
 def keys_at(function: str, task: int, epoch: int, step: int) -> tuple[Scope, KeyOf]:
@@ -43,7 +44,8 @@ class EqualNames:
 
     def note(self, owner: Owner) -> None:
         """Record that a parameter or buffer was filled from its qualified name."""
-        if _modules.first_user(owner.module, self._scope, owner.name) is not owner.module:
+        first = _modules.setdefault((job(), self._scope, owner.name), owner.module)
+        if first is not owner.module:
             self._names[owner.name] = None
 
     def warn(self) -> None:

@@ -2,9 +2,8 @@
 
 A named stream has one generator on the CPU and one on each device: the streams
 ``<name>/torch.cpu``, ``<name>/torch.cuda`` and so on, at the rank field that the name has under
-``distinct_over``. Their indices are ``device`` for the continuing form and
-``index + 1 << 8 | device`` for the numbered one, with the device's ordinal relative to the current
-one (0 on the CPU).
+``distinct_over``. Their index is ``slot << 8 | device``: slot 0 is the continuing form, slot
+``index + 1`` the numbered one; the device is 0 on the CPU, else relative to the current one.
 """
 
 from __future__ import annotations
@@ -12,18 +11,16 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 
 from ..._backend.compile import eager
-from ..._backend.reference.scalar import ScopeKey
 from ..._utils import validation
-from ...derivation import scopes, streams
+from ...derivation import context, scopes, streams
 from ...distributed.mesh import RankFields
 from ...generators.accelerator import AcceleratorGenerators
 from ...generators.torch_rng import TorchGenerator
-from ..process_lock import refuse_worker
 from ..registry import Registry
 from . import stack
 from .stack import ForkEntry, GeneratorState, NamedStream
@@ -45,13 +42,6 @@ Parsed: TypeAlias = torch.Tensor | list[torch.Tensor]
 """A state that its parser returned: of the CPU's generator, or of those of a kind of device."""
 
 
-class LoadedState(NamedTuple):
-    """A saved state that its stream takes when it is next entered."""
-
-    state: GeneratorState
-    own: bool
-
-
 class ForkRng:
     """The named streams of a seeder."""
 
@@ -64,31 +54,26 @@ class ForkRng:
         self._registry, self._rank_fields = registry, rank_fields
         self._accelerators = accelerators
         self._streams: dict[str, NamedStream] = {}
-        self._loaded: dict[str, LoadedState] = {}  # of names that were not used since
+        # States that were loaded and not used since, and whether this rank saved each.
+        self._loaded: dict[str, tuple[GeneratorState, bool]] = {}
         self._has_warned = False
 
     def enter(
-        self,
-        block: ForkBlock,
-        scope_of: Callable[[int], ScopeKey],
-        name: str,
-        slot: int,
-        distinct_over: object,
+        self, block: ForkBlock, seeder: Seeder, name: str, slot: int, distinct_over: object
     ) -> None:
-        """Switch to the stream; ``slot`` is 0 for the continuing form, else index + 1.
-
-        ``scope_of`` returns the scope key for a rank field.
-        """
-        scope_of(self._rank_fields.default)  # raises before the first reseed
-        refuse_worker("fork_rng")
+        """Switch to the stream."""
+        function = "fork_rng"
+        scopes.require_keys(function, seeder.scheme)
+        if seeder.scope is None:
+            raise RuntimeError("fastseed.fork_rng: call fastseed.reseed(task, epoch) first")
+        context.refuse_worker(function)
         for accelerator in self._accelerators:
-            accelerator.refuse_capture("fork_rng")
+            accelerator.refuse_capture(function)
         stream = self._stream(name, distinct_over)
-        scope = scope_of(stream.rank_field)
+        rank_field, scope = stream.rank_field, seeder._scope_key(stream.rank_field, seeder.scope)
 
         def on(kind: str) -> streams.Stream:
-            found = streams.stream_in(scope, f"{name}/{kind}", stream.rank_field)
-            return found.offset_by(slot << 8)
+            return streams.stream_in(scope, f"{name}/{kind}", rank_field).offset_by(slot << 8)
 
         def begin() -> None:
             TorchGenerator().reseed(on(CPU))
@@ -96,17 +81,17 @@ class ForkRng:
                 accelerator.reseed(on(accelerator.name))
 
         if slot:
-            stream = NamedStream(name, stream.rank_field)
+            stream = NamedStream(name, rank_field)
         elif stream.state is not None:  # devices that were not there when it was saved
             devices = zip(self._accelerators, stream.state.devices, strict=True)
             held = [on(a.name) if state is None else state for a, state in devices]
             stream.state = stream.state._replace(devices=held)
         entry = ForkEntry(block, stream, self._accelerators)
+        block.entries = (*block.entries, entry)
         try:
             stack.enter(entry, begin)
-            block.entries = (*block.entries, entry)
-        except BaseException:  # an interrupt may come when it is entered already
-            stack.leave(entry)
+        except BaseException:
+            block.entries = block.entries[:-1]
             raise
         if entry.in_backward and not slot and not self._has_warned:
             self._has_warned = True
@@ -122,19 +107,17 @@ class ForkRng:
         stream = self._streams.get(name)
         if stream is None:
             if len(self._streams) >= MOST_NAMES:
-                rule = (
-                    f"one of at most {MOST_NAMES} names between two reseeds (index= has no limit)"
-                )
+                rule = f"one of at most {MOST_NAMES} names between two reseeds (or give index=)"
                 raise validation.value_error("fork_rng", "name", rule, name)
             rank_field = self._rank_fields.of_fork(name, distinct_over)
             names = self._full_names(name)
             self._registry.check_free("fork_rng", names)
             stream = self._streams[name] = NamedStream(name, rank_field)
             self._registry.reserve(names, rank_field)
-        elif (
-            distinct_over is not None
-            and self._rank_fields.of_fork(name, distinct_over) != stream.rank_field
-        ):
+        rank_field = stream.rank_field
+        if distinct_over is not None:
+            rank_field = self._rank_fields.of_fork(name, distinct_over)
+        if rank_field != stream.rank_field:
             rule = f"what it was when {name!r} was first used in this scope"
             raise validation.value_error("fork_rng", "distinct_over", rule, distinct_over)
         self._take_loaded(stream)
@@ -144,9 +127,9 @@ class ForkRng:
         return [f"{name}/{kind}" for kind in (CPU, *(a.name for a in self._accelerators))]
 
     def _take_loaded(self, stream: NamedStream) -> None:
-        loaded = self._loaded.pop(stream.name, None)
-        if loaded is not None and (loaded.own or stream.rank_field == scopes.SHARED):
-            stream.state = loaded.state
+        state, own = self._loaded.pop(stream.name, (None, False))
+        if state is not None and (own or stream.rank_field == scopes.SHARED):
+            stream.state = state
 
     @property
     def in_use(self) -> bool:
@@ -162,7 +145,7 @@ class ForkRng:
 
     def states(self) -> dict[str, torch.Tensor]:
         """Return where each continuing stream is, as uint8 tensors by ``<name>/torch.<kind>``."""
-        found = {name: loaded.state for name, loaded in self._loaded.items() if loaded.own}
+        found = {name: state for name, (state, own) in self._loaded.items() if own}
         found.update((s.name, s.state) for s in self._streams.values() if s.state is not None)
         entries = {}
         for name, state in sorted(found.items()):
@@ -188,7 +171,7 @@ class ForkRng:
                 assert isinstance(state, torch.Tensor)
                 found = [parsed.get(f"{name}/{a.name}", (None,))[0] for a in self._accelerators]
                 devices = [held if isinstance(held, list) else None for held in found]
-                self._loaded[name] = LoadedState(GeneratorState(state, devices), own)
+                self._loaded[name] = GeneratorState(state, devices), own
         for stream in self._streams.values():
             self._take_loaded(stream)
 
@@ -206,26 +189,15 @@ class ForkBlock(contextlib.ContextDecorator):
             self._slot = validation.check_int("fork_rng", "index", index, 0, MAX_INDEX) + 1
         self.entries: tuple[ForkEntry, ...] = ()
 
+    @eager
     def __enter__(self) -> None:
-        fork_rng(self)
+        seeder = self._owner()
+        seeder._forks.enter(self, seeder, self._name, self._slot, self._distinct_over)
 
+    @eager
     def __exit__(self, error: object = None, *_: object) -> None:
         entry = self.entries[-1]
         try:
-            _leave(entry, in_order=error is None)
+            stack.leave(entry, in_order=error is None)
         finally:
-            stack.leave(entry)  # what an interrupt kept from being left
             self.entries = self.entries[:-1]
-
-
-@eager
-def fork_rng(block: ForkBlock) -> None:
-    """Enter a block."""
-    owner = block._owner()
-    names = block._name, block._slot, block._distinct_over
-    owner._forks.enter(block, owner._scope_of, *names)
-
-
-@eager
-def _leave(entry: ForkEntry, in_order: bool) -> None:
-    stack.leave(entry, in_order=in_order)

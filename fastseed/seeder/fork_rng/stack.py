@@ -1,8 +1,7 @@
 """The stack of ``fork_rng`` blocks that this process is in.
 
 torch's default generators belong to the process, so its blocks form one stack. The innermost block
-runs; every other stream on the stack, and what runs outside of all blocks, holds its own snapshot.
-A thread must not enter a block while another thread is inside one.
+runs; every other stream on the stack, and what runs outside of all blocks, holds a snapshot.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import torch
 
@@ -18,6 +17,9 @@ from ..._backend import private_torch
 from ...derivation.streams import Stream
 from ...generators.accelerator import AcceleratorGenerators
 from ..process_lock import process
+
+if TYPE_CHECKING:
+    from .block import ForkBlock
 
 Snapshot: TypeAlias = list[torch.Tensor] | Stream | None
 """A return value of ``AcceleratorGenerators.snapshot``."""
@@ -53,11 +55,17 @@ class ForkEntry:
     """One entry of a block by this thread."""
 
     def __init__(
-        self, block: object, stream: NamedStream, accelerators: Sequence[AcceleratorGenerators]
+        self, block: ForkBlock, stream: NamedStream, accelerators: Sequence[AcceleratorGenerators]
     ) -> None:
-        self.block = weakref.ref(block)
+        self._block = weakref.ref(block)
         self.stream, self.accelerators = stream, accelerators
         self.thread, self.in_backward = threading.get_ident(), private_torch.in_backward()
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether an interrupt kept it from being left: its block is gone, or no longer has it."""
+        block = self._block()
+        return block is None or self not in block.entries
 
 
 _outside = NamedStream("", 0)
@@ -85,10 +93,9 @@ def enter(entry: ForkEntry, begin: Callable[[], None]) -> None:
 
 
 def leave(entry: ForkEntry, *, in_order: bool = False) -> None:
-    """Switch back to what ran before ``entry``, also where blocks inside it were not left.
+    """Switch back to what ran before ``entry``, if an outer block or ``os.fork`` has not left it.
 
-    Nothing happens where an outer block or ``os.fork`` has left it. RuntimeError under
-    ``in_order`` if blocks inside it were not left.
+    Blocks inside it that were not left are left, too; that is a RuntimeError under ``in_order``.
     """
     with process.lock:
         blocks = process.blocks
@@ -112,8 +119,8 @@ def leave(entry: ForkEntry, *, in_order: bool = False) -> None:
 
 
 def refuse_inside(function: str) -> None:
-    """Raise RuntimeError inside a block. Blocks that an interrupt kept from being left are left."""
-    while process.blocks and process.blocks[-1].block() is None:
+    """Raise RuntimeError inside a block. Abandoned blocks are left."""
+    while process.blocks and process.blocks[-1].is_abandoned:
         leave(process.blocks[-1])
     if process.blocks:
         raise RuntimeError(

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import random
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from ..._utils import validation
-from ...derivation.forks import Ancestry
 from ...derivation.scopes import Scope
-from ..registry import Registry
+
+if TYPE_CHECKING:
+    from ..seeder import Seeder
 
 MASTER_BITS = 31
 """Bits of a master seed that was not given: fwr13y's are below 2**31."""
@@ -64,34 +66,22 @@ def generate_master_seed_randomly() -> int:
     return secrets.randbelow(_MAX_INT32)
 
 
-class Fwr13yScheme:
-    """Reseeds the three default libraries and registered functions as fwr13y does."""
-
-    name = "fwr13y"
-
-    def __init__(self, rank: int, world_size: int, registry: Registry) -> None:
-        self._rank, self._world_size, self._registry = rank, world_size, registry
-
-    def reseed(self, master_seed: int, ancestry: Ancestry, at: Scope) -> dict[str, Exception]:
-        """Reseed everything; return the exceptions of what failed, by stream name."""
-        if at.step != 0:
-            rule = "0 under scheme 'fwr13y'"
-            raise validation.value_error("reseed", "step", rule, at.step)
-        failures: dict[str, Exception] = {}
-        seed_gen = SeedGen(master_seed, self._world_size, self._rank)
-        for name, function, shared in self._functions():
-            try:
-                function(seed_gen(at.task, at.epoch, shared_seed=shared))
-            except Exception as error:
-                failures[name] = error
-        return failures
-
-    def _functions(self) -> Iterator[tuple[str, Callable[[int], object], bool]]:
-        """Yield name, seed function and whether its seed is shared, in fwr13y's order."""
-        yield "torch", torch.manual_seed, False
-        yield "numpy", np.random.seed, False
-        yield "python", random.seed, False
-        for shared in (False, True):
-            for entry in self._registry.generators:
-                if entry.shared is shared:
-                    yield entry.name, entry.generator, shared
+def reseed(seeder: Seeder, at: Scope) -> dict[str, Exception]:
+    """Reseed as fwr13y does, and in its order; return the exceptions of what failed."""
+    if at.step != 0:
+        raise validation.value_error("reseed", "step", "0 under scheme 'fwr13y'", at.step)
+    functions: list[tuple[str, Callable[[int], object], bool]] = [
+        ("torch", torch.manual_seed, False),
+        ("numpy", np.random.seed, False),
+        ("python", random.seed, False),
+    ]
+    for entry in sorted(seeder._registry.generators, key=lambda entry: entry.shared):
+        functions.append((entry.name, entry.generator, entry.shared))
+    seed_gen = SeedGen(seeder.master_seed, seeder.world_size, seeder.rank)
+    failures: dict[str, Exception] = {}
+    for name, function, shared in functions:
+        try:
+            function(seed_gen(at.task, at.epoch, shared_seed=shared))
+        except Exception as error:
+            failures[name] = error
+    return failures
