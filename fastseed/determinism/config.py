@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Mapping
+from typing import Any
 
 from .._utils import validation
 from . import hash_seed
@@ -41,7 +42,7 @@ def apply_config(document: Mapping[str, object]) -> dict[str, bool]:
         if key == "python_seed" and isinstance(value, str) and hash_seed.parse(value) is not None:
             value = int(value)
         seeds[key] = validation.check_int(_FUNCTION, f"{_SECTION}.{key}", value, 0, _END[key] - 1)
-    functions = {"random_seed": random.seed, "numpy_seed": np.random.seed}
+    functions: dict[str, Any] = {"random_seed": random.seed, "numpy_seed": np.random.seed}
     if "tensorflow" in sys.modules:
         functions["tf_seed"] = sys.modules["tensorflow"].random.set_seed
     for key in seeds.keys() & functions.keys():
