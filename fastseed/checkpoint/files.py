@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 
 import torch.distributed as dist
 
-from .._utils import StateDict, atomic_file
+from .._utils import StateDict, atomic_file, regular_file
 from .._utils.validation import check_bool, check_float, check_path, value_error
 from ..distributed import discovery, rendezvous
 from ..distributed.agreement import verify_agreement
@@ -21,33 +20,27 @@ _RANK = re.compile(r"\{rank(?::0(\d)d)?\}")
 
 
 def save(path: str | os.PathLike[str], *, rng: bool = False, timeout: float = 300.0) -> None:
-    """Write the state of this job to a file, atomically.
-
-    After a crash at any point the file has its old content or the new content.
+    """Write the state of this job to a file, which has its old content or the new after a crash.
 
     Args:
         path: a file in a folder that exists. In a job of several ranks every rank has to call this:
-            rank 0 writes one file for all, and all return when it is on the disk. With ``{rank}``
-            (or ``{rank:05d}``) in it, each rank writes its own file and does not wait: put the step
-            into the path, too, or a crash between two ranks' writes leaves files of two saves,
-            which ``load`` refuses.
+            rank 0 writes one file for all. With ``{rank}`` (or ``{rank:05d}``) in it, each rank
+            writes its own file and does not wait: put the step into the path, too, since ``load``
+            refuses files of two saves.
         rng: also save the exact state of every generator, to resume anywhere; without them a job
             resumes at the beginning of the scope (task, epoch, step).
         timeout: seconds in [0.001, 86400] to wait for the other ranks.
 
     Raises:
-        TypeError, ValueError: an argument is invalid, or ``path`` is not a regular file.
+        TypeError, ValueError: an argument is invalid.
         OSError: the file cannot be written; its content is what it was.
-        RuntimeError: before ``init``; or there are several ranks and neither a process group of
-            all of them nor ``{rank}``; or the ranks disagree; or another rank failed.
+        RuntimeError: before ``init``, without a process group, or if ranks disagree or one fails.
         TimeoutError: some ranks did not call this in time; the message names them.
 
     Examples:
         >>> import os, tempfile, fastseed
-        >>> path = os.path.join(tempfile.mkdtemp(), "rng.fastseed")
         >>> fastseed.init(42)
-        >>> fastseed.reseed(1, epoch=7)
-        >>> fastseed.checkpoint.save(path)
+        >>> fastseed.checkpoint.save(os.path.join(tempfile.mkdtemp(), "rng.fastseed"))
     """
     function = "checkpoint.save"
     seeder = current_seeder(function)
@@ -68,8 +61,7 @@ def _save_together(function: str, seeder: Seeder, path: str, rng: bool, timeout:
     if size != seeder.world_size:
         raise RuntimeError(
             f"fastseed.{function}: one file for {seeder.world_size} ranks needs a process group of "
-            f"that size, got {size}; call torch.distributed.init_process_group first, or put "
-            "{rank} into the path, so that each rank writes its own file"
+            f"that size, got {size}; call init_process_group first, or put {{rank}} into the path"
         )
     verify_agreement(timeout=timeout)  # names the ranks that are missing
     problem: Exception | None = None
@@ -85,12 +77,12 @@ def _save_together(function: str, seeder: Seeder, path: str, rng: bool, timeout:
     if is_first:
         failed = [f"rank {rank}: {one}" for rank, one in enumerate(parts) if isinstance(one, str)]
         outcome = ["; ".join(failed)]
-        if not failed:
-            try:
-                named = [(f"rank {i}", p) for i, p in enumerate(parts) if isinstance(p, dict)]
+        try:
+            named = [(f"rank {i}", p) for i, p in enumerate(parts) if isinstance(p, dict)]
+            if not failed:
                 _write(function, path, file_format.encode(function, file_format.merge(named)))
-            except Exception as error:
-                problem, outcome = error, [f"rank 0: {type(error).__name__}: {error}"]
+        except Exception as error:
+            problem, outcome = error, [f"rank 0: {type(error).__name__}: {error}"]
     collective(function, dist.broadcast_object_list, outcome)
     if problem is not None:
         raise problem
@@ -117,7 +109,6 @@ def load(path: str | os.PathLike[str]) -> None:
         >>> import os, tempfile, torch, fastseed
         >>> path = os.path.join(tempfile.mkdtemp(), "rng.fastseed")
         >>> fastseed.init(42)
-        >>> fastseed.reseed(1, epoch=7)
         >>> fastseed.checkpoint.save(path, rng=True)
         >>> first = torch.rand(3)
         >>> fastseed.checkpoint.load(path)
@@ -128,23 +119,17 @@ def load(path: str | os.PathLike[str]) -> None:
     seeder = current_seeder(function)
     text = check_path(function, "path", path)
     own, first = _of_rank(text, seeder.rank), _of_rank(text, 0)
-    if own == first or not os.path.exists(first):
-        state = _read(function, own)
-    else:
-        state = _read(function, first)
-        parts = file_format.by_rank(state)[""]
-        if seeder.rank < state["world_size"]:  # else its own file is of an earlier, larger job
-            try:
-                state = file_format.merge([(first, parts), (own, _read(function, own))])
-            except file_format.Damaged as error:
-                raise ValueError(
-                    f"fastseed.{function}: cannot load {own!r}: {error}; save each step to a path "
-                    "of its own, with the step in it"
-                ) from error
+    has_first = own != first and os.path.exists(first)
+    state = _read(function, first if has_first else own)
+    # Of a rank that the saved job did not have, its own file is of an earlier, larger job.
+    if has_first and seeder.rank < state["world_size"]:
+        parts = [(first, file_format.by_rank(state)[""]), (own, _read(function, own))]
+        try:
+            state = file_format.merge(parts)
+        except file_format.Damaged as error:
+            rule = f"cannot load {own!r}: {error}; put the step into the path"
+            raise ValueError(f"fastseed.{function}: {rule}") from error
     api.load_state_dict(state)
-
-
-# ---------------------------------------------------------------- one file
 
 
 def _of_rank(path: str, rank: int) -> str:
@@ -157,23 +142,15 @@ def _write(function: str, path: str, data: bytes) -> None:
     if not os.path.isdir(os.path.dirname(target)):
         rule = "path must be in a folder that exists"
         raise FileNotFoundError(f"fastseed.{function}: {rule}, got {path!r}")
-    if os.path.exists(target):
-        _check_regular(function, target)
     atomic_file.replace(target, data, durable=True)
 
 
 def _read(function: str, path: str) -> StateDict:
     """Return the state in a file."""
-    if not os.path.lexists(path):
-        raise FileNotFoundError(f"fastseed.{function}: path must exist, got {path!r}")
-    _check_regular(function, path)
-    with open(path, "rb") as file:
-        try:
+    try:
+        with regular_file.open_file(path) as file:
             return file_format.decode(file.read())
-        except file_format.Damaged as error:
-            raise ValueError(f"fastseed.{function}: cannot load {path!r}: {error}") from error
-
-
-def _check_regular(function: str, path: str) -> None:
-    if not stat.S_ISREG(os.stat(path).st_mode):
-        raise value_error(function, "path", "a regular file", path)
+    except file_format.Damaged as error:
+        raise ValueError(f"fastseed.{function}: cannot load {path!r}: {error}") from error
+    except ValueError as error:
+        raise value_error(function, "path", str(error), path) from error

