@@ -199,7 +199,7 @@ def test_a_backward_thread_whose_caller_is_unknown_is_an_error():
         other.start()
         assert entered.wait(60)
         try:
-            with pytest.raises(RuntimeError, match="let one thread at a time"):
+            with pytest.raises(RuntimeError, match="one thread at a time must be in blocks"):
                 in_a_thread_of_autograd(layer_scope.thread_scope)
         finally:
             leave.set()

@@ -1,4 +1,4 @@
-"""Streams go on in cuRAND, in Triton and in torch's keyed functions: the same words, or their keys.
+"""Streams go on in cuRAND and in Triton: the same words.
 
 cuRAND's device header is compiled for the host, Triton runs in its interpreter: both need a
 package more than the other tests (``pip install fastseed[interop]``) and no GPU.
@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 from helpers.curand import curand_include
-from helpers.support import run_python, seeder
+from helpers.support import run_python
 
 import fastseed
 
@@ -121,47 +121,3 @@ def test_interop_triton_kernel_on_the_device():
     if importlib.util.find_spec("triton") is None:
         pytest.skip("needs triton (Linux only)")
     assert run_python(EXAMPLE, TRITON_INTERPRET="0").startswith("3200 words")
-
-
-# ---------------------------------------------------------------- torch.func._random
-
-
-@pytest.fixture
-def keyed():
-    """torch's functions of keys, experimental and from 2.12 on."""
-    try:
-        return importlib.import_module("torch.func._random")
-    except ImportError:
-        pytest.skip(f"torch {torch.__version__} has no torch.func._random")
-
-
-def batched(device: str) -> torch.Tensor:
-    """Derived keys in the shape of torch's batched keys: one a row of an (n, k) result."""
-    return seeder().derive_keys("environments", 5, task=1).to(device)[:, None]
-
-
-def test_interop_torch_takes_derived_keys(keyed):
-    """Shapes and types only: up to torch 2.13 these operators have kernels for CUDA, not the CPU.
-
-    The functions split, fold and draw take (n, 2) torch.uint64 as n keys, which is what
-    ``derive_keys`` gives. (They read its second half as an offset, not as a subsequence.)
-    """
-    own = keyed.key(7)
-    keys = batched("meta")
-    assert (own.dtype, own.shape) == (keys.dtype, keys.shape[-1:])
-    assert keyed.split(keys, 3).shape == (3, 5, 1, 2)
-    assert keyed.fold_in(keys, 7).shape == (5, 1, 2)
-    for draw in (keyed.uniform, keyed.normal):
-        values = draw(keys, 5, 100)
-        assert (values.shape, values.dtype) == ((5, 100), torch.float32)
-
-
-@pytest.mark.cuda
-def test_interop_torch_draws_from_derived_keys(keyed):
-    keys = batched("cuda")
-    for draw in (keyed.uniform, keyed.normal):
-        values = draw(keys, 5, 100)
-        assert torch.equal(values, draw(keys, 5, 100))
-        assert len({tuple(row) for row in values.tolist()}) == 5
-        assert torch.equal(values[3], draw(keys[3, 0], 100))
-    assert len({tuple(key) for key in keyed.split(keys[:, 0], 4).reshape(-1, 2).tolist()}) == 20

@@ -30,50 +30,6 @@ def pair_distance(a: int, b: int, rounds: int) -> float:
     return worst
 
 
-TRIPLES = (  # differences of rows, and of columns: one of each kind of triangle
-    *((0, 0, 1, 2), (1, 2, 0, 0), (0, 1, 1, 0), (0, 1, 1, 1), (1, 0, 1, 1), (1, 1, 0, 1)),
-    *((1, 1, 1, 0), (0, 1, 1, 2), (1, 2, 0, 1), (1, 2, 1, 2), (1, 2, 1, 1), (1, 1, 1, 2)),
-)
-
-
-def triple_distance(side: int, rounds: int) -> float:
-    """Distances of three cells of a square, from the worst of starts."""
-    return max(_triple_distance(side, rounds, start) for start in TRIPLES)
-
-
-def _triple_distance(side: int, rounds: int, start: tuple[int, ...]) -> float:
-    """p[row 1 - 0, row 2 - 0, column 1 - 0, column 2 - 0]."""
-    p = np.zeros((side,) * 4)
-    p[start] = 1
-    turn = (2, 3, 0, 1)
-    for r in range(rounds):
-        q = p if r % 2 == 0 else p.transpose(turn)
-        new = np.empty_like(q)
-        for i, j in itertools.product(range(side), repeat=2):  # which share a column
-            rows = q[:, :, i, j]
-            if i == j == 0:
-                new[:, :, i, j] = rows
-            elif i == 0:
-                new[:, :, i, j] = rows.mean(1, keepdims=True)
-            elif j == 0:
-                new[:, :, i, j] = rows.mean(0, keepdims=True)
-            elif i == j:  # cells 1 and 2: their difference stays
-                for d in range(side):
-                    k = np.arange(side)
-                    new[k, (k + d) % side, i, j] = rows[k, (k + d) % side].mean()
-            else:
-                new[:, :, i, j] = rows.mean()
-        p = new if r % 2 == 0 else new.transpose(turn)
-    n = side * side
-    even = np.full(p.shape, 1 / ((n - 1) * (n - 2)))
-    k = np.arange(side)
-    even[0, :, 0, :] = even[:, 0, :, 0] = 0
-    for i in range(side):
-        even[k, k, i, i] = 0
-    assert np.isclose(even.sum(), 1) and np.isclose(p.sum(), 1)
-    return 0.5 * float(np.abs(p - even).sum())
-
-
 def whole_distance(rounds: int) -> float:
     """Distances of all four cells of a 2 x 2 rectangle: the 24 orders."""
     states = list(itertools.permutations(range(4)))
@@ -99,8 +55,7 @@ def test_whole_orders_of_four_cells():
 
 def test_few_cells():
     assert 1e-8 < pair_distance(4, 4, 24) < 2e-7
-    assert 1e-8 < triple_distance(4, 24) < 3e-7
-    assert triple_distance(4, 12) > 1e-5
+    assert pair_distance(4, 4, 12) > 1e-5
 
 
 @pytest.mark.parametrize(("a", "b"), [(256, 256), (258, 255), (1000, 1001)])

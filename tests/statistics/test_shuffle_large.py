@@ -80,18 +80,6 @@ def test_any_part_of_a_huge_order_is_uniform(n):
 
 
 @pytest.mark.parametrize("n", HUGE)
-def test_rows_and_columns_of_the_rectangle_do_not_show(n):
-    """Numbers modulo the sides, of positions in one row and of positions in one column."""
-    a, b = shuffle.sides(n)
-    count = min(a, b, COUNT) - 1
-    for stride in (1, b):
-        found = part(n, 3, stride, count)
-        for side in (a, b):
-            assert abs(bin_score(found % side, side, 64)) < HIGHEST
-        assert abs(bin_score(found // b, a, 64)) < HIGHEST
-
-
-@pytest.mark.parametrize("n", HUGE)
 def test_one_position_over_epochs(n):
     found = orders(n, 20_000, positions=2)
     assert abs(bin_score(found[:, 0], n, 100)) < HIGHEST

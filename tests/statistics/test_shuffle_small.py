@@ -7,8 +7,6 @@ score never changes between runs. Controls with fewer rounds must be above.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 from helpers.shuffle_orders import (
@@ -72,17 +70,6 @@ def fixed_score(found: np.ndarray) -> float:
     return cells_score(np.append(counts[large], lumped[0]), np.append(expected[large], lumped[1]))
 
 
-def whole_score(found: np.ndarray) -> float:
-    """Score whole orders."""
-    n = found.shape[1]
-    codes = np.zeros(len(found), np.int64)  # of Lehmer: each order's place among all
-    for i in range(n):
-        smaller = (found[:, i + 1 :] < found[:, i : i + 1]).sum(1)
-        codes += smaller * math.factorial(n - 1 - i)
-    counts = np.bincount(codes, minlength=math.factorial(n))
-    return cells_score(counts, len(found) / math.factorial(n))
-
-
 def parity_score(found: np.ndarray) -> float:
     return mean_score(is_even(found), 0.5, 0.25)
 
@@ -118,11 +105,6 @@ def test_odd_and_even_orders_are_as_likely(small):
         assert abs(parity_score(small[n])) < HIGHEST, n
 
 
-@pytest.mark.parametrize("n", [2, 3, 4, 5])
-def test_every_order_is_as_likely(n):
-    assert abs(whole_score(orders(n, 200 * math.factorial(n)))) < HIGHEST
-
-
 def test_epochs_are_independent(small):
     """Positions at which two epochs agree: fixed points of a random permutation, 1 on average."""
     for n in (5, 16, 17, 40, 100):
@@ -144,19 +126,9 @@ def test_sizes_are_independent(small):
         assert abs(mean_score(same, mean, pairs + mean - mean**2)) < HIGHEST, n
 
 
-SCORES = {
-    "pairs": lambda found: max(map(abs, pair_scores(found))),
-    "parity": parity_score,
-    "whole": whole_score,
-}
-
-
-@pytest.mark.parametrize(
-    ("score", "n", "rounds"),
-    [("pairs", 5, 2), ("pairs", 16, 2), ("whole", 5, 2)],
-)
-def test_too_few_rounds_are_found(score, n, rounds):
-    assert abs(SCORES[score](weak_orders(n, EPOCHS // 2, rounds))) > HIGHEST
+@pytest.mark.parametrize("n", [5, 16])
+def test_too_few_rounds_are_found(n):
+    assert np.abs(pair_scores(weak_orders(n, EPOCHS // 2, rounds=2))).max() > HIGHEST
 
 
 def test_odd_sides_would_be_found():

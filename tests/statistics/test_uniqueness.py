@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 
 import numpy as np
 import pytest
@@ -83,11 +82,6 @@ def keys() -> np.ndarray:
     return job_keys("torch.cuda")
 
 
-def test_birthday_is_466_pairs_within_108():
-    mean, margin = birthday(N, 32)
-    assert (round(mean), round(margin)) == (466, 108)
-
-
 def test_uniqueness_no_two_seeds_of_64_bits_are_equal(keys):
     assert len(keys) == 2_000_000
     assert collides_by_chance(keys[:, 0], 64) and equal_pairs(keys[:, 0]) == 0
@@ -130,32 +124,6 @@ def test_uniqueness_control_one_bit_less_is_noticed(keys):
 def test_uniqueness_control_counting_is_noticed():
     """Distinct by counting, as ``seed + n`` is: no pair at all, where chance has 466."""
     assert not collides_by_chance(np.arange(N, dtype=np.uint64), 32)
-
-
-def fwr13y_seeds(ranks: int, epochs: int, tasks: int) -> np.ndarray:
-    """fwr13y's seeds: its formula, then one number of Python's generator."""
-    draw, found = random.Random(0), []
-    for epoch in range(epochs):
-        for rank in range(ranks):
-            for task in range(tasks):
-                draw.seed((MASTER + epoch * ranks + rank) * 2 + task)
-                found.append(draw.randint(0, 2147483647))
-    return np.array(found, dtype=np.uint64)
-
-
-def test_uniqueness_control_the_predecessor_repeats_seeds():
-    """A tenth of the coordinates (1,000 ranks) have 9 equal pairs among its 31-bit seeds."""
-    seeds = fwr13y_seeds(1000, EPOCHS, TASKS)
-    assert not collides_by_chance(seeds, 64)
-    assert collides_by_chance(seeds, 31)
-
-
-def test_uniqueness_control_the_predecessors_third_task_meets_the_next_rank():
-    ranks, epochs = 100, 20
-    seeds = fwr13y_seeds(ranks, epochs, 3)
-    assert equal_pairs(seeds) >= ranks * epochs - 1
-    assert not collides_by_chance(seeds, 64)
-    assert not collides_by_chance(seeds, 31)
 
 
 def test_uniqueness_control_seed_plus_rank_repeats_seeds():

@@ -14,7 +14,6 @@ from torch.nn import functional as torch_functional
 from torch.overrides import TorchFunctionMode
 
 from ..._backend import private_torch
-from ..._utils import validation
 from ...derivation import context
 from . import functional
 from .layers import Cut, drop_layer
@@ -55,8 +54,7 @@ class Calls:
         train: bool = True,
     ) -> torch.Tensor:
         """Do what a function of dropout does: ``training`` and ``train`` are one, by two names."""
-        flags = [validation.check_bool(_FUNCTION, "training", flag) for flag in (training, train)]
-        if functional.check_probability(_FUNCTION, p) == 0 or not all(flags):
+        if functional.check_probability(_FUNCTION, p) == 0 or not (training and train):
             return input
         found = drop_layer(self.dropout, input, p, self.batch_dim, self.cut, _CHANNELS[func])
         return input.copy_(found) if inplace else found
@@ -73,7 +71,9 @@ class Calls:
         enable_gqa: bool = False,
     ) -> torch.Tensor:
         """Do what ``scaled_dot_product_attention`` does."""
-        key, value = functional.check_attention(_FUNCTION, query, key, value, attn_mask, enable_gqa)
+        if enable_gqa:
+            key = functional.repeated_heads(key, query)
+            value = functional.repeated_heads(value, query)
         weights = functional.attention_weights(query, key, attn_mask, is_causal, scale)
         return drop_layer(self.attention, weights, dropout_p, self.batch_dim, self.cut) @ value
 
@@ -96,41 +96,17 @@ def _drops_heads(*args: Any, dropout_p: float = 0.0, training: bool = True, **_:
     )
 
 
-def _drops_layers(*args: Any, **options: Any) -> bool:
-    """Read the arguments of ``torch.lstm`` and its like, of which a packed one has one tensor more.
-
-    Behind the weights come ``has_biases, num_layers, dropout, train, ...``.
-    """
-    if "dropout" in options:
-        return options["dropout"] > 0 and bool(options.get("train", True))
-    flag = next((i for i, value in enumerate(args) if isinstance(value, bool)), len(args))
-    return len(args) > flag + 3 and args[flag + 2] > 0 and bool(args[flag + 3])
-
-
-def _rectifies(
-    input: object, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False,
-    inplace: bool = False,
-) -> bool:  # fmt: skip
-    """Return whether a call of ``rrelu`` draws its slopes."""
-    return bool(training)
-
-
 _ALPHA: tuple[object, ...] = (
     *(torch_functional.alpha_dropout, torch_functional.feature_alpha_dropout),
     *(torch.alpha_dropout, torch.alpha_dropout_, torch.feature_alpha_dropout),
     *(torch.feature_alpha_dropout_, torch.feature_dropout, torch.feature_dropout_),
     *(torch.dropout_, torch.native_dropout),
 )
-_RNN: tuple[object, ...] = (torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu)
-_RRELU = (torch_functional.rrelu, torch_functional.rrelu_, torch.rrelu, torch.rrelu_)
-_ELSE = "set its p to 0, or use torch.nn.functional.dropout or scaled_dot_product_attention there"
-_DRAWS: dict[object, tuple[Callable[..., bool], str]] = {
-    **dict.fromkeys(_ALPHA, (_drops, _ELSE)),
-    **dict.fromkeys(_RNN, (_drops_layers, "set its dropout to 0")),
-    **dict.fromkeys(_RRELU, (_rectifies, "use torch.nn.functional.leaky_relu there")),
-    torch_functional.multi_head_attention_forward: (_drops_heads, _ELSE),
+_DRAWS: dict[object, Callable[..., bool]] = {
+    **dict.fromkeys(_ALPHA, _drops),
+    torch_functional.multi_head_attention_forward: _drops_heads,
 }
-"""Functions that draw: whether a call with such arguments does, and what to use in its place."""
+"""Other functions of dropout: whether a call with such arguments draws."""
 
 
 # ---------------------------------------------------------------- the mode
@@ -155,20 +131,18 @@ class _ReplaceCalls(TorchFunctionMode):
         if func is _ATTENTION:
             if (kwargs.get("dropout_p", 0.0) if len(args) < 5 else args[4]) > 0:
                 return calls.attend(*args, **kwargs)
-        elif func in _DRAWS:
-            draws, way_out = _DRAWS[func]
-            if draws(*args, **kwargs):
-                raise _refusal(calls, func.__name__, way_out)
+        elif func in _DRAWS and _DRAWS[func](*args, **kwargs):
+            raise _refusal(calls, func.__name__)
         elif func is torch.Tensor.unflatten:  # written in Python, where torch.compile stops
             return args[0].unflatten(*args[1:], **kwargs)
         return func(*args, **kwargs)
 
 
-def _refusal(calls: Calls, name: str, way_out: str) -> RuntimeError:
+def _refusal(calls: Calls, name: str) -> RuntimeError:
     where = f"the forward of {calls.name!r}" if calls.name else "the forward of the model"
     return RuntimeError(
-        f"fastseed.{_FUNCTION}: {name} in {where} would draw from torch's generator: "
-        f"it has no keyed form; {way_out}"
+        f"fastseed.{_FUNCTION}: {name} in {where} would draw from torch's generator: set its p to "
+        "0, or use torch.nn.functional.dropout or scaled_dot_product_attention there"
     )
 
 

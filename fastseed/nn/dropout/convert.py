@@ -1,10 +1,7 @@
 """Give models of others the layers of ``fastseed.nn.dropout.layers`` in place of torch's dropout.
 
-Three kinds of dropout are replaced: the modules ``nn.Dropout``, ``Dropout1d``, ``2d`` and ``3d``;
-calls of ``torch.nn.functional.dropout`` and its channel-wise forms; and
-``scaled_dot_product_attention`` with ``dropout_p`` above 0. Calls are replaced while the forward of
-a module runs that is not torch's own: such a module gets a subclass of its class, whose forward
-runs inside of a ``TorchFunctionMode``. Every other kind of dropout is an error.
+Modules of dropout change their class. Calls are replaced while the forward of a module runs that is
+not torch's own: it gets a subclass of its class, whose forward runs in a ``TorchFunctionMode``.
 """
 
 from __future__ import annotations
@@ -38,16 +35,15 @@ _TORCH: dict[type, type] = {ours: theirs for theirs, ours in _REPLACED.items()}
 def convert(model: nn.Module, *, prefix: str = "", batch_dim: int | None = 0) -> nn.Module:
     """Replace the dropout of a model by that of ``fastseed.nn.Dropout``, in place.
 
-    Layers are named by their qualified names; call it before the model is wrapped or compiled,
-    where it has them. Functional calls have the name of the module whose forward makes them, with
-    ``/dropout`` or ``/attention`` behind it. Attention with dropout computes its weights in full.
-    Other functions that sample, such as ``torch.bernoulli``, still use torch's generators. No
-    thread may run the model meanwhile; afterwards each may, as ``fastseed.nn.Dropout`` says.
+    Layers have their qualified names: call it before the model is wrapped or compiled. Functional
+    calls have the name of the module whose forward makes them, with ``/dropout`` or ``/attention``
+    behind it. Attention with dropout computes its weights in full. Other functions that sample,
+    such as ``torch.bernoulli``, still use torch's generators.
 
     Args:
         model: any module.
         prefix: what stands before the names, with or without its dot: for a pipeline stage its
-            place in the whole model, for a second model that is trained beside another one a word.
+            place in the whole model, for a second model a word.
         batch_dim: the dimension of inputs that holds the rows of the batch; None: none does.
 
     Returns:
@@ -129,8 +125,7 @@ def shard_inputs(module: nn.Module, mesh: DeviceMesh, placements: Sequence[Place
     """Say how plain tensors that reach the dropout of a module are cut over a mesh.
 
     For tensor parallelism whose activations are local tensors: the weights of attention, say, are
-    ``Shard(1)`` where each rank has some of the heads. They are cut evenly. A ``DTensor`` needs
-    nothing of this.
+    ``Shard(1)`` where each rank has some of the heads.
 
     Args:
         module: a converted module; it and all modules below it are meant.

@@ -28,8 +28,6 @@ from ...random.layout import Piece, Shard
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
-_MOST_DIMS = 8  # of a grid that the operator takes
-_LEAST_RUN = 8  # elements of a block
 _FUNCTION = "nn.functional.dropout"
 _ATTENTION = "nn.functional.scaled_dot_product_attention"
 
@@ -66,9 +64,8 @@ def dropout(
         shard: which part of a larger tensor ``input`` is; None for a ``DTensor``, which says so.
 
     Returns:
-        A new tensor with the strides that torch's dropout gives it (channels_last stays so), or a
-        ``DTensor`` with the placements of ``input``; ``input`` itself where ``p`` is 0 or
-        ``training`` is False.
+        A new tensor with the strides that torch's dropout gives it, or a ``DTensor`` with the
+        placements of ``input``; ``input`` itself where ``p`` is 0 or ``training`` is False.
 
     Raises:
         TypeError, ValueError: an argument is invalid.
@@ -77,8 +74,6 @@ def dropout(
         >>> import torch
         >>> fastseed.nn.functional.dropout(torch.ones(6), 0.5, 42)
         tensor([2., 2., 0., 2., 0., 0.])
-        >>> fastseed.nn.functional.dropout(torch.ones(3), 0.5, 42, offset=3)
-        tensor([2., 0., 0.])
     """
     threshold = check_input(_FUNCTION, input, p)
     validation.check_bool(_FUNCTION, "training", training)
@@ -88,11 +83,10 @@ def dropout(
         raise validation.value_error(_FUNCTION, "shard", rule, shard)
     if not training or threshold == 0:
         return input
-    device = input.device
-    keys = random_functional.check_keys(_FUNCTION, "key", key, device)
+    keys = random_functional.check_keys(_FUNCTION, "key", key, input.device)
     if keys.dim() != 1:
         raise validation.value_error(_FUNCTION, "key", "of shape (2,)", tuple(keys.shape))
-    keys = keys.to(device).contiguous().view(1, 2)
+    keys = keys.to(input.device).view(1, 2)
     mask = Mask(keys, (), (), offset, threshold)
     if layout.is_dtensor(input):
         return drop_dtensor(_FUNCTION, input, mask)
@@ -106,20 +100,10 @@ def check_input(function: str, input: object, p: object) -> int:
     """Return the threshold for a probability, after checking it and the input."""
     input = tensors.check_dtype(function, "input", input, *REALS)
     p = check_probability(function, p)
-    _check_dense(function, "input", input)
     if not layout.is_dtensor(input):
+        tensors.check_dense(function, "input", input)
         random_functional.check_device(function, "input", input.device)
     return threshold_of(p)
-
-
-def _check_dense(function: str, argument: str, tensor: torch.Tensor) -> None:
-    """ValueError for a tensor without elements in memory, or without values."""
-    if layout.is_dtensor(tensor):
-        return
-    if private_torch.is_fake(tensor) and not private_torch.is_fake(torch.empty(0)):
-        rule = "a tensor with values, outside of the FakeTensorMode that made it"
-        raise validation.value_error(function, argument, rule, tensor)
-    tensors.check_dense(function, argument, tensor)
 
 
 def check_probability(function: str, p: object) -> float:
@@ -170,38 +154,11 @@ def _apply(input: torch.Tensor, mask: Mask, channels: bool) -> torch.Tensor:
 def _run(input: torch.Tensor, mask: Mask, channels: bool) -> torch.Tensor:
     """Return the operator's result, with the strides that torch's dropout gives it."""
     keys, sizes, strides, *rest = mask
-    if not input.is_contiguous():
-        along = _strides_along(input.shape[:2] if channels else input.shape, sizes, strides)
-        order = dropout_op.memory_order(input)
-        moved = input.permute(order)
-        if along is not None and moved.is_contiguous() and input.dim() <= _MOST_DIMS:
-            along += [0] * (input.dim() - len(along))
-            steps = [along[dim] for dim in order]
-            if steps[-1] == 1 and moved.size(-1) >= _LEAST_RUN:  # else it is slower than copies
-                out: torch.Tensor = dropout_op.dropout(moved, keys, moved.shape, steps, *rest)
-                return out.permute(dropout_op.inverse(order))
     if channels:
         sizes, strides = sizes or (math.prod(input.shape[:2]),), strides or (1,)
         sizes, strides = (*sizes, math.prod(input.shape[2:])), (*strides, 0)
     out = dropout_op.dropout(input.contiguous(), keys, sizes, strides, *rest)
     return dropout_op.in_memory_order(out, input)
-
-
-def _strides_along(
-    shape: Sequence[int], sizes: Sequence[int], strides: Sequence[int]
-) -> list[int] | None:
-    """Return a grid's strides for each dimension of ``shape``; None if a dimension has two."""
-    axes = list(zip(sizes, strides, strict=True)) or [(math.prod(shape), 1)]
-    along: list[int] = []
-    left, step = axes.pop()
-    for size in reversed(shape):
-        while left == 1 and size > 1 and axes:
-            left, step = axes.pop()
-        if size == 0 or left % size:
-            return None
-        along.insert(0, step)
-        left, step = left // size, step * size
-    return along
 
 
 def drop_dtensor(
@@ -225,43 +182,8 @@ def drop_dtensor(
     )  # fmt: skip
 
 
-def check_attention(
-    function: str,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attn_mask: torch.Tensor | None,
-    enable_gqa: bool,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return keys and values with as many heads as the queries have; refuse what does not fit."""
-    given = [query, key, value] if attn_mask is None else [query, key, value, attn_mask]
-    for name, tensor in zip(("query", "key", "value", "attn_mask"), given, strict=False):
-        dtypes = (*REALS, torch.bool) if name == "attn_mask" else REALS
-        _check_dense(function, name, tensors.check_dtype(function, name, tensor, *dtypes))
-    fits = min(tensor.dim() for tensor in given[:3]) > 1 and len({t.device for t in given}) == 1
-    if fits and enable_gqa:
-        key, value = _repeated_heads(key, query), _repeated_heads(value, query)
-    if fits:
-        fits = key.size(-1) == query.size(-1) and value.size(-2) == key.size(-2)
-        fits = fits and _broadcast(query.shape[:-2], key.shape[:-2], value.shape[:-2])
-        if attn_mask is not None:
-            fits = fits and _broadcast(attn_mask.shape, (*query.shape[:-1], key.size(-2)))
-    if not fits:
-        rule = "query, key, value and attn_mask of one attention, on one device"
-        shapes = [(tuple(tensor.shape), str(tensor.device)) for tensor in given]
-        raise validation.value_error(function, "tensors", rule, shapes)
-    return key, value
-
-
-def _broadcast(*shapes: Sequence[int]) -> bool:
-    try:
-        torch.broadcast_shapes(*shapes)  # type: ignore[no-untyped-call]
-    except RuntimeError:
-        return False
-    return True
-
-
-def _repeated_heads(tensor: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
+def repeated_heads(tensor: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
+    """Return keys or values with as many heads as the queries have."""
     if min(tensor.dim(), query.dim()) < 3 or tensor.size(-3) in (0, query.size(-3)):
         return tensor
     return tensor.repeat_interleave(query.size(-3) // tensor.size(-3), -3)
@@ -278,6 +200,8 @@ def attention_weights(
 
     Scores of 16-bit types are computed in float32, also under autocast, which would round them.
     """
+    if attn_mask is not None:
+        tensors.check_dtype(_ATTENTION, "attn_mask", attn_mask, torch.bool, *REALS)
     with _without_autocast(query.device.type):
         scores = _wide(query) @ _wide(key).transpose(-2, -1)
         scores = scores * (max(query.size(-1), 1) ** -0.5 if scale is None else scale)
@@ -348,7 +272,8 @@ def scaled_dot_product_attention(
         (..., heads, L, V).
 
     Raises:
-        TypeError, ValueError: an argument is invalid.
+        TypeError, ValueError: a type, mask, probability, key or shard is invalid.
+        RuntimeError: torch's own, for shapes that do not fit.
 
     Examples:
         >>> import torch
@@ -358,10 +283,7 @@ def scaled_dot_product_attention(
         ... )[0, 0, :, 0]
         tensor([2., 1.])
     """
-    is_causal = validation.check_bool(_ATTENTION, "is_causal", is_causal)
-    enable_gqa = validation.check_bool(_ATTENTION, "enable_gqa", enable_gqa)
-    if scale is not None:
-        scale = check_real(_ATTENTION, "scale", scale)
-    key, value = check_attention(_ATTENTION, query, key, value, attn_mask, enable_gqa)
+    if enable_gqa:
+        key, value = repeated_heads(key, query), repeated_heads(value, query)
     weights = attention_weights(query, key, attn_mask, is_causal, scale)
     return dropout(weights, dropout_p, dropout_key, shard=shard) @ value

@@ -39,27 +39,17 @@ class Dropout(torch.nn.Dropout):
     """Zero elements with probability ``p`` in training, by the key of this layer.
 
     Whether an element stays is a function of (master seed, scope of the last ``fastseed.reseed``,
-    name, ``fastseed.nn.label``, index in the global batch). So a recomputation in the backward pass
-    repeats the mask without any saved state, and every layout of ranks and micro-batches has the
-    same. ``fastseed.nn.convert`` makes these layers from those of torch and names them.
-
-    A ``DTensor`` records which part of the whole it is. For other inputs ``fastseed.nn.rows`` sets
-    which rows of the global batch they hold, and ``shard_inputs`` along which dimensions of a mesh
-    they are cut.
+    name, ``fastseed.nn.label``, index in the global batch), of which ``fastseed.nn.rows`` sets the
+    rows. ``fastseed.nn.convert`` makes these layers from torch's and names them.
 
     A second use for the same rows in one scope is an error. Compiled code checks this within one
     graph only: two calls of it without ``reseed``, ``rows`` or ``label`` in between repeat masks.
 
-    Threads may use one layer at the same time for different rows, each in its own blocks, while no
-    thread calls ``fastseed.reseed``. A forked child has the masks of its parent.
-
     Args:
         p: the probability of a zero, in [0, 1].
         inplace: write into the input.
-        name: the name of the layer, different for each. None: ``fastseed.nn.convert`` sets it to
-            the qualified name in the model.
-        batch_dim: the dimension of inputs that holds the rows of the batch; None where they have
-            none, and ``fastseed.nn.rows`` does not count.
+        name: the name of the layer, different for each. None: ``fastseed.nn.convert`` sets it.
+        batch_dim: the dimension of inputs that holds the rows of the batch; None: they have none.
 
     Raises:
         TypeError, ValueError: an argument is invalid.
@@ -95,7 +85,6 @@ class Dropout(torch.nn.Dropout):
         set_up(self, name, batch_dim)
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """Return the input with elements dropped, or itself outside of training."""
         if not self.training or self.p == 0:
             return input
         found = drop_layer(self.key_name, input, self.p, self.batch_dim, self.cut, self.channels)
@@ -106,17 +95,7 @@ class Dropout1d(Dropout):
     """Zero whole channels of an input (N, C, ...) with probability ``p`` in training.
 
     ``Dropout1d`` takes (N, C, L), ``Dropout2d`` (N, C, H, W) and ``Dropout3d`` (N, C, D, H, W). The
-    mask is that of ``Dropout`` for a tensor (N, C), and threads may do what they may there.
-
-    Args:
-        p: the probability of a zero, in [0, 1].
-        inplace: write into the input.
-        name: the name of the layer, as for ``Dropout``.
-        batch_dim: the dimension of the rows of the batch: 0, 1 or None.
-
-    Raises:
-        TypeError, ValueError, RuntimeError: as ``Dropout``; ValueError in the forward pass for an
-            input of another number of dimensions.
+    mask is that of ``Dropout`` for a tensor (N, C); arguments and errors are as there.
 
     Examples:
         >>> import torch
@@ -169,8 +148,7 @@ def drop_layer(
 ) -> torch.Tensor:
     """Return the input with elements dropped by the key of a layer.
 
-    With ``channels`` it is (N, C, ...) with so many more dimensions, 0 for any number from 1 on,
-    and whole channels are dropped.
+    With ``channels`` whole channels are, of (N, C, ...) with so many dimensions more (0: any).
     """
     threshold = functional.check_input(_CLASS, input, p)
     if channels is not None and (input.dim() < 3 or channels not in (0, input.dim() - 2)):

@@ -15,18 +15,15 @@ class rows(Block):
     """Set which rows of the global batch the inputs hold, in a ``with`` block.
 
     Row i of an input is row ``start + i * step`` of the global batch. The backward pass belongs
-    into the block too where activations are recomputed. Blocks may be nested; the inner one counts.
-
-    A block counts in the thread that enters it, and in the backward passes that this thread runs.
-    Other threads, also those that are started in the block, need a block of their own.
+    into the block too where activations are recomputed. Blocks may be nested; the inner one counts,
+    in the thread that enters it and the backward passes that this thread runs.
 
     Args:
         start: the first row, [0, 2**53].
         total: the number of rows of the global batch.
-        step: the distance of the rows: the number of ranks where they take turns, as those of
-            ``fastseed.data.ShuffleSampler`` do.
-        count: the number of rows in this block. Inputs of a multiple of it, such as (batch * time,
-            features), then count as so many equal parts a row. None: the size of each input.
+        step: the distance of the rows: the number of ranks where they take turns.
+        count: the number of rows in this block; inputs of a multiple of it, such as (batch * time,
+            features), have so many equal parts a row. None: the size of each input.
 
     Raises:
         TypeError, ValueError: an argument is invalid, or the rows are not below ``total``.
@@ -62,8 +59,8 @@ class rows(Block):
     def of_micro_batch(cls, count: int, micro_batch: int = 0, micro_batches: int = 1) -> rows:
         """Return the rows of a micro-batch of this rank, as fastseed's loaders cut the data.
 
-        The ranks that divide the data (all of them, or those along the data dimensions of the mesh
-        of ``fastseed.init``) take turns: sample k of rank r of w has position k w + r in the step.
+        The ranks that divide the data take turns: sample k of rank r of w has position k w + r in
+        the step.
 
         Args:
             count: the number of samples in the micro-batch of this rank.
@@ -91,7 +88,7 @@ class rows(Block):
 class label(Block):
     """Give the layers other masks in a ``with`` block: for a second pass over the same rows.
 
-    A block counts in the thread that enters it, and in the backward passes that this thread runs.
+    A block counts as one of ``fastseed.nn.rows`` does.
 
     Args:
         text: a non-empty string, such as "teacher".

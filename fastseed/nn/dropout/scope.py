@@ -1,9 +1,7 @@
 """The scope, the rows and the label, on which the key of a layer depends besides its name.
 
 The scope belongs to the process, rows and label to a thread. Scope and first row lie in tensors on
-each device, that are written in place: a compiled model or a captured graph reads what is there
-when it runs. ``reseed`` writes the scope, through ``fastseed.derivation.context.observe_scope``,
-and the blocks of ``fastseed.nn.dropout.rows`` rows and label.
+each device that ``reseed`` and the blocks write in place, for compiled models and captured graphs.
 """
 
 from __future__ import annotations
@@ -58,11 +56,7 @@ class _DeviceScope(NamedTuple):
 
 
 class _ProcessState:
-    """The state of the process: one object, whose attributes compiled code guards.
-
-    ``reseed`` writes it, in any thread, for the layers of all threads. ``used`` is added to by the
-    layers of all threads, one element at a time.
-    """
+    """The state of the process: one object, whose attributes compiled code guards."""
 
     def __init__(self) -> None:
         self.data_ranks = 0  # of the seeder; 0 where there is no scope to take keys from
@@ -110,7 +104,7 @@ class RowRange:
 
 
 class ThreadScope:
-    """The blocks that a thread is in. Only this thread enters and leaves them."""
+    """The blocks that a thread is in."""
 
     def __init__(self) -> None:
         self.blocks: list[BlockRef] = []
@@ -166,12 +160,9 @@ class ThreadScope:
 
 
 class _Thread(threading.local):
-    """What belongs to the thread that reads it.
+    """What belongs to the thread that reads it."""
 
-    Attributes are set here, not in the class: compiled code guards where they are.
-    """
-
-    def __init__(self) -> None:
+    def __init__(self) -> None:  # not in the class: compiled code guards where attributes are
         self.scope = ThreadScope()
         self.calls: Any = None  # fastseed.nn.dropout.calls.Calls of the innermost converted forward
         # Autograd runs the backward pass of an accelerator in threads that Python did not start.
@@ -181,8 +172,7 @@ class _Thread(threading.local):
 this_thread = _Thread()
 _scope_of_thread: contextvars.ContextVar[ThreadScope] = contextvars.ContextVar("scope_of_thread")
 BlockRef = weakref.ref["Block"]
-"""One time that a thread entered a block; weak, so that a block ends with its object where an
-exception, such as that of Ctrl-C, came before the first line of its ``__exit__``."""
+"""One time that a thread entered a block; weak, so that an interrupted block ends as its object."""
 
 
 class Block:
@@ -192,12 +182,7 @@ class Block:
 
     def __enter__(self) -> None:
         scope = this_thread.scope
-        entry = weakref.ref(self, scope.leave)
-        try:
-            scope.enter(entry)
-        except BaseException:
-            scope.leave(entry)
-            raise
+        scope.enter(weakref.ref(self, scope.leave))
 
     def __exit__(self, *error: object) -> None:
         scope = this_thread.scope
@@ -225,8 +210,8 @@ def _scope_of_caller() -> ThreadScope:
     threads = process_state.threads_in_blocks
     if len(threads) > 1:
         raise RuntimeError(
-            "fastseed.nn.Dropout: the thread that called backward() cannot be distinguished from "
-            "others in blocks of fastseed.nn.rows or label: let one thread at a time be in them"
+            "fastseed.nn.Dropout: one thread at a time must be in blocks of fastseed.nn.rows or "
+            "label in a backward pass of compiled code, which cannot see its caller"
         )
     if threads:
         return threads[0]
@@ -246,11 +231,8 @@ def device_scope(device: torch.device, scope: ThreadScope) -> tuple[torch.Tensor
 
 def has_values(tensor: torch.Tensor) -> bool:
     """Return whether a new tensor has values: under torch's FakeTensorMode none has."""
-    return (
-        torch.compiler.is_compiling()
-        or not private_torch.is_fake(tensor)
-        or private_torch.is_traced()
-    )
+    is_graph = torch.compiler.is_compiling() or private_torch.is_traced()
+    return is_graph or not private_torch.is_fake(tensor)
 
 
 def check_not_compiling(device: torch.device) -> None:
@@ -279,10 +261,7 @@ class _Use(NamedTuple):
 
 
 def check_use(layer: LayerName, label_index: int, taken: range, row_elements: int) -> None:
-    """RuntimeError where a layer takes rows again in one scope, outside of a recomputation.
-
-    A recomputation, in a backward pass, must be of rows that were used in this scope.
-    """
+    """RuntimeError where a layer takes rows again in one scope, or a recomputation takes others."""
     uses = process_state.used.setdefault((layer.name, label_index), [])
     mine = _Use(taken, row_elements)
     if private_torch.in_backward():
@@ -291,8 +270,7 @@ def check_use(layer: LayerName, label_index: int, taken: range, row_elements: in
         raise RuntimeError(
             f"fastseed.nn.Dropout: {layer.name!r} is recomputed in a backward pass for "
             f"{_named(taken)}, which it was not used for in this scope: run the backward pass "
-            "before the next fastseed.reseed, and in the same fastseed.nn.rows and "
-            "fastseed.nn.label blocks as the forward pass"
+            "before the next fastseed.reseed, in the rows and label blocks of the forward pass"
         )
     uses.append(mine)  # before the check: of two threads the second one sees the first one's
     for other in tuple(uses):
@@ -304,9 +282,8 @@ def check_use(layer: LayerName, label_index: int, taken: range, row_elements: in
     raise RuntimeError(
         f"fastseed.nn.Dropout: {layer.name!r} is used a second time in this scope for "
         f"{_named(taken)}, and its mask would repeat: call fastseed.reseed(task, epoch, "
-        "step=...) before each step, or wrap a second pass of the same step in "
-        "`with fastseed.nn.label(...)`; other rows of the batch belong into "
-        "`with fastseed.nn.rows(start, total)`"
+        "step=...) before each step, or wrap a second pass in `with fastseed.nn.label(...)`, and "
+        "other rows of the batch in `with fastseed.nn.rows(start, total)`"
     )
 
 

@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 
 from ..._utils import validation
 from ..module_names import check_prefix
-from .fills import Arguments, Fill, Keywords
+from .fills import Arguments, Keywords
 from .keyed_mode import KeyedMode, keyed
 from .keys import EqualNames, keys_at
 from .names import Owner, named_tensors, storage_of, weak_storage
@@ -44,7 +44,6 @@ class _ConstructionMode(KeyedMode):  # type: ignore[no-untyped-call]
         self._sources: dict[int, tuple[StorageWeakRef, frozenset[int]]] = {}
 
     def run(self, func: OpOverload, args: Arguments, kwargs: Keywords) -> object:
-        """Run an operator that draws nothing, and follow random numbers through it."""
         result = func(*args, **kwargs)
         used = self._events_of(tree_leaves((args, kwargs)))
         if used:
@@ -52,30 +51,19 @@ class _ConstructionMode(KeyedMode):  # type: ignore[no-untyped-call]
         return result
 
     def refusal(self, func: OpOverload, args: Arguments, kwargs: Keywords) -> RuntimeError:
-        """Return the error for a random operator without a keyed form."""
         return RuntimeError(
             f"fastseed.{_FUNCTION}: random operators must be in-place fills, rand, randn, "
             "randperm or initializers of torch.nn.init, without a generator, "
             f"got {func}; nothing was drawn"
         )
 
-    def fill(
-        self,
-        operator: object,
-        fill: Fill,
-        tensor: torch.Tensor,
-        *parameters: object,
-        generator: object = None,
-        **named: object,
-    ) -> torch.Tensor:
+    def fill(self, operator: object, tensor: torch.Tensor, draw: Callable[[int], None]) -> None:
         """Fill ``tensor`` with the random numbers of this event."""
-        self.refuse_generator(generator, str(operator))
         number, event = len(self.events), (str(operator), tuple(tensor.shape))
         self.events.append(event)
         if not tensor.is_meta:
-            fill(tensor, self._key_of(number, event), *parameters, **named)
+            draw(self._key_of(number, event))
         self._mark([tensor], frozenset([number]))
-        return tensor
 
     def _events_of(self, values: Iterable[object]) -> frozenset[int]:
         """Return the numbers of the events that the values depend on."""
@@ -110,19 +98,17 @@ def construct(
 ) -> M:
     """Return ``factory(*args, **kwargs)``, a model whose weights depend on their names alone.
 
-    The factory runs twice, since names are known only when a model is whole; the first model is
-    deleted before. Weights are those that ``fastseed.nn.initialize`` would give the same
-    parameters. Only the numbers of this thread are keyed, not of those that ``factory`` starts.
+    The factory runs twice, since names are known only when a model is whole. Weights are those that
+    ``fastseed.nn.initialize`` would give the same parameters; numbers of other threads are torch's.
 
     Args:
         factory: a class or function that returns the model; it has to do the same each time.
         args: its arguments.
-        task: [0, 2**24), as the next three for ``fastseed.nn.initialize``; ``factory`` gets none
-            of the four.
+        task: [0, 2**24), as the next three for ``fastseed.nn.initialize``.
         epoch: [0, 2**32).
         step: [0, 2**64).
         prefix: what stands before the names of the model, with or without its dot.
-        kwargs: its arguments by name.
+        kwargs: the arguments of ``factory`` by name.
 
     Returns:
         The model.
@@ -131,9 +117,6 @@ def construct(
         TypeError, ValueError: an argument is invalid, or ``factory`` returns no module.
         RuntimeError: before ``init``; for a random operator that cannot be mapped; or if the
             factory does not do the same twice.
-
-    A warning in the log names another model, which exists, that was initialized with the same names
-    at this task, epoch and step: both have the same random numbers.
 
     Examples:
         >>> import torch

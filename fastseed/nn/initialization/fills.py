@@ -67,8 +67,8 @@ def orthogonal_(tensor: torch.Tensor, key: int, gain: float = 1.0) -> None:
 
     It is Q of the QR decomposition of a matrix of normal random numbers, (rows, all other
     dimensions) or its transpose where that is taller, with the signs that make the diagonal of R
-    positive (Mezzadri, 2007). Every rank computes the whole matrix, in float64 on the CPU, and
-    keeps its part; the last bits may depend on the LAPACK library, the CPU and its threads.
+    positive (Mezzadri, 2007). Every rank computes the whole matrix, in float64 on the CPU; the last
+    bits may depend on the LAPACK library, the CPU and its threads.
     """
     _check_tensor(tensor, REALS, (2, 64), "a tensor of 2 dimensions or more")
     most = sys.float_info.max
@@ -94,8 +94,7 @@ def sparse_(tensor: torch.Tensor, key: int, sparsity: float, std: float = 0.01) 
     std = validation.check_float(_FUNCTION, "std", std, 0, sys.float_info.max)
     if tensor.numel() == 0:
         return
-    # more words than the numbers take, in any dtype
-    after = torch.tensor(2 * tensor.numel(), device="cpu")
+    after = 2 * tensor.numel()  # more words than the numbers take, in any dtype
     words = bits(key, tuple(tensor.shape), dtype=torch.uint64, position=after)
     signed = words.view(torch.int64) ^ torch.iinfo(torch.int64).min  # in the order of the words
     chosen = signed.argsort(dim=0, stable=True)[: math.ceil(part * tensor.size(0))]

@@ -1,11 +1,9 @@
 """The mode under which tensors are filled from keys where torch would draw random numbers.
 
 A dispatch mode sees torch's operators. ``trunc_normal_``, ``orthogonal_`` and ``sparse_`` of
-``torch.nn.init`` compute with random numbers in Python, and pass through no function that can be
-overridden. Libraries hold them under names of their own: transformers in a table, torchtitan in
-``functools.partial``. New functions under torch's names would not reach those, silently. So the
-three functions have other code while a block is open in any thread. In a thread without a mode,
-they run torch's own code.
+``torch.nn.init`` compute with random numbers in Python, and libraries hold them under other names:
+transformers in a table, torchtitan in ``functools.partial``. So the three functions have other code
+while a block is open in any thread. In a thread without a mode, they run torch's own code.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ import contextlib
 import inspect
 import threading
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -29,15 +27,10 @@ if TYPE_CHECKING:
 
 
 class KeyedMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Replaces torch's random operators by fills, for the thread that enters it.
+    """Replaces torch's random operators by fills, for the thread that enters it."""
 
-    Attributes:
-        function: the public function, for error messages.
-        is_over: whether the block of the mode has ended.
-    """
-
-    function: str
-    is_over = False
+    function: str  # the public one, for error messages
+    is_over = False  # whether the block of the mode has ended
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -51,7 +44,6 @@ class KeyedMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         args: Arguments = (),
         kwargs: Keywords | None = None,
     ) -> object:
-        """Run an operator, or the fill that takes its place."""
         kwargs = kwargs or {}
         if torch.Tag.nondeterministic_seeded not in func.tags:
             return self.run(func, args, kwargs)
@@ -60,17 +52,9 @@ class KeyedMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if fill is None or target is None:
             raise self.refusal(func, args, kwargs)
         generator = kwargs.get("generator")
-        return self.fill(func, fill, target.tensor, *target.parameters, generator=generator)
+        return self.replace(func, fill, target.tensor, *target.parameters, generator=generator)
 
-    def run(self, func: OpOverload, args: Arguments, kwargs: Keywords) -> object:
-        """Run an operator that draws nothing."""
-        raise NotImplementedError
-
-    def refusal(self, func: OpOverload, args: Arguments, kwargs: Keywords) -> RuntimeError:
-        """Return the error for a random operator without a keyed form."""
-        raise NotImplementedError
-
-    def fill(
+    def replace(
         self,
         operator: object,
         fill: Fill,
@@ -80,15 +64,29 @@ class KeyedMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         **named: object,
     ) -> torch.Tensor:
         """Run the fill that takes the place of an operator, with what the operator is given."""
-        raise NotImplementedError
-
-    def refuse_generator(self, generator: object, where: str) -> None:
-        """Refuse a generator, which would not be used."""
         if generator is not None:
             raise RuntimeError(
                 f"fastseed.{self.function}: generator must be None, as numbers come from keys of "
-                f"names, got {generator!r} for {where}; nothing was drawn"
+                f"names, got {generator!r} for {operator}; nothing was drawn"
             )
+
+        def draw(key: int) -> None:
+            fill(tensor, key, *parameters, **named)
+
+        self.fill(operator, tensor, draw)
+        return tensor
+
+    def fill(self, operator: object, tensor: torch.Tensor, draw: Callable[[int], None]) -> None:
+        """Let ``draw`` fill ``tensor`` from the key that it has."""
+        raise NotImplementedError
+
+    def run(self, func: OpOverload, args: Arguments, kwargs: Keywords) -> object:
+        """Run an operator that draws nothing."""
+        raise NotImplementedError
+
+    def refusal(self, func: OpOverload, args: Arguments, kwargs: Keywords) -> RuntimeError:
+        """Return the error for a random operator without a keyed form."""
+        raise NotImplementedError
 
 
 # ---------------------------------------------------------------- functions of torch.nn.init
@@ -101,7 +99,7 @@ def run_initializer(name: str, args: Arguments, kwargs: Keywords) -> object:
         if isinstance(mode, KeyedMode):
             given = inspect.signature(original).bind(*args, **kwargs)
             given.apply_defaults()
-            return mode.fill(f"torch.nn.init.{name}", INITIALIZERS[name], **given.arguments)
+            return mode.replace(f"torch.nn.init.{name}", INITIALIZERS[name], **given.arguments)
     return original(*args, **kwargs)
 
 

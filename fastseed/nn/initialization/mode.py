@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -14,7 +14,7 @@ from ..._utils import validation
 from ...derivation.scopes import Scope
 from ...random import layout
 from ..module_names import check_prefix
-from .fills import Arguments, Fill, Keywords, keep_part
+from .fills import Arguments, Keywords, keep_part
 from .keyed_mode import KeyedMode, keyed
 from .keys import EqualNames, KeyOf, keys_at
 from .names import Owner, OwnerTable, local_part, untied_weights
@@ -26,29 +26,22 @@ if TYPE_CHECKING:
 
 _ATEN = torch.ops.aten
 _FUNCTION = "nn.initialize"
-
-
 _LIKE = (_ATEN.empty_like.default, _ATEN.new_empty.default)  # scratch memory of initializers
 
 
 class InitializationMode(KeyedMode):  # type: ignore[no-untyped-call]
-    """Fills tensors of a model from keys of their names.
-
-    Attributes:
-        fills: how many random fills each name has had.
-    """
+    """Fills tensors of a model from keys of their names."""
 
     function = _FUNCTION
 
     def __init__(self, owners: OwnerTable, scope: Scope, key_of: KeyOf) -> None:
         super().__init__()
         self.owners, self._key_of = owners, key_of
-        self.fills: Counter[str] = Counter()
+        self.fills: Counter[str] = Counter()  # that each name has had
         self._equal_names = EqualNames(_FUNCTION, scope)
         self._rows: dict[int, _Row] = {}
 
     def run(self, func: OpOverload, args: Arguments, kwargs: Keywords) -> object:
-        """Run an operator that draws nothing, and what torch does not do for a ``DTensor``."""
         if func._schema.is_mutable and (row := self._rows.get(id(args[0]))) is not None:
             return row.write(func, *args[1:])
         if func is _ATEN.copy_.default and self._is_part(args[0], args[1]):
@@ -62,7 +55,6 @@ class InitializationMode(KeyedMode):  # type: ignore[no-untyped-call]
         return result
 
     def refusal(self, func: OpOverload, args: Arguments, kwargs: Keywords) -> RuntimeError:
-        """Return the error for a random operator without a keyed form."""
         tensors = [a for a in (*args, *kwargs.values()) if isinstance(a, torch.Tensor)]
         return _unmapped(func, self.owners.owner_of(tensors[0]) if tensors else None)
 
@@ -75,33 +67,21 @@ class InitializationMode(KeyedMode):  # type: ignore[no-untyped-call]
         if owner is not None and self.owners.owner_of(row) is None:
             self._rows[id(row)] = _Row(row, whole, dim, index, owner.name)
 
-    def fill(
-        self,
-        operator: object,
-        fill: Fill,
-        tensor: torch.Tensor,
-        *parameters: object,
-        generator: object = None,
-        **named: object,
-    ) -> torch.Tensor:
+    def fill(self, operator: object, tensor: torch.Tensor, draw: Callable[[int], None]) -> None:
         """Fill ``tensor`` with the next random numbers of its name."""
         owner = self.owners.owner_of(tensor)
         if owner is None:
             raise _unmapped(operator, None)
-        name = owner.name
-        self.refuse_generator(generator, f"{operator} on {name}")
         if local_part(tensor).is_meta:  # which has no elements: nothing is drawn
-            return tensor
+            return
         if not self.fills:
             _check_ties(self.owners.model)
         try:
-            fill(tensor, self._key_of(name, self.fills[name]), *parameters, **named)
+            draw(self._key_of(owner.name, self.fills[owner.name]))
         except (TypeError, ValueError) as error:
-            kind = TypeError if isinstance(error, TypeError) else ValueError
-            raise kind(f"{error} ({operator} on {name})") from error
-        self.fills[name] += 1
+            raise type(error)(f"{error} ({operator} on {owner.name})") from error
+        self.fills[owner.name] += 1
         self._equal_names.note(owner)
-        return tensor
 
     def warn(self, stacklevel: int) -> None:
         """Warn, at the end of the block, of weights that are not what the user may think."""
@@ -158,13 +138,12 @@ def _unmapped(operator: object, owner: Owner | None) -> RuntimeError:
         return RuntimeError(
             f"fastseed.{_FUNCTION}: random numbers must go into a parameter or buffer of the "
             f"model, got {operator} on another tensor; nothing was drawn. Build modules before the "
-            "block, or use fastseed.nn.construct, which builds the model and initializes it"
+            "block, or use fastseed.nn.construct"
         )
     return RuntimeError(
         f"fastseed.{_FUNCTION}: random operators must be normal_, uniform_, trunc_normal_, "
         "exponential_, bernoulli_, random_, orthogonal_, sparse_ or randperm(out=), "
-        f"got {operator} on {owner.name}; nothing was drawn. Write that value "
-        "with a function of fastseed.random, or outside of the block"
+        f"got {operator} on {owner.name}; nothing was drawn"
     )
 
 
@@ -182,13 +161,9 @@ def initialize(
 ) -> Iterator[None]:
     """Make the initialization of ``model`` in this block independent of its parallel layout.
 
-    Random operators on a parameter or buffer become fills from the key of its qualified name, so
-    that the weights do not depend on the ranks, the mesh, the order of modules, or what else the
-    model has. Torch's generators are neither used nor changed. In the block, modules that
-    ``fully_shard`` has sharded have their original classes.
-
-    The block concerns the thread that enters it. Other threads may initialize other models; what
-    they draw outside of a block comes from torch's generators.
+    Random operators on a parameter or buffer become fills from the key of its qualified name, in
+    the thread that enters the block. Torch's generators are neither used nor changed. In the block,
+    modules that ``fully_shard`` has sharded have their original classes.
 
     Args:
         model: the model, or a part of one. Parameters may be plain tensors, on any device or on
@@ -205,10 +180,6 @@ def initialize(
         RuntimeError: before ``init``; while another thread initializes the same sharded model; in
             the block, for a random operator that cannot be mapped, which is named with its
             parameter, for a generator that is passed, or for tied weights that are two tensors.
-
-    It warns where transformers has marked the model as initialized, so that nothing was. The log
-    names another model, which exists, that was initialized with the same names at the same task,
-    epoch and step: both have the same random numbers.
 
     Examples:
         >>> import torch

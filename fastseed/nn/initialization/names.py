@@ -42,19 +42,11 @@ def untied_weights(model: torch.nn.Module) -> list[tuple[str, str]]:
         above = f"{path}." if path else ""
         for target, source in tied.items() if isinstance(tied, dict) else ():
             try:
-                storages = {storage_of(_tensor_of(module, name)) for name in (target, source)}
+                storages = {storage_of(module.get_parameter(name)) for name in (target, source)}
             except AttributeError:  # a layer that an adapter has replaced
                 continue
             if len(storages) > 1:
                 found.append((above + target, above + source))
-    return found
-
-
-def _tensor_of(module: torch.nn.Module, name: str) -> torch.Tensor:
-    above, _, leaf = name.rpartition(".")
-    found = getattr(module.get_submodule(above), leaf)
-    if not isinstance(found, torch.Tensor):
-        raise AttributeError(name)
     return found
 
 
@@ -105,10 +97,7 @@ def storage_of(tensor: torch.Tensor) -> int:
 
 
 def weak_storage(tensor: torch.Tensor) -> StorageWeakRef:
-    """Return a weak reference to the memory of a tensor.
-
-    Memory is released in spite of it, and ``storage_of`` gives no other memory the same number.
-    """
+    """Return a weak reference to the memory of a tensor, so that no other memory has its number."""
     storage = local_part(tensor).untyped_storage()
     return StorageWeakRef(storage)  # type: ignore[no-untyped-call]
 

@@ -1,9 +1,7 @@
 """The classes that modules have before FSDP2 shards them, for the time of a block.
 
-``fully_shard`` gives a module a generated class. Initializers ask for classes: torch's example of
-``Module.apply`` for ``type(m) == nn.Linear``, transformers for the Python module that the class of
-the model is from. With the generated class they leave out weights that they initialize on one
-process.
+``fully_shard`` gives a module a generated class. Initializers ask for classes, as torch's example
+of ``Module.apply`` for ``type(m) == nn.Linear``, and leave out weights whose class is another one.
 """
 
 from __future__ import annotations
