@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from .._backend.reference import scalar
@@ -19,22 +20,39 @@ from .order.spec import KINDS, MAX_N, MIXTURE, OTHER, OrderSpec
 
 FORMAT, VERSION = "fastseed.lineage", 1
 
+_VERSIONS = {"format": FORMAT, "version": VERSION, "derivation": scalar.DERIVATION_VERSION}
+_NUMBERS = ("master_seed", "task", "epoch", "step")
+_RECORDS: dict[str, Any] = {"entries": Entry, "skips": Skip, "quarantines": Quarantine}
+_ORDER = ("kind", "name", "n")
+_STEP, _COUNT, _FLAG = (0, 2**62), (0, 2**63 - 1), (0, 1)
+_LIMITS = {
+    **{"master_seed": (0, scopes.MAX_MASTER), "task": (0, scopes.MAX_TASK)},
+    **{"epoch": (0, scopes.MAX_EPOCH + 1), "step": _STEP, "first": _STEP, "last": _STEP},
+    **{"position": _COUNT, "order": (STOPPED, 2**31), "ranks": (1, scopes.MAX_RANK + 1)},
+    **{"batch_size": (1, MAX_N), "slots": (0, scopes.MAX_RANK)},
+    **{"drop_last": _FLAG, "ranks_drop_last": _FLAG, "shuffled": _FLAG},
+    **{"n": (-1, MAX_N), "size": (1, MAX_N), "share": (1, UNIT), "skip": (0, MAX_N)},
+}
+
 
 def to_dict(history: History) -> JSON:
     """Return the journal as a JSON object; ``from_dict`` reads it."""
     return {
-        "format": FORMAT,
-        "version": VERSION,
-        "derivation": scalar.DERIVATION_VERSION,
-        "master_seed": history.master_seed,
-        "task": history.task,
-        "epoch": history.epoch,
-        "step": history.step,
+        **_VERSIONS,
+        **{name: getattr(history, name) for name in _NUMBERS},
         "orders": [_order_to_dict(spec) for spec in history.orders],
         "entries": [entry._asdict() for entry in history.entries],
         "skips": [skip._asdict() for skip in history.skips],
         "quarantines": [{**q._asdict(), "samples": list(q.samples)} for q in history.quarantines],
     }
+
+
+def _order_to_dict(spec: OrderSpec) -> JSON:
+    fields: JSON = {name: getattr(spec, name) for name in _ORDER}
+    if spec.kind == MIXTURE:
+        fields["sources"] = [source._asdict() for source in spec.sources]
+        fields["shuffled"] = spec.shuffled
+    return fields
 
 
 def to_json(history: History) -> str:
@@ -53,42 +71,65 @@ def from_json(function: str, argument: str, text: str | bytes) -> History:
 
 def from_dict(function: str, argument: str, given: JSON) -> History:
     """Read a journal; TypeError or ValueError if it is damaged."""
-    read = _Reader(function)
-    fields = read.fields(argument, given, _JOURNAL)
-    versions = ("format", FORMAT), ("version", VERSION)
-    for field, value in (*versions, ("derivation", scalar.DERIVATION_VERSION)):
+    names = (*_VERSIONS, *_NUMBERS, "orders", *_RECORDS)
+    fields = _fields(function, argument, given, names)
+    for field, value in _VERSIONS.items():
         if fields.pop(field) != value:
             rule = f"{value!r}, as of this version of fastseed"
-            where = f"{argument}[{field!r}]"
-            raise validation.value_error(function, where, rule, given[field])
-    parts = enumerate(fields.pop("orders"))
-    orders = tuple(read.order(f"{argument}['orders'][{i}]", part) for i, part in parts)
-    parsed = {
-        name: read.records(f"{argument}[{name!r}]", fields.pop(name), names)
-        for name, names in _LISTS.items()
-    }
-    entries = tuple(Entry(**part) for _, part in parsed["entries"])
-    skips = tuple(Skip(**part) for _, part in parsed["skips"])
-    most = max((spec.size for spec in orders), default=0) - 1
-    quarantines = tuple(
-        Quarantine(part["epoch"], part["step"], read.samples(where, part["samples"], most))
-        for where, part in parsed["quarantines"]
-    )
-    history = History(
-        **fields, orders=orders, entries=entries, skips=skips, quarantines=quarantines
-    )
+            raise validation.value_error(function, f"{argument}[{field!r}]", rule, given[field])
+    orders = fields.pop("orders")
+    orders = [_order(function, f"{argument}['orders'][{i}]", o) for i, o in enumerate(orders)]
+    for name, kind in _RECORDS.items():
+        fields[name] = _records(function, f"{argument}[{name!r}]", kind, fields[name])
+    history = History(**fields, orders=tuple(orders))
     problem = _problem(history)
     if problem is not None:
         raise validation.value_error(function, argument, problem, given)
     return history
 
 
-def _order_to_dict(spec: OrderSpec) -> JSON:
-    fields: JSON = {"kind": spec.kind, "name": spec.name, "n": spec.n}
-    if spec.kind == MIXTURE:
-        fields["sources"] = [source._asdict() for source in spec.sources]
-        fields["shuffled"] = spec.shuffled
-    return fields
+def _fields(function: str, where: str, given: JSON, names: Iterable[str]) -> dict[str, Any]:
+    """Return the fields of an object that has exactly these."""
+    validation.check_instance(function, where, given, dict, "an object")
+    if set(given) != set(names):
+        rule = f"an object of {', '.join(names)}"
+        raise validation.value_error(function, where, rule, sorted(map(str, given)))
+    found = {}
+    for name, value in given.items():
+        place = f"{where}[{name!r}]"
+        if name in _LIMITS:
+            value = validation.check_int(function, place, value, *_LIMITS[name])
+        elif name in ("kind", "name"):
+            validation.check_text(function, place, value)
+        elif name not in _VERSIONS:
+            validation.check_instance(function, place, value, list, "a list")
+        found[name] = tuple(value) if name == "samples" else value
+    return found
+
+
+def _records(function: str, where: str, kind: Any, given: list[JSON]) -> tuple[Any, ...]:
+    """Return the objects of a list as named tuples."""
+    places = (f"{where}[{i}]" for i in range(len(given)))
+    parts = zip(places, given, strict=False)
+    return tuple(kind(**_fields(function, place, part, kind._fields)) for place, part in parts)
+
+
+def _order(function: str, where: str, given: JSON) -> OrderSpec:
+    validation.check_instance(function, where, given, dict, "an object")
+    kind = validation.check_choice(function, f"{where}['kind']", given.get("kind"), KINDS)
+    if kind != MIXTURE:
+        spec = OrderSpec(**_fields(function, where, given, _ORDER))
+        if spec.n < 1 and kind != OTHER:
+            raise validation.value_error(function, f"{where}['n']", "positive", spec.n)
+        return spec
+    fields, place = _fields(function, where, given, OrderSpec._fields), f"{where}['sources']"
+    fields["sources"] = _records(function, place, Source, fields["sources"])
+    spec = OrderSpec(**fields)
+    names, total = {s.name for s in spec.sources}, sum(s.share for s in spec.sources)
+    if total != UNIT or len(names) != len(spec.sources) or spec.size > MAX_N or spec.n < 1:
+        rule = "of different names, with shares of sum 2**32 and at most 2**48 samples"
+        raise validation.value_error(function, place, rule, given["sources"])
+    return spec
 
 
 def _problem(history: History) -> str | None:
@@ -99,6 +140,11 @@ def _problem(history: History) -> str | None:
     begins = [q.point for q in history.quarantines]
     if begins != sorted(begins):
         return "one whose quarantines are in order"
+    most = max((spec.size for spec in history.orders), default=0)
+    for samples in (q.samples for q in history.quarantines):
+        is_known = all(type(sample) is int and 0 <= sample < most for sample in samples)
+        if not is_known or list(samples) != sorted({*samples}):
+            return f"one whose quarantines have different samples of [0, {most}), sorted"
     ranges = sorted(history.skips)
     apart = all(a.epoch < b.epoch or a.last < b.first for a, b in itertools.pairwise(ranges))
     if not apart or any(skip.last < skip.first for skip in ranges):
@@ -110,92 +156,3 @@ def _problem(history: History) -> str | None:
         if entry.layout(n).step_size > 2**62 or 0 <= n < entry.position:
             return "one whose entries begin inside their order, with steps of at most 2**62 samples"
     return None
-
-
-_MOST_ELEMENTS = 2**20  # of a list
-_STEP, _COUNT = (0, 2**62), (0, 2**63 - 1)
-_LIMITS = {
-    **{"version": (0, 2**31), "derivation": (0, 2**31), "task": (0, scopes.MAX_TASK)},
-    **{"master_seed": (0, scopes.MAX_MASTER), "epoch": (0, scopes.MAX_EPOCH + 1)},
-    **{"step": _STEP, "first": _STEP, "last": _STEP, "position": _COUNT},
-    **{"order": (STOPPED, _MOST_ELEMENTS), "ranks": (1, scopes.MAX_RANK + 1)},
-    **{"batch_size": (1, MAX_N), "slots": (0, scopes.MAX_RANK)},
-    **{"drop_last": (0, 1), "ranks_drop_last": (0, 1), "shuffled": (0, 1)},
-    **{"n": (-1, MAX_N), "size": (1, MAX_N), "share": (1, UNIT), "skip": (0, MAX_N)},
-}
-_TEXTS = ("format", "kind", "name")
-_LISTS = {
-    "entries": Entry._fields,
-    "skips": Skip._fields,
-    "quarantines": Quarantine._fields,
-}
-_JOURNAL = (
-    *("format", "version", "derivation", "master_seed", "task", "epoch", "step"),
-    *("orders", *_LISTS),
-)
-
-
-class _Reader:
-    """Checks of the fields of a journal, which may come from anywhere."""
-
-    def __init__(self, function: str) -> None:
-        self._function = function
-
-    def fields(self, where: str, given: JSON, names: tuple[str, ...]) -> dict[str, Any]:
-        """Return the fields of an object that has exactly these."""
-        validation.check_instance(self._function, where, given, dict, "an object")
-        if set(given) != set(names):
-            rule = f"an object of {', '.join(names)}"
-            raise validation.value_error(self._function, where, rule, sorted(map(str, given)))
-        return {name: self._field(f"{where}[{name!r}]", name, given[name]) for name in names}
-
-    def _field(self, where: str, name: str, value: JSON) -> Any:
-        if name in _LIMITS:
-            return validation.check_int(self._function, where, value, *_LIMITS[name])
-        if name in _TEXTS:
-            return validation.check_text(self._function, where, value)
-        found = validation.check_instance(self._function, where, value, list, "a list")
-        if len(found) > _MOST_ELEMENTS:
-            rule = f"of at most {_MOST_ELEMENTS} elements"
-            raise validation.value_error(self._function, where, rule, len(found))
-        return found
-
-    def records(
-        self, where: str, given: list[JSON], names: tuple[str, ...]
-    ) -> list[tuple[str, dict[str, Any]]]:
-        """Return the place and the fields of each object of a list."""
-        places = [f"{where}[{i}]" for i in range(len(given))]
-        pairs = zip(places, given, strict=True)
-        return [(place, self.fields(place, part, names)) for place, part in pairs]
-
-    def order(self, where: str, given: JSON) -> OrderSpec:
-        """Return an order."""
-        validation.check_instance(self._function, where, given, dict, "an object")
-        kind = validation.check_choice(self._function, f"{where}['kind']", given.get("kind"), KINDS)
-        if kind != MIXTURE:
-            spec = OrderSpec(**self.fields(where, given, ("kind", "name", "n")))
-            if spec.n < 1 and kind != OTHER:
-                raise validation.value_error(self._function, f"{where}['n']", "positive", spec.n)
-            return spec
-        fields = self.fields(where, given, ("kind", "name", "n", "sources", "shuffled"))
-        place = f"{where}['sources']"
-        parts = self.records(place, fields.pop("sources"), Source._fields)
-        spec = OrderSpec(**fields, sources=tuple(Source(**part) for _, part in parts))
-        for source in spec.sources:
-            scopes.check_name(self._function, source.name)
-        names, total = {s.name for s in spec.sources}, sum(s.share for s in spec.sources)
-        if total != UNIT or len(names) != len(spec.sources) or spec.size > MAX_N or spec.n < 1:
-            rule = "of different names, with shares of sum 2**32 and at most 2**48 samples"
-            raise validation.value_error(self._function, place, rule, given["sources"])
-        return spec
-
-    def samples(self, where: str, given: list[JSON], most: int) -> tuple[int, ...]:
-        """Return the samples of a quarantine."""
-        samples = tuple(
-            validation.check_int(self._function, f"{where}['samples'][{i}]", sample, 0, most)
-            for i, sample in enumerate(given)
-        )
-        if not samples or list(samples) != sorted(set(samples)):
-            rule = "different samples, sorted"
-            raise validation.value_error(self._function, f"{where}['samples']", rule, samples)
-        return samples

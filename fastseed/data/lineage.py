@@ -13,18 +13,18 @@ import torch
 
 from .._backend import derive, tensors
 from .._backend.reference import philox
-from .._utils import JSON, StateDict, atomic_file, regular_file, validation
+from .._utils import JSON, atomic_file, regular_file, validation
 from ..derivation import scopes, streams
 from . import journal
 from .history import STOPPED, History, Quarantine, Skip, Span
-from .order.permutation import MOST_VISITS, Array, Order, Permutation, visits_of_keys
+from .order.permutation import MOST_VISITS, Array
 from .order.quarantine import RESERVE
-from .order.spec import SHUFFLE, OrderSpec
+from .order.spec import OrderSpec
 
 _CLASS = "data.Lineage"
 _MOST_BYTES = 1 << 24
-_MOST_ORDERS = 4  # that a lineage keeps
-_COLUMNS = ("epoch", "step", "rank", "slot", "row", "position", "sample", "occurrence", "index")
+_NUMBERS = ("epoch", "step", "rank", "slot", "row", "position", "sample", "occurrence", "index")
+_EMPTY = np.dtype([*((name, np.int64) for name in _NUMBERS), ("source", "<U1")], align=True)
 
 Visits: TypeAlias = "np.recarray[Any, np.dtype[np.void]]"
 """Samples in steps: a NumPy record array with the fields that ``Lineage`` describes."""
@@ -33,8 +33,8 @@ Visits: TypeAlias = "np.recarray[Any, np.dtype[np.void]]"
 class Lineage:
     """The samples of every step of a job, before and after now.
 
-    It needs the journal alone, which the state of ``fastseed.data.steps`` contains. Steps after now
-    come as it says if the job continues as it is.
+    It needs the journal alone, which the state of ``fastseed.data.steps`` contains. Steps to come are
+    answered as they come if the job continues as it is.
 
     Answers are NumPy record arrays, one record for each sample in a step, sorted by epoch, step and
     position. Their fields: ``epoch``, ``step``; ``rank``, that had the sample; ``slot``, the
@@ -62,14 +62,10 @@ class Lineage:
 
     def __init__(self, history: History) -> None:
         self.history = history
-        self._orders: dict[tuple[int, OrderSpec, int], Order] = {}  # the latest few
 
     def __repr__(self) -> str:
         epoch, step = self.history.point
         return f"Lineage(epoch={epoch}, step={step}, entries={len(self.history.entries)})"
-
-    def __getstate__(self) -> StateDict:
-        return {**self.__dict__, "_orders": {}}
 
     # ------------------------------------------------------------------ files
 
@@ -108,9 +104,7 @@ class Lineage:
         return cls(journal.from_json(function, "source", text))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the contract: the journal as one JSON file.
-
-        ``docs/spec/data_order.py`` answers the same questions from it, without fastseed.
+        """Write the journal as one JSON file, for ``load`` or ``docs/spec/data_order.py``.
 
         Args:
             path: the file; one that exists is replaced at once.
@@ -146,9 +140,9 @@ class Lineage:
         spans = self.history.spans(epoch)
         for span in spans:
             if span.first <= step < span.last:
-                return _records([self._samples_of(function, span, step, rank)])
+                return self._samples_of(function, span, step, rank)
         if self.history.first_kept(epoch, step) != step:
-            return _records([])
+            return _joined([])
         count = max((span.last for span in spans), default=0)
         rule = f"a step of epoch {epoch}, which has {count} of them in this history"
         raise validation.value_error(function, "step", rule, step)
@@ -191,7 +185,7 @@ class Lineage:
             for span in self.history.spans(alike.start):
                 inside = shift(span.spec, samples, source)
                 found.append(self._visits_of(function, span, alike, inside))
-        visits = _records(found)
+        visits = _joined(found)
         by = np.lexsort((visits.position, visits.step, visits.epoch))
         return visits[by].view(np.recarray)
 
@@ -222,16 +216,7 @@ class Lineage:
 
     # ------------------------------------------------------------------ parts
 
-    def _order(self, epoch: int, spec: OrderSpec, quarantines: int) -> Order:
-        key = epoch, spec, quarantines
-        order = self._orders.get(key)
-        if order is None:
-            order = self._orders[key] = self.history.order(*key)
-            if len(self._orders) > _MOST_ORDERS:
-                self._orders.pop(next(iter(self._orders)), None)
-        return order
-
-    def _samples_of(self, function: str, span: Span, step: int, rank: int | None) -> _Part:
+    def _samples_of(self, function: str, span: Span, step: int, rank: int | None) -> Visits:
         check_known(function, f"the order of epoch {span.epoch}", span.spec)
         if rank is not None:
             rank = validation.check_int(function, "rank", rank, 0, span.entry.ranks - 1)
@@ -239,65 +224,50 @@ class Lineage:
         if end - first > MOST_VISITS:
             rule = f"one of at most {MOST_VISITS} samples"
             raise validation.value_error(function, "step", rule, end - first)
-        order = self._order(span.epoch, span.spec, span.quarantines)
+        order = self.history.order(span.epoch, span.spec, span.quarantines)
         samples, occurrences = order.entries(first, end - first)
         positions = np.arange(first, end)
         epochs, steps = (np.full(len(positions), number) for number in (span.epoch, step))
-        names, columns = _part(span, epochs, steps, positions, samples, occurrences)
-        if rank is None:
-            return names, columns
-        own = columns[2] == rank
-        return names[own], tuple(column[own] for column in columns)
+        visits = _records(span, epochs, steps, positions, samples, occurrences)
+        return visits if rank is None else visits[visits.rank == rank].view(np.recarray)
 
-    def _visits_of(self, function: str, span: Span, epochs: range, samples: Array) -> _Part:
+    def _visits_of(self, function: str, span: Span, epochs: range, samples: Array) -> Visits:
         """Return the visits of ``samples`` in a span, which each of ``epochs`` has alike."""
         check_known(function, f"the order of epoch {span.epoch}", span.spec)
-        entry, spec, layout = span.entry, span.spec, span.layout
         first, end = span.positions(span.first)[0], span.positions(span.last - 1)[1]
-        if spec.kind == SHUFFLE and not span.quarantines:
-            orders = (self._order(epoch, spec, 0) for epoch in epochs)
-            keys = [order.key for order in orders if isinstance(order, Permutation)]
-            number, *columns = visits_of_keys(keys, spec.n, samples, end)
-        else:
-            parts = [self._order(e, spec, span.quarantines).visits(samples, end) for e in epochs]
-            number = np.repeat(np.arange(len(parts)), [len(part[0]) for part in parts])
-            columns = list(map(np.concatenate, zip(*parts, strict=True)))
-        inside = np.flatnonzero(columns[1] >= first)
-        which, positions, occurrences = (column[inside] for column in columns)
-        steps = entry.step + (positions - entry.position) // layout.step_size
-        epoch = number[inside] + epochs.start
-        return _part(span, epoch, steps, positions, samples[which], occurrences)
+        orders = (self.history.order(epoch, span.spec, span.quarantines) for epoch in epochs)
+        parts = [order.visits(samples, end) for order in orders]
+        epoch = np.repeat(np.array(epochs), [len(part[0]) for part in parts])
+        columns = map(np.concatenate, zip(*parts, strict=True))
+        which, positions, occurrences = columns
+        inside = positions >= first
+        epoch, positions, occurrences = epoch[inside], positions[inside], occurrences[inside]
+        steps = span.entry.step + (positions - span.entry.position) // span.layout.step_size
+        return _records(span, epoch, steps, positions, samples[which[inside]], occurrences)
 
 
-_Part: TypeAlias = "tuple[npt.NDArray[np.str_], tuple[Array, ...]]"  # sources; the other fields
-
-
-def _part(
+def _records(
     span: Span, epochs: Array, steps: Array, positions: Array, samples: Array, occurrences: Array
-) -> _Part:
-    """Return the fields of visits in a span."""
+) -> Visits:
+    """Return the visits of samples at some positions of a span."""
     entry, spec, layout = span.entry, span.spec, span.layout
     start = entry.position + (steps - entry.step) * layout.step_size
     rank, slot, row = layout.place(positions - start)
-    names, index = np.full(len(samples), ""), samples
+    names, index = np.full(len(samples), "", "<U1"), samples
     if spec.sources:
         offsets = np.array(spec.offsets())
         s = np.searchsorted(offsets, samples, side="right") - 1
         names, index = np.array([source.name for source in spec.sources])[s], samples - offsets[s]
-    return names, (epochs, steps, rank, slot, row, positions, samples, occurrences, index)
-
-
-def _records(parts: list[_Part]) -> Visits:
-    empty = np.empty(0, "<U1"), (np.empty(0, np.int64),) * len(_COLUMNS)
-    names, columns = zip(empty, *parts, strict=True)
-    joined = [np.concatenate(column) for column in zip(*columns, strict=True)]
-    fields = [*zip(_COLUMNS, joined, strict=True), ("source", np.concatenate(names))]
+    numbers = (epochs, steps, rank, slot, row, positions, samples, occurrences, index)
+    columns: Any = (*numbers, names)
     # Aligned: torch.from_numpy takes a column as it lies.
-    kind = np.dtype([(name, column.dtype) for name, column in fields], align=True)
-    found = np.empty(len(joined[0]), kind)
-    for name, column in fields:
-        found[name] = column
-    return found.view(np.recarray)
+    return np.rec.fromarrays(columns, names=[*_NUMBERS, "source"], aligned=True)
+
+
+def _joined(parts: list[Visits]) -> Visits:
+    # The widest has the longest names of sources.
+    kind = max((part.dtype for part in parts), key=lambda kind: kind.itemsize, default=_EMPTY)
+    return np.concatenate([np.empty(0, kind), *parts], dtype=kind).view(np.recarray)
 
 
 # ------------------------------------------------------------------ samples that are asked for
@@ -335,7 +305,7 @@ def indices_of(
         given = [validation.check_int(function, argument, given, 0, top)]
     elif isinstance(given, np.ndarray) and given.dtype.kind in "iu":
         given = torch.from_numpy(given.astype(np.int64))
-    elif not hasattr(given, "__len__"):
+    elif not isinstance(given, torch.Tensor):
         given = list(given)
     cpu = torch.device("cpu")
     found = tensors.as_int64(function, argument, given, len(given), 0, top, cpu).to(cpu)

@@ -8,7 +8,7 @@ and n, not on the number of ranks or workers.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,9 +21,7 @@ from .repeats import Repeat
 
 # Indices made at a time: soon, then in bulk, but without waking other threads.
 _FIRST_CHUNK, _LARGEST_CHUNK = 1 << 8, 1 << 12
-MOST_VISITS = 2**27
-"""The most visits that one question may have, of all its samples together."""
-
+MOST_VISITS = 2**27  # that one question may have, of all its samples together
 
 Array = npt.NDArray[np.int64]
 
@@ -140,23 +138,6 @@ class Permutation(Order):
             yield [Repeat(self.index(i), occurrence)]
 
 
-def visits_of_keys(
-    keys: Sequence[int | None], n: int, samples: Array, limit: int
-) -> tuple[Array, Array, Array, Array]:
-    """Return ``visits`` in the orders of several keys, in bulk.
-
-    Returns:
-        (indices into ``keys``, indices into ``samples``, positions, occurrences).
-    """
-    given = torch.from_numpy(samples)
-    first = np.empty((len(keys), len(samples)), np.int64)
-    for k, key in enumerate(keys):
-        first[k] = Permutation(n, key).positions(given).numpy()
-    found, positions, occurrences = _repeated(first.reshape(-1), n, limit)
-    number, which = np.divmod(found, max(1, len(samples)))
-    return number, which, positions, occurrences
-
-
 def check_visits(samples: int, passes: int) -> None:
     """Raise RuntimeError if samples have too many visits in so many passes through an order."""
     if (most := max(1, samples) * passes) > MOST_VISITS:
@@ -168,10 +149,8 @@ def check_visits(samples: int, passes: int) -> None:
 
 def _repeated(first: Array, n: int, limit: int) -> tuple[Array, Array, Array]:
     """Return the visits of an order of n that begins again, from the first positions."""
-    found = [(np.empty(0, np.int64),) * 3]
-    check_visits(len(first), -(-limit // n))
-    for times in range(-(-limit // n)):
-        here = np.flatnonzero((first >= 0) & (first < limit - times * n))
-        found.append((here, first[here] + times * n, np.full(len(here), times)))
-    which, positions, occurrences = map(np.concatenate, zip(*found, strict=True))
-    return which, positions, occurrences
+    passes = -(-limit // n)
+    check_visits(len(first), passes)
+    places = first + n * np.arange(passes)[:, None]
+    times, which = np.nonzero((first >= 0) & (places < limit))
+    return which, places[times, which], times
