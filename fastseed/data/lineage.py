@@ -33,8 +33,8 @@ Visits: TypeAlias = "np.recarray[Any, np.dtype[np.void]]"
 class Lineage:
     """The samples of every step of a job, before and after now.
 
-    It needs the journal alone, which the state of ``fastseed.data.steps`` contains. Steps to come are
-    answered as they come if the job continues as it is.
+    It needs the journal alone, which the state of ``fastseed.data.steps`` contains. Steps after
+    now come as it says if the job continues as it is.
 
     Answers are NumPy record arrays, one record for each sample in a step, sorted by epoch, step and
     position. Their fields: ``epoch``, ``step``; ``rank``, that had the sample; ``slot``, the

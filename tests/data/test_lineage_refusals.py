@@ -65,8 +65,8 @@ DAMAGED = [
     (("orders", 0, "kind"), "sorted", "source['orders'][0]['kind'] must be one of"),
     (("orders", 0, "n"), 0, "source['orders'][0]['n'] must be positive"),
     (("orders", 0, "name"), "", "source['orders'][0]['name'] must be a non-empty string"),
-    (("quarantines", 0, "samples"), [2, 1], "quarantines have different samples of [0, 20), sorted"),
-    (("quarantines", 0, "samples"), [20], "quarantines have different samples of [0, 20), sorted"),
+    (("quarantines", 0, "samples"), [2, 1], "quarantines have different samples of [0, 20)"),
+    (("quarantines", 0, "samples"), [20], "quarantines have different samples of [0, 20)"),
     (("quarantines", 0, "samples"), range(10**9), "['samples'] must be a list"),
     (("skips", 0, "first"), 9, "source must be one whose skips are ranges apart"),
     (

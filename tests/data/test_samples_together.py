@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import os
 import pickle
@@ -13,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import torch
-from helpers.interrupts import interrupt
 from helpers.support import scramble, snapshot
 from helpers.worker_cases import Draws, DrawsAll, draw_from, flat, options
 from torch.utils.data import ConcatDataset, Dataset, WeightedRandomSampler
@@ -245,74 +243,38 @@ def test_torchs_samplers_that_repeat_in_the_scope_of_init_warn(caplog):
 # ---------------------------------------------------------------- interrupts, threads, forks
 
 
-def interruptions(call):
-    """Interrupt ``call`` at each of its points; yield where, after each.
+class Reads(Dataset):
+    """Draws from four generators; sample 2 is interrupted."""
 
-    Python ignores an interrupt while it closes a generator; then nothing was interrupted.
-    """
-    for at in itertools.count():
-        try:
-            where = interrupt(call, at)
-        except AssertionError as ignored:
-            assert "the interrupt was caught" in str(ignored)
-            continue
-        if not where:
-            return
-        yield where
+    def __init__(self):
+        self.rng = np.random.default_rng(3)
+
+    def __getitem__(self, i):
+        drawn = draw_from("python"), np.random.rand(), torch.randn(3), self.rng.random()
+        if i == 2:
+            raise KeyboardInterrupt
+        return drawn
 
 
-closing = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+class Permuted:
+    """A sampler of another library: it draws from the global generators, and is interrupted."""
+
+    def __iter__(self):
+        yield from np.random.permutation(2).tolist()
+        raise KeyboardInterrupt
 
 
-@closing
 def test_an_interrupt_restores_the_generators():
-    class Reads(Dataset):
-        def __init__(self):
-            self.rng = np.random.default_rng(3)
-
-        def __getitem__(self, i):
-            return draw_from("python"), np.random.rand(), torch.randn(3), self.rng.random()
-
     data, scope = per_sample(Reads()), current_scope()
     data[0]
     scramble()
     before, held = snapshot(), data.rng.bit_generator.state
-    count = 0
-    for where in interruptions(lambda: data.__getitems__([1, 2])):
-        assert snapshot() == before, where
-        assert data.rng.bit_generator.state == held, where
-        assert _depths == {} and current_scope() == scope, where
-        count += 1
-    assert count > 50
-
-
-@closing
-def test_an_interrupt_of_a_loader_restores_the_generators():
-    class Sampler:
-        """A sampler of another library: draws from the global generators."""
-
-        def __len__(self):
-            return 2
-
-        def __iter__(self):
-            return iter(np.random.permutation(2).tolist())
-
-    made = Loader(per_sample(Draws("torch", 2)), 2, sampler=Sampler(), collate_fn=list)
-    expected = list(made)
-    scramble()
-    before = snapshot()
-    for where in interruptions(lambda: list(made)):
-        assert snapshot() == before, where
-        assert current_scope() is None, where
-    assert list(made) == expected
-
-
-@closing
-def test_an_interrupt_leaves_torchs_samplers_without_a_generator():
-    sampler = torch.utils.data.RandomSampler(range(4))
-    made = Loader(range(4), 2, sampler=sampler)
-    for where in interruptions(lambda: list(made)):
-        assert sampler.generator is None, where
+    with pytest.raises(KeyboardInterrupt):
+        data.__getitems__([1, 2])
+    assert data.rng.bit_generator.state == held
+    with pytest.raises(KeyboardInterrupt):
+        list(Loader(data, 2, sampler=Permuted(), collate_fn=list))
+    assert snapshot() == before and _depths == {} and current_scope() == scope
 
 
 class Slow(Draws):

@@ -24,7 +24,7 @@ from ...seeder.seeder import Seeder
 from ..layout import UNKNOWN
 from ..order.nested import samplers_in, without_generator
 from ..order.samplers import ShuffleSampler
-from ..worker.scope import IterationScope, run_then_restore
+from ..worker.scope import IterationScope
 from ..worker.seeding import GENERATORS
 from .sample_layout import index_sampler_of, is_iterable, layout_of, samples_of
 
@@ -164,11 +164,8 @@ class Iteration:
 
         Otherwise its order would depend on what the loop draws between two batches.
         """
-        saved: list[Any] | None = None
-
-        def draw() -> object:
-            nonlocal saved
-            saved = GENERATORS.save()
+        saved = GENERATORS.save()
+        try:
             if self._resume is None:
                 GENERATORS.reseed(lambda name: self._stream(f"{_NAME}.{name}", 0, rank))
             else:
@@ -176,12 +173,8 @@ class Iteration:
             result = call()
             self._resume = GENERATORS.save()
             return result
-
-        def restore() -> None:
-            if saved is not None:
-                GENERATORS.restore(saved)
-
-        return run_then_restore(draw, restore)
+        finally:
+            GENERATORS.restore(saved)
 
 
 def _set_scope(samplers: list[object], task: int, epoch: int) -> None:

@@ -7,7 +7,13 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
-from torch.utils.data import BatchSampler, DataLoader, RandomSampler
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    RandomSampler,
+    default_collate,
+    default_convert,
+)
 
 from ..._backend import private_torch
 from ..._backend.compile import eager
@@ -45,8 +51,9 @@ class TorchLoader:
             else:
                 settings["batch_sampler"] = self._requests
         settings["dataset"] = ScopedDataset(dataset, own)
-        if isinstance(dataset, PerSample):
-            settings["collate_fn"] = CheckedCollate.of(settings["collate_fn"])
+        collate = settings["collate_fn"]
+        if isinstance(dataset, PerSample) and collate not in (default_collate, default_convert):
+            settings["collate_fn"] = CheckedCollate(collate)
         if self._requests.scope is not None:
             init = WorkerInit(self._requests.scope, loader.worker_init_fn, workers)
             settings["worker_init_fn"] = init

@@ -1,12 +1,7 @@
 """Find the random generators that a dataset holds.
 
-Only memory is searched: instance dictionaries, lists, tuples, dictionaries, children of modules,
-and what partial functions have bound. Properties and ``__getattr__`` of the dataset are not called.
-Generators in any other place (a slot, a closure, a bound method, a class attribute, a deque) get no
-stream: the search warns of them. A container of more than 1000 numbers, texts, lists, tuples
-and dictionaries is plain data.
-
-The path of a generator is the name of its stream, so the paths are part of the derivation:
+Only memory is searched: properties and ``__getattr__`` of the dataset are not called. The path of a
+generator is the name of its stream, so the paths are part of the derivation:
 
     dataset.rng                     an attribute
     dataset.transforms[1].rng       in a list or a tuple
@@ -14,7 +9,8 @@ The path of a generator is the name of its stream, so the paths are part of the 
     dataset.transform.flip.rng      a child of a torch.nn.Module; [0] for those with numbers
     dataset.transform.keywords['rng']        of a functools.partial; .func and .args[0] as well
 
-A generator with several paths gets the shortest one, the first in the order of attributes.
+A generator with several paths gets the shortest one, the first in the order of attributes. One in
+any other place gets no stream, of which the search warns.
 """
 
 from __future__ import annotations
@@ -65,18 +61,16 @@ class Found(NamedTuple):
 def discover(dataset: object, name: str = "dataset", known: Iterable[object] = ()) -> list[Found]:
     """Return the generators that ``dataset`` holds, once each, nearest first.
 
-    The process's global generators and those in ``known`` are left out. The search ends with a
-    warning after ``MAX_OBJECTS`` objects. Another warning names generators without a path.
+    The global generators of the process and those in ``known`` are left out.
     """
     done = {identity(generator) for generator in (*global_generators(), *known)}
     seen: set[int] = set()
-    opaque: list[tuple[str, Any]] = []
-    found = _search([(name, dataset)], done, seen, opaque)
+    found, rest = _search([(name, dataset)], done, seen)
     missed: list[Found] = []
     for _ in range(_HIDDEN_LEVELS):
-        hidden = [(path, child) for path, held in opaque for child in _referents(held)]
-        opaque = []
-        missed += _search(hidden, done, seen, opaque)
+        hidden = [(path, child) for path, held in rest for child in _referents(held)]
+        more, rest = _search(hidden, done, seen)
+        missed += more
     if missed:
         _warn_hidden(tuple(dict.fromkeys(path for path, _ in missed)))
     if len(seen) >= MAX_OBJECTS:
@@ -85,16 +79,11 @@ def discover(dataset: object, name: str = "dataset", known: Iterable[object] = (
 
 
 def _search(
-    begin: list[tuple[str, Any]],
-    done: set[int],
-    seen: set[int],
-    opaque: list[tuple[str, Any]],
-) -> list[Found]:
-    """Return the generators that are not ``done``, nearest first; objects are ``seen`` once.
-
-    ``opaque`` gets the objects that may refer to others without a path.
-    """
+    begin: list[tuple[str, Any]], done: set[int], seen: set[int]
+) -> tuple[list[Found], list[tuple[str, Any]]]:
+    """Return the generators that are not ``done``, and objects that may refer to more."""
     found: list[Found] = []
+    rest: list[tuple[str, Any]] = []
     queue = collections.deque(begin)
     while queue and len(seen) < MAX_OBJECTS:
         path, held = queue.popleft()
@@ -108,12 +97,61 @@ def _search(
                 done.add(identity(held))
                 found.append(Found(path, held))
             continue
-        for step, child in (*_elements(held), *_bound(held), *_attributes(held)):
+        for step, child in _children(held):
             if not issubclass(type(child), _LEAVES):
                 queue.append((path + step, child))
         if not issubclass(type(held), _CONTAINERS):
-            opaque.append((path, held))
-    return found
+            rest.append((path, held))
+    return found, rest
+
+
+def _children(held: Any) -> Iterator[tuple[str, Any]]:
+    """Yield what an object holds, with the step of the path to it."""
+    kind = type(held)
+    if issubclass(kind, _CONTAINERS):
+        is_dict = issubclass(kind, dict)
+        keys, values = (held, held.values()) if is_dict else (range(len(held)), held)
+        if not _is_plain_data(values):
+            for i, (key, value) in enumerate(zip(keys, values, strict=True)):
+                yield f"[{key!r}]" if type(key) in _PLAIN_KEYS else f"[#{i}]", value
+    if issubclass(kind, functools.partial):
+        for name in ("func", "args", "keywords"):
+            yield f".{name}", getattr(held, name)
+    try:
+        attributes = dict(object.__getattribute__(held, "__dict__"))
+    except AttributeError:
+        return
+    for name, value in attributes.items():
+        if name == "_modules" and issubclass(kind, torch.nn.Module):
+            for child, module in value.items():
+                yield f".{child}" if child.isidentifier() else f"[{child}]", module
+        else:
+            yield f".{name}", value
+
+
+def _is_plain_data(values: Any) -> bool:
+    """Return True for many numbers, texts and lists of them, which hold no generators."""
+    return len(values) > _LONG and all(
+        issubclass(kind, _LEAVES + _CONTAINERS) for kind in {*map(type, values)}
+    )
+
+
+def _referents(held: object) -> Iterator[object]:
+    """Yield what an object, or its class, refers to without a path."""
+    kind: Any = type(held)
+    if _has_unnamed(kind):
+        for child in gc.get_referents(held):
+            if not (type(child) is dict and "__builtins__" in child):  # of a module
+                yield child
+    for base in kind.__mro__:
+        yield from filter(is_generator, vars(base).values())
+
+
+@functools.cache
+def _has_unnamed(kind: type) -> bool:
+    """Return True for functions, for types without ``__dict__``, and for those with slots."""
+    has_slots = any(vars(base).get("__slots__") for base in kind.__mro__)
+    return kind is types.FunctionType or not kind.__dictoffset__ or has_slots
 
 
 def found_in(
@@ -182,64 +220,3 @@ def _warn_hidden(paths: tuple[str, ...]) -> None:
         "make it an attribute of the dataset, or pass it to fastseed.register_generator",
         ", ".join(path[:200] for path in paths[:8]),
     )
-
-
-# ------------------------------------------------------------------ children of an object
-
-_Children = Iterator[tuple[str, object]]  # the step from the parent, and the child
-
-
-def _elements(held: Any) -> _Children:
-    """Yield the elements of a list, a tuple or a dictionary that may hold generators."""
-    is_dict = issubclass(type(held), dict)
-    if not (is_dict or issubclass(type(held), (list, tuple))):
-        return
-    n, values = len(held), held.values() if is_dict else held
-    if n > _LONG and all(issubclass(kind, _LEAVES + _CONTAINERS) for kind in {*map(type, values)}):
-        return
-    for i, (key, value) in enumerate(zip(held if is_dict else range(n), values, strict=True)):
-        yield f"[{key!r}]" if type(key) in _PLAIN_KEYS else f"[#{i}]", value
-
-
-def _bound(held: Any) -> _Children:
-    """Yield what a partial function has bound."""
-    if issubclass(type(held), functools.partial):
-        for name in ("func", "args", "keywords"):
-            yield f".{name}", getattr(held, name)
-
-
-def _attributes(held: Any) -> _Children:
-    """Yield the attributes of an object, of a module its children."""
-    for name, value in _dictionary(held).items():
-        if name == "_modules" and issubclass(type(held), torch.nn.Module):
-            modules: Any = value
-            for child, module in modules.items():
-                yield f".{child}" if child.isidentifier() else f"[{child}]", module
-        else:
-            yield f".{name}", value
-
-
-def _dictionary(held: object) -> dict[str, object]:
-    try:
-        return dict(object.__getattribute__(held, "__dict__"))
-    except AttributeError:
-        return {}
-
-
-def _referents(held: object) -> Iterator[object]:
-    """Yield what an object, or its class, refers to without a path."""
-    kind = type(held)
-    if _has_unnamed(kind):  # type: ignore[arg-type]  # a type is hashable
-        for child in gc.get_referents(held):
-            if not (type(child) is dict and "__builtins__" in child):  # of a module
-                yield child
-    yield from (
-        value for base in kind.__mro__ for value in vars(base).values() if is_generator(value)
-    )
-
-
-@functools.cache
-def _has_unnamed(kind: type) -> bool:
-    """Return True for functions, for types without ``__dict__``, and for those with slots."""
-    has_slots = any(vars(base).get("__slots__") for base in kind.__mro__)
-    return kind is types.FunctionType or not kind.__dictoffset__ or has_slots

@@ -30,7 +30,7 @@ from .scope import (
     read_samples,
 )
 from .seeding import WorkerSeeder, current_worker
-from .streams import SampleStreams, read_in_streams
+from .streams import SampleStreams, find_draws, read_in_streams
 
 Indices = Sequence[SupportsIndex]
 Transform = Callable[..., object]
@@ -61,8 +61,7 @@ _MAKE: dict[str, Callable[[int], object]] = {
 class PerSample(DatasetWrapper, Dataset[object]):
     """A dataset whose samples have their own random numbers; ``per_sample`` makes it.
 
-    Its length and its other attributes are those of the dataset. Methods raise TypeError or
-    ValueError for an argument of a wrong type or out of range.
+    Its length and its other attributes are those of the dataset.
     """
 
     generator: str | None
@@ -76,29 +75,29 @@ class PerSample(DatasetWrapper, Dataset[object]):
     def __init__(
         self, dataset: object, generator: str | None, transform: Transform | None, name: str | None
     ) -> None:
-        super().__init__(dataset, generator=generator, _transform=transform, _name=name)
-        self.__dict__.update(
-            _scope=ScopeInSharedMemory(), _seeder=None, _streams=None, _checked_in=0
+        super().__init__(
+            dataset,
+            generator=generator,
+            _transform=transform,
+            _name=name,
+            _scope=ScopeInSharedMemory(),
+            _seeder=None,
+            _streams=None,
+            _checked_in=0,
         )
 
     def __repr__(self) -> str:
-        options = {"generator": self.generator, "transform": self._transform, "name": self._name}
-        given = "".join(f", {key}={value!r}" for key, value in options.items() if value is not None)
-        return f"per_sample({self.dataset!r}{given})"
+        return f"per_sample({self.dataset!r}, {self.generator!r}, name={self._name!r})"
 
     def __getstate__(self) -> StateDict:
-        state = {**self.__dict__, "_streams": None, "_seeder": None}
-        is_known = self._seeder is not None or context.seeder is not None
-        if is_spawning() and is_known:
-            state["_seeder"] = self._current_seeder()
-        return state
+        is_sent = is_spawning() and (self._seeder is not None or context.seeder is not None)
+        seeder = self._current_seeder() if is_sent else None
+        return {**self.__dict__, "_streams": None, "_seeder": seeder}
 
     # -------------------------------------------------------------- the epoch
 
     def set_scope(self, task: int, epoch: int) -> None:
-        """Set the task and epoch of the next samples, also in workers that are already running.
-
-        Under fastseed's loaders it has no effect.
+        """Set the task and epoch of the next samples, also in workers; a ``Loader`` does it itself.
 
         Args:
             task: [0, 2**24).
@@ -159,7 +158,7 @@ class PerSample(DatasetWrapper, Dataset[object]):
         return self._fetch((index,))[0]
 
     def __getitems__(self, indices: Iterable[SupportsIndex]) -> list[object]:
-        """Return a batch. A ``__getitems__`` of the dataset is used where a transform draws."""
+        """Return a batch."""
         return self._fetch(indices)
 
     @eager
@@ -173,27 +172,24 @@ class PerSample(DatasetWrapper, Dataset[object]):
 
     def _read_in_streams(self, current: SampleStreams, indices: Indices) -> list[object]:
         """Return samples that were each read, or transformed, in its own streams."""
-        make: Callable[[Any], object] = functools.partial(operator.getitem, self.dataset)
-        if self._transform is not None:
-            make = self._transformed(current, indices, self._transform)
+        transform, samples = self._transform, iter(())
+        if transform is not None:
+            samples = iter(self._read_without_draws(current, indices))
 
         def read(index: SupportsIndex) -> object:
             current.reseed(*self._sample(index))
-            sample = make(index)
+            sample = self.dataset[index] if transform is None else transform(next(samples))
             if not current.is_settled:  # the dataset may have made generators just now
                 current.settle()
             return sample
 
         return read_samples(read, indices)
 
-    def _transformed(
-        self, current: SampleStreams, indices: Indices, transform: Transform
-    ) -> Callable[[object], object]:
-        """Read a batch; return a function that returns the next sample of it, transformed."""
+    def _read_without_draws(self, current: SampleStreams, indices: Indices) -> list[object]:
+        """Read a batch; RuntimeError if the first one of this process draws random numbers."""
         if self._checked_in == os.getpid():
-            samples = iter(self._read_batch(indices))
-            return lambda _: transform(next(samples))
-        batch, drawn = current.find_draws(functools.partial(self._read_batch, indices))
+            return self._read_batch(indices)
+        batch, drawn = find_draws(lambda: self._read_batch(indices), current.adapters())
         if drawn:
             raise RuntimeError(
                 f"fastseed.{_FUNCTION}: with transform=, the dataset must draw no random numbers, "
@@ -201,8 +197,7 @@ class PerSample(DatasetWrapper, Dataset[object]):
                 "let transform draw them, or leave transform= out"
             )
         self._checked_in = os.getpid()
-        samples = iter(batch)
-        return lambda _: transform(next(samples))
+        return batch
 
     def _read_with_generators(self, current: SampleStreams, indices: Indices) -> list[object]:
         """Return samples that were each given a new generator."""
@@ -260,13 +255,11 @@ def per_sample(
     """Wrap a dataset so that a sample's random numbers depend on its index, not on who fetches it.
 
     Without ``generator``, all generators of the process and of the dataset are set before each
-    ``dataset[index]``, and restored afterwards in the main process, but for registered callables;
-    threads must then not read samples at once. With ``generator`` none is touched:
-    ``dataset.__getitem__(index, generator)`` gets a new one for each sample.
+    ``dataset[index]``, and restored afterwards in the main process, but for registered callables.
+    With ``generator``, ``dataset.__getitem__(index, generator)`` gets a new one for each sample.
 
     Wrap a ``Subset`` or ``ConcatDataset``, not its parts: the index is that of the result. One that
-    comes twice in an epoch has the same random numbers twice, unless it is a ``Repeat``. What
-    ``collate_fn`` draws belongs to no sample, and a loader warns.
+    comes twice in an epoch has the same random numbers twice, unless it is a ``Repeat``.
 
     Args:
         dataset: a map-style dataset, indexed by integers of [0, 2**64).
@@ -281,9 +274,8 @@ def per_sample(
         A map-style dataset, with the length and attributes of ``dataset``.
 
     Raises:
-        TypeError: ``dataset`` is iterable-style; it, or ``transform``, does not take a generator;
-            ``transform`` is not callable; ``name`` is not a string.
-        ValueError: ``generator`` or ``name`` has another value.
+        TypeError, ValueError: an argument has the wrong type or value; or what gets the generator
+            does not take one.
         RuntimeError: when a sample is fetched and the epoch is not known, another thread reads
             samples, or the dataset draws beside ``transform``.
 
@@ -306,14 +298,13 @@ def per_sample(
         raise validation.type_error(_FUNCTION, "transform", "a function of a sample", transform)
     if generator is not None:
         validation.check_choice(_FUNCTION, "generator", generator, tuple(_MAKE))
+        argument, first, given = "transform", "sample", transform
+        if transform is None:
+            argument, first, given = "dataset.__getitem__", "index", dataset.__getitem__
         try:
-            inspect.signature(transform or dataset.__getitem__).bind(0, None)
+            inspect.signature(given).bind(0, None)
         except (TypeError, ValueError) as error:
-            argument, given = "dataset", dataset
-            rule = "one whose __getitem__ takes (index, generator)"
-            if transform is not None:
-                argument, given = "transform", transform
-                rule = "a function that takes (sample, generator)"
+            rule = f"a function of ({first}, generator)"
             raise validation.type_error(_FUNCTION, argument, rule, given) from error
     if name is not None:
         scopes.check_name(_FUNCTION, name)

@@ -1,8 +1,8 @@
 """The scope in which a loader is iterated, and what reads a dataset in it.
 
-Who fetches a sample asks ``current_scope``. In the main process each thread has the scope of the
-iteration that it advances; a thread that a dataset starts has none. A worker serves one loader, and
-all its threads have the scope that the main process wrote last.
+In the main process each thread has the scope of the iteration that it advances; a thread that a
+dataset starts has none. A worker serves one loader, and all its threads have the scope that the
+main process wrote last.
 """
 
 from __future__ import annotations
@@ -32,13 +32,7 @@ class IterationScope(NamedTuple):
 
 
 class ScopeInSharedMemory:
-    """An ``IterationScope`` in shared memory.
-
-    The main process writes it when an iteration begins. Workers read the same memory for as long
-    as they live, whatever their start method. A plain pickle or a deep copy has memory of its own.
-    """
-
-    __slots__ = ("_tensor", "_words")
+    """An ``IterationScope`` that workers of any start method read while they live."""
 
     def __init__(self, tensor: Any = None) -> None:
         if tensor is None:
@@ -46,9 +40,7 @@ class ScopeInSharedMemory:
         if not tensor.is_shared():
             tensor.share_memory_()
         self._tensor = tensor
-        self._words: memoryview[int] = memoryview(
-            tensor.numpy()
-        )  # its items are ints, at 30 ns each
+        self._words: memoryview[int] = memoryview(tensor.numpy())  # whose items are ints at once
 
     def write(self, scope: IterationScope) -> None:
         """Begin another iteration; in the main process only."""
@@ -65,14 +57,11 @@ class ScopeInSharedMemory:
 
     @property
     def number(self) -> int:
-        """The number of the iteration."""
         return int(self._words[0])
 
     def __reduce__(self) -> tuple[type[ScopeInSharedMemory], tuple[torch.Tensor]]:
         return ScopeInSharedMemory, (self._tensor,)
 
-
-# ------------------------------------------------------------------ who asks for it
 
 thread_scope: ContextVar[IterationScope | None] = ContextVar("thread_scope", default=None)
 _worker_scope: IterationScope | None = None  # in a worker of a fastseed loader
@@ -159,18 +148,6 @@ def read_samples(read: Callable[[Any], T], indices: Iterable[object]) -> list[T]
             "torch would take it for the end of the epoch: raise IndexError or another error"
         )
     return samples
-
-
-def run_then_restore(run: Callable[[], T], restore: Callable[[], object]) -> T:
-    """Return ``run()``; ``restore()`` follows in any case, again after an interrupt inside it."""
-    try:
-        return run()
-    finally:
-        try:
-            restore()
-        except BaseException:
-            restore()
-            raise
 
 
 # ------------------------------------------------------------------ pickles that start a worker

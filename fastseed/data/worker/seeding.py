@@ -1,7 +1,6 @@
 """Seed DataLoader workers: their own streams for every generator, in every epoch.
 
-``GENERATORS``, the adapters of the global generators, are shared by all threads of a process. A
-child of ``os.fork`` in a worker continues in the streams of its parent (docs/distributed.md).
+A child of ``os.fork`` in a worker continues in the streams of its parent (docs/distributed.md).
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from .scope import (
 
 logger = logging.getLogger("fastseed")
 
-GENERATORS = DefaultGenerators()  # of this process
+GENERATORS = DefaultGenerators()  # of this process, for all its threads
 
 _FUNCTION = "data.worker_init_fn"
 
@@ -224,10 +223,9 @@ def _reseed_if_new() -> None:
 class _WorkerInitFunction:
     """Seed a DataLoader worker: the ``worker_init_fn`` for a plain torch DataLoader.
 
-    The global generators, registered ones and those that the dataset holds get their streams at the
-    task and epoch of the last ``reseed`` before the workers were started. Persistent workers are
-    not reseeded in later epochs: ``fastseed.data.Loader`` does that. Under ``spawn`` and
-    ``forkserver`` pass this object itself: a function of yours that calls it needs ``fork``.
+    All generators get their streams at the task and epoch of the last ``reseed`` before the workers
+    were started; persistent workers keep these. Under ``spawn`` and ``forkserver`` pass this object
+    itself: a function of yours that calls it needs ``fork``.
 
     Args:
         worker_id: the number of the worker, from 0; DataLoader passes it.

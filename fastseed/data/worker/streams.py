@@ -10,14 +10,13 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import torch
-from torch.utils.data import default_collate, default_convert, get_worker_info
+from torch.utils.data import get_worker_info
 
 from ..._backend import derive
 from ...derivation import streams
 from ...generators.adapter import LOW64, GeneratorAdapter
 from ...seeder.errors import reseed_error
 from .discovery import found_in
-from .scope import run_then_restore
 from .seeding import GENERATORS, WorkerSeeder, is_on_device
 
 logger = logging.getLogger("fastseed")
@@ -26,11 +25,7 @@ T = TypeVar("T")
 
 
 class SampleStreams:
-    """The streams of the samples of one (task, epoch), and the generators that get them.
-
-    A sample is its global index and its occurrence; they are the ``index`` and ``worker`` of a
-    stream of domain 3 on rank 0.
-    """
+    """The streams of the samples of one (task, epoch), and the generators that get them."""
 
     def __init__(
         self,
@@ -85,10 +80,10 @@ class SampleStreams:
 
         return restore
 
-    def find_draws(self, call: Callable[[], T]) -> tuple[T, list[str]]:
-        """Return what ``call()`` returns, and the names of the generators that it drew from."""
+    def adapters(self) -> list[tuple[str, GeneratorAdapter]]:
+        """Return the names and adapters of all generators."""
         pairs = [(entry.name, entry.adapter) for entry in self._others]
-        return find_draws(call, [*GENERATORS.adapters.items(), *pairs])
+        return [*GENERATORS.adapters.items(), *pairs]
 
 
 def find_draws(
@@ -97,28 +92,22 @@ def find_draws(
     """Return what ``call()`` returns, and the names of the generators that it drew from."""
     before = [(name, adapter, adapter.state()) for name, adapter in adapters]
     result = call()
-    return result, [name for name, one, state in before if _differ(state, one.state())]
-
-
-def _differ(before: torch.Tensor | None, after: torch.Tensor | None) -> bool:
-    """Compare two states; a callable has none."""
-    return before is not None and after is not None and not torch.equal(before, after)
+    names = []
+    for name, adapter, old in before:
+        new = adapter.state()  # None of a callable
+        if old is not None and new is not None and not torch.equal(old, new):
+            names.append(name)
+    return result, names
 
 
 class CheckedCollate:
     """The ``collate_fn`` of a loader of ``per_sample``; it warns once if the user's own draws.
 
-    Its numbers are those of the worker, or of the main process, so they depend on the number of
-    workers, and come again neither with it nor after a job resumes.
+    Its numbers follow the worker, so they depend on the number of workers and do not repeat.
     """
 
     def __init__(self, collate: Callable[[Any], Any]) -> None:
         self._collate, self._checked_in = collate, 0
-
-    @staticmethod
-    def of(collate: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Return a checked function, where it is not torch's own."""
-        return collate if collate in (default_collate, default_convert) else CheckedCollate(collate)
 
     def __call__(self, samples: Any) -> Any:
         """Return the batch."""
@@ -159,26 +148,20 @@ def read_in_streams(function: str, current: SampleStreams, read: Callable[[], T]
     thread = threading.get_ident()
     depth = _depths.get(thread, 0)
     restore: Callable[[], None] | None = None
-
-    def enter_and_read() -> T:
-        nonlocal restore
+    try:
         _depths[thread] = depth + 1
         if len(_depths) > 1:
             raise RuntimeError(
                 f"fastseed.{function}: two threads read samples at once, and share the generators "
-                "that are reseeded; pass generator= to give each sample one of its own, or read in "
-                "workers"
+                "that are reseeded; pass generator= to give each sample its own, or read in workers"
             )
         if depth or get_worker_info() is None:
             restore = current.snapshot()
         return read()
-
-    def leave() -> None:
-        if restore is not None:
-            restore()
+    finally:
         if depth:
             _depths[thread] = depth
         else:
             _depths.pop(thread, None)
-
-    return run_then_restore(enter_and_read, leave)
+        if restore is not None:
+            restore()
