@@ -153,7 +153,7 @@ class StepLoop:
             self._check_loader("in_epoch")
             loader.load_state_dict(loader.state_dict())
             self._own = None
-        loader._check_scope(self._task, epoch)
+        loader._is_resumed_in(loader._scope_in(self._task, epoch))
         history = self._planned(epoch, first, (self.epoch, self.step))
         self._check_has_steps(history)
         before, step = (loader._loaded, loader._latest), history.first_kept(epoch, first)

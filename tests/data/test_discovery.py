@@ -16,6 +16,7 @@ from helpers.worker_cases import KINDS, Draws, Transform, Transformed
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
 from fastseed import GeneratorPool
+from fastseed._utils.warn_once import warn_once
 from fastseed.data import per_sample
 from fastseed.data.worker import discovery
 from fastseed.data.worker.discovery import discover, found_in
@@ -191,7 +192,7 @@ HIDDEN = {
 
 @pytest.mark.parametrize("place", HIDDEN)
 def test_a_generator_without_a_path_is_warned_of(place, caplog):
-    discovery._warn_hidden.cache_clear()
+    warn_once.cache_clear()
     data = Bare(held=HIDDEN[place](rng()))
     assert discover(data) == []
     (record,) = caplog.records
@@ -201,7 +202,7 @@ def test_a_generator_without_a_path_is_warned_of(place, caplog):
 
 
 def test_generators_with_another_path_and_of_the_process_are_not_warned_of(caplog):
-    discovery._warn_hidden.cache_clear()
+    warn_once.cache_clear()
     generator = rng()
     data = Bare(
         draw=generator.random,

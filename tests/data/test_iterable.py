@@ -18,8 +18,8 @@ from helpers.loaders import (
 from torch.utils.data import DataLoader, IterableDataset
 
 import fastseed
+from fastseed._utils.warn_once import warn_once
 from fastseed.data import Loader, Seekable, per_sample, steps
-from fastseed.data.loader.loader import _warn_uneven
 
 
 def numbers(position):
@@ -181,7 +181,7 @@ def test_a_spawned_worker_reads_it():
 @pytest.mark.parametrize("drop_last", [False, True])
 def test_len_is_that_of_each_rank(n, drop_last, caplog):
     """Where ranks have unequal numbers of batches, a model that communicates would wait."""
-    _warn_uneven.cache_clear()
+    warn_once.cache_clear()
     counts = []
     for rank in range(2):
         fastseed.init(42, rank=rank, world_size=2)

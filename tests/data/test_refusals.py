@@ -55,8 +55,8 @@ def refused(call, error, rule):
     ("call", "error", "rule"),
     [
         (lambda: Loader(None), TypeError, "Loader: dataset must be a dataset with __getitem__"),
-        (lambda: Loader(IterableWrapper([1])), TypeError, "Loader: .* torch has deprecated DataP"),
-        (lambda: Loader(SequenceWrapper([1])), TypeError, "Loader: .* torch has deprecated DataP"),
+        (lambda: Loader(IterableWrapper([1])), TypeError, "Loader: dataset must be a dataset"),
+        (lambda: Loader(SequenceWrapper([1])), TypeError, "Loader: dataset must be a dataset"),
         (lambda: Loader(DataLoader(Plain(4)), 2), TypeError, "Loader: dataset .* are taken as th"),
         (lambda: Loader(Own(Plain(4))), TypeError, "Loader: loader .* use AcceleratedJob.train"),
         (lambda: steps(Own(Plain(4))), TypeError, "Loader: loader must be a DataLoader without it"),
@@ -98,7 +98,11 @@ def test_loaders_without_a_state_are_iterated_and_raise_where_a_state_is_needed(
             for bad in ("jax", "", 3, np.random)
         ),
         (lambda: per_sample(Plain(3), transform=3), TypeError, "per_sample: transform must be a f"),
-        (lambda: per_sample(Plain(3), "torch", transform=id), TypeError, ".* takes .sample, gener"),
+        (
+            lambda: per_sample(Plain(3), "torch", transform=id),
+            TypeError,
+            "transform must be a function of",
+        ),
         *(
             (lambda bad=bad: per_sample(Plain(3))[bad], TypeError, "per_sample: index must be an i")
             for bad in ("3", 1.0, None, True, (1, 2), torch.tensor(1.0))

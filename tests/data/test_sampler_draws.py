@@ -20,8 +20,8 @@ from torch.utils.data import (
 )
 
 import fastseed
+from fastseed._utils.warn_once import warn_once
 from fastseed.data import Loader, ShuffleSampler, count_occurrences
-from fastseed.data.loader.loader import _warn_repeated
 
 N = 24
 
@@ -197,7 +197,7 @@ def test_two_loaders_with_one_sampler_follow_the_epoch(name):
 
 def test_a_count_by_set_epoch_alone_is_warned_of(caplog):
     """The loader sets the epoch of ``reseed``, which a script that never calls it has not moved."""
-    _warn_repeated.cache_clear()
+    warn_once.cache_clear()
     fastseed.init(42, rank=0, world_size=1)
     sampler = DistributedSampler(range(N), 2, 1)
     batches = Loader(Plain(N), 4, sampler=sampler)
@@ -205,4 +205,4 @@ def test_a_count_by_set_epoch_alone_is_warned_of(caplog):
         sampler.set_epoch(epoch)
         list(batches)
     assert "iterated again in the scope of fastseed.init" in caplog.text
-    _warn_repeated.cache_clear()
+    warn_once.cache_clear()

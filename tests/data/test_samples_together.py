@@ -18,6 +18,7 @@ from torch.utils.data import ConcatDataset, Dataset, WeightedRandomSampler
 
 import fastseed
 from fastseed._backend.reference import scalar
+from fastseed._utils.warn_once import warn_once
 from fastseed.data import Loader, per_sample
 from fastseed.data.loader import loader as plain_loader
 from fastseed.data.worker import per_sample as sample_rng
@@ -211,7 +212,7 @@ def test_two_shuffled_loaders_of_equal_size_warn(caplog):
 
 
 def test_epochs_that_repeat_in_the_scope_of_init_warn(caplog):
-    plain_loader._warn_repeated.cache_clear()
+    warn_once.cache_clear()
     fastseed.init(42, rank=0, world_size=1)
     ordered, shuffled = Loader(list(range(9)), 3), Loader(list(range(9)), 3, shuffle=True)
     list(ordered), list(ordered), list(shuffled)
@@ -223,21 +224,21 @@ def test_epochs_that_repeat_in_the_scope_of_init_warn(caplog):
     (message,) = warnings(caplog)
     assert "iterated again in the scope of fastseed.init" in message and "steps" in message
     caplog.clear()
-    plain_loader._warn_repeated.cache_clear()
+    warn_once.cache_clear()
     fastseed.reseed(0)
     list(shuffled)  # the script knows its scope
     assert not any("iterated again" in text for text in warnings(caplog))
 
 
 def test_torchs_samplers_that_repeat_in_the_scope_of_init_warn(caplog):
-    plain_loader._warn_repeated.cache_clear()
+    warn_once.cache_clear()
     fastseed.init(42, rank=0, world_size=1)
     weighted = Loader(list(range(9)), 9, sampler=WeightedRandomSampler([1.0] * 9, 9))
     first, again = (next(iter(weighted)).tolist() for _ in range(2))
     assert first == again
     (message,) = warnings(caplog)
     assert "iterated again in the scope of fastseed.init" in message
-    plain_loader._warn_repeated.cache_clear()
+    warn_once.cache_clear()
 
 
 # ---------------------------------------------------------------- interrupts, threads, forks

@@ -19,13 +19,13 @@ from torch.utils.data import BatchSampler, DataLoader
 
 from ..._backend import derive
 from ...derivation import scopes, streams
-from ...generators.torch_rng import TorchGenerator
 from ...seeder.seeder import Seeder
 from ..layout import UNKNOWN
 from ..order.nested import samplers_in, without_generator
 from ..order.samplers import ShuffleSampler
 from ..worker.scope import IterationScope
 from ..worker.seeding import GENERATORS
+from ..worker.streams import torch_generator
 from .sample_layout import index_sampler_of, is_iterable, layout_of, samples_of
 
 _NAME = "loader"
@@ -37,11 +37,7 @@ class Iteration:
     """One iteration of a loader: its scope, its indices, and how much of it was delivered."""
 
     def __init__(
-        self,
-        loader: DataLoader[Any],
-        seeder: Seeder,
-        scope: IterationScope,
-        is_over: bool = False,
+        self, loader: DataLoader[Any], seeder: Seeder, scope: IterationScope, is_over: bool = False
     ) -> None:
         self.index_sampler: Any = index_sampler_of(loader)
         self.scope, self.name = scope, getattr(loader, "name", None)
@@ -52,6 +48,7 @@ class Iteration:
         self._master_seed, self._rank = seeder.master_seed, seeder.data_rank
         self._resume: list[Any] | None = None  # the streams of another library's sampler
         self._is_batched = loader.batch_sampler is not None
+        self._counts_batches = getattr(self.index_sampler, "counts_batches", False)
         is_counted = samples.is_regular and self._is_batched and samples.layout.n != UNKNOWN
         # The position after each batch that is under way, where their sizes differ.
         self._ends: deque[int] | None = None if is_counted or is_iterable(loader) else deque()
@@ -70,12 +67,7 @@ class Iteration:
 
     def generator(self) -> torch.Generator:
         """Return the generator that torch may draw from for workers."""
-        return self._generator(self.scope.start, self._rank, 1)
-
-    def _generator(self, step: int, rank: int, index: int) -> torch.Generator:
-        generator = torch.Generator()
-        TorchGenerator(generator).seed(self._stream(_NAME, step, rank).key(index))
-        return generator
+        return torch_generator(self._stream(_NAME, self.scope.start, self._rank).key(1))
 
     def is_empty(self) -> bool:
         """Return True if nothing of the epoch is left."""
@@ -101,21 +93,21 @@ class Iteration:
     def _batches_after(self, passed: int) -> Iterator[object]:
         """Yield the batches of a user's sampler after so many samples; the first may be cut."""
         for batch in self.index_sampler:
-            size = len(batch) if self._is_batched or isinstance(batch, list) else 1
-            size = 1 if getattr(self.index_sampler, "counts_batches", False) else size
+            size = self._size_of(batch)
             if passed == 0:
                 yield batch
             elif passed < size:
                 yield batch[passed:]
             passed = max(passed - size, 0)
 
+    def _size_of(self, batch: Any) -> int:
+        is_list = self._is_batched or isinstance(batch, list)
+        return 1 if self._counts_batches or not is_list else len(batch)
+
     def _note_request(self, batch: Any) -> None:
         self.requested += 1
         if self._ends is not None:
-            counts_batches = getattr(self.index_sampler, "counts_batches", False)
-            is_list = self._is_batched or isinstance(batch, list)
-            size = 1 if counts_batches or not is_list else len(batch)
-            end, n = self._end + size * self.samples.ranks, self.samples.layout.n
+            end, n = self._end + self._size_of(batch) * self.samples.ranks, self.samples.layout.n
             self._end = n if self.samples.ends_at(end) else end
             self._ends.append(self._end)
 
@@ -149,7 +141,7 @@ class Iteration:
         lent = without_generator(samplers)
         try:
             for sampler in lent:  # torch's own samplers use their generator once
-                sampler.generator = self._generator(0, rank, 0)
+                sampler.generator = torch_generator(self._stream(_NAME, 0, rank).key(0))
             batch = draw()
         finally:
             for sampler in lent:
@@ -179,14 +171,13 @@ class Iteration:
 
 def _set_scope(samplers: list[object], task: int, epoch: int) -> None:
     """Give task and epoch to samplers that take them; a ShuffleSampler reads them itself."""
-    owners: list[object] = []
+    done: list[object] = []
     for sampler in samplers:
         method = getattr(sampler, "set_scope", None) or getattr(sampler, "set_epoch", None)
         owner: Any = getattr(method, "__self__", sampler)  # of a method that is passed through
-        is_done = any(owner is other for other in owners)
-        if method is None or isinstance(owner, ShuffleSampler) or is_done:
+        if method is None or isinstance(owner, ShuffleSampler) or any(owner is o for o in done):
             continue
-        owners.append(owner)
+        done.append(owner)
         if hasattr(owner, "set_scope"):
             owner.set_scope(task, epoch)
         else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 from typing import Any
 
@@ -18,6 +17,7 @@ from torch.utils.data import (
 
 from ..._backend.compile import eager
 from ..._utils import StateDict, validation
+from ..._utils.warn_once import warn_once
 from ...derivation import context, scopes
 from ...derivation.shared_use import StreamUsers
 from ...seeder.seeder import Seeder
@@ -53,19 +53,15 @@ class Loader(DataLoader[Any]):
 
     Each ``iter()`` takes task and epoch from the last ``reseed``, or the epoch that ``set_epoch``
     of a ``ShuffleSampler`` set; samplers with ``set_scope`` or ``set_epoch`` get them.
-    ``shuffle=True`` uses a ``ShuffleSampler``, which ranks share. torch's samplers without a
-    generator draw from a stream named "loader", those of other libraries from streams of this
-    scope. In each worker all generators get their own streams in each epoch, so without
+    ``shuffle=True`` uses a ``ShuffleSampler``, which ranks share. Other samplers draw from streams
+    of this scope. In each worker all generators get their own streams in each epoch, so without
     ``per_sample`` random numbers depend on the workers; those of ``collate_fn`` do in any case.
-    A dataset that raises StopIteration is an error, not the end of the epoch.
 
-    A state says how many samples of the epoch's order, over all ranks, the loop was given. All
-    ranks must stop after as many batches; the state of any rank serves all. The workers, the batch
-    size and, for a ``ShuffleSampler`` or ``Seekable``, the ranks may then change, not
-    ``drop_last``. Another sampler is run from its beginning, and must yield the same again. An
-    iterable dataset with ``seek(position)`` is read as a ``Seekable``; one with ``state_dict`` and
-    ``load_state_dict`` resumes without workers only. ``state_dict`` raises for another one, for
-    ``in_order=False`` and for a sampler of torch with a generator.
+    A state says how many samples of the epoch's order, over all ranks, the loop was given; the
+    state of any rank serves all. The workers, the batch size and, for a ``ShuffleSampler`` or
+    ``Seekable``, the ranks may then change, not ``drop_last``. Another sampler is run from its
+    beginning, and must yield the same again. An iterable dataset with ``seek(position)`` is read as
+    a ``Seekable``; one with ``state_dict`` and ``load_state_dict`` resumes without workers only.
 
     Args:
         dataset: a map-style or iterable-style dataset; or a DataLoader, whose settings are taken.
@@ -115,8 +111,7 @@ class Loader(DataLoader[Any]):
             settings = loader_settings(_CLASS, dataset)
             dataset, batch_size = settings.pop("dataset"), settings.pop("batch_size", 1)
             shuffle, sampler = settings.pop("shuffle", None), settings.pop("sampler", None)
-            batch_sampler = settings.pop("batch_sampler", None)
-            own_name = settings.pop("name", None)
+            batch_sampler, own_name = settings.pop("batch_sampler", None), settings.pop("name")
             name = own_name if name is None else name
         _check_dataset(dataset)
         if not (batch_size is None or isinstance(batch_size, int)):
@@ -144,8 +139,11 @@ class Loader(DataLoader[Any]):
 
     @property
     def _is_accelerate_prepared(self) -> bool:
-        """Refuse ``accelerator.prepare``, which reads this and would make a loader of its own."""
-        return framework_checks.refuse_preparation(self)
+        """Refuse ``accelerator.prepare``, which reads this and would make another loader."""
+        raise TypeError(
+            f"fastseed.{_CLASS}: accelerator.prepare must not be given a loader of fastseed, whose "
+            f"division into ranks and whose position it would lose: {framework_checks.HOW}"
+        )
 
     def __len__(self) -> int:
         """Return the number of batches of this rank in a whole epoch."""
@@ -163,16 +161,18 @@ class Loader(DataLoader[Any]):
             raise RuntimeError(f"fastseed.{_CLASS}: call fastseed.reseed(task, epoch) first")
         scope = self._scope_in(seeder.scope.task, seeder.scope.epoch)
         state, is_over = self._loaded, False
-        if state is not None and self._is_resumed_in(seeder, scope):
+        if state is not None and self._is_resumed_in(scope):
             scope, is_over = scope._replace(start=state["position"]), bool(state["over"])
             if "dataset" in state and not is_over:
                 self.dataset.load_state_dict(state["dataset"])  # type: ignore[attr-defined]
         else:
             sampler = samples_of(index_sampler_of(self))
-            if type(sampler) is not SlotSampler and isinstance(sampler, ShuffleSampler):
+            if isinstance(sampler, ShuffleSampler):
                 scope = scope._replace(start=sampler._first)  # of the user's seek
         iteration = Iteration(self, seeder, scope, is_over)
+        framework_checks.warn_of_unprepared(self, isinstance(self.batch_sampler, SlotSampler))
         self._warn_of_ranks(seeder, iteration.samples.ranks)
+        self._warn_of_equal_streams(scope, seeder)
         iterator = self._start(iteration, seeder)
         self._latest, self._loaded = iteration, None
         return iter(()) if is_iterable(self) and iteration.is_empty() else iterator
@@ -186,10 +186,7 @@ class Loader(DataLoader[Any]):
 
     def _start(self, iteration: Iteration, seeder: Seeder) -> LoaderIterator:
         """Return an iterator over the batches of an iteration."""
-        has_slots = isinstance(self.batch_sampler, SlotSampler)
-        framework_checks.warn_of_unprepared(self, has_slots)
         self._iterations += 1
-        self._note_streams(iteration.scope, seeder)
         kept, self._torch = self._torch, None
         if kept is None or not kept.can_serve(self, seeder):
             kept = TorchLoader(self, iteration, seeder)
@@ -198,14 +195,17 @@ class Loader(DataLoader[Any]):
             self._torch = kept
         return iterator
 
-    def _note_streams(self, at: IterationScope, seeder: Seeder) -> None:
+    def _warn_of_equal_streams(self, at: IterationScope, seeder: Seeder) -> None:
         """Log a warning if another loader has the same streams or order, or every epoch has."""
         samplers = samplers_in(index_sampler_of(self))
         is_random = any(getattr(s, "shuffle", False) is True for s in samplers)
-        is_random = is_random or bool(without_generator(samplers))
         in_scope_of_init = not (at.task or at.epoch or epoch_scope(seeder))
-        if is_random and in_scope_of_init and self._iterations > 1:
-            _warn_repeated()
+        if in_scope_of_init and self._iterations and (is_random or without_generator(samplers)):
+            warn_once(
+                "fastseed.data.Loader: iterated again in the scope of fastseed.init, so its order "
+                "and random numbers repeat: call fastseed.reseed(task, epoch) before each epoch, "
+                "or use fastseed.data.steps"
+            )
         if isinstance(self.dataset, PerSample):
             self.dataset._enter_scope(at.task, at.epoch)
         elif self.num_workers and self.name is None:
@@ -221,10 +221,20 @@ class Loader(DataLoader[Any]):
         for sampler in samplers_in(index_sampler_of(self)) if ranks == 1 else ():
             is_whole = type(sampler) in (SequentialSampler, SubsetRandomSampler)
             if is_whole or (type(sampler) is RandomSampler and not sampler.replacement):
-                _warn_undivided(seeder.data_world_size, type(sampler).__name__)
+                warn_once(
+                    "fastseed.data.Loader: each of the %d ranks reads all samples that %s yields: "
+                    "pass shuffle=True, or sampler=fastseed.data.ShuffleSampler(dataset, "
+                    "shuffle=False), which ranks share; if they are meant to read the same, as "
+                    "tensor-parallel ranks, give fastseed.init their mesh",
+                    seeder.data_world_size,
+                    type(sampler).__name__,
+                )
         own, n = slice_of(self, seeder), layout_of(self).layout.n
         if own is not None and (not own.drop_last if n < 0 else not own.is_even(n)):
-            _warn_uneven()
+            warn_once(
+                "fastseed.data.Loader: the last ranks have one batch less than the others, for "
+                "which a model that communicates waits: pass drop_last=True"
+            )
 
     # ------------------------------------------------------------------ states
 
@@ -236,7 +246,8 @@ class Loader(DataLoader[Any]):
 
         Raises:
             RuntimeError: ``fastseed.init`` was not called.
-            TypeError, ValueError: the loader cannot resume.
+            TypeError, ValueError: the loader cannot resume, as with ``in_order=False``, a sampler
+                of torch with a generator, or an iterable dataset that cannot.
         """
         function = f"{_CLASS}.state_dict"
         states.check_resumable(function, self)
@@ -255,7 +266,7 @@ class Loader(DataLoader[Any]):
         """Start the next iteration where ``state`` was taken.
 
         That iteration must be of its task, epoch and master seed, or ``iter()`` raises
-        RuntimeError, unless that epoch has no batch left. Of the dataset only the size is compared.
+        RuntimeError. Of the dataset only the size is compared.
 
         Args:
             state: what ``state_dict`` returned, on any rank.
@@ -272,7 +283,6 @@ class Loader(DataLoader[Any]):
         self._loaded = self._latest = None
 
     def _position(self) -> int:
-        """Return the position of the state."""
         if self._loaded is not None:
             return int(self._loaded["position"])
         return 0 if self._latest is None else self._latest.position
@@ -282,10 +292,6 @@ class Loader(DataLoader[Any]):
         self._loaded = states.make(self, keyed_seeder(_CLASS).master_seed, task, epoch, position, 0)
         self._latest = None
 
-    def _check_scope(self, task: int, epoch: int) -> None:
-        """Raise the RuntimeError that an iteration in this scope would raise for a loaded state."""
-        self._is_resumed_in(keyed_seeder(_CLASS), self._scope_in(task, epoch))
-
     def _has_batch_left(self) -> bool:
         """Return True if the epoch of a loaded state may have a batch left."""
         state = self._loaded
@@ -293,27 +299,22 @@ class Loader(DataLoader[Any]):
             return False
         return layout_of(self, keyed_seeder(_CLASS)).has_batch_after(state["position"])
 
-    def _is_resumed_in(self, seeder: Seeder, scope: IterationScope) -> bool:
+    def _is_resumed_in(self, scope: IterationScope) -> bool:
         """Return True if a loaded state applies; RuntimeError if it is of another scope."""
-        state, samples = self._loaded, layout_of(self, seeder)
+        state, seed = self._loaded, keyed_seeder(_CLASS).master_seed
         if state is None or not (state["position"] or state["over"]):
             return False
-        position, master_seed = state["position"], state["master_seed"]
-        here = scope.task, scope.epoch, seeder.master_seed
-        if here != (state["task"], state["epoch"], master_seed):
+        here = seed, scope.task, scope.epoch
+        saved = state["master_seed"], state["task"], state["epoch"]
+        if here != saved:
             if not self._has_batch_left():
                 return False
-            saved = f"fastseed.{_CLASS}: the loaded state is "
-            if master_seed != seeder.master_seed:
-                raise RuntimeError(
-                    f"{saved}of master seed {master_seed}, but the job has {seeder.master_seed}: "
-                    f"call fastseed.init({master_seed}), or restart() to discard the state"
-                )
             raise RuntimeError(
-                f"{saved}within task {state['task']}, epoch {state['epoch']}, but the job is in "
-                f"task {scope.task}, epoch {scope.epoch}: call fastseed.reseed({state['task']}, "
-                f"{state['epoch']}), or restart() to discard the state"
+                f"fastseed.{_CLASS}: the loaded state is of master seed, task and epoch {saved}, "
+                f"but the job is in {here}: call fastseed.init({saved[0]}) and fastseed.reseed"
+                f"{saved[1:]}, or restart() to discard the state"
             )
+        samples, position = layout_of(self, keyed_seeder(_CLASS)), state["position"]
         is_between = position % samples.ranks and not samples.starts_anywhere
         if is_between and not (state["over"] or samples.ends_at(position)):
             raise RuntimeError(
@@ -338,8 +339,7 @@ def loader_settings(function: str, loader: Any) -> Settings:
             "AcceleratedJob.train of fastseed.integrations.accelerate)"
         )
         raise validation.type_error(function, "loader", rule, loader)
-    named = {"name": loader.name} if isinstance(loader, Loader) else {}
-    return settings_of(loader) | named
+    return settings_of(loader) | {"name": getattr(loader, "name", None)}
 
 
 def slot_loader(function: str, loader: Any, slots: int) -> Loader:
@@ -363,42 +363,7 @@ def slot_loader(function: str, loader: Any, slots: int) -> Loader:
 
 
 def _check_dataset(dataset: Any) -> None:
-    rule = None
-    if isinstance(dataset, (IterDataPipe, MapDataPipe)):
-        rule = "a dataset: torch has deprecated DataPipes; wrap its samples in a Seekable"
-    elif not (isinstance(dataset, IterableDataset) or hasattr(dataset, "__getitem__")):
+    is_pipe = isinstance(dataset, (IterDataPipe, MapDataPipe))  # which torch has deprecated
+    if is_pipe or not (isinstance(dataset, IterableDataset) or hasattr(dataset, "__getitem__")):
         rule = "a dataset with __getitem__, an IterableDataset or a DataLoader of torch.utils.data"
-    if rule is not None:
         raise validation.type_error(_CLASS, "dataset", rule, dataset)
-
-
-# ------------------------------------------------------------------ warnings
-
-
-@functools.cache
-def _warn_repeated() -> None:
-    logger.warning(
-        "fastseed.data.Loader: iterated again in the scope of fastseed.init, so its order and "
-        "random numbers repeat: call fastseed.reseed(task, epoch) before each epoch, or use "
-        "fastseed.data.steps"
-    )
-
-
-@functools.cache
-def _warn_undivided(world_size: int, name: str) -> None:
-    logger.warning(
-        "fastseed.data.Loader: each of the %d ranks reads all samples that %s yields: pass "
-        "shuffle=True, or sampler=fastseed.data.ShuffleSampler(dataset, shuffle=False), which "
-        "ranks share; if they are meant to read the same, as tensor-parallel ranks, give "
-        "fastseed.init their mesh",
-        world_size,
-        name,
-    )
-
-
-@functools.cache
-def _warn_uneven() -> None:
-    logger.warning(
-        "fastseed.data.Loader: the last ranks have one batch less than the others, for which a "
-        "model that communicates waits: pass drop_last=True"
-    )

@@ -1,8 +1,7 @@
 """Iterable datasets that can be read from any position, by any number of ranks and workers.
 
-torch hands batch ``j`` to worker ``j % num_workers`` and returns batches in that order. If each
-worker reads exactly the samples of its own batches, the result has the source's own order for any
-number of workers. That takes a source that can be read from any position.
+torch hands batch ``j`` to worker ``j % num_workers``: each worker reads exactly the samples of its
+own batches, so the result has the source's own order.
 """
 
 from __future__ import annotations
@@ -47,17 +46,15 @@ class Seekable(IterableDataset[object]):
     """An iterable dataset with one global order, read from any position.
 
     Under ``fastseed.data.Loader`` with batches of ``b`` samples on ``w`` ranks, batch ``j`` of
-    rank ``r`` has the positions ``j * b * w + r``, then every ``w``-th, ``b`` of them; a worker
-    seeks once for each of its batches and reads those ``b * w`` samples. At the end a rank may have
-    one sample or one batch less than another, which logs a warning, unless ``drop_last`` leaves
-    that round out. Iterated in the main process without a loader, it yields all samples.
+    rank ``r`` has the positions ``j * b * w + r``, then every ``w``-th, ``b`` of them. At the end a
+    rank may have one sample or one batch less than another, which logs a warning, unless
+    ``drop_last`` leaves that round out.
 
     Args:
-        source: the samples, in an order that is the same in every process. Either a function of a
-            position that returns an iterable of the samples from there on; or an object with
-            ``seek(position)``, whose next ``__iter__`` starts there. Positions count samples from
-            0. A source must not divide itself among ranks or workers. If it has
-            ``set_scope(task, epoch)`` or ``set_epoch(epoch)``, that is called before it is read.
+        source: a function of a position that returns an iterable of the samples from there on; or
+            an object with ``seek(position)``, whose next ``__iter__`` starts there. It must not
+            divide itself among ranks or workers. If it has ``set_scope(task, epoch)`` or
+            ``set_epoch(epoch)``, that is called before it is read.
 
     Raises:
         TypeError: ``source`` is of another kind.

@@ -28,13 +28,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from ..._utils.warn_once import warn_once
 from ...derivation import scopes
 from ...generators.accelerator import KNOWN
 from ...generators.pool import GeneratorPool
 from ...seeder.registry import Registration, adapter_for
 from .scope import DatasetWrapper
-
-logger = logging.getLogger("fastseed")
 
 MAX_OBJECTS = 100_000
 _LONG = 1000  # a longer container may be plain data
@@ -72,9 +71,19 @@ def discover(dataset: object, name: str = "dataset", known: Iterable[object] = (
         more, rest = _search(hidden, done, seen)
         missed += more
     if missed:
-        _warn_hidden(tuple(dict.fromkeys(path for path, _ in missed)))
+        warn_once(
+            "fastseed: %s refer(s) to a random generator in a place that is not searched (a slot, "
+            "a closure, a default, a bound method, a class attribute or a deque), so it gets no "
+            "stream: make it an attribute of the dataset, or use fastseed.register_generator",
+            ", ".join(dict.fromkeys(path[:200] for path, _ in missed[:8])),
+        )
     if len(seen) >= MAX_OBJECTS:
-        _warn_incomplete(name)
+        warn_once(
+            "fastseed: %s is too large to be searched for random generators: the search ended "
+            "after %d objects; if it holds some, use fastseed.register_generator",
+            name,
+            MAX_OBJECTS,
+        )
     return found
 
 
@@ -200,23 +209,3 @@ def generators_of(registered: object) -> list[object]:
         return [registered[i] for i in range(len(registered))]
     owner = getattr(registered, "__self__", None)  # of rng.seed, for example
     return [g for g in (registered, owner) if is_generator(g)]
-
-
-@functools.cache
-def _warn_incomplete(name: str) -> None:
-    logger.warning(
-        "fastseed: %s is too large to be searched for random generators: the search ended after %d "
-        "objects; if it holds some, pass them to fastseed.register_generator",
-        name,
-        MAX_OBJECTS,
-    )
-
-
-@functools.cache
-def _warn_hidden(paths: tuple[str, ...]) -> None:
-    logger.warning(
-        "fastseed: %s refer(s) to a random generator in a place that is not searched (a slot, a "
-        "closure, a default, a bound method, a class attribute or a deque), so it gets no stream: "
-        "make it an attribute of the dataset, or pass it to fastseed.register_generator",
-        ", ".join(path[:200] for path in paths[:8]),
-    )

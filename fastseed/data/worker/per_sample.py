@@ -10,14 +10,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, SupportsIndex
 
 import numpy as np
-import torch
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from ..._backend.compile import eager
 from ..._utils import StateDict, validation
 from ...derivation import context, scopes, streams
 from ...derivation.shared_use import StreamUsers
-from ...generators.torch_rng import TorchGenerator
 from ...seeder.seeder import current_seeder
 from .scope import (
     DatasetWrapper,
@@ -30,7 +28,7 @@ from .scope import (
     read_samples,
 )
 from .seeding import WorkerSeeder, current_worker
-from .streams import SampleStreams, find_draws, read_in_streams
+from .streams import SampleStreams, find_draws, read_in_streams, torch_generator
 
 Indices = Sequence[SupportsIndex]
 Transform = Callable[..., object]
@@ -46,15 +44,9 @@ _users: StreamUsers[PerSample] = StreamUsers(
 )
 
 
-def _torch_generator(key: int) -> torch.Generator:
-    generator = torch.Generator("cpu")
-    TorchGenerator(generator).seed(key)
-    return generator
-
-
 _MAKE: dict[str, Callable[[int], object]] = {
     "numpy": np.random.default_rng,
-    "torch": _torch_generator,
+    "torch": torch_generator,
 }
 
 

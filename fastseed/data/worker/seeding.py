@@ -5,8 +5,6 @@ A child of ``os.fork`` in a worker continues in the streams of its parent (docs/
 
 from __future__ import annotations
 
-import functools
-import logging
 import pickle
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
@@ -15,6 +13,7 @@ from torch.utils.data import get_worker_info
 
 from ..._backend import derive
 from ..._utils import validation
+from ..._utils.warn_once import warn_once
 from ...derivation import scopes, streams
 from ...generators.default import DefaultGenerators
 from ...random.bank import StreamBank
@@ -32,8 +31,6 @@ from .scope import (
     set_worker_scope,
     thread_scope,
 )
-
-logger = logging.getLogger("fastseed")
 
 GENERATORS = DefaultGenerators()  # of this process, for all its threads
 
@@ -58,7 +55,12 @@ class WorkerSeeder(NamedTuple):
 
     def __reduce__(self) -> tuple[object, ...]:
         kept = [entry for entry in self.entries if _can_pickle(entry)]
-        _warn_left_out(tuple(entry.name for entry in self.entries if entry not in kept))
+        if len(kept) < len(self.entries):
+            warn_once(
+                "fastseed: workers are started without these registered generators, which cannot "
+                "be pickled: %s; with the start method 'fork' they would have them",
+                tuple(entry.name for entry in self.entries if entry not in kept),
+            )
         entries = [
             (e.name, e.generator, e.rank_field, getattr(e.adapter, "bits", 31)) for e in kept
         ]
@@ -85,16 +87,6 @@ def _can_pickle(entry: Registration) -> bool:
         return not is_on_device(entry) and bool(pickle.dumps(entry.generator))
     except Exception:  # anything that a __reduce__ raises
         return False
-
-
-@functools.cache
-def _warn_left_out(names: tuple[str, ...]) -> None:
-    if names:
-        logger.warning(
-            "fastseed: workers are started without these registered generators, which cannot be "
-            "pickled: %s; with the start method 'fork' they would have them",
-            list(names),
-        )
 
 
 # ------------------------------------------------------------------ in a worker

@@ -15,6 +15,7 @@ from torch.utils.data import get_worker_info
 from ..._backend import derive
 from ...derivation import streams
 from ...generators.adapter import LOW64, GeneratorAdapter
+from ...generators.torch_rng import TorchGenerator
 from ...seeder.errors import reseed_error
 from .discovery import found_in
 from .seeding import GENERATORS, WorkerSeeder, is_on_device
@@ -124,6 +125,13 @@ class CheckedCollate:
                 ", ".join(map(repr, names)),
             )
         return batch
+
+
+def torch_generator(key: int) -> torch.Generator:
+    """Return a generator of the CPU in the state that ``reseed`` gives for a key."""
+    generator = torch.Generator("cpu")
+    TorchGenerator(generator).seed(key)
+    return generator
 
 
 # ------------------------------------------------------------------ one reader at a time
