@@ -67,13 +67,14 @@ def fill(
     rank_field: int,
     worker: int,
     start: int,
-) -> None:
-    """Write keys, (n, 2), or seeds, (n,), of the indices from ``start`` on into uint64 ``out``.
+) -> torch.Tensor:
+    """Return uint64 ``out`` with the keys, (n, 2), or seeds, (n,), of the indices from ``start``.
 
     ``operator`` is ``derive_keys`` or ``derive_seeds`` of ``fastseed._backend.ops.keys``.
     """
     rank_word = rank_field | DOMAIN_STREAM << 24
     operator(out, _signed(name[0]), _signed(name[1]), rank_word, worker, _signed(start))
+    return out
 
 
 def empty_words(*shape: int, dtype: torch.dtype = torch.uint64) -> torch.Tensor:

@@ -22,23 +22,20 @@ def init(
 ) -> None:
     """Seed this process: set master seed, rank and mesh, and do ``fastseed.reseed(task=0)``.
 
-    Generators that are registered later follow from the next ``reseed`` on. Another call starts
-    again: it drops all registrations, with a warning that names them. If a process group exists
-    this is a collective call: every rank has to make it. The variables ``FASTSEED_MASTER_SEED`` (if
-    ``master_seed`` is None) and ``FASTSEED_DETERMINISTIC`` of ``fastseed run`` are used.
-
-    A DataLoader worker never communicates: there it leaves the generators, which the loader has
-    seeded, as they are, with a warning.
+    If a process group exists, every rank has to make the call. Another call starts again: it drops
+    all registrations, with a warning. ``FASTSEED_MASTER_SEED`` (if ``master_seed`` is None) and
+    ``FASTSEED_DETERMINISTIC`` of ``fastseed run`` are used. A DataLoader worker keeps the states
+    that the loader gave it.
 
     Args:
-        master_seed: [0, 2**64). None: rank 0 gets one from the operating system, shows it, and all
-            ranks of the process group agree on it.
-        ngpus: the number of ranks; the same as ``world_size`` (fwr13y's argument).
-        local_rank: this process's rank among ``ngpus`` (fwr13y's argument). A rank within a node is
-            detected and replaced by the global rank, with a warning.
-        rank: this process's global rank, used as given.
-        world_size: the number of ranks, used as given. Rank and size that are not given come from
-            torch.distributed, Ray Train, the launcher's environment or Horovod; else 0 of 1.
+        master_seed: [0, 2**64). None: rank 0 draws one and shows it, and all ranks of the process
+            group agree on it.
+        ngpus: the number of ranks, as ``world_size`` (fwr13y's argument).
+        local_rank: this rank among ``ngpus`` (fwr13y's argument). A rank within a node is replaced
+            by the global rank, with a warning.
+        rank: this process's global rank.
+        world_size: the number of ranks. By default both come from torch.distributed, Ray Train, the
+            launcher's environment or Horovod; else they are 0 and 1.
         mesh: the position of this rank in a mesh of all ranks: a ``DeviceMesh`` with names, or
             ``{"dp": (rank, size), "tp": (rank, size)}``, whose last dimension varies fastest.
         data_over: the dimensions of the mesh that divide the data, as ``("fsdp",)``. By default
@@ -51,12 +48,9 @@ def init(
     Raises:
         TypeError, ValueError: an argument is invalid, or master seeds differ between ranks; the
             previous seeding stays.
-        RuntimeError: ranks share a stream that have not agreed on a master seed; or called inside
-            ``fork_rng``, while a CUDA graph is captured, or by a generator that is being reseeded.
-        TimeoutError: some ranks, which the message names, did not call it within the time limit of
-            the process group.
-        ReseedError: some generators failed; all others are seeded, and the next ``reseed`` seeds
-            all.
+        RuntimeError: ranks share a stream that have not agreed on a master seed; or as ``reseed``.
+        TimeoutError: some ranks, which the message names, did not call it in time.
+        ReseedError: some generators failed; all others are seeded.
 
     Examples:
         >>> import fastseed, torch
@@ -91,11 +85,10 @@ def get_master_seed() -> int:
 def reseed(task: int, epoch: int = 0, step: int = 0) -> None:
     """Give every random generator of this process the state that belongs to (task, epoch, step).
 
-    Python's ``random``, NumPy's global generator, torch's on the CPU and on every device, and
-    what was registered. The same arguments always give the same states. Torch's CUDA generators
-    draw numbers from their state that depend on the number of SMs (pytorch#196613): on another GPU
-    model large tensors differ; ``fastseed.random`` does not. The generators belong to
-    the process: of several threads that call it, one waits for the other, and the last one decides.
+    Python's ``random``, NumPy's global generator, torch's on the CPU and on every device, and what
+    was registered. From equal states, torch draws other large tensors on another GPU model
+    (pytorch#196613); ``fastseed.random`` does not. Threads share the generators: the last call
+    decides.
 
     Args:
         task: [0, 2**24): what the job is doing (say 0 initialization, 1 training).
@@ -104,8 +97,8 @@ def reseed(task: int, epoch: int = 0, step: int = 0) -> None:
 
     Raises:
         TypeError, ValueError: an argument is invalid; no generator has changed.
-        RuntimeError: before ``init``, while a CUDA graph is captured, inside ``fork_rng``, or in a
-            DataLoader worker, whose streams the loader sets; no generator has changed.
+        RuntimeError: before ``init``, while a CUDA graph is captured, inside ``fork_rng``, in a
+            DataLoader worker, or by a generator that is being reseeded; no generator has changed.
         ReseedError: some generators failed; all others are reseeded.
 
     Examples:
@@ -113,7 +106,6 @@ def reseed(task: int, epoch: int = 0, step: int = 0) -> None:
         >>> fastseed.init(42)
         >>> fastseed.reseed(task=1, epoch=3)
         >>> first = random.random()
-        >>> fastseed.reseed(task=1, epoch=4)
         >>> fastseed.reseed(task=1, epoch=3)
         >>> random.random() == first
         True
@@ -136,21 +128,20 @@ def register_generator(
 
     Args:
         generator: a callable ``f(seed: int)``, ``torch.Generator`` or list of them,
-            ``numpy.random.Generator``, ``numpy.random.RandomState``,
-            ``random.Random``, ``GeneratorPool``, ``StreamBank``, or an object with
-            ``set_scope`` or ``set_epoch``, as ``DistributedSampler``. It is held strongly.
-        shared: the same stream on all ranks: another way to write ``distinct_over=()``.
+            ``numpy.random.Generator``, ``numpy.random.RandomState``, ``random.Random``,
+            ``GeneratorPool``, ``StreamBank``, or an object with ``set_scope`` or ``set_epoch``, as
+            ``DistributedSampler``. It is held strongly.
+        shared: the same stream on all ranks, as ``distinct_over=()``.
         name: the stream's name. By default ``generator/<k>``, or the name of a pool or bank.
         bits: the size of a callable's seed: 31, 32, 63, 64 or 128. With 31 or 32, which any library
             takes, two ranks never get the same seed at one point of the job; more bits also keep
-            seeds of different epochs and names apart. ``derive_seed(name, bits=bits)`` gives it.
+            seeds of different epochs and names apart.
         distinct_over: the dimensions of the mesh over which the stream is distinct. None: as
             ``init`` says.
 
     Raises:
-        TypeError, ValueError: an argument is invalid, the name is registered already or one that
-            fastseed uses itself, or ``shared`` or ``distinct_over`` contradicts ``init``; nothing
-            is registered.
+        TypeError, ValueError: an argument is invalid, the name is in use, or ``distinct_over``
+            contradicts ``init``; nothing is registered.
         RuntimeError: before ``init``; ``shared`` while ranks have not agreed on a master seed.
 
     Examples:
@@ -193,8 +184,8 @@ def unregister_generator(generator: object) -> None:
 def fork_rng(name: str, *, index: int | None = None, distinct_over: object = None) -> ForkBlock:
     """Put torch's default generators on a named stream inside a ``with`` block.
 
-    Those of the CPU and of all devices. After the block they are exactly as before it. Blocks may
-    be nested. Python's and NumPy's generators are not affected.
+    After the block the generators of the CPU and of all devices are exactly as before it. Blocks
+    may be nested.
 
     Args:
         name: the stream's name, one of at most 4096 between two reseeds.

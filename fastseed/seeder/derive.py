@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from .seeder import Seeder
 
 _SEED_BITS = (31, 32, 63, 64)
-_CPU = torch.device("cpu")
 _LOW_INDEX = MAX_INDEX - MAX_MEMBERS  # a call that starts here or below ends in the range
 
 
@@ -117,7 +116,6 @@ def derive_keys(
     worker: int = 0,
     start: int = 0,
     out: torch.Tensor | None = None,
-    device: torch.device | str | None = None,
     seeder: Seeder | None = None,
 ) -> torch.Tensor:
     """Return the keys of ``n`` members of a group of streams.
@@ -129,7 +127,6 @@ def derive_keys(
         n: [0, 2**40].
         start: the index of the first member.
         out: write here: shape (n, 2), torch.uint64, any device and strides.
-        device: where the result is, by default the CPU.
 
     Returns:
         Shape (n, 2), torch.uint64: low and high half of each key.
@@ -143,7 +140,7 @@ def derive_keys(
         True
     """
     stream = _stream("derive_keys", seeder, name, task, epoch, step, rank, worker)
-    return _members("derive_keys", keys.derive_keys, stream, start, (n, 2), out, device)
+    return _members("derive_keys", keys.derive_keys, stream, start, (n, 2), out)
 
 
 @eager
@@ -158,7 +155,6 @@ def derive_seeds(
     worker: int = 0,
     start: int = 0,
     out: torch.Tensor | None = None,
-    device: torch.device | str | None = None,
     seeder: Seeder | None = None,
 ) -> torch.Tensor:
     """Return 64-bit seeds of ``n`` members of a group of streams: the low halves of their keys.
@@ -177,7 +173,7 @@ def derive_seeds(
         True
     """
     stream = _stream("derive_seeds", seeder, name, task, epoch, step, rank, worker)
-    return _members("derive_seeds", keys.derive_seeds, stream, start, (n,), out, device)
+    return _members("derive_seeds", keys.derive_seeds, stream, start, (n,), out)
 
 
 @eager
@@ -187,7 +183,6 @@ def derive_scope_key(
     step: int = 0,
     *,
     out: torch.Tensor | None = None,
-    device: torch.device | str | None = None,
     seeder: Seeder | None = None,
 ) -> torch.Tensor:
     """Return the key of a scope as a tensor, for ``StreamBank.reseed_from_scope``.
@@ -210,9 +205,8 @@ def derive_scope_key(
     function = "derive_scope_key"
     seeder = _checked(function, seeder)
     words = derive.scope_key(seeder.master_seed, *_scope(function, seeder, task, epoch, step))
-    target = _device_of(function, out, (2,), device)
     found = torch.from_numpy(np.array(words, np.uint64))
-    return found.to(target) if out is None else out.copy_(found)
+    return found if out is None else _check_out(function, out, (2,)).copy_(found)
 
 
 def _checked(function: str, seeder: Seeder | None) -> Seeder:
@@ -273,7 +267,6 @@ def _members(
     start: int,
     shape: tuple[int, ...],
     out: torch.Tensor | None,
-    device: torch.device | str | None,
 ) -> torch.Tensor:
     """Return what ``operator`` writes for members ``start`` on, shape[0] of them."""
     n = shape[0]
@@ -281,33 +274,17 @@ def _members(
         start = validation.check_int(function, "start", start, 0, MAX_INDEX)
         most = min(MAX_MEMBERS, MAX_INDEX + 1 - start)
         shape = (validation.check_int(function, "n", n, 0, most), *shape[1:])
-    is_plain = out is None and device is None  # nearly every call
-    where = _CPU if is_plain else _device_of(function, out, shape, device)
-    on_cuda = where.type == "cuda" and native.has_cuda
-    if out is not None and out.is_contiguous() and (on_cuda or where.type == "cpu"):
-        target = out
-    elif on_cuda:
-        target = torch.empty(shape, dtype=torch.uint64, device=where)
-    else:
-        target = derive.empty_words(*shape)
-    derive.fill(operator, target, stream.name_key, stream.rank_field, stream.worker, start)
+    at = stream.name_key, stream.rank_field, stream.worker, start
     if out is None:
-        return target if where.type == "cpu" else target.to(where)
-    return out if target is out else out.copy_(target)
+        return derive.fill(operator, derive.empty_words(*shape), *at)
+    kind = _check_out(function, out, shape).device.type
+    if out.is_contiguous() and (kind == "cpu" or (kind == "cuda" and native.has_cuda)):
+        return derive.fill(operator, out, *at)
+    return out.copy_(derive.fill(operator, derive.empty_words(*shape), *at))
 
 
-def _device_of(
-    function: str,
-    out: torch.Tensor | None,
-    shape: tuple[int, ...],
-    device: torch.device | str | None,
-) -> torch.device:
-    """Return the device of the result; an error if ``out`` does not fit, or in a capture there."""
-    where = tensors.check_device(function, device)
-    if out is None:
-        tensors.check_available(function, "device", where)
-    else:
-        wanted = None if device is None else where
-        where = tensors.check_out(function, "out", out, shape, torch.uint64, wanted).device
-    refuse_capture(function, where, "call it outside of the capture, with out=")
-    return where
+def _check_out(function: str, out: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    """Return ``out``; an error if the result does not fit, or in a capture on its device."""
+    tensors.check_out(function, "out", out, shape, torch.uint64)
+    refuse_capture(function, out.device, "call it outside of the capture")
+    return out

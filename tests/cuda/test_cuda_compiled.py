@@ -67,7 +67,7 @@ def test_compiled_reseeds_and_fills_are_the_eager_ones():
     for epoch in range(3):
         key = keys_of(3)[epoch].to(DEVICE)
         drawn, filled = step(
-            fastseed.derive_scope_key(1, epoch, device=DEVICE),
+            fastseed.derive_scope_key(1, epoch).to(DEVICE),
             key,
             torch.empty(50, 3, device=DEVICE),
         )

@@ -44,7 +44,7 @@ def test_replays_draw_anew_and_follow_reseeds():
 
 def test_a_captured_reseed_follows_the_scope_tensor():
     bank, twin = bank_on("cuda"), bank_on("cpu")
-    scope = fastseed.derive_scope_key(1, 0, device="cuda")
+    scope = fastseed.derive_scope_key(1, 0).cuda()
     bank.reseed_from_scope(scope)
     bank.uniform(SHAPE)
     graph = torch.cuda.CUDAGraph()
