@@ -8,11 +8,9 @@ import os
 import shlex
 import signal
 import sys
-import threading
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from .._utils import StateDict
 from . import exit_codes, output
 
 if TYPE_CHECKING:
@@ -45,28 +43,26 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.usage = "fastseed verify [options] PROGRAM ..."
     parser.description = _ABOUT
     parser.epilog = f"{_EXAMPLES}\n{exit_codes.describe()}"
-    text = "runs of each experiment (default: 2)"
-    parser.add_argument("--times", type=int, default=2, metavar="N", help=text)
+
+    def option(name: str, help: str, **how: Any) -> None:
+        parser.add_argument(name, help=help, **how)
+
+    option("--times", "runs of each experiment (default: 2)", type=int, default=2, metavar="N")
     text = "a command that stops in the middle, in place of the kill"
-    parser.add_argument("--stop", type=shlex.split, metavar="CMD", help=text)
-    text = "the command that then continues"
-    parser.add_argument("--resume", type=shlex.split, metavar="CMD", help=text)
-    for name, text in (("--no-kill", "kill no run"), ("--no-other-seed", "with no other seed")):
-        parser.add_argument(name, action="store_false", dest=name[5:].replace("-", "_"), help=text)
+    option("--stop", text, type=shlex.split, metavar="CMD")
+    option("--resume", "the command that then continues", type=shlex.split, metavar="CMD")
+    option("--no-kill", "kill no run", action="store_false", dest="kill")
+    option("--no-other-seed", "with no other seed", action="store_false", dest="other_seed")
     text = "in place of all this: run under torchrun with each of these numbers of ranks"
-    parser.add_argument("--ranks", type=_numbers, metavar="N,N,...", help=text)
+    option("--ranks", text, type=_numbers, metavar="N,N,...")
     text = "the seed of init() without a number (default: the program's own)"
-    parser.add_argument("--seed", type=int, metavar="N", help=text)
+    option("--seed", text, type=int, metavar="N")
     output.add_deterministic(parser)
-    text = "a log of losses below {run} (default: the output)"
-    parser.add_argument("--log", metavar="PATH", help=text)
-    parser.add_argument(
-        "--value", default="loss", metavar="KEY", help="name of the loss (default: loss)"
-    )
-    parser.add_argument("--step", metavar="KEY", help="name of the step, or several: epoch,step")
-    parser.add_argument("--timeout", type=float, metavar="SECONDS", help="time limit of each run")
+    option("--log", "a log of losses below {run} (default: the output)", metavar="PATH")
+    option("--value", "name of the loss (default: loss)", default="loss", metavar="KEY")
+    option("--timeout", "time limit of each run", type=float, metavar="SECONDS")
     text = "keep the runs, a report and a picture of the losses in this new folder"
-    parser.add_argument("--out", metavar="DIR", help=text)
+    option("--out", text, metavar="DIR")
     output.add_program(parser)
 
 
@@ -82,8 +78,8 @@ def run(args: argparse.Namespace) -> int:
     from ..tools.verify import verify
 
     names = ("times", "stop", "resume", "kill", "other_seed", "ranks", "seed", "deterministic",
-             "log", "value", "step", "timeout", "out")  # fmt: skip
-    given: StateDict = {name: getattr(args, name) for name in names}
+             "log", "value", "timeout", "out")  # fmt: skip
+    given: dict[str, Any] = {name: getattr(args, name) for name in names}
     if not args.json:
         given["progress"] = _print_run
     with _interruptible():
@@ -111,15 +107,13 @@ def _print(report: Report, args: argparse.Namespace) -> None:
     checks = [(one.title, _WORDS[one.passed], one.message) for one in report.checks]
     output.table(("check", "", "details"), checks)
     output.say()
-    for cause in report.causes:
-        output.say(f"cause: {cause}")
     for note in report.notes:
         output.say(f"note: {note}")
     if args.out is not None:
         names = [name for name in ("report.json", "losses.png")
                  if os.path.exists(os.path.join(args.out, name))]  # fmt: skip
         output.say(f"wrote {', '.join(os.path.join(args.out, name) for name in names)}")
-        if len(names) == 1 and any(report.curve_of(one).values for one in report.measured):
+        if len(names) == 1 and any(map(report.losses_of, report.runs)):
             output.say('note: no losses.png without matplotlib: pip install "fastseed[report]"')
     output.say(report.verdict.upper())
 
@@ -138,10 +132,9 @@ def _interruptible() -> Iterator[None]:
         raise exit_codes.Signalled(number)
 
     before: dict[signal.Signals, signal._HANDLER] = {}
-    if threading.current_thread() is threading.main_thread():  # other threads may not set handlers
-        for one in (signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(one) is signal.SIG_DFL:  # not if ignored, as under nohup
-                before[one] = signal.signal(one, interrupt)
+    for one in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(one) is signal.SIG_DFL:  # not if ignored, as under nohup
+            before[one] = signal.signal(one, interrupt)
     try:
         yield
     finally:

@@ -5,93 +5,53 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
 from ...debug.bisection import Bisection, bisect
-from .losses import Curve, read_curve
-from .processes import OUT
 from .runs import Run
 
 _SHOWN = 200  # characters of a line
-_ENOUGH_DIGITS = 9  # identify every float32
+_FEW_DIGITS = 8  # one more identifies every float32
+_NAMES = 4  # in a list
 
 
-@dataclass(frozen=True)
-class Measured:
-    """A run with what it printed and its losses, as they were when it ended.
-
-    Attributes:
-        run: the run.
-        lines: the lines of its output.
-        curve: its losses; None if they are not in a form that has steps.
-    """
-
-    run: Run
-    lines: list[str]
-    curve: Curve | None
-
-
-def measure(run: Run, log: str | None, value: str, step: str | None) -> Measured:
-    """Read the output of a run, and its losses: from ``log`` below ``{run}``, else the output."""
-    path = run.folder / OUT
-    if log is not None:
-        exact = run.place / log
-        found = [exact] if exact.exists() else sorted(run.place.glob(log))
-        if len(found) != 1 or not found[0].is_file():
-            if run.killed and not found:  # it had not begun its log
-                return Measured(run, run.lines(), Curve({}))
-            files = ", ".join(sorted(one.name for one in run.place.iterdir())[:20])
-            raise ValueError(
-                f"fastseed.verify: log must be one file below {{run}}, got {log!r}, which matches "
-                f"{len(found)} paths in {run.name}, with the files {files or '(none)'}"
-            )
-        path = found[0]
-    curve = read_curve(path, value=value, step=step)
-    return Measured(run, run.lines(), curve if curve.values or log is not None else None)
-
-
-# ---------------------------------------------------------------- pairs of runs
-
-
-def compare_whole(a: Measured, b: Measured) -> tuple[str | None, Bisection | None]:
-    """Return the first difference of two whole runs in a sentence, and that of recordings."""
-    if a.curve is not None or b.curve is not None:
-        text = compare_curves(a.run.name, _values(a), b.run.name, _values(b))
+def compare_whole(a: Run, b: Run) -> str | None:
+    """Return the first difference of two whole runs in a sentence; None if they are equal."""
+    if a.losses.values or b.losses.values:
+        text = _compare_losses(a.name, a.losses.values, b)
     else:
-        text = _compare_lines(a, b)
+        count = _common(a.lines, b.lines)
+        is_same = count == len(a.lines) == len(b.lines)
+        text = None if is_same else _line_differs(a, b, count)
     return _with_recordings(text, a, b)
 
 
-def compare_stopped(a: Measured, whole: Measured) -> tuple[str | None, Bisection | None]:
+def compare_stopped(a: Run, whole: Run) -> str | None:
     """Compare a run that stopped in the middle with a whole one, up to there."""
     text = None
-    if whole.curve is not None:
-        if _values(a):
-            names = a.run.name, whole.run.name
-            text = compare_curves(names[0], _values(a), names[1], _values(whole), prefix=True)
-    elif a.run.killed:
+    if whole.losses.values:
+        common = {step: v for step, v in whole.losses.values.items() if step in a.losses.values}
+        if a.losses.values:
+            text = _compare_losses(a.name, a.losses.values, whole, common)
+    elif a.killed:
         count = _common(a.lines, whole.lines)
         if count < len(a.lines):
             text = _line_differs(a, whole, count)
     return _with_recordings(text, whole, a)
 
 
-def compare_resumed(
-    stopped: Measured, rest: Measured, whole: Measured
-) -> tuple[str | None, Bisection | None]:
+def compare_resumed(stopped: Run, rest: Run, whole: Run) -> str | None:
     """Compare a run that stopped, and the one that continued it, with a whole one.
 
     Of printed lines, each line of the whole run must be at the beginning of the first or at the end
     of the second; the second may print others before, such as the step at which it resumes.
     """
-    name = f"{stopped.run.name} with {rest.run.name}"
-    if whole.curve is not None:
-        values = _values(rest)
-        before = {step: one for step, one in _values(stopped).items() if step not in values}
-        text = compare_curves(name, {**before, **values}, whole.run.name, _values(whole))
+    name = f"{stopped.name} with {rest.name}"
+    text = None
+    if whole.losses.values:
+        again = rest.losses.values
+        before = {step: one for step, one in stopped.losses.values.items() if step not in again}
+        text = _compare_losses(name, {**before, **again}, whole)
     else:
-        text = None
         begin = _common(stopped.lines, whole.lines)
         end = _common(rest.lines[::-1], whole.lines[::-1])
         between = range(begin, len(whole.lines) - end)
@@ -99,12 +59,11 @@ def compare_resumed(
             held = set(rest.lines)
             at = next((i for i in between if whole.lines[i] not in held), between[-1])
             line = whole.lines[at][:_SHOWN]
-            text = f"line {at + 1} of {whole.run.name} is not in {name}: {line!r}"
+            text = f"line {at + 1} of {whole.name} is not in {name}: {line!r}"
     return _with_recordings(text, whole, rest)
 
 
-def _values(one: Measured) -> dict[str, float]:
-    return {} if one.curve is None else one.curve.values
+# ---------------------------------------------------------------- lines and losses
 
 
 def _common(a: Sequence[str], b: Sequence[str]) -> int:
@@ -113,81 +72,81 @@ def _common(a: Sequence[str], b: Sequence[str]) -> int:
     return sum(1 for _ in pairs)
 
 
-def _compare_lines(a: Measured, b: Measured) -> str | None:
-    count = _common(a.lines, b.lines)
-    return None if count == len(a.lines) == len(b.lines) else _line_differs(a, b, count)
-
-
-def _line_differs(a: Measured, b: Measured, count: int) -> str:
+def _line_differs(a: Run, b: Run, count: int) -> str:
     shown = [
         repr(one.lines[count][:_SHOWN]) if count < len(one.lines) else "the output has ended"
         for one in (a, b)
     ]
-    return f"line {count + 1} of {a.run.name} and {b.run.name}: {shown[0]} and {shown[1]}"
+    return f"line {count + 1} of {a.name} and {b.name}: {shown[0]} and {shown[1]}"
 
 
-def compare_curves(
-    a_name: str, a: dict[str, float], b_name: str, b: dict[str, float], *, prefix: bool = False
+def _compare_losses(
+    name: str, a: dict[str, float], run: Run, expected: dict[str, float] | None = None
 ) -> str | None:
-    """Return the first difference, in the order of ``b``, as a sentence; None if they are equal.
+    """Return the first difference from the losses of a run, or from ``expected`` ones of it.
 
-    A step that one run lacks is a difference; with ``prefix``, ``a`` may lack some.
+    A step that one side lacks is a difference.
     """
-    common = [step for step in b if step in a]
-    if not common:
-        return f"{a_name} and {b_name} have no step in common"
-    wrong = {step for step in common if not _equal(a[step], b[step])}
-    suspects = wrong if prefix else wrong | (b.keys() - a.keys())
-    for step in (*(one for one in b if one in suspects), *(one for one in a if one not in b)):
-        values = (repr(one[step]) if step in one else "no loss" for one in (a, b))
-        return (
-            f"first difference between {a_name} and {b_name} at step {step}: "
-            f"{' and '.join(values)} ({len(wrong)} of {len(common)} steps differ)"
-        )
-    return None
+    b = run.losses.values if expected is None else expected
+    wrong = [step for step in {**b, **a} if not _equal(a.get(step), b.get(step))]
+    if not wrong:
+        return None
+    values = [repr(one[wrong[0]]) if wrong[0] in one else "no loss" for one in (a, b)]
+    return (
+        f"first difference between {name} and {run.name} at step {wrong[0]}: "
+        f"{' and '.join(values)} ({len(wrong)} of {len({**a, **b})} steps differ)"
+    )
 
 
-def _equal(a: float, b: float) -> bool:
+def _equal(a: float | None, b: float | None) -> bool:
     """Return whether the bits are equal; all NaN are, since their text is the same."""
+    if a is None or b is None:
+        return False
     return (a == b and math.copysign(1, a) == math.copysign(1, b)) or (a != a and b != b)
 
 
-def _with_recordings(
-    text: str | None, a: Measured, b: Measured
-) -> tuple[str | None, Bisection | None]:
-    """Add the difference of recordings; without a common step there is nothing to compare."""
-    first, second = a.run.recording, b.run.recording
-    if first is None or second is None:
-        only = a if second is None else b
-        recorded = first is not second and not b.run.killed
-        return text or (f"only {only.run.name} recorded" if recorded else None), None
-    found = _bisect(first, second)
+# ---------------------------------------------------------------- recordings
+
+
+def _with_recordings(text: str | None, a: Run, b: Run) -> str | None:
+    """Add the difference of recordings."""
+    if (a.recording is None) != (b.recording is None):
+        only = a if b.recording is None else b
+        return text or (None if b.killed else f"only {only.name} recorded")
+    found = _bisect(a, b)
     if found is None or found.equal:
-        return text, None
-    return text or f"{a.run.name} and {b.run.name}: {found}", found
+        return text
+    return f"{f'{text}; ' if text else ''}recordings of {a.name} and {b.name}: {found}"
 
 
-def _bisect(a: Path, b: Path) -> Bisection | None:
+def _bisect(a: Run, b: Run) -> Bisection | None:
+    """Return the difference of recordings; None if they have no common step."""
+    if a.recording is None or b.recording is None:
+        return None
     try:
-        return bisect(a, b)
-    except ValueError:  # no common step, or a run that was killed before its header was there
+        return bisect(a.recording, b.recording)
+    except ValueError:  # also of a run that was killed before its header was written
         return None
 
 
 # ---------------------------------------------------------------- notes
 
 
-def notes_about(measured: Sequence[Measured]) -> Iterator[str]:
-    """Yield remarks about the logs."""
-    digits = max((one.curve.digits for one in measured if one.curve is not None), default=17)
-    if digits < _ENOUGH_DIGITS:
+def notes_about(runs: Sequence[Run], failed: bool) -> Iterator[str]:
+    """Yield remarks about the logs, and about files that runs share."""
+    values = [value for run in runs for value in run.losses.values.values()]
+    if values and all(float(f"{v:.{_FEW_DIGITS}g}") == v or v != v for v in values):
         yield (
-            f"losses have at most {digits} significant digits, so only these are compared; write "
-            "them with repr() or as JSON"
+            f"losses have at most {_FEW_DIGITS} significant digits, so only these are compared; "
+            "write them with repr() or as JSON"
         )
-    first: dict[str, str] = {}
-    for one in measured:
-        if one.curve is not None and one.run.experiment in ("whole", "other"):
-            for note in one.curve.notes:
-                first.setdefault(note, one.run.name)
-    yield from (f"{name}: {note}" for note, name in first.items())
+    left_out = max((run.losses.left_out for run in runs), default=0)
+    if left_out and values:
+        yield f"up to {left_out} lines of a log are broken, have no step or repeat one"
+    names = sorted({name for run in runs for name in run.written})
+    if failed and names and not any(str(run.place) in " ".join(run.command) for run in runs):
+        shown = ", ".join(names[:_NAMES]) + ", ..." * (len(names) > _NAMES)
+        yield (
+            f"the runs share the working folder, in which they wrote {shown}: a run may continue "
+            "an earlier one's checkpoint; give the program {run}, an empty folder for each run"
+        )

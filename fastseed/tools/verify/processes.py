@@ -6,9 +6,8 @@ import contextlib
 import os
 import signal
 import subprocess
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 OUT, ERR = "stdout.txt", "stderr.txt"
@@ -30,20 +29,20 @@ def run_program(
 ) -> bool:
     """Run a program until it ends; its output goes to files in ``folder``.
 
-    Returns:
-        Whether it was killed with SIGKILL, because ``kill_when()`` was true.
-
-    Raises:
-        RuntimeError: it cannot be started, failed, or is late; the message has its last lines.
+    Returns whether it was killed with SIGKILL, because ``kill_when()`` was true. RuntimeError: it
+    cannot be started, failed, or is late; the message has its last lines.
     """
     begin = time.perf_counter()
-    process = None
-    try:
-        with open(folder / OUT, "wb") as out, open(folder / ERR, "wb") as err, _signals_held_back():
+    with open(folder / OUT, "wb") as out, open(folder / ERR, "wb") as err:
+        try:
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
                 env=dict(environment), start_new_session=True,
             )  # fmt: skip
+        except OSError as error:
+            message = f"{command[0]!r} cannot be started: {error.strerror}"
+            raise RuntimeError(f"fastseed.verify: {message}") from None
+    try:
         while (code := process.poll()) is None:
             if kill_when():
                 _send(process, signal.SIGKILL)
@@ -52,36 +51,12 @@ def run_program(
             if timeout is not None and time.perf_counter() - begin > timeout:
                 break
             time.sleep(_POLL)
-    except OSError as error:
-        if process is not None:
-            raise
-        message = f"{command[0]!r} cannot be started: {error.strerror}"
-        raise RuntimeError(f"fastseed.verify: {message}") from None
     finally:  # also after an interrupt
-        if process is not None:
-            _end(process)
+        _end(process)
     if code == 0:
         return False
     reason = f"did not end within {timeout} seconds" if code is None else f"ended with code {code}"
     raise RuntimeError(f"fastseed.verify: run {name} {reason}{_last_lines(folder)}")
-
-
-@contextlib.contextmanager
-def _signals_held_back() -> Iterator[None]:
-    """Hold signals back until the block's end, so that a child is known before it is ended."""
-    held: list[int] = []
-    before = {}
-    if threading.current_thread() is threading.main_thread():  # other threads may not set handlers
-        for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if callable(signal.getsignal(one)):
-                before[one] = signal.signal(one, lambda number, _: held.append(number))
-    try:
-        yield
-    finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
-        for number in held:
-            signal.raise_signal(number)
 
 
 def _send(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
@@ -110,12 +85,9 @@ def _last_lines(folder: Path) -> str:
 
 
 def _tail(path: Path) -> str:
-    with contextlib.suppress(OSError), open(path, "rb") as file:
+    with open(path, "rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - _TAIL))
         lines = file.read().decode("utf-8", "replace").splitlines()[-_OUTPUT_LINES:]
-        if lines:
-            return f"; the end of {path.name}:" + "".join(
-                f"\n  {line[-_LONGEST:]}" for line in lines
-            )
-    return ""
+    shown = "".join(f"\n  {line[-_LONGEST:]}" for line in lines)
+    return f"; the end of {path.name}:{shown}" if lines else ""

@@ -4,36 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from ...debug.tree_digest import Leaf, whole
+from ...debug.watch_file import Recording
 from .runs import Run
 
-if TYPE_CHECKING:
-    from ...debug.tree_digest import Leaf
-    from ...debug.watch_file import Recording
-
-    Table = dict[tuple[str, str], Leaf]  # by group and name
+Table = dict[tuple[str, str], Leaf]  # by group and name
 
 _GROUPS = ("buffer", "gradient", "optimizer", "parameter")  # generators may differ between ranks
 _WEIGHTS = ("buffer", "parameter")
 
 
 class RankRun(NamedTuple):
-    """The run with one number of ranks.
-
-    Attributes:
-        ranks: the number of ranks.
-        steps: the number of recorded steps, without the state before the first.
-        digest: the digest of parameters and buffers after the last step, 32 hexadecimal digits;
-            that of ``fastseed.debug.digest(model)`` for a model without tied weights.
-        difference: the first difference from the first run, or between ranks of this run, in a
-            sentence; None if they are equal.
-    """
+    """The run with one number of ranks."""
 
     ranks: int
     steps: int
+    """The number of recorded steps, without the state before the first."""
     digest: str
+    """That of parameters and buffers after the last step, as ``debug.digest(model)`` has it."""
     difference: str | None
+    """The first one from the first run, or between ranks of this run; None if they are equal."""
 
 
 def compare_ranks(runs: Sequence[Run]) -> tuple[list[RankRun], list[str]]:
@@ -51,8 +43,6 @@ def compare_ranks(runs: Sequence[Run]) -> tuple[list[RankRun], list[str]]:
 
 def _recordings(run: Run) -> list[Recording]:
     """Return the recordings of a run by rank."""
-    from ...debug.watch_file import Recording  # imports torch
-
     if run.recording is None:
         rule = "a script that records with fastseed.debug.Watch(model, optimizer).attach()"
         got = f"no recording in FASTSEED_RUN_DIR with {_ranks(run.number)}"
@@ -64,8 +54,6 @@ def _recordings(run: Run) -> list[Recording]:
 def _compare(
     first_count: int, first: list[Recording], count: int, other: list[Recording]
 ) -> RankRun:
-    from ...debug.tree_digest import whole
-
     steps = sorted({step for one in other for step in one.steps})
     last, _ = _merged(other, steps[-1])
     weights = {name: leaf for (group, name), leaf in last.items() if group in _WEIGHTS}

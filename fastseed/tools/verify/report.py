@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
+import contextlib
 import io
 import json
 import math
-import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from ..._utils import StateDict, atomic_file
-from .comparison import Measured
-from .losses import Curve, printed
+from .losses import printed
 from .ranks import RankRun
-from .runs import EXPERIMENTS
+from .runs import EXPERIMENTS, Run
 
 PASSED, FAILED, INCONCLUSIVE = "passed", "failed", "inconclusive"
 
@@ -22,21 +21,17 @@ PASSED, FAILED, INCONCLUSIVE = "passed", "failed", "inconclusive"
 _COLOURS = dict(zip(EXPERIMENTS, ("#0072B2", "#009E73", "#AA4499", "#D55E00"), strict=True))
 
 
-@dataclass(frozen=True)
-class Check:
-    """One question and its answer.
-
-    Attributes:
-        name: ``repeat``, ``stop``, ``resume``, ``seed`` or ``ranks``.
-        title: the property that is checked: "runs with the same seed are identical".
-        passed: the answer; None if it was not checked.
-        message: the answer in a sentence, with the first difference.
-    """
+class Check(NamedTuple):
+    """One question and its answer."""
 
     name: str
+    """``repeat``, ``stop``, ``resume``, ``seed`` or ``ranks``."""
     title: str
+    """The property that is checked: "whole runs are equal"."""
     passed: bool | None
+    """The answer; None if it was not checked."""
     message: str
+    """The answer in a sentence, with the first difference."""
 
 
 @dataclass(frozen=True)
@@ -45,17 +40,15 @@ class Report:
 
     Attributes:
         checks: the questions and their answers.
-        measured: all runs, experiment by experiment.
+        runs: all runs, experiment by experiment.
         value: the name of the loss.
-        causes: why runs differ, as far as recordings and files say.
         notes: further remarks.
         ranks: the runs with several numbers of ranks.
     """
 
     checks: tuple[Check, ...]
-    measured: tuple[Measured, ...]
+    runs: tuple[Run, ...]
     value: str = "loss"
-    causes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     ranks: tuple[RankRun, ...] = ()
 
@@ -72,39 +65,38 @@ class Report:
         """Return the report as plain values, for JSON; NaN and infinities are text."""
         runs = [
             {
-                "name": one.run.name,
-                "command": list(one.run.command),
-                "seconds": one.run.seconds,
-                "killed": one.run.killed,
-                "lines": len(one.lines),
-                "losses": {k: _plain(v) for k, v in self.curve_of(one).values.items()},
+                "name": run.name,
+                "command": list(run.command),
+                "seconds": run.seconds,
+                "killed": run.killed,
+                "lines": len(run.lines),
+                "losses": {k: _plain(v) for k, v in self.losses_of(run).items()},
             }
-            for one in self.measured
+            for run in self.runs
         ]
         return {
             "verdict": self.verdict,
             "passed": bool(self),
-            "checks": [dataclasses.asdict(check) for check in self.checks],
-            "causes": list(self.causes),
+            "checks": [check._asdict() for check in self.checks],
             "notes": list(self.notes),
             "ranks": [run._asdict() for run in self.ranks],
             "runs": runs,
         }
 
-    def curve_of(self, one: Measured) -> Curve:
+    def losses_of(self, run: Run) -> dict[str, float]:
         """Return the losses of a run: those that have steps, else those that it printed."""
-        return printed(one.lines, self.value) if one.curve is None else one.curve
+        return run.losses.values or printed(run.lines, self.value)
 
     def experiments(self) -> list[tuple[str, int, int, str, str]]:
         """Return name, number of runs, lines, last losses and time of each experiment."""
         rows = []
-        for name in dict.fromkeys(one.run.experiment for one in self.measured):
-            runs = [one for one in self.measured if one.run.experiment == name]
-            ends = [list(v)[-1] for one in runs if (v := self.curve_of(one).values.values())]
+        for name in dict.fromkeys(run.experiment for run in self.runs):
+            runs = [run for run in self.runs if run.experiment == name]
+            ends = [[*v.values()][-1] for run in runs if (v := self.losses_of(run))]
             losses = sorted(set(ends), key=lambda one: (math.isnan(one), one))
             loss = " to ".join(f"{value:.6g}" for value in (*losses[:1], *losses[1:][-1:]))
-            seconds = sum(one.run.seconds for one in runs)
-            lines = max(len(one.lines) for one in runs)
+            seconds = sum(run.seconds for run in runs)
+            lines = max(len(run.lines) for run in runs)
             rows.append((name, len(runs), lines, loss or "-", f"{seconds:.2f} s"))
         return rows
 
@@ -113,51 +105,34 @@ def _plain(value: float) -> float | str:
     return value if math.isfinite(value) else str(value)
 
 
-def write(report: Report, folder: str | os.PathLike[str]) -> list[Path]:
-    """Write ``report.json`` to ``folder``, and ``losses.png`` if there are losses.
-
-    Existing files are replaced atomically. The picture needs matplotlib.
-    """
-    target = Path(folder)
+def write(report: Report, folder: Path) -> None:
+    """Write ``report.json``, and ``losses.png`` if there are losses and matplotlib is installed."""
     text = json.dumps(report.document(), indent=1, allow_nan=False) + "\n"
-    written = [atomic_file.replace(target / "report.json", text.encode())]
-    try:
-        picture = png(report)
-    except ImportError:
-        return written
-    if picture is not None:
-        written.append(atomic_file.replace(target / "losses.png", picture))
-    return written
+    atomic_file.replace(folder / "report.json", text.encode())
+    curves = [(run.experiment, report.losses_of(run)) for run in report.runs]
+    if any(curve for _, curve in curves):
+        with contextlib.suppress(ImportError):
+            atomic_file.replace(folder / "losses.png", _png(report, curves))
 
 
-def png(report: Report) -> bytes | None:
-    """Return the losses of every run as a picture; None without losses.
-
-    Uses a figure object and the Agg canvas only: no display, and no global state of matplotlib.
-    """
-    curves = [(one.run, report.curve_of(one)) for one in report.measured]
-    steps = dict.fromkeys(step for _, curve in curves for step in curve.values)
-    if not steps:
-        return None
+def _png(report: Report, curves: list[tuple[str, dict[str, float]]]) -> bytes:
+    """Return the losses of every run as a picture, without a display or matplotlib's globals."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(12, 8), dpi=100, layout="constrained")
     figure.suptitle(report.verdict.upper(), fontsize=18)
     axes = figure.subplots(2, 2, sharex=True, sharey=True)
+    steps = dict.fromkeys(step for _, curve in curves for step in curve)
     position = {step: i for i, step in enumerate(steps)}
     for name, panel in zip(EXPERIMENTS, axes.flat, strict=True):
-        shown = [curve for run, curve in curves if run.experiment == name]
+        shown = [curve for experiment, curve in curves if experiment == name]
         panel.set_title(f"{name}: {len(shown)} runs", loc="left")
         panel.set(xlabel="step", ylabel=report.value)
         panel.grid(color="#dddddd", linewidth=0.6)
         for curve in shown:
-            points = [
-                (position[step], value)
-                for step, value in curve.values.items()
-                if abs(value) < 1e300  # an axis cannot have more
-            ]
-            x, y = zip(*points, strict=True) if points else ((), ())
-            marker = "o" if len(points) == 1 else None
+            x = [position[step] for step in curve]
+            y = [value if abs(value) < 1e300 else math.nan for value in curve.values()]
+            marker = "o" if len(x) == 1 else None
             panel.plot(x, y, color=_COLOURS[name], alpha=0.6, lw=1.1, marker=marker)
     out = io.BytesIO()
     figure.savefig(out, format="png", metadata={"Software": None})

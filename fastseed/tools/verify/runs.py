@@ -11,18 +11,21 @@ from pathlib import Path
 
 from ..._utils import environ
 from ...determinism import launch
+from .losses import Losses, read_losses
 from .processes import OUT, run_program
 
 WHOLE, STOPPED, RESUMED, OTHER = "whole", "stopped", "resumed", "other"
 EXPERIMENTS = (WHOLE, STOPPED, RESUMED, OTHER)
 """Run to the end; killed or stopped in the middle; started again; run with another seed."""
 
+# torchrun, with the program as it is.
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--no-python")
 _WATCH = "rank-*.watch"
 
 
 @dataclass(frozen=True)
 class Run:
-    """One start of the program.
+    """One start of the program, with what it printed and its losses.
 
     Attributes:
         experiment: one of ``EXPERIMENTS``, or ``ranks``.
@@ -33,6 +36,8 @@ class Run:
         seconds: its duration.
         killed: whether it was killed.
         written: files of the working folder that it wrote.
+        lines: of the standard output, without an incomplete last one of a killed run.
+        losses: none if they are not in a form that has steps.
     """
 
     experiment: str
@@ -43,6 +48,8 @@ class Run:
     seconds: float
     killed: bool
     written: tuple[str, ...]
+    lines: tuple[str, ...]
+    losses: Losses
 
     @property
     def name(self) -> str:
@@ -54,36 +61,18 @@ class Run:
         """The folder in which ``fastseed.debug.Watch`` recorded."""
         return next((file.parent for file in sorted(self.folder.rglob(_WATCH))), None)
 
-    def lines(self) -> list[str]:
-        """The lines of the standard output, without an incomplete last one of a killed run."""
-        with open(self.folder / OUT, encoding="utf-8", errors="replace") as file:
-            lines = [line.replace(str(self.place), "{run}") for line in file]
-        if self.killed and lines and not lines[-1].endswith("\n"):
-            del lines[-1]
-        return [line.rstrip("\n") for line in lines]
 
-
+@dataclass
 class Starter:
-    """Starts runs below a folder.
+    """Starts runs below a folder; the arguments are those of ``verify``."""
 
-    Args:
-        root: the folder.
-        seed: of all runs but those of ``OTHER``; None: the program's own.
-        deterministic: as for ``launch.variables``.
-        timeout: seconds of a run, or None.
-        progress: called with each run that has ended.
-    """
-
-    def __init__(
-        self,
-        root: Path,
-        seed: int | None,
-        deterministic: bool | str,
-        timeout: float | None,
-        progress: Callable[[Run], object],
-    ) -> None:
-        self.root, self.seed = root, seed
-        self._deterministic, self._timeout, self._progress = deterministic, timeout, progress
+    root: Path
+    seed: int | None
+    deterministic: bool | str
+    log: str | None
+    value: str
+    timeout: float | None
+    progress: Callable[[Run], object]
 
     def start(
         self,
@@ -96,37 +85,55 @@ class Starter:
         variables: Mapping[str, str] | None = None,
     ) -> Run:
         """Run a command; ``{run}`` is an empty folder, or ``place`` of an earlier run."""
-        folder = self.root / f"{experiment}-{number}"
-        folder.mkdir()
-        if place is None:
-            place = folder / "run"
-            place.mkdir()
-        seed = self.seed
+        name = f"{experiment}-{number}"
+        folder = self.root / name
+        place = place or folder / "run"
+        for one in (folder, place):
+            one.mkdir(exist_ok=True)
+        seed = self.seed or 0
         if experiment == OTHER:
-            seed = 0 if seed is None else seed
             seed = (seed + 1 + number) % 2**64
-        values = {"{run}": str(place), "{seed}": str(0 if seed is None else seed)}
-        words = tuple(_filled(word, values) for word in command)
+        words = tuple(w.replace("{run}", str(place)).replace("{seed}", str(seed)) for w in command)
         new = dict(os.environ)
-        if seed is not None or self._deterministic:
-            new |= launch.variables(new, seed=seed, deterministic=self._deterministic)
+        own = seed if self.seed is not None or experiment == OTHER else None
+        if own is not None or self.deterministic:
+            new |= launch.variables(new, seed=own, deterministic=self.deterministic)
         new |= {environ.RUN_DIR: str(folder), "PYTHONUNBUFFERED": "1", **(variables or {})}
         before, begin = _listed(), time.perf_counter()
         killed = run_program(
-            f"{experiment}-{number}", words, new, folder, self._timeout,
-            (lambda: kill_when(folder)) if kill_when else lambda: False,
-        )  # fmt: skip
-        written = tuple(sorted(name for name, at in _listed().items() if before.get(name) != at))
+            name, words, new, folder, self.timeout, lambda: bool(kill_when and kill_when(folder))
+        )
         seconds = time.perf_counter() - begin
-        run = Run(experiment, number, folder, place, words, seconds, killed, written)
-        self._progress(run)
+        written = tuple(sorted(name for name, at in _listed().items() if before.get(name) != at))
+        lines = _lines(folder, place, killed)
+        losses = Losses({}, 0) if experiment == "ranks" else self._losses(name, place, killed)
+        run = Run(
+            experiment, number, folder, place, words, seconds, killed, written, lines, losses
+        )  # fmt: skip
+        self.progress(run)
         return run
 
+    def _losses(self, name: str, place: Path, killed: bool) -> Losses:
+        """Read losses from the log below ``{run}``, else from the output."""
+        if self.log is None:
+            return read_losses(self.root / name / OUT, self.value)
+        files = [one for one in place.glob(self.log) if one.is_file()]
+        found = read_losses(files[0], self.value) if len(files) == 1 else Losses({}, 0)
+        if not found.values and not killed:  # a killed run may not have begun its log
+            raise ValueError(
+                f"fastseed.verify: log must be one file below {{run}} with JSON lines that have "
+                f"{self.value!r} and a step, got {self.log!r}, which matches {len(files)} files "
+                f"in {name}"
+            )
+        return found
 
-def _filled(word: str, values: dict[str, str]) -> str:
-    for name, value in values.items():
-        word = word.replace(name, value)
-    return word
+
+def _lines(folder: Path, place: Path, killed: bool) -> tuple[str, ...]:
+    with open(folder / OUT, encoding="utf-8", errors="replace") as file:
+        lines = [line.replace(str(place), "{run}") for line in file]
+    if killed and lines and not lines[-1].endswith("\n"):
+        del lines[-1]
+    return tuple(line.rstrip("\n") for line in lines)
 
 
 def _listed() -> dict[str, int]:
@@ -140,13 +147,9 @@ def half_of(run: Run) -> Callable[[Path], bool] | None:
 
     None if ``run`` has no two of them.
     """
-    if run.recording is not None:
-        pattern, total = _WATCH, _count(run.folder, _WATCH)
-    else:
-        pattern, total = OUT, _count(run.folder, OUT)
-    if total < 2:
-        return None
-    return lambda folder: _count(folder, pattern) >= total / 2
+    pattern = OUT if run.recording is None else _WATCH
+    total = _count(run.folder, pattern)
+    return None if total < 2 else lambda folder: _count(folder, pattern) >= total / 2
 
 
 def _count(folder: Path, pattern: str) -> int:
@@ -155,7 +158,3 @@ def _count(folder: Path, pattern: str) -> int:
         with open(path, "rb") as file:
             return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
     return 0
-
-
-# torchrun, with the program as it is.
-TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--no-python")

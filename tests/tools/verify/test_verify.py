@@ -61,18 +61,17 @@ def test_a_program_that_is_killed_and_started_again(row):
     assert report and set(passed(report).values()) == {True}, report.checks
     names = ["whole-0", "whole-1", "stopped-0", "resumed-0", "stopped-1", "resumed-1"]
     assert [run.name for run in seen] == [*names, "other-0", "other-1"]
-    stopped = [one for one in report.measured if one.run.experiment == "stopped"]
-    assert all(one.run.killed and 4 <= len(one.lines) < 8 for one in stopped)
-    resumed = [one for one in report.measured if one.run.experiment == "resumed"]
+    stopped, resumed = report.runs[2:4], report.runs[4:6]
+    assert all(one.killed and 4 <= len(one.lines) < 8 for one in stopped)
     assert all(one.lines[0].startswith("resuming at ") for one in resumed)
-    assert [one.run.place for one in resumed] == [one.run.place for one in stopped]
+    assert [one.place for one in resumed] == [one.place for one in stopped]
 
 
 def test_commands_to_stop_and_to_resume():
     words = command(begin="last = int((options or [8])[0])", row=TEXT)
     report = verify([*words, "8"], times=1, stop=[*words, "3"], resume=[*words, "8"])
     assert report and passed(report) == {"repeat": None, "stop": True, "resume": True, "seed": True}
-    assert [len(one.lines) for one in report.measured] == [8, 3, 6, 8]
+    assert [len(one.lines) for one in report.runs] == [8, 3, 6, 8]
     with pytest.raises(ValueError, match="stop and resume must be given together"):
         verify(words, stop=words)
 
@@ -122,7 +121,7 @@ def test_a_seed_that_has_no_effect_is_inconclusive(capsys):
 
 def test_files_in_the_working_folder_are_named():
     report = verify(command(run="."), times=2, other_seed=False)
-    assert not report and "they wrote checkpoint: a run may continue" in report.causes[0]
+    assert not report and "they wrote checkpoint: a run may continue" in report.notes[-1]
 
 
 def test_runs_that_end_before_they_are_killed_are_left_out():
@@ -153,9 +152,10 @@ def test_no_shell_and_the_variables_of_each_experiment():
 def test_logs_below_the_folder_of_a_run():
     begin = "sys.stdout = open(os.path.join(run, 'log.jsonl'), 'a', buffering=1)"
     report = verify(command(begin), times=1, log="*.jsonl", kill=False)
-    assert report and list(report.measured[0].curve.values) == [str(i) for i in range(8)]
-    with pytest.raises(ValueError, match=r"log must be one file below \{run\}, got 'x', which"):
-        verify(command(begin), times=1, log="x", kill=False)
+    assert report and list(report.runs[0].losses.values) == [str(i) for i in range(8)]
+    for options in ({"log": "x"}, {"log": "*.jsonl", "value": "other"}):
+        with pytest.raises(ValueError, match=r"log must be one file below \{run\} with JSON lines"):
+            verify(command(begin), times=1, kill=False, **options)
     with pytest.raises(ValueError, match=r"log must be a path below \{run\}"):
         verify(command(), log="../x")
 

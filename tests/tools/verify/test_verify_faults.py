@@ -103,7 +103,7 @@ def verified(folder: Path, fault: str | None, **options) -> Report:
 @pytest.mark.slow
 def test_no_fault(tmp_path):
     report = verified(tmp_path, None, times=2, other_seed=True)
-    assert report and report.causes == () and report.notes == (), report.checks
+    assert report and report.notes == (), report.checks
 
 
 @pytest.mark.slow
@@ -112,23 +112,21 @@ def test_a_checkpoint_without_the_optimizer(tmp_path):
     _, stop, resume, _ = report.checks
     assert stop.passed and not resume.passed
     assert " at step 9: " in resume.message  # the first update with another momentum
-    cause = "the checkpoint does not restore optimizer 0.weight.momentum_buffer"
-    assert report.causes[0].startswith(cause)
+    assert "optimizer 0.weight.momentum_buffer" in resume.message
 
 
 @pytest.mark.slow
 def test_a_generator_used_before_resuming(tmp_path):
     report = verified(tmp_path, "resume")
     assert report.checks[1].passed and not report.checks[2].passed
-    cause = "generators in other states at step 8 (torch.cpu): used before training"
-    assert report.causes[0].startswith(cause)
+    assert " at step 8, rank 0: generator torch.cpu: " in report.checks[2].message
 
 
 @pytest.mark.slow
 def test_a_sum_in_the_order_of_threads(tmp_path):
     report = verified(tmp_path, "arithmetic", times=2, stop=None, resume=None, kill=False)
     assert not report.checks[0].passed
-    assert report.causes[0].startswith("no recorded generator differed, so this")
+    assert "gradient" in report.checks[0].message
 
 
 RESTARTED = """
@@ -163,5 +161,5 @@ def test_a_run_that_records_and_prints_nothing_is_killed_by_its_records(tmp_path
     words = [sys.executable, str(tmp_path / "train.py"), "{run}"]
     report = verify(words, times=1, seed=3, timeout=200)
     assert report and [check.passed for check in report.checks] == [None, True, True, True]
-    killed = report.measured[1].run
+    killed = report.runs[1]
     assert killed.killed and killed.name == "stopped-0"

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 
 import pytest
@@ -86,27 +85,6 @@ def test_a_run_is_killed_when_it_is_told(tmp_path):
     code = "import time\nwhile True: print('x', flush=True); time.sleep(0.01)"
     assert ran(tmp_path, code, kill_when=lambda: path.stat().st_size > 10)
     assert path.read_text().count("x") > 5
-
-
-def test_an_interrupt_while_a_program_starts_ends_it(tmp_path, monkeypatch):
-    started = []
-
-    class Popen(subprocess.Popen):
-        def __init__(self, *arguments, **how):
-            super().__init__(*arguments, **how)
-            started.append(self.pid)
-            signal.raise_signal(signal.SIGINT)  # before the process is known
-
-    monkeypatch.setattr(subprocess, "Popen", Popen)
-    assert threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            ran(tmp_path, "import time; time.sleep(100)")
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert ends(started[0])
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
