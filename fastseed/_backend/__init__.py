@@ -1,5 +1,1 @@
-"""The compiled code, the registered operators, and the NumPy reference that stands in for them.
-
-``derive`` computes keys and orders, ``ops`` holds the operators, ``tensors`` checks arguments. Both
-backends give the same bits.
-"""
+"""The compiled code, the operators, and the NumPy reference, which gives the same bits."""

@@ -10,13 +10,12 @@ from .reference import scalar
 
 
 def build_info() -> dict[str, object]:
-    """Return what is in use: version, backend, SIMD path, CUDA and torch.
+    """Return what is in use: versions, backend, SIMD path, CUDA.
 
     Returns:
         A dict with ``version``, ``derivation``, ``backend`` (``"native"`` or ``"reference"``),
-        ``native`` (the operators) and ``generators`` (what sets generators faster, built for one
-        torch and Python): ``"loaded"``, or why it is not used; ``simd``, ``simd_paths``, ``cuda``
-        (``"built"``, or ``"not built"`` and the reason where it is known) and ``torch``.
+        ``native`` (the operators) and ``generators`` (what sets generators faster): ``"loaded"``,
+        or why it is not used; ``simd``, ``simd_paths``, ``cuda`` and ``torch``.
 
     Examples:
         >>> import fastseed

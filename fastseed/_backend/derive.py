@@ -1,8 +1,4 @@
-"""The derivation, on the backend in use: native code where it is, else the NumPy reference.
-
-Both give the same bits. Scalars are Python ints. Arguments are trusted (see
-``fastseed.derivation.streams``).
-"""
+"""The derivation, on the backend in use: native code where it is, else the NumPy reference."""
 
 from __future__ import annotations
 
@@ -14,7 +10,6 @@ import torch
 from . import native
 from .ops import keys, shuffle
 from .reference import philox, scalar
-from .reference import shuffle as _shuffle
 from .reference.philox import U32
 from .reference.scalar import DOMAIN_SHUFFLE, DOMAIN_STATE, DOMAIN_STREAM, Name, NameKey, ScopeKey
 from .reference.scalar import signed as _signed
@@ -55,7 +50,8 @@ def stream_key(
 def narrow_seed(name: NameKey, rank_field: int, worker: int, index: int, bits: int) -> int:
     """Return the seed of 31 or 32 bits of a rank field, which no other one has."""
     if native.generators is None:
-        return _shuffle.narrow_seed(name, rank_field, worker, index, bits)
+        key = stream_key(name, 0, worker, index, scalar.DOMAIN_NARROW)
+        return shuffle_index(key, 1 << bits, rank_field)
     seed: int = native.generators.narrow_seed(*name, rank_field, worker, index, bits)
     return seed
 
@@ -68,10 +64,7 @@ def fill(
     worker: int,
     start: int,
 ) -> torch.Tensor:
-    """Return uint64 ``out`` with the keys, (n, 2), or seeds, (n,), of the indices from ``start``.
-
-    ``operator`` is ``derive_keys`` or ``derive_seeds`` of ``fastseed._backend.ops.keys``.
-    """
+    """Return ``out`` with keys, (n, 2), or seeds, (n,), of the indices from ``start`` on."""
     rank_word = rank_field | DOMAIN_STREAM << 24
     operator(out, _signed(name[0]), _signed(name[1]), rank_word, worker, _signed(start))
     return out
@@ -108,8 +101,6 @@ def fill_shuffle(out: torch.Tensor, key: int, n: int, start: int, stride: int) -
 
 def shuffle_index(key: int, n: int, i: int) -> int:
     """Return the number at position ``i``."""
-    if native.kernels is None:
-        return _shuffle.index(key, n, i)
     out = torch.empty(1, dtype=torch.int64, device="cpu")
     fill_shuffle(out, key, n, i, 1)
     return int(out.item())

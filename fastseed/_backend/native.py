@@ -1,8 +1,8 @@
 """Finding the compiled parts.
 
-``fastseed._kernels`` is a plain shared library of registered operators, for any torch from 2.10 and
-any Python. ``fastseed._generators`` is a pybind11 module, built for one torch and one Python, that
-calls the operators' loops; without it torch's and NumPy's public interfaces set the generators.
+``_kernels`` is a shared library of operators, for any torch from 2.10 and any Python.
+``_generators`` is a pybind11 module for one torch and one Python; without it torch's and NumPy's
+public interfaces set the generators.
 """
 
 from __future__ import annotations
@@ -59,11 +59,9 @@ def _file_of(part: str) -> Path:
     if found := sorted(_FOLDER.glob(f"{part}_{INTERFACE}.*")):
         return found[0]
     if others := sorted(_FOLDER.glob(f"{part}*.so")):
-        reason = "it is not of this version of fastseed; build it again"
-        raise ImportError(f"{others[0].name}: {reason}")
-    if part == "_kernels":
-        raise ImportError(f"the package was built without native code{why_not_built()}")
-    raise ImportError(f"the package was built without {part}")
+        raise ImportError(f"{others[0].name} is not of this version of fastseed; build it again")
+    what = f"native code{why_not_built()}" if part == "_kernels" else part
+    raise ImportError(f"the package was built without {what}")
 
 
 def _load_kernels() -> ModuleType:
@@ -96,15 +94,13 @@ def _choose() -> None:
         generators = _load_generators(kernels.loop_table())
     except (ImportError, OSError) as error:
         generators_missing = str(error)
+        part, which = "_generators", "part of its"
         if kernels is None:
-            missing = str(error)
-        if kernels is None and choice == "native":
-            raise ImportError(
-                f"fastseed: FASTSEED_BACKEND=native, but the native code cannot be used: {error}"
-            ) from error
-        part = "_generators" if missing is None else "_kernels"
-        if any(_FOLDER.glob(f"{part}*.so")) or (missing is not None and why_not_built()):
-            which = "part of its" if missing is None else "its"
+            missing, part, which = str(error), "_kernels", "its"
+            if choice == "native":
+                problem = "FASTSEED_BACKEND=native, but the native code cannot be used"
+                raise ImportError(f"fastseed: {problem}: {error}") from error
+        if any(_FOLDER.glob(f"{part}*.so")) or (kernels is None and why_not_built()):
             message = f"fastseed: {which} native code is not used: {error}"
             warnings.warn(message, RuntimeWarning, stacklevel=2)
 

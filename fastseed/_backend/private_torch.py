@@ -1,7 +1,4 @@
-"""What fastseed uses of torch's private names, one small function for each.
-
-An upgrade of torch that renames one of them is a change of this file alone.
-"""
+"""What fastseed uses of torch's private names, one small function for each."""
 
 from __future__ import annotations
 
@@ -100,18 +97,11 @@ def dispatch_mode_flags() -> dict[str, bool]:
 
 
 def leave_dispatch_mode(mode: Any, flags: dict[str, bool]) -> None:
-    """Leave a mode that an interrupt has left half entered or active; set the flags before it.
-
-    Torch itself can only pop the innermost mode.
-    """
-    is_active = mode in dispatch_modes()
-    if not is_active and not mode.old_dispatch_mode_flags:
+    """Leave a mode that an interrupt has left half entered or active; set the flags before it."""
+    if mode in dispatch_modes():
+        _take_out(mode, _python_dispatch)
+    elif not mode.old_dispatch_mode_flags:
         return
-    above: list[Any] = []
-    while is_active and (last := _python_dispatch._pop_mode()) is not mode:
-        above.append(last)
-    for other in reversed(above):
-        _python_dispatch._push_mode(other)
     vars(_python_dispatch).update(flags)
     tell_dynamo = vars(_python_dispatch).get("set_is_in_mode_without_ignore_compile_internals")
     if tell_dynamo is not None:
@@ -120,24 +110,23 @@ def leave_dispatch_mode(mode: Any, flags: dict[str, bool]) -> None:
 
 def leave_function_mode(mode: object) -> None:
     """Leave a function mode that an interrupt has left active; torch can only pop the innermost."""
-    above: list[Any] = []
     stack: Any = overrides
-    while mode in stack._get_current_function_mode_stack():
-        if (last := stack._pop_mode()) is not mode:
-            above.append(last)
+    if mode in stack._get_current_function_mode_stack():
+        _take_out(mode, stack)
+
+
+def _take_out(mode: object, stack: Any) -> None:
+    """Take an active mode out of a stack, and leave those that are above it."""
+    above: list[Any] = []
+    while (last := stack._pop_mode()) is not mode:
+        above.append(last)
     for other in reversed(above):
         stack._push_mode(other)
 
 
-_is_compiling = torch.compiler.is_compiling
-
-
 def is_plain_eager() -> bool:
-    """Return whether new tensors are ordinary ones: neither traced nor made by a dispatch mode.
-
-    torch has no public function that says so.
-    """
-    return not _is_compiling() and torch._C._len_torch_dispatch_stack() == 0
+    """Return whether new tensors are ordinary ones: neither traced nor made by a dispatch mode."""
+    return not torch.compiler.is_compiling() and torch._C._len_torch_dispatch_stack() == 0
 
 
 # ---------------------------------------------------------------- accelerators
@@ -208,10 +197,7 @@ _FSDP_SETTINGS = (
 
 
 def save_fsdp_settings(module: Any) -> Callable[[], None]:
-    """Return a function that restores how ``fully_shard`` reduces gradients: there are no getters.
-
-    It also forgets a partial sum over replicas, which has none of the gradients.
-    """
+    """Return a function that restores how ``fully_shard`` reduces gradients."""
     groups = list(module._get_fsdp_state()._fsdp_param_groups)
     saved = [{name: getattr(group, name) for name in _FSDP_SETTINGS} for group in groups]
 
@@ -233,28 +219,18 @@ def gather_of(module: Any) -> Any:
 
 def current_iterator(loader: DataLoader[Any]) -> Any:
     """Return the iterator that a loader keeps while its workers persist; None otherwise."""
-    return _read(loader, "_iterator")
+    return loader._iterator
 
 
 def workers_of(iterator: Any) -> list[Any]:
     """Return the processes of a loader's iterator, whose exit codes torch does not show."""
-    return list(_read(iterator, "_workers")) if _has_workers(iterator) else []
+    return list(iterator._workers) if _has_workers(iterator) else []
 
 
 def received_batches(iterator: Any) -> int | None:
     """Return how many batches, and errors in their place, came from workers; None without them."""
-    return int(_read(iterator, "_rcvd_idx")) if _has_workers(iterator) else None
+    return int(iterator._rcvd_idx) if _has_workers(iterator) else None
 
 
 def _has_workers(iterator: Any) -> bool:
-    return iterator is not None and _read(iterator, "_num_workers") > 0
-
-
-def _read(owner: Any, name: str) -> Any:
-    try:
-        return getattr(owner, name)
-    except AttributeError as error:
-        raise RuntimeError(
-            f"fastseed: torch {torch.__version__} has no {type(owner).__name__}.{name}: install a "
-            "version of torch that fastseed was tested with, or a newer fastseed"
-        ) from error
+    return iterator is not None and iterator._num_workers > 0

@@ -1,12 +1,10 @@
 """Argument checks for tensors: dtype, layout, shape, device, and the memory behind them.
 
-Errors have the form of ``fastseed._utils.validation``. Memory is not checked without data
-to look at: in compiled code, under ``vmap``, and for fake and meta tensors.
+Memory is not checked in compiled code, under ``vmap``, and of fake and meta tensors.
 """
 
 from __future__ import annotations
 
-import sys
 from typing import cast
 
 import torch
@@ -63,11 +61,7 @@ def check_tensor(
     shape: tuple[int, ...] | None = None,
     device: torch.device | None = None,
 ) -> torch.Tensor:
-    """Return ``value`` if it is a dense tensor of ``dtype``, with memory.
-
-    ``shape`` and ``device`` are compared where they are given; a device without an index stands for
-    any of its type.
-    """
+    """Return ``value`` if it is a dense tensor of ``dtype``, with memory, of a shape and device."""
     tensor = check_dtype(function, argument, value, dtype)
     check_dense(function, argument, tensor)
     if shape is not None and tuple(tensor.shape) != shape:
@@ -150,8 +144,7 @@ def as_int64(
 ) -> torch.Tensor:
     """Return n integers as contiguous int64 with the same 64 bits, on the device they are on.
 
-    Those of a sequence must be in [low, high]; those of a tensor are not read, but can be copied
-    to ``device``.
+    Those of a sequence must be in [low, high]; those of a tensor are not read.
     """
     if not isinstance(values, torch.Tensor):
         if not hasattr(values, "__iter__"):
@@ -174,10 +167,7 @@ def as_int64(
 
 
 def is_whole(tensor: torch.Tensor) -> bool:
-    """Return whether an ordinary tensor is one piece of CPU memory that may be written to.
-
-    It needs no further check, and False says nothing: the other checks find out.
-    """
+    """Return whether an ordinary tensor is one piece of CPU memory that needs no further check."""
     return (
         type(tensor) is torch.Tensor
         and tensor.is_cpu
@@ -206,22 +196,14 @@ def has_memory(tensor: torch.Tensor) -> bool:
         return False
 
 
-def is_fake(tensor: torch.Tensor) -> bool:
-    """Return whether it is a tensor of ``FakeTensorMode``, without data; imports nothing."""
-    if type(tensor) in (torch.Tensor, torch.nn.Parameter):
-        return False
-    module = sys.modules.get("torch._subclasses.fake_tensor")
-    return module is not None and isinstance(tensor, module.FakeTensor)
-
-
 def has_data(tensor: torch.Tensor) -> bool:
     """Return whether a tensor is neither a meta nor a fake tensor."""
-    return not (tensor.is_meta or is_fake(tensor))
+    return not (tensor.is_meta or private_torch.is_fake(tensor))
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
     """Return whether a tensor's memory can be read: not in compiled code, under vmap or if fake."""
-    if torch.compiler.is_compiling() or is_fake(tensor):
+    if torch.compiler.is_compiling() or private_torch.is_fake(tensor):
         return False
     return not private_torch.is_wrapped(tensor)
 

@@ -1,7 +1,4 @@
-"""Argument checks, atomic and checked files, strict JSON, environment variables, lazy packages.
-
-The lowest layer: nothing here imports another part of fastseed.
-"""
+"""Argument checks, atomic and checked files, strict JSON, environment variables, lazy packages."""
 
 from __future__ import annotations
 

@@ -17,11 +17,9 @@ def replace(
 ) -> Path:
     """Write ``content`` to a temporary file beside ``path`` and rename it over ``path``.
 
-    A symbolic link is replaced, not followed. An existing file keeps its permissions. A device or
-    a pipe (``/dev/stdout``) is written to directly, if another process reads it. A process that is
-    killed while it writes leaves its temporary file, ``.<name>.<16 hexadecimal digits>.tmp``, and
-    ``path`` as it was. ``durable`` flushes the file and its folder to the disk, for a crash of the
-    machine. OSError, with the name of the file: it cannot be written; it is what it was.
+    A symbolic link is replaced. An existing file keeps its permissions. A device or a pipe
+    (``/dev/stdout``) is written to directly. A process that is killed leaves its temporary file,
+    ``.<name>.<16 hexadecimal digits>.tmp``, and ``path`` as it was. ``durable`` flushes both.
     """
     path = Path(path)
     try:
@@ -31,7 +29,7 @@ def replace(
 
 
 def _replace(path: Path, content: bytes, durable: bool, mode: int) -> Path:
-    before = _mode(path)
+    before = path.stat().st_mode if path.exists() else None
     if before is not None and not stat.S_ISREG(before) and not stat.S_ISDIR(before):
         handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK)  # raises for a pipe without a reader
         os.set_blocking(handle, True)
@@ -56,13 +54,6 @@ def _replace(path: Path, content: bytes, durable: bool, mode: int) -> Path:
     if durable:
         flush_folder(path.parent)
     return path
-
-
-def _mode(path: Path) -> int | None:
-    try:
-        return os.stat(path).st_mode
-    except OSError:
-        return None
 
 
 def flush_folder(folder: Path) -> None:

@@ -11,13 +11,7 @@ from typing import Any
 def attributes(
     package: str, home: Mapping[str, str], modules: Iterable[str] = ()
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return ``__getattr__`` and ``__dir__`` of a package.
-
-    Args:
-        package: its ``__name__``.
-        home: the module in it that defines each public name.
-        modules: its public modules.
-    """
+    """Return ``__getattr__`` and ``__dir__`` of a package, whose names are defined in ``home``."""
     public = frozenset(modules)
 
     def get(name: str) -> Any:

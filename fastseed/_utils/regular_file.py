@@ -1,7 +1,4 @@
-"""Open and read regular files: never wait for a pipe, a socket or a device, never read a hole.
-
-A message completes the sentence "it must be …".
-"""
+"""Open and read regular files; a message completes the sentence "it must be …"."""
 
 from __future__ import annotations
 
@@ -15,15 +12,7 @@ _SPARSE = 1 << 30  # a file from this size on must have its bytes on the disk
 
 
 def open_file(path: str | os.PathLike[str], mode: str = "rb", most: int | None = None) -> IO[Any]:
-    """Open a regular file, as ``open`` does with ``mode``.
-
-    A file that does not exist yet is made where ``mode`` says so.
-
-    Raises:
-        ValueError: it is a folder, pipe, socket or device, has more than ``most`` bytes, or is a
-            sparse file of a gigabyte or more.
-        OSError: it cannot be opened.
-    """
+    """Open a regular file as ``open`` does, without waiting, or raise ValueError."""
     with contextlib.suppress(FileNotFoundError):  # `open` makes the file, or raises it
         check(os.stat(path), most)  # opening a device may act on it
     file = open(path, mode, opener=_open_at_once)  # noqa: SIM115
@@ -56,7 +45,7 @@ def check(found: os.stat_result, most: int | None = None) -> None:
     """Refuse what is no regular file, a sparse giant, and a file of more than ``most`` bytes."""
     if not stat.S_ISREG(found.st_mode):
         raise ValueError("a regular file")
-    if most is not None and found.st_size > most:
-        raise ValueError(f"a file of at most {most} bytes")
     if found.st_size >= _SPARSE and found.st_blocks * 512 < found.st_size // 100:
         raise ValueError("a file whose bytes are on the disk, not a sparse one")
+    if most is not None and found.st_size > most:
+        raise ValueError(f"a file of at most {most} bytes")

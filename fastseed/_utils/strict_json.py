@@ -14,11 +14,7 @@ class Invalid(ValueError):
 
 
 def parse(text: str | bytes) -> JSON:
-    """Return the value that ``text`` holds.
-
-    Raises:
-        Invalid: it is not such a document, or it is nested too deeply for Python.
-    """
+    """Return the value that ``text`` holds, or raise Invalid."""
     try:
         return json.loads(
             text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite

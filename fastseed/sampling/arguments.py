@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from .._backend import tensors
+from .._backend import private_torch, tensors
 from .._backend.ops import keys as ops
 from .._backend.ops.sampling import NUMBERS
 from .._backend.reference.scalar import signed
@@ -26,7 +26,7 @@ MAX_POSITION = 2**56 - 1
 
 def is_readable(tensor: torch.Tensor) -> bool:
     """Return whether the values of a tensor can be read now, without waiting for a device."""
-    if torch.compiler.is_compiling() or tensors.is_fake(tensor):
+    if torch.compiler.is_compiling() or private_torch.is_fake(tensor):
         return False
     return tensor.device.type == "cpu"
 

@@ -35,12 +35,12 @@ def uniforms(w: np.ndarray) -> np.ndarray:
 
 def normals(w: np.ndarray) -> np.ndarray:
     """Return ``randn`` of words."""
-    return reference.normal_float32(w)
+    return reference.standard_normal(w)
 
 
 def exponentials(w: np.ndarray) -> np.ndarray:
     """Return ``exponential`` of words."""
-    return reference.exponential_float32(w)
+    return reference.standard_exponential(w)
 
 
 # ---------------------------------------------------------------- scores

@@ -79,8 +79,8 @@ TRUE: dict[str, Callable[[int, str], mpmath.mpf]] = {
 
 def computed(function: str, dtype: str, words: np.ndarray) -> np.ndarray:
     if function == "log":
-        return getattr(reference, f"exponential_{dtype}")(words)
-    return getattr(reference, f"cos_sin_{dtype}")(words)[function == "sin"]
+        return reference.standard_exponential(words)
+    return reference.cos_sin(words)[function == "sin"]
 
 
 def worst(function: str, dtype: str, words: np.ndarray) -> float:

@@ -167,9 +167,9 @@ def test_draw_vectors_reference_functions(function, dtype):
     unsigned = np.uint32 if dtype == "float32" else np.uint64
     words = np.array([row.word for row in rows], unsigned)
     if function == "negative_log":
-        made = getattr(reference, f"exponential_{dtype}")(words)
+        made = reference.standard_exponential(words)
     else:
-        pair = getattr(reference, f"cos_sin_{dtype}")(words)
+        pair = reference.cos_sin(words)
         made = pair[("cos", "sin").index(function)]
     assert made.dtype == dtype
     wrong = [

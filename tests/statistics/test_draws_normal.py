@@ -108,7 +108,8 @@ def test_draws_exponential_is_random(dtype):
 
 def polar(radius: np.ndarray, turn: np.ndarray) -> np.ndarray:
     """Pairs of radii and of words for angles."""
-    return reference._pairs(radius, *reference.cos_sin_float32(turn))
+    cos, sin = reference.cos_sin(turn)
+    return np.stack((radius * cos, radius * sin), axis=-1).reshape(*radius.shape[:-1], -1)
 
 
 def radii(w: np.ndarray) -> np.ndarray:

@@ -1,5 +1,4 @@
-"""The registered operators, ``torch.ops.fastseed``, by subject.
+"""The registered operators, ``torch.ops.fastseed``: schema, fake and NumPy reference of each.
 
-A file has the schema, the fake and the NumPy reference of each of its operators; the native library
-implements them in csrc/ops. Operators protect memory alone: their callers check arguments.
+Operators protect memory alone: their callers check arguments.
 """

@@ -1,7 +1,7 @@
 """The operators of random numbers: ``torch.ops.fastseed.draw_uniform`` and others."""
 # Annotations are read at run time: no `from __future__ import annotations` here.
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -15,30 +15,16 @@ REALS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 """The dtypes of real numbers that operators compute with."""
 
 
-def runs_of(sizes: Sequence[int], strides: Sequence[int]) -> tuple[int, list[tuple[int, int]]]:
-    """Return (length of the runs of consecutive values, (size, stride) of the other dimensions).
-
-    Neighbouring dimensions that are consecutive in the logical tensor become one.
-    """
-    dims: list[tuple[int, int]] = []
-    for size, stride in zip(sizes, strides, strict=True):
-        if size == 1:
-            continue
-        if dims and dims[-1][1] == size * stride:
-            dims[-1] = (dims[-1][0] * size, stride)
+def _runs(sizes: Sequence[int], strides: Sequence[int]) -> tuple[int, list[int]]:
+    """Return (length, first value of each) of runs of consecutive values, row by row."""
+    starts, length = np.zeros(1, np.int64), 1
+    for size, stride in zip(reversed(sizes), reversed(strides), strict=True):
+        if len(starts) == 1 and stride == length:
+            length *= size  # consecutive with the dimensions behind it
         else:
-            dims.append((size, stride))
-    length = dims.pop()[0] if dims and dims[-1][1] == 1 else 1
-    return length, dims
-
-
-def runs(sizes: Sequence[int], strides: Sequence[int]) -> tuple[int, Iterator[int]]:
-    """Return (length, first value of each) of the runs of consecutive values, row by row."""
-    length, dims = runs_of(sizes, strides)
-    starts = np.zeros(1, np.int64)
-    for size, stride in dims:
-        starts = (starts[:, None] + np.arange(size, dtype=np.int64) * stride).reshape(-1)
-    return length, iter(starts.tolist())
+            steps = np.arange(size, dtype=np.int64) * stride
+            starts = (steps[:, None] + starts).reshape(-1)
+    return length, starts.tolist()
 
 
 def _define(name: str, kind: str = "", parameter_names: Sequence[str] = ()) -> Any:
@@ -63,7 +49,7 @@ def _define(name: str, kind: str = "", parameter_names: Sequence[str] = ()) -> A
             sizes, strides = [rows.size(1)], [1]
         at = np.zeros(n, np.int64) if positions is None else positions.numpy()
         streams = (keys.numpy(), at.view(np.uint64))
-        length, starts = runs(sizes, strides)
+        length, starts = _runs(sizes, strides)
         for run, start in enumerate(starts):
             found = values(*streams, offset + start, length, *parameters)
             rows[:, run * length : (run + 1) * length] = torch.from_numpy(found)

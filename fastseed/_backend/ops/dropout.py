@@ -1,8 +1,7 @@
 """The operators of dropout: ``torch.ops.fastseed.dropout`` and ``layer_key``.
 
-``dropout`` is a function with derivatives of
-every order: the backward pass calls it again with the same keys, so nothing of the size of the
-input is saved.
+``dropout`` has derivatives of every order: the backward pass calls it again with the same keys, so
+nothing of the size of the input is saved.
 """
 # Annotations are read at run time: no `from __future__ import annotations` here.
 
@@ -29,8 +28,7 @@ def _in_numpy(
     """Zero the elements whose numbers are below ``threshold`` and scale the others.
 
     The input is cut into as many rows as ``keys``, (n, 2) or (n, 3), has: a third word is the index
-    of the first element of its row. Indices are counted modulo 2**64. Elements along a dimension
-    of stride 0, such as those of a channel, have one number.
+    of the first element of its row. Elements along a dimension of stride 0 have one number.
     """
     count = input.numel() // len(keys)
     kept = torch.empty(len(keys), count, dtype=torch.bool)
@@ -63,18 +61,7 @@ def in_memory_order(found: Tensor, like: Tensor) -> Tensor:
     """Return a contiguous tensor with the strides that torch gives to a result for ``like``."""
     if like.is_contiguous() or private_torch.is_batched(like):
         return found
-    order = memory_order(torch.empty_like(like, device="meta"))
-    return found.permute(order).contiguous().permute(inverse(order))
-
-
-def memory_order(tensor: Tensor) -> list[int]:
-    """Return the dimensions of a tensor, that of the longest stride first."""
-    return sorted(range(tensor.dim()), key=tensor.stride().__getitem__, reverse=True)
-
-
-def inverse(order: list[int]) -> list[int]:
-    """Return the permutation that undoes another one."""
-    return sorted(range(len(order)), key=order.__getitem__)
+    return torch.empty_like(like).copy_(found)
 
 
 def _fake(input: Tensor, *_: object) -> Tensor:

@@ -10,7 +10,8 @@ _LOW64 = 2**64 - 1
 
 
 def _derive(out: Tensor, name: scalar.NameKey, rank_word: int, worker: int, start: int) -> None:
-    out.numpy()[:] = philox.derive_keys(name, rank_word, worker, start & _LOW64, len(out), domain=0)
+    keys = philox.derive_keys(name, rank_word, worker, start & _LOW64, len(out), domain=0)
+    out.numpy()[:] = keys if out.dim() == 2 else keys[:, 0]
 
 
 @operator("out")
@@ -24,9 +25,7 @@ def derive_seeds(
     out: Tensor, key: int, tweak: int, rank_word: int, worker: int, start: int
 ) -> None:
     """Write the low halves of the same keys, (n,)."""
-    name = key & _LOW64, tweak & _LOW64
-    keys = philox.derive_keys(name, rank_word, worker, start & _LOW64, len(out), domain=0)
-    out.numpy()[:] = keys[:, 0]
+    _derive(out, (key & _LOW64, tweak & _LOW64), rank_word, worker, start)
 
 
 @operator("keys", "positions")

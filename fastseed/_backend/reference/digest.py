@@ -1,37 +1,25 @@
-"""Digests of bytes in NumPy: the reference of the native loops, and the fallback.
-
-See docs/spec/digests.md. All numbers are little-endian; arrays hold uint64 unless stated otherwise.
-"""
+"""Digests of bytes in NumPy (``docs/spec/digests.md``): the oracle and the fallback."""
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
 
-U64 = npt.NDArray[np.uint64]
+from . import philox
+from .philox import U64
 
 ROUNDS = 7
 GROUP = 16
 MODULUS = 1 << 128
 
-_M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
-_W0, _W1 = 0x9E3779B9, 0xBB67AE85
-_LOW, _HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
 _CHUNK = 1 << 16  # groups at a time: some megabytes
 
 
 def digest_groups(key: int, numbers: U64, words: npt.NDArray[np.uint32]) -> int:
     """Return the sum modulo 2**128 of the blocks of groups: numbers (n,), words (n, 4)."""
-    keys = numbers + np.uint64(key)
-    k0, k1 = keys & _LOW, keys >> _HALF
-    c0, c1, c2, c3 = (words[:, i].astype(np.uint64) for i in range(4))
-    for r in range(ROUNDS):
-        p0, p1 = _M0 * c0, _M1 * c2
-        a = (k0 + np.uint64(r * _W0 & 0xFFFFFFFF)) & _LOW
-        b = (k1 + np.uint64(r * _W1 & 0xFFFFFFFF)) & _LOW
-        c0, c1, c2, c3 = (p1 >> _HALF) ^ c1 ^ a, p1 & _LOW, (p0 >> _HALF) ^ c3 ^ b, p0 & _LOW
-    sums = (int(c.sum(dtype=np.uint64)) << 32 * i for i, c in enumerate((c0, c1, c2, c3)))
-    return sum(sums) % MODULUS
+    w0, w1, w2, w3 = words.astype(np.uint64).T
+    found = philox.blocks(numbers + np.uint64(key), w0, w1, w2, w3, ROUNDS)
+    return sum(int(word.sum()) << 32 * i for i, word in enumerate(found)) % MODULUS
 
 
 def digest_rows(key: int, rows: npt.NDArray[np.uint8], first: int, step: int) -> int:

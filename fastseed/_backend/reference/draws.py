@@ -1,11 +1,8 @@
 """The draws in plain NumPy: the oracle of the tests and the fallback.
 
-``docs/spec/random.md`` is the specification. Everything here is a pure function of its arguments,
-which are trusted: callers have checked them (see ``fastseed.random.functional``).
-
-Arithmetic on reals is single multiplications, additions, divisions and square roots, each rounded
-once (IEEE 754, to nearest even), in the order written, and never a fused multiply-add. That is what
-makes the bits the same on every machine.
+``docs/spec/random.md`` is the specification. Arithmetic on reals is single operations, each rounded
+once (IEEE 754, to nearest even), in the order written, and never a fused multiply-add. That makes
+the bits the same on every machine.
 """
 
 from __future__ import annotations
@@ -130,34 +127,29 @@ QUANTILE64 = (
 )  # fmt: skip
 
 
-def exponential_float32(w: U32) -> Reals:
-    """-ln u of u = (w | 1) / 2^32, in float32."""
-    mantissa, shift = _shift_to_top(w | np.uint32(1), 32)
-    big = mantissa >= _SQRT2_32
-    # mantissa - 2^32 where big, mantissa - 2^31 elsewhere, as signed integers
-    signed = np.where(big, mantissa, mantissa ^ np.uint32(1 << 31)).view(np.int32)
-    scale = np.where(big, np.float32(2.0**-32), np.float32(2.0**-31))
-    r = signed.astype(np.float32) * scale
-    return _log_float32(r, np.where(big, shift, shift + np.uint32(1)).astype(np.float32))
+def standard_exponential(w: Array) -> Reals:
+    """-ln u of u = (w | 1) / 2^bits, of words of 32 bits in float32, of 64 in float64."""
+    word, bits = w.dtype.type, 8 * w.itemsize
+    real, signed = (np.float32, np.int32) if bits == 32 else (np.float64, np.int64)
+    mantissa, shift = _shift_to_top(w | word(1), bits)
+    big = mantissa >= (_SQRT2_32 if bits == 32 else _SQRT2_64)
+    # mantissa - 2^bits where big, mantissa - 2^(bits - 1) elsewhere, as signed integers
+    difference = np.where(big, mantissa, mantissa ^ word(1 << bits - 1)).view(signed)
+    r = difference.astype(real) * np.where(big, real(2.0**-bits), real(2.0 ** (1 - bits)))
+    return _log(r, np.where(big, shift, shift + word(1)).astype(real))
+
+
+def _log(r: Reals, k: Reals) -> Reals:
+    """-ln of 2^-k (1 + r)."""
+    return _log_float32(r, k) if r.dtype == np.float32 else _log_float64(r, k)
 
 
 def _log_float32(r: Reals, k: Reals) -> Reals:
-    """-ln of 2^-k (1 + r)."""
     square = r * r
     y = _horner(LOG32, r) * r * square
     y = y - k * LN2_32[1]
     y = y - np.float32(0.5) * square
     return k * LN2_32[0] - (r + y)
-
-
-def exponential_float64(a: U64) -> Reals:
-    """-ln u of u = (a | 1) / 2^64, in float64."""
-    mantissa, shift = _shift_to_top(a | np.uint64(1), 64)
-    big = mantissa >= _SQRT2_64
-    signed = np.where(big, mantissa, mantissa ^ np.uint64(1 << 63)).view(np.int64)
-    scale = np.where(big, np.float64(2.0**-64), np.float64(2.0**-63))
-    r = signed.astype(np.float64) * scale
-    return _log_float64(r, np.where(big, shift, shift + np.uint64(1)).astype(np.float64))
 
 
 def _log_float64(r: Reals, k: Reals) -> Reals:
@@ -175,8 +167,7 @@ def negative_log(t: Reals) -> Reals:
     scaled, exponent = np.frexp(t)  # in [1/2, 1)
     low = scaled < (ROOT_HALF32 if t.dtype == np.float32 else ROOT_HALF64)
     r = np.where(low, scaled * 2, scaled) - t.dtype.type(1)
-    k = (low - exponent).astype(t.dtype)
-    return _log_float32(r, k) if t.dtype == np.float32 else _log_float64(r, k)
+    return _log(r, (low - exponent).astype(t.dtype))
 
 
 def normal_quantile(q: Reals, t: Reals) -> Reals:
@@ -194,18 +185,17 @@ def normal_quantile(q: Reals, t: Reals) -> Reals:
     return np.where(middle, q * quotient, np.where(q < 0, -quotient, quotient))
 
 
-def cos_sin_float32(w: U32) -> tuple[Reals, Reals]:
-    """Cosine and sine of 2 pi (n + 1/2) / 2^26, n the top 26 bits of w, in float32."""
-    quadrant = (w + np.uint32(1 << 29)) >> np.uint32(30)
-    t = ((w << np.uint32(2)) & np.uint32(0xFFFFFF00) | np.uint32(0x80)).view(np.int32)
-    return _turn(quadrant, t.astype(np.float32) * np.float32(2.0**-32), SIN32, COS32)
-
-
-def cos_sin_float64(b: U64) -> tuple[Reals, Reals]:
-    """Cosine and sine of 2 pi (n + 1/2) / 2^55, n the top 55 bits of b, in float64."""
-    quadrant = (b + np.uint64(1 << 61)) >> np.uint64(62)
-    t = ((b << np.uint64(2)) & np.uint64(2**64 - 2**11) | np.uint64(2**10)).view(np.int64)
-    return _turn(quadrant, t.astype(np.float64) * np.float64(2.0**-64), SIN64, COS64)
+def cos_sin(w: Array) -> tuple[Reals, Reals]:
+    """Cosine and sine of 2 pi (n + 1/2) / 2^m, n the top m bits of w: 26 of 32, or 55 of 64."""
+    word, bits = w.dtype.type, 8 * w.itemsize
+    quadrant = (w + word(1 << bits - 3)) >> word(bits - 2)
+    half = 1 << (7 if bits == 32 else 10)  # of the last of the bits that count, after the shift
+    place = (w << word(2)) & word(2**bits - 2 * half) | word(half)
+    if bits == 32:
+        t = place.view(np.int32).astype(np.float32) * np.float32(2.0**-32)
+        return _turn(quadrant, t, SIN32, COS32)
+    t = place.view(np.int64).astype(np.float64) * np.float64(2.0**-64)
+    return _turn(quadrant, t, SIN64, COS64)
 
 
 def _turn(quadrant: Array, t: Reals, sin: Coefficients, cos: Coefficients) -> tuple[Reals, Reals]:
@@ -218,31 +208,21 @@ def _turn(quadrant: Array, t: Reals, sin: Coefficients, cos: Coefficients) -> tu
     return np.where((quadrant == 1) | (quadrant == 2), -x, x), np.where(quadrant >= 2, -y, y)
 
 
-def normal_float32(words: U32) -> Reals:
+def standard_normal(words: Array) -> Reals:
     """Standard normals in pairs (Box and Muller): words 2i, 2i + 1 give values 2i, 2i + 1."""
-    radius = np.sqrt(np.float32(2) * exponential_float32(words[..., 0::2]))
-    return _pairs(radius, *cos_sin_float32(words[..., 1::2]))
-
-
-def normal_float64(words: U64) -> Reals:
-    """The same in double precision, from words of 64 bits."""
-    radius = np.sqrt(np.float64(2) * exponential_float64(words[..., 0::2]))
-    return _pairs(radius, *cos_sin_float64(words[..., 1::2]))
-
-
-def _pairs(radius: Reals, cos: Reals, sin: Reals) -> Reals:
-    both = np.stack((radius * cos, radius * sin), axis=-1)
-    return both.reshape(*radius.shape[:-1], 2 * radius.shape[-1])
+    radius = standard_exponential(words[..., 0::2])
+    radius = np.sqrt(radius.dtype.type(2) * radius)
+    cos, sin = cos_sin(words[..., 1::2])
+    return np.stack((radius * cos, radius * sin), axis=-1).reshape(words.shape)
 
 
 # ---------------------------------------------------------------- words
 
 
 def words32(keys: U64, positions: U64, first_block: int, blocks: int) -> U32:
-    """The 32-bit words of ``blocks`` blocks of each stream, from ``first_block`` of the draw on.
+    """The words of ``blocks`` blocks of each stream, from a block of the draw on, (n, 4 * blocks).
 
-    ``keys`` is (n, 2), ``positions`` (n,): the draw begins at the first whole block from there on.
-    Returns (n, 4 * blocks).
+    The draw begins at the first whole block from the stream's position on.
     """
     out = np.empty((len(keys), 4 * blocks), np.uint32)
     counts = np.arange(blocks, dtype=np.uint64) + np.uint64(first_block)
@@ -282,9 +262,17 @@ def _rounded(x: Reals, kind: str) -> Reals:
     return x
 
 
-def _real(kind: str) -> tuple[Real, int]:
-    """(the type that ``kind`` is computed in, 32-bit words a value)."""
-    return (np.float64, 2) if kind == "float64" else (np.float32, 1)
+def _real(kind: str) -> Real:
+    """The type that ``kind`` is computed in."""
+    return np.float64 if kind == "float64" else np.float32
+
+
+def _reals(
+    keys: U64, positions: U64, start: int, count: int, kind: str, convert: Callable[[Array], Reals]
+) -> Reals:
+    """Values of a real type, of as many bits of words each."""
+    words = 2 if kind == "float64" else 1
+    return _values(keys, positions, start, count, words, lambda raw: _rounded(convert(raw), kind))
 
 
 def bits(keys: U64, positions: U64, start: int, count: int, words: int) -> Array:
@@ -297,38 +285,36 @@ def uniform(
     kind: str, span: float, shift: float, cap: float,
 ) -> Reals:  # fmt: skip
     """min(u * span + shift, cap), u the first 24 (53) bits of a word as a number in [0, 1)."""
-    real, words = _real(kind)
-    drop, unit = (8, 2.0**-24) if words == 1 else (11, 2.0**-53)
+    real = _real(kind)
+    drop, unit = (8, 2.0**-24) if real is np.float32 else (11, 2.0**-53)
 
     def convert(raw: Array) -> Reals:
         u = (raw >> raw.dtype.type(drop)).astype(real) * real(unit)
-        return _rounded(np.minimum(u * real(span) + real(shift), real(cap)), kind)
+        return np.minimum(u * real(span) + real(shift), real(cap))
 
-    return _values(keys, positions, start, count, words, convert)
+    return _reals(keys, positions, start, count, kind, convert)
 
 
 def normal(
     keys: U64, positions: U64, start: int, count: int, kind: str, mean: float, std: float
 ) -> Reals:
     """z * std + mean of standard normals z."""
-    real, words = _real(kind)
-    standard = normal_float32 if words == 1 else normal_float64
-    return _values(
-        keys, positions, start, count, words,
-        lambda raw: _rounded(standard(raw) * real(std) + real(mean), kind),
-    )  # fmt: skip
+    real = _real(kind)
+
+    def convert(raw: Array) -> Reals:
+        return standard_normal(raw) * real(std) + real(mean)
+
+    return _reals(keys, positions, start, count, kind, convert)
 
 
 def exponential(
     keys: U64, positions: U64, start: int, count: int, kind: str, scale: float
 ) -> Reals:
     """-ln u * scale."""
-    real, words = _real(kind)
-    standard = exponential_float32 if words == 1 else exponential_float64
-    return _values(
-        keys, positions, start, count, words,
-        lambda raw: _rounded(standard(raw) * real(scale), kind),
-    )  # fmt: skip
+    factor = _real(kind)(scale)
+    return _reals(
+        keys, positions, start, count, kind, lambda raw: standard_exponential(raw) * factor
+    )
 
 
 def trunc_normal(
@@ -337,14 +323,13 @@ def trunc_normal(
     low: float, high: float,
 ) -> Reals:  # fmt: skip
     """z * std + mean of the ``span`` of the distribution between two z, held in [low, high]."""
-    real, words = _real(kind)
-    bits = 32 * words
+    real = _real(kind)
+    bits, signed = (32, np.int32) if real is np.float32 else (64, np.int64)
 
     def convert(raw: Array) -> Reals:
         one, top = raw.dtype.type(1), raw.dtype.type(1 << (bits - 1))
         odd = raw | one
         lower = odd >= top
-        signed = np.int32 if words == 1 else np.int64
         place, edge = (
             x.view(signed).astype(real) * real(2.0**-bits)
             for x in (odd, np.where(lower, odd ^ top, top - odd))
@@ -354,9 +339,9 @@ def trunc_normal(
         inside = np.where(left == lower, edge, real(1) - edge)
         t = inside * real(span) + np.where(left, real(below), real(above))
         x = normal_quantile(q, t) * real(std) + real(mean)
-        return _rounded(np.minimum(np.maximum(x, real(low)), real(high)), kind)
+        return np.minimum(np.maximum(x, real(low)), real(high))
 
-    return _values(keys, positions, start, count, words, convert)
+    return _reals(keys, positions, start, count, kind, convert)
 
 
 def bernoulli(

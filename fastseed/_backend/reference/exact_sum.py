@@ -1,7 +1,6 @@
 """Exact sums in NumPy: a fixed-point number that covers the whole range of float64.
 
-``docs/spec/exact-sums.md`` defines the accumulator. Any order and any cut of the values gives the
-same one: everything here is integers.
+``docs/spec/exact-sums.md`` defines the accumulator, which no order of the values changes.
 """
 
 from __future__ import annotations
@@ -24,20 +23,18 @@ _LOW = np.uint64(2**32 - 1)
 _HALF = np.uint64(2**27 - 1)
 
 
-def add(total: I64, values: F64, factors: F64 | None = None) -> None:
-    """Add all values, or the products with as many factors, to an accumulator of int64."""
+def add(total: I64, values: F64, factors: F64) -> None:
+    """Add the products of values and as many factors to an accumulator of int64."""
     for begin in range(0, values.size, _CHUNK):
-        part = values[begin : begin + _CHUNK]
-        other = None if factors is None else factors[begin : begin + _CHUNK]
+        part, other = (x[begin : begin + _CHUNK] for x in (values, factors))
+        finite = np.isfinite(part) & np.isfinite(other)
         with np.errstate(all="ignore"):
-            products = part if other is None else part * other
-        finite = np.isfinite(part) if other is None else np.isfinite(part) & np.isfinite(other)
-        kinds = products[~finite]
+            kinds = part[~finite] * other[~finite]
         total[NAN] += np.isnan(kinds).sum()
         total[POSITIVE_INFINITY] += (kinds == np.inf).sum()
         total[NEGATIVE_INFINITY] += (kinds == -np.inf).sum()
         total[COUNT] += part.size
-        _add_finite(total, part[finite], None if other is None else other[finite])
+        _add_products(total, part[finite], other[finite])
         normalize(total)
 
 
@@ -60,11 +57,8 @@ def _signed_digits(digits: I64) -> int:
     return int.from_bytes(digits.astype("<i8").tobytes(), "little") - (below << 64)
 
 
-def _add_finite(total: I64, values: F64, factors: F64 | None) -> None:
+def _add_products(total: I64, values: F64, factors: F64) -> None:
     sign, significand, at = _parts(values)
-    if factors is None:
-        _add_terms(total, sign, significand, at)
-        return
     other_sign, other, other_at = _parts(factors)
     sign, at = sign * other_sign, at + other_at
     bits = np.uint64(27)

@@ -1,8 +1,7 @@
 """The derivation, version 1, in plain NumPy: the oracle of the tests and the fallback.
 
-Everything here is a pure function of its arguments; ``docs/spec/derivation.md`` is the
-specification. Scalars are Python ints in and out (see ``.scalar``), bulk results are NumPy arrays.
-Arguments are trusted: callers have checked them (see ``fastseed.derivation.streams``).
+``docs/spec/derivation.md`` is the specification. Bulk results are NumPy arrays; ``.scalar`` has one
+key in Python's integers.
 """
 
 from __future__ import annotations
@@ -35,12 +34,14 @@ MT_WORDS = 624
 _CHUNK = 1 << 16  # blocks computed at a time: the temporaries stay in the cache
 
 
-def blocks(key: int, w0: Uint64s, w1: Uint64s, w2: Uint64s, w3: Uint64s) -> tuple[Uint64s, ...]:
-    """``block`` over arrays: each word an array, or a scalar, of uint64 below 2**32."""
+def blocks(
+    key: Any, w0: Uint64s, w1: Uint64s, w2: Uint64s, w3: Uint64s, rounds: int = ROUNDS
+) -> tuple[Uint64s, ...]:
+    """``block`` over arrays of uint64; each word, and the key, may be one of them or a scalar."""
     low, shift = np.uint64(LOW32), np.uint64(32)
     m0, m1 = np.uint64(MULTIPLIERS[0]), np.uint64(MULTIPLIERS[1])
     k0, k1 = key & LOW32, key >> 32
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         p0, p1 = m0 * w0, m1 * w2
         w0, w1 = (p1 >> shift) ^ w1 ^ np.uint64(k0), p1 & low
         w2, w3 = (p0 >> shift) ^ w3 ^ np.uint64(k1), p0 & low
@@ -61,47 +62,39 @@ def derive_keys(
 ) -> U64:
     """Keys of the indices ``start`` to ``start + n - 1`` (mod 2**64): ``(n, 2)``, ``[lo, hi]``."""
     out = np.empty((n, 2), np.uint64)
-    shift, low = np.uint64(32), np.uint64(LOW32)
     w2, w3 = np.uint64(rank | domain << 24), np.uint64(worker)
     for at in range(0, n, _CHUNK):
-        count = min(_CHUNK, n - at)
-        first = np.uint64((start + at) % 2**64)
+        part = out[at : at + _CHUNK]
         with np.errstate(over="ignore"):
-            x = (np.arange(count, dtype=np.uint64) + first) ^ np.uint64(name[1])
-            r = blocks(name[0], x & low, x >> shift, w2, w3)
-        out[at : at + count, 0] = r[0] | r[1] << shift
-        out[at : at + count, 1] = r[2] | r[3] << shift
+            indices = np.arange(len(part), dtype=np.uint64) + np.uint64((start + at) % 2**64)
+        part[:, 0], part[:, 1] = _stream_keys(name, indices, w2, w3)
     return out
+
+
+def _stream_keys(name: NameKey, indices: U64, w2: Uint64s, w3: Uint64s) -> tuple[U64, U64]:
+    """Low and high halves of the keys of some indices."""
+    shift = np.uint64(32)
+    x = indices ^ np.uint64(name[1])
+    r = blocks(name[0], x & np.uint64(LOW32), x >> shift, w2, w3)
+    return r[0] | r[1] << shift, r[2] | r[3] << shift
 
 
 def sample_keys(name: NameKey, indices: Array, occurrences: Array) -> U64:
     """Keys of samples, by index and occurrence: ``(n, 2)``, ``[lo, hi]``."""
-    low, shift = np.uint64(LOW32), np.uint64(32)
-    x = indices.astype(np.uint64) ^ np.uint64(name[1])
     w2, w3 = np.uint64(DOMAIN_SAMPLE << 24), occurrences.astype(np.uint64)
-    r = blocks(name[0], x & low, x >> shift, w2, w3)
-    return np.stack((r[0] | r[1] << shift, r[2] | r[3] << shift), axis=-1)
+    return np.stack(_stream_keys(name, indices.astype(np.uint64), w2, w3), axis=-1)
 
 
 def derive_seed_grid(name: NameKey, rank_fields: U64, workers: U64, indices: U64) -> U64:
-    """Seeds of each index (rows) with workers (columns), and with rank fields.
-
-    For n indices, ``workers`` are (1 or n, columns), ``rank_fields`` (1 or n,), and the seeds
-    (n, columns).
-    """
+    """Seeds of n indices (rows) with (1 or n, columns) workers and (1 or n,) rank fields."""
     n, columns = len(indices), workers.shape[1]
     out = np.empty((n, columns), np.uint64)
-    shift, low = np.uint64(32), np.uint64(LOW32)
-    words = (indices ^ np.uint64(name[1]))[:, None]
     w2 = np.broadcast_to((rank_fields | np.uint64(DOMAIN_STREAM << 24))[:, None], (n, 1))
     workers = np.broadcast_to(workers, (n, columns))
     rows = max(1, _CHUNK // max(1, columns))
     for at in range(0, n, rows):
         part = slice(at, at + rows)
-        for first in range(0, columns, _CHUNK):
-            w3 = workers[part, first : first + _CHUNK]
-            r = blocks(name[0], words[part] & low, words[part] >> shift, w2[part], w3)
-            out[at : at + rows, first : first + _CHUNK] = r[0] | r[1] << shift
+        out[part], _ = _stream_keys(name, indices[part, None], w2[part], workers[part])
     return out
 
 
@@ -109,13 +102,8 @@ def mt19937_state(key: int) -> U32:
     """The 624 words of an MT19937 whose state is expanded from all 128 bits of ``key``."""
     hi = key >> 64
     j = np.arange(MT_WORDS // 4, dtype=np.uint64)
-    r = blocks(
-        key & (2**64 - 1),
-        j,
-        np.uint64(DOMAIN_STATE << 24),
-        np.uint64(hi & LOW32),
-        np.uint64(hi >> 32),
-    )
+    w1, w2, w3 = map(np.uint64, (DOMAIN_STATE << 24, hi & LOW32, hi >> 32))
+    r = blocks(key & (2**64 - 1), j, w1, w2, w3)
     words = np.stack(np.broadcast_arrays(*r), axis=1).astype(np.uint32).reshape(MT_WORDS)
     words[0] |= np.uint32(0x80000000)
     return words

@@ -1,7 +1,7 @@
 """The choice of tokens in plain NumPy: the oracle of the tests and the fallback.
 
-``docs/spec/sampling.md`` is the specification. Arguments are trusted. All arithmetic is float64,
-one rounding an operation, in the order written.
+``docs/spec/sampling.md`` is the specification. All arithmetic is float64, one rounding an
+operation, in the order written.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import scalar
-from .draws import LN2_64, exponential_float64
+from .draws import LN2_64, standard_exponential
 from .philox import U64, blocks
 
 F32 = npt.NDArray[np.float32]
@@ -62,13 +62,13 @@ def natural_log(x: F64) -> F64:
     bits = x.view(np.uint64)
     e = ((bits >> np.uint64(52)).astype(np.int64) - 1022).astype(np.float64)
     fraction = bits & np.uint64((1 << 52) - 1) | np.uint64(1 << 52)
-    found: F64 = e * LN2 - exponential_float64(fraction << np.uint64(11))
+    found: F64 = e * LN2 - standard_exponential(fraction << np.uint64(11))
     return found
 
 
 def token_noise(stream: tuple[int, int], tokens: U64) -> F64:
     """The Gumbel variables of some tokens."""
-    return -natural_log(exponential_float64(token_words(stream, tokens)))
+    return -natural_log(standard_exponential(token_words(stream, tokens)))
 
 
 def token_codes(x: F32, first: int) -> I64:

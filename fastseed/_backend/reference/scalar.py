@@ -1,10 +1,7 @@
-"""The derivation of one key, version 1, in plain Python: what NumPy's form of it starts from.
+"""The derivation of one key, version 1, in plain Python; it imports the standard library alone.
 
-Everything here is a pure function of its arguments, and imports the standard library alone;
-``docs/spec/derivation.md`` is the specification. Arguments are trusted: callers have checked them.
-
-Source of the generator: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as
-1, 2, 3", SC'11 (Philox4x32-10).
+``docs/spec/derivation.md`` is the specification. Source of the generator: Salmon, Moraes, Dror,
+Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC'11 (Philox4x32-10).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The shuffle, version 1, in plain Python and NumPy: the oracle of the tests and the fallback.
+"""The shuffle, version 1, in plain NumPy: the oracle of the tests and the fallback.
 
 ``docs/spec/derivation.md`` ("Shuffle") is the specification. A *key* is 128 bits; positions and
 numbers are of [0, n). Arguments are trusted.
@@ -38,37 +38,15 @@ def rounds(n: int) -> int:
 
 def _step(key: int, r: int, v: Uint64s, m: int) -> Uint64s:
     """High 64 bits of (w m), w being 64 bits of the block of ``v``: in [0, m). Of uint64 arrays."""
-    hi, shift = key >> 64, np.uint64(32)
-    r0, r1, _, _ = philox.blocks(
-        key & _LOW64,
-        v,
-        np.uint64(r | DOMAIN_SHUFFLE << 24),
-        np.uint64(hi & _LOW32),
-        np.uint64(hi >> 32),
-    )
-    factor = np.uint64(m)
+    hi, shift, factor = key >> 64, np.uint64(32), np.uint64(m)
+    w1, w2, w3 = map(np.uint64, (r | DOMAIN_SHUFFLE << 24, hi & _LOW32, hi >> 32))
+    r0, r1, _, _ = philox.blocks(key & _LOW64, v, w1, w2, w3)
     return (r1 * factor + (r0 * factor >> shift)) >> shift
-
-
-def _one_step(key: int, r: int, v: int, m: int) -> int:
-    """The same of one int."""
-    hi = key >> 64
-    r0, r1, _, _ = scalar.block(key & _LOW64, v, r | DOMAIN_SHUFFLE << 24, hi & _LOW32, hi >> 32)
-    return (r0 | r1 << 32) * m >> 64
 
 
 def index(key: int, n: int, i: int) -> int:
     """The number at position ``i``."""
-    if n == 1:
-        return 0
-    (a, b), count = sides(n), rounds(n)
-    left, right = divmod(i, b)
-    while True:
-        for r in range(0, count, 2):
-            left = (left + _one_step(key, r, right, a)) % a
-            right = (right + _one_step(key, r + 1, left, b)) % b
-        if left * b + right < n:
-            return left * b + right
+    return int(indices(key, n, i, 1, 1)[0])
 
 
 def narrow_seed(name: scalar.NameKey, rank_field: int, worker: int, i: int, bits: int) -> int:
@@ -81,9 +59,9 @@ def indices(key: int, n: int, start: int, stride: int, count: int) -> I64:
     """The numbers at positions start, start + stride, ...: ``(count,)``."""
     out = np.zeros(count, np.int64)
     for at in range(0, count, _CHUNK):
-        k = np.arange(min(_CHUNK, count - at), dtype=np.uint64)
-        x = np.uint64(start + at * stride) + k * np.uint64(stride)
-        out[at : at + len(k)] = _cycle_walk(key, n, x, _permute)
+        part = out[at : at + _CHUNK]
+        x = np.uint64(start) + np.arange(at, at + len(part), dtype=np.uint64) * np.uint64(stride)
+        part[:] = _cycle_walk(key, n, x, _permute)
     return out
 
 
