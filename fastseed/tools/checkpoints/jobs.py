@@ -20,15 +20,6 @@ def locate(lineage: Lineage, number: int) -> Point:
     """Return the epoch and the step of a step that is counted from 0 over all epochs.
 
     Steps that are skipped count, as they keep their numbers.
-
-    Examples:
-        >>> import fastseed, torch
-        >>> from fastseed.tools import checkpoints
-        >>> fastseed.init(42, rank=0, world_size=1)
-        >>> batches = torch.utils.data.DataLoader(range(10), batch_size=4, shuffle=True)
-        >>> steps = fastseed.data.steps(batches, epochs=3)  # 3 steps each
-        >>> checkpoints.locate(steps.lineage(), 7)
-        (2, 1)
     """
     function = "tools.checkpoints.locate"
     left = validation.check_int(function, "number", number, 0, 2**63 - 1)

@@ -20,18 +20,17 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from ..._utils import JSON, atomic_file, regular_file, strict_json, validation
+from ..._utils import JSON, atomic_file, regular_file, validation
 from ...debug.difference import Difference
 from . import machine, sources
 from .commands import Runner
 from .variables import COMPUTING, variables
 
-__all__ = ["SUMS", "capture", "diff", "load"]
+__all__ = ["SUMS", "capture", "collect", "diff", "load"]
 
 SUMS = "SHA256SUMS"
 Section = dict[str, JSON]
 
-_LINE = re.compile(r"([0-9a-f]{64})  ([\w-]+)\.(json|patch)")
 _PACKAGES = (
     r"(torch.*|numpy|scipy|triton|pytorch-triton|nvidia-.*|cuda-.*|mkl.*|intel-openmp|jax|jaxlib"
     r"|cupy.*|flash-attn|xformers|transformer-engine|apex|bitsandbytes|deepspeed|fastseed)"
@@ -40,52 +39,24 @@ _CHANGES = re.compile(
     rf"variables ({COMPUTING}|LD_PRELOAD|LD_AUDIT)|packages {_PACKAGES}|torch .*"
     r"|git .*/(commit|changes|changed/.*)|machine (driver|gpus|processor|capability)"
 )
-_IGNORED = ("about", "variables FASTSEED_RUN_DIR")  # different in every run
+_IGNORED = {"about", "variables FASTSEED_RUN_DIR"}  # different in every run
 
 logger = logging.getLogger("fastseed")
 
 
-def capture(
-    directory: str | os.PathLike[str] | None = None, *, patches: bool = False
-) -> dict[str, Section]:
-    """Record the environment of this process, and write it to ``directory``.
+def capture(directory: str | os.PathLike[str], *, patches: bool = False) -> dict[str, Section]:
+    """Record the environment of this process in a new or empty folder; a new one gets mode 0700.
 
     Generates no random numbers, changes no switch and initializes no GPU. Environment variables are
     stored by name, with the values of settings that libraries read; all other values are redacted.
-    Of uncommitted changes the names of files and a digest are stored.
-
-    Args:
-        directory: a new or empty folder; a new one gets mode 0700. None: only return the sections.
-        patches: also store uncommitted changes as text, with every secret that is in them, in
-            ``<repository>.patch``. Logs a warning.
-
-    Returns:
-        Section -> name -> value. ``about`` has the time and what could not be read.
-
-    Raises:
-        TypeError, ValueError: an argument is invalid, or the folder is not empty.
-        OSError: the folder cannot be read or written.
-
-    Examples:
-        >>> import pathlib, tempfile
-        >>> from fastseed.tools import environment
-        >>> folder = pathlib.Path(tempfile.mkdtemp())
-        >>> found = environment.capture(folder / "a")
-        >>> found["variables"].get("HOME", "(redacted)")
-        '(redacted)'
-        >>> environment.diff(folder / "a", folder / "a")
-        []
+    Of uncommitted changes the names of files and a digest are stored; with ``patches`` also the
+    changes as text, with every secret that is in them, in ``<repository>.patch``.
     """
-    function = "tools.environment.capture"
-    validation.check_bool(function, "patches", patches)
-    path = None
-    if directory is not None:
-        path = Path(validation.check_path(function, "directory", directory))
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise validation.value_error(function, "directory", "a new or empty folder", str(path))
-    found, texts = _collect()
-    if path is None:
-        return found
+    path = Path(directory)
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        function = "tools.environment.capture"
+        raise validation.value_error(function, "directory", "a new or empty folder", str(path))
+    found, texts = collect()
     if not path.exists():
         path.mkdir(parents=True)
         path.chmod(0o700)
@@ -102,73 +73,38 @@ def capture(
         for name, text in texts.items():
             plain = re.sub(r"[^\w-]", "-", name)
             files[f"{plain}.patch"] = text.encode("utf-8", "surrogateescape")
-    for name, data in files.items():
-        atomic_file.replace(path / name, data)
     sums = [f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in files.items()]
-    atomic_file.replace(path / SUMS, "".join(sums).encode())
+    for name, data in {**files, SUMS: "".join(sums).encode()}.items():
+        atomic_file.replace(path / name, data)
     return found
 
 
 def load(directory: str | os.PathLike[str]) -> dict[str, Section]:
-    """Read what ``capture`` wrote.
-
-    Raises:
-        TypeError: ``directory`` is not a path.
-        ValueError: the folder holds no environment, or a damaged one.
-        OSError: a file cannot be read.
-
-    Examples:
-        >>> import tempfile
-        >>> from fastseed.tools import environment
-        >>> folder = tempfile.mkdtemp()
-        >>> found = environment.capture(folder)
-        >>> environment.load(folder) == found
-        True
-    """
-    function = "tools.environment.load"
-    folder = Path(validation.check_path(function, "directory", directory))
-    if not (folder / SUMS).is_file():
-        rule = f"a folder with an environment ({SUMS})"
-        raise validation.value_error(function, "directory", rule, os.fspath(directory))
+    """Read what ``capture`` wrote; ValueError if it is damaged."""
+    folder = Path(directory)
     found: dict[str, Section] = {}
     file = folder / SUMS
     try:
         for line in regular_file.read(file).decode().removesuffix("\n").split("\n"):
-            listed = _LINE.fullmatch(line)
-            if listed is None:
-                raise ValueError("a list of checksums")
-            file = folder / f"{listed[2]}.{listed[3]}"
+            digest, _, name = line.partition("  ")
+            file = folder / name
             data = regular_file.read(file)
-            if hashlib.sha256(data).hexdigest() != listed[1]:
+            if hashlib.sha256(data).hexdigest() != digest:
                 raise ValueError(f"as it was written: its SHA-256 is not that of {SUMS}")
-            if listed[3] == "json":
-                section = strict_json.parse(data)
-                if not isinstance(section, dict):
-                    raise ValueError("a JSON object")
-                found[listed[2]] = section
-            file = folder / SUMS
-    except FileNotFoundError:
-        raise ValueError(f"fastseed.{function}: {str(file)!r} must exist") from None
-    except ValueError as error:
-        raise ValueError(f"fastseed.{function}: {str(file)!r} must be {error}") from None
+            if file.suffix == ".json":
+                found[file.stem] = json.loads(data)
+    except (OSError, ValueError) as error:
+        problem = f"readable ({error.strerror})" if isinstance(error, OSError) else error
+        raise ValueError(
+            f"fastseed.tools.environment.load: {str(file)!r} must be {problem}"
+        ) from None
     return found
 
 
 def diff(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> list[Difference]:
     """Return the differences of two environments, those that change numbers first.
 
-    What was redacted is not compared.
-
-    Args:
-        a: the folder of an environment.
-        b: another.
-
-    Returns:
-        One ``Difference`` for each value that differs, by section and name; its text is ``changes
-        numbers`` or ``may change numbers``.
-
-    Raises:
-        TypeError, ValueError, OSError: as ``load``.
+    Their text is ``changes numbers`` or ``may change numbers``. What was redacted is not compared.
     """
     sides = load(a), load(b)
     found = []
@@ -176,19 +112,15 @@ def diff(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> list[Differenc
         one, other = (side.get(section, {}) for side in sides)
         for name in sorted(one.keys() | other.keys()):
             path = f"{section} {name}"
-            same = _is_same(one.get(name), other.get(name))
-            if same or section in _IGNORED or path in _IGNORED:
+            values = one.get(name), other.get(name)
+            if json.dumps(values[0]) == json.dumps(values[1]) or {section, path} & _IGNORED:
                 continue
             text = "changes numbers" if _CHANGES.fullmatch(path) else "may change numbers"
-            found.append(Difference(path, one.get(name), other.get(name), text))
+            found.append(Difference(path, *values, text))
     return sorted(found, key=lambda difference: difference.text)
 
 
-def _is_same(a: JSON, b: JSON) -> bool:
-    return type(a) is type(b) and a == b  # True is not 1
-
-
-def _collect() -> tuple[dict[str, Section], dict[str, str]]:
+def collect() -> tuple[dict[str, Section], dict[str, str]]:
     """Return the sections, and uncommitted changes by repository; what is missing is no error."""
     environment = dict(os.environ)
     runner = Runner(environment)

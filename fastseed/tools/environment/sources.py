@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.metadata
 import json
@@ -18,7 +19,7 @@ from .variables import REDACTED
 _MODULE = re.compile(r"[\w.+-]+(/[\w.+-]+)*/v?\d[\w.+-]*")  # gcc/12.2
 _OPTIONS = ("-c", "core.quotePath=false", "-c", "color.ui=false", "--no-pager")
 _DIFF = ("diff", "--no-ext-diff", "--no-textconv")
-_MAX_FILES, _MAX_BYTES = 1000, 1 << 26  # untracked files that are read, bytes of all of them
+_MAX_FILES, _MAX_BYTES = 1000, 1 << 20  # untracked files that are read, bytes of each
 _EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 
 
@@ -80,7 +81,7 @@ class Repositories:
         self._known: set[str] = set()
 
     def all_states(self) -> dict[str, JSON]:
-        """Return the states of the working repository, editable packages and `PYTHONPATH`."""
+        """Return the states of the working repository and of editable packages."""
         found = self._state(Path.cwd(), "working")
         for distribution in importlib.metadata.distributions():
             origin = _origin(distribution)
@@ -88,9 +89,6 @@ class Repositories:
             if url.scheme == "file" and origin.get("dir_info", {}).get("editable"):
                 folder = Path(unquote(url.path))
                 found |= self._state(folder, str(distribution.metadata["Name"]))
-        entries = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
-        for i, entry in enumerate(entries, 1):
-            found |= self._state(Path(entry), f"path-{i}")
         return found
 
     def _git(self, folder: Path, *arguments: str) -> str | None:
@@ -124,18 +122,12 @@ class Repositories:
 
 def _contents(top: Path, names: list[str]) -> str:
     """Return a digest of the names and contents (the size of what is large or no file)."""
-    found, left = [], _MAX_BYTES
+    found = []
     for name in names[:_MAX_FILES]:
         path = top / name
-        try:
-            size = os.lstat(path).st_size
-            what: object = size
-            if not path.is_symlink() and size <= left:
-                data = regular_file.read(path, left)
-                left -= len(data)
-                what = hashlib.sha256(data).hexdigest()
-        except (OSError, ValueError):
-            what = "not read"
+        what: object = os.lstat(path).st_size if os.path.lexists(path) else "gone"
+        with contextlib.suppress(OSError, ValueError):
+            what = hashlib.sha256(regular_file.read(path, _MAX_BYTES)).hexdigest()
         found.append(f"{name} {what}")
     return _digest("\n".join(found))
 
