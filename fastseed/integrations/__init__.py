@@ -6,9 +6,7 @@
     from fastseed.integrations.slot_trainer import SlotTrainer        # extra: transformers
     from fastseed.integrations.trl import SeededGRPOTrainer           # extra: trl
 
-Each is in a module of its own, which imports its framework. Keys for JAX are here as well; they
-import no framework. The generators of TensorFlow and CuPy are registered by their seed functions:
-``fastseed.register_generator(tensorflow.random.set_seed, name="tensorflow")``.
+Each module imports its framework; ``jax_key`` imports none.
 """
 
 from ._common import Tasks, run_in_task

@@ -19,15 +19,10 @@ from ..seeder.start import start
 
 
 class Tasks(NamedTuple):
-    """The task number of each phase of a job.
+    """The task number of each phase of a job, [0, 2**24); they must differ.
 
     Attributes:
-        init: building the model, [0, 2**24), as are all of them.
-        train: training.
-        validate: validation. The numbers must differ, so that no phase repeats another's random
-            numbers.
-        test: testing.
-        predict: prediction.
+        init, train, validate, test, predict: building the model, training, and so on.
 
     Examples:
         >>> from fastseed.integrations import Tasks
@@ -42,21 +37,15 @@ class Tasks(NamedTuple):
     predict: int = 4
 
 
-def check_arguments(
-    function: str, master_seed: int | None, tasks: object
-) -> tuple[int | None, Tasks]:
-    """Return the arguments that all callbacks have, checked."""
-    if master_seed is not None:
-        master_seed = validation.check_int(
-            function, "master_seed", master_seed, 0, scopes.MAX_MASTER
-        )
+def check_tasks(function: str, tasks: object) -> Tasks:
+    """Return the task numbers, checked."""
     rule = "a fastseed.integrations.Tasks"
     found = validation.check_instance(function, "tasks", tasks, Tasks, rule)
-    for name, task in zip(Tasks._fields, found, strict=True):
+    for name, task in found._asdict().items():
         validation.check_int(function, f"tasks.{name}", task, 0, scopes.MAX_TASK)
     if len(set(found)) < len(found):
         raise validation.value_error(function, "tasks", "different numbers", tuple(found))
-    return master_seed, found
+    return found
 
 
 def import_framework(module: str, extra: str) -> Any:
@@ -66,21 +55,12 @@ def import_framework(module: str, extra: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise  # it is installed, and one of its own imports fails
-        raise ImportError(
-            f"fastseed.integrations.{extra} needs the package {module.partition('.')[0]!r}: "
-            f'pip install "fastseed[{extra}]"',
-            name=error.name,
-        ) from error
+        text = f'fastseed.integrations.{extra} needs {module}: pip install "fastseed[{extra}]"'
+        raise ImportError(text, name=error.name) from error
 
 
 def ensure_seeder(function: str, master_seed: int | None, rank: int, world_size: int) -> Seeder:
-    """Return the process-wide seeder on the framework's rank; call ``init`` if needed.
-
-    Raises:
-        ValueError: ``master_seed`` is not the one that ``init`` was given.
-        RuntimeError: ``init`` was called for another rank, and calling it again would lose a mesh
-            or registered generators.
-    """
+    """Return the process-wide seeder on the framework's rank; call ``init`` if needed."""
     if context.seeder is None:
         api.init(master_seed, rank=rank, world_size=world_size)
     seeder = current_seeder(function)
@@ -93,14 +73,11 @@ def ensure_seeder(function: str, master_seed: int | None, rank: int, world_size:
         raise RuntimeError(
             f"fastseed.{function}: fastseed.init was called for rank {seeder.rank} of "
             f"{seeder.world_size}, but this is rank {rank} of {world_size}: call it with rank= "
-            "and world_size=, or register generators (and give a mesh) after the framework has "
-            "set up its ranks"
+            "and world_size="
         )
     job = seeder._job
-    more = (job.distinct_over, job.on_os_fork)
-    return start(
-        seeder.master_seed, None, None, rank, world_size, None, None, *more, scheme=job.scheme
-    )
+    more = (None, None, job.distinct_over, job.on_os_fork)
+    return start(seeder.master_seed, None, None, rank, world_size, *more, scheme=job.scheme)
 
 
 def order_key(function: str, name: str, task: int, epoch: int = 0) -> int:
@@ -116,13 +93,20 @@ def move_to(task: int, epoch: int, step: int = 0) -> None:
     current_seeder("reseed")._set_scope(task, epoch, step)
 
 
+def begin_epoch(task: int, epoch: int, loader: object) -> None:
+    """Reseed for an epoch, also the workers of a ``per_sample`` dataset."""
+    move_to(task, epoch)
+    set_scope = getattr(getattr(loader, "dataset", None), "set_scope", None)
+    if callable(set_scope):
+        set_scope(task, epoch)
+
+
 @contextlib.contextmanager
 def run_in_task(task: int, epoch: int = 0, step: int = 0) -> Iterator[None]:
     """Run a block in another task; afterwards every generator is exactly as it was before.
 
-    So nothing inside changes the random numbers outside. A registered callable has no state to
-    restore: it is called with its seed of the outer scope again. The scope and the generators are
-    those of the process: no other thread may draw from them or reseed meanwhile.
+    A registered callable has no state to restore: it is called with its seed of the outer scope
+    again. No other thread may draw or reseed meanwhile.
 
     Args:
         task: [0, 2**24).
@@ -130,9 +114,7 @@ def run_in_task(task: int, epoch: int = 0, step: int = 0) -> Iterator[None]:
         step: [0, 2**64).
 
     Raises:
-        TypeError, ValueError: an argument has the wrong type or is out of range; nothing is
-            changed.
-        RuntimeError: ``fastseed.init`` was not called.
+        TypeError, ValueError, RuntimeError: an argument is invalid; ``init`` was not called.
 
     Examples:
         >>> import fastseed, random

@@ -37,10 +37,7 @@ def check_prepared(function: str, loader: DataLoaderShard) -> None:
 
 
 def resumable(loader: DataLoaderShard) -> Loader:
-    """Return a loader of the batches of a prepared one, in the scope of ``reseed``.
-
-    ``shuffle=True`` becomes a ``ShuffleSampler``; other samplers are kept.
-    """
+    """Return a loader of the batches of a prepared one, in the scope of ``reseed``."""
     settings = settings_of(loader.base_dataloader)
     for name in ("batch_size", "drop_last", "shuffle", "sampler", "batch_sampler"):
         settings.pop(name, None)
@@ -72,15 +69,9 @@ def _keyed(sampler: Any) -> Any:
 
 
 class Division(BatchSampler):
-    """The batches of this rank, taken by a framework from batches that are the same on all ranks.
+    """The batches of this rank, which ``share`` takes from batches that are equal on all ranks.
 
-    A loader notifies the samplers inside of the epoch and lends torch's their generator. Positions
-    count batches over ``num_replicas`` ranks, since the framework may fill up the last ones.
-
-    Args:
-        batches: the sampler of the batches of all ranks.
-        share: iterates them and yields those of this rank.
-        num_replicas: the number of ranks.
+    Positions count batches over ``num_replicas`` ranks, since a framework may fill up the last.
     """
 
     counts_batches = True  # a loader counts batches, not samples
@@ -104,9 +95,6 @@ class Division(BatchSampler):
         return iter(self._share)
 
 
-# ------------------------------------------------------------------ other numbers of ranks
-
-
 def division_of(loader: DataLoaderShard) -> dict[str, int]:
     """Return the ranks, the samples of a step over all of them (0: they vary), and the steps."""
     share = loader.batch_sampler
@@ -120,22 +108,15 @@ def on_these_ranks(function: str, state: StateDict, loader: DataLoaderShard) -> 
     before, now = state["division"], division_of(loader)
     if before == now:
         return dict(state["steps"])
-    try:
-        position = state["steps"]["loader"]["position"]
-        done, samples = position // before["ranks"], before["samples"]
-        is_over = done >= before["length"]
-    except (KeyError, TypeError, ZeroDivisionError) as error:
-        rule = "a dict from state_dict()"
-        raise validation.value_error(function, "state", rule, state) from error
-    if is_over:
+    done, samples = state["steps"]["loader"]["position"] // before["ranks"], before["samples"]
+    if done >= before["length"]:
         done = now["length"]
     elif samples and now["samples"] and done * samples % now["samples"] == 0:
         done = done * samples // now["samples"]
     else:
         raise RuntimeError(
             f"fastseed.{function}: the loaded state is after {done} steps of {samples} samples, "
-            f"where no step of {now['samples']} samples begins: use the number of ranks and the "
-            "batch size from before until the epoch ends"
+            f"where no step of {now['samples']} samples begins: use as many ranks as before"
         )
     position = done * now["ranks"]
     return {**state["steps"], "loader": {**state["steps"]["loader"], "position": position}}

@@ -32,28 +32,21 @@ FORMAT = "fastseed.accelerate"
 VERSION = 1
 
 _NAME = "integrations.accelerate.AcceleratedJob"
-_SEED_BITS = 31
-_PARTS = ("steps", "division")  # of a state: of the steps, and how its ranks divided the data
 
 
 class AcceleratedJob:
     """Reseed the steps and phases of a job under ``accelerate``, and save where it is.
 
     Prepare everything as Accelerate's documentation says, torch's DataLoaders included, and iterate
-    ``train(loader, epoch)`` in place of ``enumerate(loader)``. Device placement, ``accumulate``,
-    ``gather_for_metrics`` and the schedulers are then Accelerate's. The order of the data and all
-    random numbers follow the master seed.
+    ``train(loader, epoch)`` in place of ``enumerate(loader)``. The order of the data and all random
+    numbers follow the master seed; the rest is Accelerate's.
 
-    The constructor calls ``fastseed.init``, unless the script has, with the accelerator's rank
-    and world size; calls ``reseed(tasks.init)``; and registers itself for checkpointing:
-    ``save_state``, on all ranks or on the main process alone, keeps where the job is, and
+    The constructor calls ``fastseed.init``, unless the script has, with the accelerator's rank and
+    world size, and ``reseed(tasks.init)``. ``save_state`` then keeps where the job is, and
     ``load_state`` continues after that step. Use neither ``set_seed`` nor ``skip_first_batches``.
 
-    The job and its loop belong to one thread, as the accelerator does: they move the scope and the
-    generators of the process.
-
-    If the accelerator has no ``data_seed``, its ``SeedableRandomSampler`` gets one from the
-    master seed, since torch's seed differs between ranks here.
+    If the accelerator has no ``data_seed``, its ``SeedableRandomSampler`` gets one from the master
+    seed. The job and its loop belong to one thread, as the accelerator does.
 
     Args:
         accelerator: before anything that shuffles is prepared.
@@ -76,7 +69,7 @@ class AcceleratedJob:
         validation.check_instance(
             _NAME, "accelerator", accelerator, kind, "an accelerate.Accelerator"
         )
-        master_seed, self.tasks = _common.check_arguments(_NAME, master_seed, tasks)
+        self.tasks = _common.check_tasks(_NAME, tasks)
         _check_rng_types(accelerator)
         ranks = accelerator.process_index, accelerator.num_processes
         _common.ensure_seeder(_NAME, master_seed, *ranks)
@@ -84,7 +77,7 @@ class AcceleratedJob:
         config = accelerator.dataloader_config
         if config.data_seed is None:
             key = _common.order_key(_NAME, "accelerate.order", self.tasks.init)
-            config.data_seed = key & ((1 << _SEED_BITS) - 1)
+            config.data_seed = key % 2**31
         self._accelerator = accelerator
         self._loader: DataLoaderShard | None = None  # of _steps
         self._steps: StepLoop | None = None
@@ -98,8 +91,6 @@ class AcceleratedJob:
             return int(self._loaded["epoch"])
         return 0 if self._steps is None else self._steps.epoch
 
-    # ------------------------------------------------------------------ phases
-
     def train(self, loader: DataLoaderShard, epoch: int) -> Iterator[tuple[int, Any]]:
         """Iterate an epoch as ``enumerate(loader)`` does, each step in its own scope.
 
@@ -112,13 +103,10 @@ class AcceleratedJob:
                 are kept, and draw from streams that all ranks share.
             epoch: [0, 2**32).
 
-        Returns:
-            An iterator over (step, batch), the batch on the accelerator's device.
-
         Raises:
-            TypeError, ValueError: an argument has the wrong type or is out of range.
-            RuntimeError: the loaded state is of another epoch, of which something is left; or on
-                these ranks no batch begins where it ends.
+            TypeError, ValueError: an argument is invalid.
+            RuntimeError: the loaded state is of another epoch that is not over; or on these ranks
+                no batch begins where it ends.
         """
         function = f"{_NAME}.train"
         _prepared_loader.check_prepared(function, loader)
@@ -154,24 +142,19 @@ class AcceleratedJob:
             )
 
     def validate(self, epoch: int = 0) -> contextlib.AbstractContextManager[None]:
-        """Run a block in the validation task; afterwards every generator is as it was before."""
+        """Run a block in the validation task, as ``run_in_task``; so do ``test``, ``predict``."""
         return run_in_task(self.tasks.validate, epoch)
 
     def test(self, epoch: int = 0) -> contextlib.AbstractContextManager[None]:
-        """Run a block in the test task; afterwards every generator is as it was before."""
         return run_in_task(self.tasks.test, epoch)
 
     def predict(self, epoch: int = 0) -> contextlib.AbstractContextManager[None]:
-        """Run a block in the prediction task; afterwards every generator is as it was before."""
         return run_in_task(self.tasks.predict, epoch)
-
-    # ------------------------------------------------------------------ checkpoints
 
     def state_dict(self) -> StateDict:
         """Return where training is: after the step that it is in. The state of any rank serves all.
 
-        Warns:
-            UserWarning: between two updates of an accumulation: Accelerate saves no gradients.
+        Between two updates of an accumulation it warns: Accelerate saves no gradients.
         """
         if self._loaded is not None:
             return dict(self._loaded)
@@ -188,8 +171,7 @@ class AcceleratedJob:
         if not self._accelerator.sync_gradients:
             warnings.warn(
                 f"fastseed.{_NAME}: save_state was called inside an accumulation, and Accelerate "
-                "does not save its gradients: the run that resumes will differ; call it where "
-                "accelerator.sync_gradients is True",
+                "saves no gradients: call it where accelerator.sync_gradients is True",
                 stacklevel=2,
             )
         return state
@@ -201,11 +183,17 @@ class AcceleratedJob:
             state: what ``state_dict`` returned, on any rank.
 
         Raises:
-            TypeError, ValueError: ``state`` is damaged, or of another version or master seed;
-                nothing is changed.
+            TypeError, ValueError: ``state`` is of another version or master seed; nothing changes.
         """
         function = f"{_NAME}.load_state_dict"
-        _check_state(function, state, current_seeder(function).master_seed)
+        master_seed = current_seeder(function).master_seed
+        own: dict[str, str | int] = {"format": FORMAT, "version": VERSION}
+        entries = "master_seed", "epoch", "accumulated", "steps", "division"
+        check_state(function, "job", state, own, entries)
+        saved = state["master_seed"]
+        if saved != master_seed:
+            rule = f"{master_seed}, that of the job; to resume, call fastseed.init({saved})"
+            raise validation.value_error(function, "state['master_seed']", rule, saved)
         self._accelerator.step = state["accumulated"]  # also where Accelerate has no file of a rank
         self._loaded = dict(state)
 
@@ -214,24 +202,6 @@ def _done(steps: StepLoop) -> int:
     """Return how many batches of the epoch this rank has had."""
     iteration: Any = steps.loader._latest
     return int(iteration.position) // int(iteration.samples.ranks)
-
-
-def _check_state(function: str, state: StateDict, master_seed: int) -> None:
-    own: dict[str, str | int] = {"format": FORMAT, "version": VERSION}
-    check_state(function, "job", state, own, ("master_seed", "epoch", "accumulated", *_PARTS))
-    saved = state["master_seed"]
-    validation.check_int(function, "state['master_seed']", saved, 0, scopes.MAX_MASTER)
-    for field, limit in (
-        ("epoch", scopes.MAX_EPOCH + 1),
-        ("accumulated", scopes.MAX_STEP),
-    ):
-        validation.check_int(function, f"state[{field!r}]", state[field], 0, limit)
-    for field in _PARTS:
-        rule = "a dict from state_dict()"
-        validation.check_instance(function, f"state[{field!r}]", state[field], dict, rule)
-    if saved != master_seed:
-        rule = f"{master_seed}, that of the job; to resume, call fastseed.init({saved})"
-        raise validation.value_error(function, "state['master_seed']", rule, saved)
 
 
 def _check_rng_types(accelerator: Accelerator) -> None:

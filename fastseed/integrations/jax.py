@@ -22,11 +22,9 @@ def jax_key(
 ) -> Any:
     """Return ``fastseed.derive_key(name, ...)`` as a new-style JAX key (``jax.random.key``).
 
-    Its words of 32 bits are those of the key, lowest first: 2 for threefry2x32, 4 for rbg. The
-    arguments but ``impl`` are those of ``fastseed.derive_key``.
-
     Args:
-        impl: the generator; None for JAX's default (``jax_default_prng_impl``).
+        impl: the generator, which takes the lowest 2 (threefry2x32) or 4 words (rbg) of the key;
+            None for JAX's default. The other arguments are those of ``fastseed.derive_key``.
 
     Raises:
         TypeError, ValueError: as ``fastseed.derive_key``; a generator that JAX does not know.

@@ -1,10 +1,7 @@
 """A callback for Lightning: a stream for each phase and epoch, and exact resumption.
 
-import fastseed
-from fastseed.integrations.lightning import FastseedCallback
-
 fastseed.init(42)
-fastseed.reseed(0)                                 # before the model is built
+fastseed.reseed(0)  # before the model is built
 trainer = Trainer(callbacks=[FastseedCallback()])
 """
 
@@ -52,16 +49,14 @@ class FastseedCallback(_base()):  # type: ignore[misc]
     Make it the first of ``callbacks``: those before it use random numbers from before the reseed.
 
     - ``setup``: ``fastseed.init``, unless the script has called it, with the trainer's rank
-      and world size; then ``reseed(tasks.init)``, for ``configure_model``.
+      and world size; then ``reseed(tasks.init)``.
     - Each training epoch: ``reseed(tasks.train, epoch)``, before its DataLoader is iterated.
-    - Validation in ``fit``, the sanity check included, runs at ``(tasks.validate, epoch)``; then
-      training continues exactly where it was, so it is the same with and without validation.
-      ``trainer.validate``, ``test`` and ``predict`` run at epoch 0 of their tasks.
-    - Checkpoints hold the exact state of every rank's generators. ``fit(ckpt_path=...)`` resumes
-      from there, also mid-epoch if the DataLoader does (``fastseed.data.Loader``),
-      on any number of ranks (see ``fastseed.load_state_dict``).
+    - Validation in ``fit`` runs at ``(tasks.validate, epoch)``; then training continues exactly
+      where it was. ``trainer.validate``, ``test`` and ``predict`` run at epoch 0 of their tasks.
+    - Checkpoints hold the exact states of all ranks. ``fit(ckpt_path=...)`` resumes from there, on
+      any number of ranks, also mid-epoch if the DataLoader does (``fastseed.data.Loader``).
 
-    The phases move the scope and the generators of the process: train in one thread at a time.
+    Train in one thread at a time: the phases move the generators of the process.
 
     Args:
         master_seed: for ``init``; None: the one of the script, or a random one.
@@ -77,7 +72,7 @@ class FastseedCallback(_base()):  # type: ignore[misc]
         *,
         tasks: Tasks = Tasks(),  # noqa: B008 (a tuple)
     ) -> None:
-        self._master_seed, self._tasks = _common.check_arguments(_NAME, master_seed, tasks)
+        self._master_seed, self._tasks = master_seed, _common.check_tasks(_NAME, tasks)
         self._over = False  # the last batch of the epoch is done
         self._outer: StateDict | None = None  # training's state, around an evaluation
         self._loaded: StateDict | None = None
@@ -86,13 +81,9 @@ class FastseedCallback(_base()):  # type: ignore[misc]
 
     @property
     def state_key(self) -> str:
-        """The key of the state in a checkpoint."""
         return "fastseed"
 
-    # ------------------------------------------------------------------ phases
-
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Call ``init`` if needed, reseed for the initialization, and wrap the loops."""
         _common.ensure_seeder(_NAME, self._master_seed, trainer.global_rank, trainer.world_size)
         move_to(self._tasks.init, 0)
         # Lightning makes the DataLoader's iterator before it calls a hook of the phase.
@@ -105,7 +96,6 @@ class FastseedCallback(_base()):  # type: ignore[misc]
         self._wrap(trainer.predict_loop, "run", self._evaluate, self._tasks.predict, None)
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Unwrap the loops."""
         for loop, method in self._wrapped:
             vars(loop).pop(method, None)
         self._wrapped = []
@@ -138,8 +128,6 @@ class FastseedCallback(_base()):  # type: ignore[misc]
             api.load_state_dict(before)
             self._outer = outer
 
-    # ------------------------------------------------------------------ training
-
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Restore the states of a checkpoint, after DataLoaders were made."""
         _check_samplers(trainer.train_dataloader, is_training=True)
@@ -148,7 +136,6 @@ class FastseedCallback(_base()):  # type: ignore[misc]
             self._loaded = self._began = None
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Reseed for a training epoch."""
         loop, epoch = trainer.fit_loop, trainer.current_epoch
         # In the first epoch of a run Lightning has iterated the DataLoader, and does so only once;
         # if it resumes from the end of an epoch, it iterates again after this hook.
@@ -161,22 +148,17 @@ class FastseedCallback(_base()):  # type: ignore[misc]
         self._began, self._over = None, False
 
     def on_train_batch_end(self, trainer: Trainer, *event: object) -> None:
-        """Remember that the epoch is at its end."""
         self._over = trainer.is_last_batch
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Remember that the epoch is at its end."""
         self._over = True
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Refuse an order that is divided twice."""
         _check_samplers(trainer.val_dataloaders)
         _check_samplers(trainer.test_dataloaders)
         _check_samplers(trainer.predict_dataloaders)
 
     on_test_start = on_predict_start = on_validation_start
-
-    # ------------------------------------------------------------------ checkpoints
 
     def state_dict(self) -> StateDict:
         """Return the coordinates of training and the exact states of every rank (collective)."""
@@ -184,11 +166,7 @@ class FastseedCallback(_base()):  # type: ignore[misc]
         return {"version": _VERSION, "over": int(self._over), "job": _common.gather(_NAME, job)}
 
     def load_state_dict(self, state_dict: StateDict) -> None:
-        """Take the state that Lightning found in a checkpoint; ``on_train_start`` restores it.
-
-        Raises:
-            ValueError: it is damaged, or of another version, scheme or master seed.
-        """
+        """Take the state of a checkpoint; ValueError if it is damaged or that of another job."""
         seeder = current_seeder(_NAME)
         if state_dict.get("version") != _VERSION or state_dict.get("over") not in (0, 1):
             raise validation.value_error(_NAME, "state_dict", f"of version {_VERSION}", state_dict)
@@ -212,6 +190,5 @@ def _check_samplers(loaders: object, *, is_training: bool = False) -> None:
             if is_ours or (isinstance(inner, ShuffleSampler) and inner.world_size != 1):
                 raise ValueError(
                     f"fastseed.{_NAME}: use_distributed_sampler of the Trainer must be False: the "
-                    "loaders and samplers of fastseed share their order between ranks, and "
-                    "Lightning has put a DistributedSampler in their place"
+                    "loaders and samplers of fastseed share their order between ranks"
                 )

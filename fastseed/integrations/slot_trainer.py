@@ -1,7 +1,5 @@
 """A Trainer of Hugging Face transformers with the same weights on any number of ranks.
 
-from fastseed.integrations.slot_trainer import SlotTrainer
-
 fastseed.init(42)
 trainer = SlotTrainer(model=model, args=arguments, train_dataset=dataset, slots=8)
 """
@@ -29,6 +27,7 @@ if TYPE_CHECKING:
     from transformers import TrainingArguments as Args
 
 _NAME = "integrations.slot_trainer.SlotTrainer"
+_TASK = _common.Tasks().train
 _LOADER = ("collate_fn", "num_workers", "pin_memory", "persistent_workers", "prefetch_factor")
 _transformers: Any = _common.import_framework("transformers", "transformers")
 
@@ -36,9 +35,9 @@ _transformers: Any = _common.import_framework("transformers", "transformers")
 class SlotTrainer(_transformers.Trainer):  # type: ignore[misc]
     """A ``transformers.Trainer`` whose steps are the mean of slots (``elastic.SlotGradients``).
 
-    The number of ranks must divide ``slots``; a run may resume from a checkpoint of another number
-    of ranks, also mid-epoch. The model is replicated, without ``DistributedDataParallel``. The
-    Trainer clips, steps, schedules and saves as ever, since each rank has the whole gradient.
+    The number of ranks must divide ``slots``; a run may resume on another number of ranks, also
+    mid-epoch. The model is replicated, without ``DistributedDataParallel``; the Trainer clips,
+    steps, schedules and saves as ever.
 
     - A slot has ``per_device_train_batch_size`` samples of one order, as ``data.steps`` has with
       ``slots``; an incomplete last step is filled up, or dropped with ``dataloader_drop_last``.
@@ -48,7 +47,7 @@ class SlotTrainer(_transformers.Trainer):  # type: ignore[misc]
       ``per_sample`` if it draws.
     - Where the Trainer counts the items of a step, such as tokens, the mean is over those of all
       slots: the loss must then be a sum that is divided by ``num_items_in_batch``.
-    - The losses in the log are the mean of what each rank has seen, and depend on their number.
+    - The losses in the log depend on the number of ranks.
 
     Call ``fastseed.init`` before. All ranks must have the same weights and dataset.
 
@@ -58,9 +57,8 @@ class SlotTrainer(_transformers.Trainer):  # type: ignore[misc]
         more: the keyword arguments of ``transformers.Trainer``.
 
     Raises:
-        TypeError, ValueError: ``slots`` is no multiple of the number of ranks, or differs from what
-            ``gradient_accumulation_steps`` says; the model is divided among ranks or devices; or
-            there is a ``FastseedCallback``, which keeps the state of each rank.
+        TypeError, ValueError: ``slots`` is no multiple of the number of ranks, or differs from
+            ``gradient_accumulation_steps``; the model is divided; there is a ``FastseedCallback``.
         RuntimeError: ``fastseed.init`` was not called.
     """
 
@@ -98,7 +96,6 @@ class SlotTrainer(_transformers.Trainer):  # type: ignore[misc]
             raise validation.value_error(_NAME, "callbacks", rule, FastseedCallback.__name__)
 
     def get_train_dataloader(self) -> DataLoader[Any]:
-        """Return a loader of the slots of this rank; a new training begins."""
         self._gradients, self._step = None, iter(())
         self._inputs.clear()
         base = super().get_train_dataloader()  # which drops unused columns
@@ -115,7 +112,6 @@ class SlotTrainer(_transformers.Trainer):  # type: ignore[misc]
     def training_step(
         self, model: torch.nn.Module, inputs: Any, num_items_in_batch: Any = None
     ) -> torch.Tensor:
-        """Run a slot; after the last one of a step the gradients are there."""
         self._inputs.append(inputs)
         slot, inputs = next(self._step, None) or self._begin(model)
         one = None
@@ -130,7 +126,6 @@ class SlotTrainer(_transformers.Trainer):  # type: ignore[misc]
         return torch.div(loss, count)
 
     def _begin(self, model: torch.nn.Module) -> tuple[Slot, Any]:
-        """Return the first slot of a step."""
         if self._gradients is None:
             self._gradients = SlotGradients(model, self._slots)
         self._step = self._gradients.step(self._taken())
@@ -145,16 +140,7 @@ class _Reseed(_transformers.TrainerCallback):  # type: ignore[misc]
     """Reseed for each epoch, before its order is read, and for each step."""
 
     def on_epoch_begin(self, args: Args, state: State, control: Control, **more: object) -> None:
-        task, epoch = self._move(state, 0)
-        dataset = getattr(more.get("train_dataloader"), "dataset", None)
-        set_scope = getattr(dataset, "set_scope", None)
-        if callable(set_scope):  # per_sample, in workers of a resumed epoch
-            set_scope(task, epoch)
+        _common.begin_epoch(_TASK, int(state.epoch or 0), more.get("train_dataloader"))
 
     def on_step_begin(self, args: Args, state: State, control: Control, **more: object) -> None:
-        self._move(state, state.global_step)
-
-    def _move(self, state: State, step: int) -> tuple[int, int]:
-        task, epoch = _common.Tasks().train, int(state.epoch or 0)
-        _common.move_to(task, epoch, step)
-        return task, epoch
+        _common.move_to(_TASK, int(state.epoch or 0), state.global_step)

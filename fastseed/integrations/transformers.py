@@ -1,12 +1,7 @@
 """A callback for the Trainer of Hugging Face transformers, and tokens from seeds for `generate`.
 
-from fastseed.integrations.transformers import FastseedCallback, SeededTokens
-
 trainer = Trainer(model=model, args=arguments, ..., callbacks=[FastseedCallback(42)])
 trainer.train(resume_from_checkpoint=...)
-
-tokens = SeededTokens([7, 8], temperature=0.8)  # a seed for each row
-model.generate(input_ids, do_sample=False, logits_processor=[tokens])
 """
 
 from __future__ import annotations
@@ -15,7 +10,6 @@ import functools
 import logging
 import math
 import os
-import re
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -43,33 +37,26 @@ logger = logging.getLogger("fastseed")
 _NAME = "integrations.transformers.FastseedCallback"
 _FILE = "fastseed-{rank:05d}.state"
 _ORDER = "transformers.order"
-_SEED_BITS = 31
 _transformers: Any = _common.import_framework("transformers", "transformers")
 
 
 class FastseedCallback(_transformers.TrainerCallback):  # type: ignore[misc]
     """Reseed at each epoch, keep evaluation apart, and make a resumed run exact.
 
-    - When training begins: ``fastseed.init``, unless the script has called it, with the rank
-      and world size of the arguments. The order of the data gets its seed from the master seed:
-      that of Accelerate's sampler, and of every other one with an attribute ``generator``, such as
-      TRL's ``RepeatSampler``, in each epoch. On several ranks, a sampler without it is named in a
-      warning.
-    - Each epoch: ``reseed(tasks.train, epoch)``, when the last step of the epoch before is done, so
-      that a checkpoint of that step has the states in which the next epoch begins.
+    - When training begins: ``fastseed.init``, unless the script has called it, with the rank and
+      world size of the arguments. Accelerate's sampler and samplers with an attribute ``generator``
+      get seeds from the master seed; on several ranks a warning names the others.
+    - Each epoch: ``reseed(tasks.train, epoch)``, when the last step of the epoch before is done.
     - Evaluation that the Trainer schedules runs at ``(tasks.validate, epoch)``; then training
-      continues exactly where it was. The Trainer has no event before an ``evaluate`` or
-      ``predict`` that the script calls: put ``fastseed.integrations.run_in_task`` around it.
-    - The epoch of a dataset of ``fastseed.data.per_sample`` is set. Without per_sample, the
-      random numbers of the batch that was fetched ahead of a checkpoint differ after resuming.
-    - Checkpoints: the Trainer saves the global generators. The file ``fastseed-<rank>.state``
-      (``fastseed.checkpoint``) holds all states, also of registered generators, and is loaded
-      when training resumes mid-epoch.
+      continues exactly where it was. Put ``fastseed.integrations.run_in_task`` around an
+      ``evaluate`` or ``predict`` that the script calls.
+    - The epoch of a dataset of ``fastseed.data.per_sample`` is set. Without per_sample, the random
+      numbers of the batch that was fetched ahead of a checkpoint differ after resuming.
+    - Checkpoints also hold ``fastseed-<rank>.state``, with the states of all generators, which is
+      loaded when training resumes mid-epoch.
 
-    The Trainer seeds all ranks alike from ``TrainingArguments.seed`` when it is made and before
-    ``model_init``: random numbers there follow that seed.
-
-    The phases move the scope and the generators of the process: train in one thread at a time.
+    Random numbers before training, as in ``model_init``, follow ``TrainingArguments.seed``. Train
+    in one thread at a time: the phases move the generators of the process.
 
     Args:
         master_seed: for ``init``; None: the one of the script, or a random one.
@@ -85,48 +72,32 @@ class FastseedCallback(_transformers.TrainerCallback):  # type: ignore[misc]
         *,
         tasks: Tasks = Tasks(),  # noqa: B008 (a tuple)
     ) -> None:
-        self._master_seed, self._tasks = _common.check_arguments(_NAME, master_seed, tasks)
+        self._master_seed, self.tasks = master_seed, _common.check_tasks(_NAME, tasks)
         self._outer: StateDict | None = None  # training's state, around an evaluation
         self._is_inside = False  # the generators are in the evaluation's scope now
         self._resume: str | None = None  # a file to load at the next step
         self._samplers: list[Any] = []  # of the training data
 
-    @property
-    def tasks(self) -> Tasks:
-        """The task numbers."""
-        return self._tasks
-
-    # ------------------------------------------------------------------ training
-
     def on_train_begin(self, args: Args, state: State, control: Control, **more: object) -> None:
-        """Call ``init`` if needed and seed the order of the data."""
         _common.ensure_seeder(_NAME, self._master_seed, args.process_index, args.world_size)
         self._outer, self._is_inside, self._resume = None, False, None
-        _check_folder(str(args.output_dir))
         loader = more.get("train_dataloader")  # fastseed's seeds its own samplers
-        found: list[Any] = samplers_in(loader)[1:]
-        self._samplers = [] if isinstance(loader, Loader) else found
-        _seed_accelerate(self._samplers, self._tasks.train)
+        self._samplers = [] if isinstance(loader, Loader) else samplers_in(loader)[1:]
+        _seed_accelerate(self._samplers, self.tasks.train)
         if args.world_size > 1:
             _name_unseeded(self._samplers)
         if state.global_step and not _is_whole(state.epoch):
             self._resume = _saved_file(args, state)
         if getattr(args, "eval_on_start", False):
-            move_to(self._tasks.validate, 0)
+            move_to(self.tasks.validate, 0)
 
     def on_epoch_begin(self, args: Args, state: State, control: Control, **more: object) -> None:
-        """Reseed for a training epoch."""
         self._is_inside = False
-        task, epoch = self._tasks.train, int(state.epoch or 0)
-        move_to(task, epoch)
+        task, epoch = self.tasks.train, int(state.epoch or 0)
+        _common.begin_epoch(task, epoch, more.get("train_dataloader"))
         _seed_generators(self._samplers, task, epoch)
-        dataset = getattr(more.get("train_dataloader"), "dataset", None)
-        set_scope = getattr(dataset, "set_scope", None)
-        if callable(set_scope):  # per_sample, in workers
-            set_scope(task, epoch)
 
     def on_step_begin(self, *event: object, **more: object) -> None:
-        """Leave an evaluation; resume from a file."""
         self._leave_evaluation()
         self._outer = None
         if self._resume is not None:
@@ -134,24 +105,20 @@ class FastseedCallback(_transformers.TrainerCallback):  # type: ignore[misc]
             self._resume = None
 
     def on_step_end(self, args: Args, state: State, control: Control, **more: object) -> None:
-        """Reseed at the end of an epoch; enter an evaluation that is due."""
         if _is_whole(state.epoch):
-            move_to(self._tasks.train, round(state.epoch or 0))
+            move_to(self.tasks.train, round(state.epoch or 0))
         self._enter_evaluation(state, control)
 
     def on_epoch_end(self, args: Args, state: State, control: Control, **more: object) -> None:
-        """Leave an evaluation; enter one that is due."""
         self._leave_evaluation()
         self._enter_evaluation(state, control)
-
-    # ------------------------------------------------------------------ evaluation, checkpoints
 
     def _enter_evaluation(self, state: State, control: Control) -> None:
         """Reseed for an evaluation that is due: the Trainer has no event just before it."""
         if control.should_evaluate:
             self._outer = current_seeder(_NAME).state_dict(rng=True)
             epoch = max(0, math.ceil(state.epoch or 0) - 1)  # of the step that is done
-            move_to(self._tasks.validate, epoch)
+            move_to(self.tasks.validate, epoch)
             self._is_inside = True
 
     def _leave_evaluation(self, *event: object, **more: object) -> None:
@@ -167,7 +134,6 @@ class FastseedCallback(_transformers.TrainerCallback):  # type: ignore[misc]
         self._is_inside = self._outer is not None
 
     def on_save(self, args: Args, state: State, control: Control, **more: object) -> None:
-        """Write all states into the folder of the checkpoint."""
         self._leave_evaluation()
         folder = _folder(args, state)
         if os.path.isdir(folder):
@@ -177,18 +143,14 @@ class FastseedCallback(_transformers.TrainerCallback):  # type: ignore[misc]
 class SeededTokens(_transformers.LogitsProcessor):  # type: ignore[misc]
     """Choose the tokens of ``generate`` by a seed for each row.
 
-    ``fastseed.sampling.sample`` chooses them, as a function of the logits and the seed of a
-    row: not of the batch, the slot or the padding. Give it to ``generate`` with
-    ``do_sample=False``, as the last of the processors, and temperature and filters to this class:
-    it leaves one token in each row. So it does with ``do_sample=True``, which
-    ``num_return_sequences`` needs. Make one for each call of ``generate``; a second call continues
-    at the next position. Positions count the calls of the processor: do not use it with beams,
-    which would search nothing, nor with an assistant model or prompt lookup,
-    which call it for tokens that they discard.
+    ``fastseed.sampling.sample`` chooses them, as a function of the logits and the seed of a row:
+    not of the batch, the slot or the padding. Give it to ``generate`` as the last processor, with
+    ``do_sample=False`` (``num_return_sequences`` needs True), and temperature and filters to this
+    class. Make one for each call: positions count the calls of the processor, so do not use it with
+    beams, an assistant model or prompt lookup.
 
     Args:
-        keys: one for each row of the batch, as ``sample`` takes them: seeds, (B, 2) torch.uint64 or
-            a StreamBank. With ``num_return_sequences``, the rows of a prompt are consecutive.
+        keys: one for each row of the batch, as ``sample`` takes them.
         position: the position of the first token in its request, in [0, 2**56).
         temperature: as ``sample`` takes it; so are the others.
         top_k: 0 for all tokens.
@@ -207,11 +169,8 @@ class SeededTokens(_transformers.LogitsProcessor):  # type: ignore[misc]
         >>> prompts = torch.tensor([[3, 1, 4], [1, 5, 9]])
         >>> more = {"do_sample": False, "max_new_tokens": 4, "pad_token_id": 0}
         >>> tokens = SeededTokens([7, 8], temperature=0.8)
-        >>> both = model.generate(prompts, logits_processor=[tokens], **more)
-        >>> tokens = SeededTokens([8], temperature=0.8)
-        >>> alone = model.generate(prompts[1:], logits_processor=[tokens], **more)
-        >>> bool((both[1] == alone[0]).all())
-        True
+        >>> model.generate(prompts, logits_processor=[tokens], **more).shape
+        torch.Size([2, 7])
     """
 
     def __init__(
@@ -250,28 +209,16 @@ def _folder(args: Args, state: State) -> str:
 def _saved_file(args: Args, state: State) -> str | None:
     """Return the file that ``on_save`` wrote into the checkpoint that training resumes from."""
     named = args.resume_from_checkpoint
-    folders = [named] if isinstance(named, str) and os.path.isdir(named) else []
-    for folder in (*folders, _folder(args, state)):
-        names = (_FILE.format(rank=rank) for rank in (0, args.process_index))
-        if any(os.path.exists(os.path.join(folder, name)) for name in names):
-            return os.path.join(folder, _FILE)
+    folder = named if isinstance(named, str) and os.path.isdir(named) else _folder(args, state)
+    names = [_FILE.format(rank=rank) for rank in (0, args.process_index)]
+    if any(os.path.exists(os.path.join(folder, name)) for name in names):
+        return os.path.join(folder, _FILE)
     if list(current_seeder(_NAME)._registry):
         logger.warning(
             "fastseed: there is no %s in %s: registered generators restart the epoch",
-            _FILE.format(rank=args.process_index),
-            _folder(args, state),
+            *(names[1], folder),
         )
     return None
-
-
-def _check_folder(folder: str) -> None:
-    """Refuse a folder in which ``fastseed.checkpoint`` would read a rank."""
-    if re.search(r"\{rank(:0\dd)?\}", folder):
-        rule = "without {rank}: each rank writes a file of its own into the same folder"
-        raise validation.value_error(_NAME, "output_dir of the arguments", rule, folder)
-
-
-# ------------------------------------------------------------------ the order of the data
 
 
 def _seed_accelerate(samplers: list[Any], task: int) -> None:
@@ -279,7 +226,7 @@ def _seed_accelerate(samplers: list[Any], task: int) -> None:
     key = order_key(_NAME, _ORDER, task)
     for sampler in samplers:
         if hasattr(sampler, "initial_seed") and hasattr(sampler, "set_epoch"):
-            sampler.initial_seed = key & ((1 << _SEED_BITS) - 1)
+            sampler.initial_seed = key % 2**31
 
 
 def _seed_generators(samplers: list[Any], task: int, epoch: int) -> None:
@@ -304,8 +251,7 @@ def _name_unseeded(samplers: list[Any]) -> None:
         is_known = _has_generator(sampler) or type(sampler).__module__.startswith(known)
         if not is_known and samplers_in(sampler) == [sampler]:  # which wraps no other
             logger.warning(
-                "fastseed: if %s draws its order at random, the ranks get different ones and "
-                "samples are lost: give it an attribute generator, a torch.Generator, which the "
-                "callback seeds",
+                "fastseed: if %s draws its order at random, ranks get different orders: give it an "
+                "attribute generator, a torch.Generator, which the callback seeds",
                 type(sampler).__name__,
             )

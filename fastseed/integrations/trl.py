@@ -1,8 +1,5 @@
 """A GRPOTrainer whose completions depend on (step, prompt, sample) alone, and that resumes exactly.
 
-from fastseed.integrations.transformers import FastseedCallback
-from fastseed.integrations.trl import SeededGRPOTrainer
-
 trainer = SeededGRPOTrainer(model=model, args=arguments, ..., callbacks=[FastseedCallback(42)])
 trainer.train(resume_from_checkpoint=...)
 """
@@ -46,60 +43,49 @@ _utils: Any = _common.import_framework("trl.trainer.utils", "trl")
 class SeededGRPOTrainer(_trl.GRPOTrainer):  # type: ignore[misc]
     """TRL's ``GRPOTrainer``: a completion depends on its step, its prompt and its sample alone.
 
-    It takes the arguments of ``trl.GRPOTrainer``, and ``callbacks`` must hold a
-    ``FastseedCallback``, which seeds the rest: the order of the prompts, dropout, evaluation.
+    Its ``callbacks`` must hold a ``FastseedCallback``, which seeds the rest: the order of the
+    prompts, dropout, evaluation.
 
     - Sample k of row i of the dataset at optimizer step s has the seed
-      ``rollouts.seed(s, i, k, task=tasks.train)`` and is sampled by ``SeededTokens``. So its tokens
-      do not depend on the batch size, on the number of ranks, or on the prompts beside it, as far
-      as the logits do not. Dropout, which TRL leaves on, is off while a completion is generated.
-      Two rows of equal text are two prompts.
+      ``rollouts.seed(s, i, k, task=tasks.train)`` and is sampled by ``SeededTokens``, without
+      dropout. So its tokens depend neither on the batch nor on the ranks, as far as the logits do
+      not.
     - In an evaluation the task is ``tasks.validate``; a prompt of one of several datasets is
       ``"name/i"``.
-    - Checkpoints also hold the rollouts that wait for their training steps
-      (``steps_per_generation``, ``num_iterations``), one file for each rank: with them, a run that
-      was killed and resumed is the uninterrupted run.
-    - A ``rollout_func``, which generates by itself, finds its seeds in ``trainer.rollout_seeds``,
-      one for each prompt that it is given.
+    - Checkpoints also hold the rollouts that wait for their training steps, one file for each rank:
+      with them, a run that was killed and resumed is the uninterrupted run.
+    - A ``rollout_func`` finds the seeds of its prompts in ``trainer.rollout_seeds``.
 
-    Generation is that of transformers. vLLM, continuous batching and tools are refused, as are
-    streamed datasets: TRL passes no seed for each request to the first two, does not say which
-    rollouts go on after a call of a tool, and gives streamed rows no number.
+    vLLM, continuous batching, tools and streamed datasets are refused.
 
     Raises:
-        TypeError, ValueError: an argument is one of these; from ``train`` and ``evaluate``.
+        TypeError, ValueError: from ``train`` and ``evaluate``, for one of these.
         RuntimeError: TRL generates in a way that is not known (tested with 1.16).
     """
 
-    rollout_seeds: list[int]
-    """The seeds of the rows that are generated now."""
+    rollout_seeds: list[int]  # of the rows that are generated now
 
     def _get_dataloader(
         self,
         dataset: Any,
-        description: str,
-        batch_size: int,
+        *,
         sampler_fn: Callable[[Any], Any] | None = None,
-        is_training: bool = False,
         dataloader_key: str | None = None,
+        **options: Any,
     ) -> DataLoader[Any]:
-        """Return TRL's loader; each row gets its identity."""
         self._check()
         if isinstance(dataset, IterableDataset) or not isinstance(dataset, Sized):
             raise type_error(_NAME, "dataset", "a dataset with a length, not a stream", dataset)
         prefix = "" if dataloader_key in (None, "eval") else f"{dataloader_key}/"
         loader: DataLoader[Any] = super()._get_dataloader(
             dataset=_Rows(dataset, prefix),
-            description=description,
-            batch_size=batch_size,
             sampler_fn=lambda rows: _Samples(sampler_fn(rows) if sampler_fn else None),
-            is_training=is_training,
             dataloader_key=dataloader_key,
+            **options,
         )
         return loader
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        """Generate with a seed for each row."""
         prompts, samples = zip(*(row[_KEY] for row in inputs), strict=True)
         tasks = self._callback().tasks
         task = tasks.train if self.model.training else tasks.validate
@@ -132,20 +118,18 @@ class SeededGRPOTrainer(_trl.GRPOTrainer):  # type: ignore[misc]
         super()._save_checkpoint(model, trial)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        """Load also what ``_save_checkpoint`` wrote."""
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is None:
             return
         if self.args.sync_ref_model:
-            logger.warning("fastseed: TRL saves no reference model: with sync_ref_model a resumed "
-                           "run is another run")  # fmt: skip
+            logger.warning(
+                "fastseed: TRL saves no reference model: with sync_ref_model a resumed run differs"
+            )
         names = (_FILE.format(rank=rank) for rank in (self.args.process_index, 0))
         paths = [os.path.join(checkpoint, name) for name in names]
         path = next(filter(os.path.exists, paths), None)
         if path is None:
-            logger.warning(
-                "fastseed: there is no %s: TRL generates again where it resumes", paths[0]
-            )
+            logger.warning("fastseed: there is no %s: TRL generates again there", paths[0])
             return
         device = self.accelerator.device
         location = "cpu" if device.type == "cpu" else device  # torch.load knows no "cpu:0"
@@ -239,6 +223,6 @@ def _sampling_by(tokens: SeededTokens, model: Any) -> Iterator[None]:
             model.generate = own
     if calls != 1:
         raise RuntimeError(
-            f"fastseed.{_NAME}: TRL called generate {calls} times for a batch, and not once as TRL "
-            "1.16 does: its completions have no seeds; use another version of TRL"
+            f"fastseed.{_NAME}: TRL called generate {calls} times for a batch, not once as TRL "
+            "1.16 does: its completions have no seeds"
         )

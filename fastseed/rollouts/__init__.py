@@ -13,14 +13,7 @@ if TYPE_CHECKING:
     from .single import seed
     from .units import Batch, LeaseError, Unit
 
-__all__ = [
-    "Batch",
-    "LeaseError",
-    "Ledger",
-    "Unit",
-    "seed",
-    "seeds",
-]
+__all__ = ["Batch", "LeaseError", "Ledger", "Unit", "seed", "seeds"]
 
 _HOME = {  # name: the module that defines it
     "Ledger": "ledger",

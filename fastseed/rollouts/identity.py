@@ -10,7 +10,7 @@ import hashlib
 import struct
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .._backend.reference import scalar
 from .._backend.reference.scalar import NameKey
@@ -27,38 +27,16 @@ if TYPE_CHECKING:
     """A number, a text or token ids."""
 
 
-class Address(NamedTuple):
-    """The coordinates that all rollouts of one call share, the size of a seed, the master seed."""
-
-    task: int
-    epoch: int
-    step: int
-    name: str
-    bits: int
-    master_seed: int
-
-    @property
-    def mask(self) -> int:
-        """The bits of a key that are the seed."""
-        return (1 << self.bits) - 1
-
-
-NAME = "rollout"
-"""The name of the stream, unless another one is given."""
-
+NAME = "rollout"  # of the stream, unless another one is given
 _MAX_TOKEN = 2**32 - 1
 _RULE = (
-    "a string, an integer or a sequence of token ids of shape (n,) (for chat messages: the text or "
-    "the token ids that apply_chat_template makes of them)"
+    "a string, an integer or a sequence of token ids of shape (n,) (for chat messages: what "
+    "apply_chat_template makes of them)"
 )
 
 
 def word_of(function: str, argument: str, prompt: object) -> int:
-    """Return the 64 bits of a prompt: the number, or the lowest ones of a SHA-256.
-
-    The SHA-256 of a text is that of its UTF-8; of token ids that of the byte 255, which no UTF-8
-    has, and each id as four bytes, little-endian. Its first 8 bytes are the lowest first.
-    """
+    """Return the 64 bits of a prompt: the number, or the low ones of a SHA-256."""
     if isinstance(prompt, str):
         try:
             return _low64(prompt.encode())
@@ -71,12 +49,11 @@ def word_of(function: str, argument: str, prompt: object) -> int:
         prompt = check_data(function, argument, prompt).tolist()
     if not isinstance(prompt, (list, tuple)):
         raise type_error(function, argument, _RULE, prompt)
-    kinds = set(map(type, prompt))
-    if any(not hasattr(kind, "bit_count") or kind is bool for kind in kinds):
+    if any(not hasattr(kind, "bit_count") or kind is bool for kind in set(map(type, prompt))):
         raise type_error(function, argument, _RULE, prompt)
-    tokens = tuple(prompt if kinds <= {int} else map(int, prompt))
+    tokens = tuple(map(int, prompt))
     try:
-        return _low64(struct.pack(f"<B{len(tokens)}I", 255, *tokens))
+        return _low64(struct.pack(f"<B{len(tokens)}I", 255, *tokens))  # no UTF-8 has the byte 255
     except struct.error:
         i = next(i for i, token in enumerate(tokens) if not 0 <= token <= _MAX_TOKEN)
         rule = f"in [0, {_MAX_TOKEN}]"
@@ -108,8 +85,8 @@ def check_master_seed(function: str, given: int | None) -> int:
     text = environ.get(environ.MASTER_SEED)
     if text is None:
         raise RuntimeError(
-            f"fastseed.{function}: give master_seed, or call fastseed.init(...), or set the "
-            f"environment variable {environ.MASTER_SEED} first"
+            f"fastseed.{function}: give master_seed, call fastseed.init(...), or set the variable "
+            f"{environ.MASTER_SEED} first"
         )
     seed = scopes.parse_master_seed(text)
     if seed is None:
@@ -126,18 +103,17 @@ def check_address(
     name: str,
     bits: int,
     master_seed: int | None,
-) -> Address:
-    """Return the checked arguments that rollouts of one call have in common."""
+) -> tuple[NameKey, int]:
+    """Return the key of the name in the scope, and which bits of a rollout's key are its seed."""
     at = scopes.check_scope(function, task, epoch, step)
     name = scopes.check_name(function, name)
     if name != NAME:
         reserved.check_free(function, name)
     bits = validation.check_choice(function, "bits", bits, (63, 31))
-    return Address(*at, name, bits, check_master_seed(function, master_seed))
+    return _name_key(check_master_seed(function, master_seed), *at, name), (1 << bits) - 1
 
 
 @functools.lru_cache(maxsize=256)
-def name_key(at: Address) -> NameKey:
-    """Return the key of the name in the scope; the last 256 are kept."""
-    scope = scalar.scope_key(at.master_seed, at.task, at.epoch, at.step)
-    return scalar.name_key(scope, scalar.name_words(at.name))
+def _name_key(master_seed: int, task: int, epoch: int, step: int, name: str) -> NameKey:
+    scope = scalar.scope_key(master_seed, task, epoch, step)
+    return scalar.name_key(scope, scalar.name_words(name))

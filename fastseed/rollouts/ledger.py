@@ -11,49 +11,43 @@ from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
 from .._utils import StateDict, validation
+from ..derivation import scopes
 from . import ledger_state
 from .identity import check_master_seed
 from .open_units import Generated, OpenUnits
 from .results import Results
-from .units import MOST, Batch, Unit, check_plan
+from .units import Batch, Plan, Unit
 
 _CLASS = "rollouts.Ledger"
+_MOST = 2**31  # prompts of a batch, batches of lag, units of a call
 
 
 class Ledger:
     """The rollouts of a job: which to generate next, and which to train on.
 
-    It lives in the trainer. Producers get units by a transport of the user, generate them, and
-    send results back. A unit is leased, then generated, then trained; or it is dropped with a
-    reason. The state after batch b goes into the checkpoint with the optimizer's. A restart
-    issues again exactly the units that the checkpoint has not trained or dropped.
+    A unit is leased by a producer, generated, and trained, or dropped with a reason. The state
+    after a batch goes into the checkpoint with the optimizer's; a restart issues again exactly the
+    units that the checkpoint has not trained or dropped. Units are numbered in the order of
+    (epoch, position, sample); prompt j is planned for batch j // batch_size.
 
-    Units are numbered in the order of (epoch, position, sample). Prompt j is planned for batch
-    j // batch_size; its units are leased from ``lag`` batches before on. With ``window`` 1 a batch
-    holds what is planned for it. With ``window`` w it holds the prompts that were planned w - 1
-    batches before, then others up to w - 1 batches ahead, as they complete; all samples of a
-    prompt are in one batch. A unit that is too old for its batch, by ``max_staleness``, is not
-    trained: it is generated again, or dropped with reason ``"stale"``.
-
-    All methods may be called from several threads. An interrupt loses no unit: the call has
-    happened, or not. Memory holds the open units and their results.
+    Several threads may call all methods. After an interrupt a call has happened, or not; a unit
+    that ``lease`` did not return is leased again when its time is over.
 
     Args:
         prompts: the number of prompts in the dataset, [1, 2**48].
         batch_size: the number of prompts in a batch, [1, 2**31].
         samples: the number of rollouts of a prompt, [1, 2**20].
         epochs: [1, 2**32).
-        window: [1, lag + 1].
+        window: with w a batch holds first all that is left of what was planned w - 1 batches
+            before, then prompts up to w - 1 batches ahead, as they complete; [1, lag + 1].
         lag: how many batches before its own a unit is generated, [0, 2**31]; 0 is on-policy.
-        max_staleness: [lag, lag + window - 1]; None: the largest.
-        on_stale: "regenerate" or "drop".
+        max_staleness: by how many batches a unit may be older than its own, [lag, lag + window -
+            1]; None: the largest.
+        on_stale: what becomes of one that is older, "regenerate" or "drop".
         lease_seconds: after this time without ``renew`` a unit may be leased again, in (0, 10**9].
-        master_seed: in [0, 2**64). None: that of ``fastseed.init``, else the environment variable
-            FASTSEED_MASTER_SEED. Producers derive the seeds of units from it.
-        results: an SQLite file beside the checkpoints. It keeps the results of ``complete`` that
-            are not trained, the drops, and the units of each batch: after a restart these are as
-            before. None: results are generated again; with ``window`` above 1, batches after the
-            checkpoint may hold other prompts than before.
+        master_seed: as for ``seed``. Producers derive the seeds of units from it.
+        results: an SQLite file beside the checkpoints. It keeps results that are not trained, the
+            drops, and the units of each batch. None: results are generated again.
 
     Raises:
         TypeError, ValueError: an argument is invalid; the file is that of another job, or damaged.
@@ -69,8 +63,6 @@ class Ledger:
         >>> batch.number, len(batch.units), batch.results[7]
         (0, 8, 'text 7')
         >>> ledger.mark_trained(batch)
-        >>> ledger.version, ledger.state_dict()["frontier"]
-        (1, 8)
     """
 
     def __init__(
@@ -88,11 +80,22 @@ class Ledger:
         master_seed: int | None = None,
         results: str | os.PathLike[str] | None = None,
     ) -> None:
-        master = check_master_seed(_CLASS, master_seed)
-        self._plan = check_plan(
-            _CLASS, prompts, batch_size, samples, epochs, window, lag, max_staleness, master
+        check = functools.partial(validation.check_int, _CLASS)
+        lag = check("lag", lag, 0, _MOST)
+        window = check("window", window, 1, lag + 1)
+        if max_staleness is None:
+            max_staleness = lag + window - 1
+        self._plan = Plan(
+            prompts=check("prompts", prompts, 1, 2**48),
+            samples=check("samples", samples, 1, 2**20),  # memory holds all of an open prompt
+            batch_size=check("batch_size", batch_size, 1, _MOST),
+            epochs=check("epochs", epochs, 1, scopes.MAX_EPOCH),
+            window=window,
+            lag=lag,
+            max_staleness=check("max_staleness", max_staleness, lag, lag + window - 1),
+            master_seed=check_master_seed(_CLASS, master_seed),
         )
-        choices = ("regenerate", "drop")
+        choices = "regenerate", "drop"
         self._on_stale = validation.check_choice(_CLASS, "on_stale", on_stale, choices)
         self._lease_seconds = validation.check_float(
             _CLASS, "lease_seconds", lease_seconds, 2**-20, 1e9
@@ -116,10 +119,7 @@ class Ledger:
         kept = ledger_state.Kept()
         if self._results is not None:
             kept.read(self._plan, state, self._results.rows())
-        units = OpenUnits(
-            self._plan, state.groups, state.holes, state.versions, state.dropped, kept.drops
-        )
-        units.expired, units.regenerated = state.expired, state.regenerated
+        units = OpenUnits(self._plan, state, kept.drops)
         units.restore(kept.results, self._plan.end_of(state.batches + self._plan.lag))
         if self._results is not None and kept.settled:
             self._results.delete_to(kept.settled)
@@ -136,32 +136,22 @@ class Ledger:
             count: at most so many, [1, 2**31].
 
         Returns:
-            The units; an empty list where the trainer has to go on first, or all is generated.
+            The units; none where the trainer has to go on first, or all is generated.
         """
-        count = validation.check_int(f"{_CLASS}.lease", "count", count, 1, MOST)
+        count = validation.check_int(f"{_CLASS}.lease", "count", count, 1, _MOST)
         with self._entered("lease"):
-            now, units, before = self._clock(), self._units, self._next_lease
-            units.expire(now)
-            end = self._plan.end_of(self._version + self._plan.lag)
             found: list[Unit] = []
-            try:
-                while len(found) < count and (number := units.take(end)) is not None:
-                    self._next_lease += 1
-                    found.append(units.lease(number, self._next_lease, now + self._lease_seconds))
-                return found
-            except BaseException:
-                units.release_after(before)
-                raise
+            now = self._clock()
+            self._units.expire(now)
+            end = self._plan.end_of(self._version + self._plan.lag)
+            while len(found) < count and (number := self._units.take(end)) is not None:
+                self._next_lease += 1
+                until = now + self._lease_seconds
+                found.append(self._units.lease(number, self._next_lease, until))
+            return found
 
     def renew(self, units: Iterable[Unit]) -> None:
-        """Let the time of leases begin again: what a producer that is slow calls in between.
-
-        Raises:
-            TypeError: these are not units that ``lease`` returned.
-            LeaseError: a lease does not hold; none was renewed.
-        """
-        if not isinstance(units, Iterable):
-            raise validation.type_error(f"{_CLASS}.renew", "units", "a list of units", units)
+        """Let the time of leases begin again; LeaseError, and none is renewed, if one is over."""
         units = list(units)
         with self._entered("renew"):
             for unit in units:
@@ -171,12 +161,7 @@ class Ledger:
                 self._units.renew(unit, until)
 
     def release(self, unit: Unit) -> None:
-        """Give a unit back that was not generated: what a producer that leaves calls.
-
-        Raises:
-            TypeError: it is not a unit that ``lease`` returned.
-            LeaseError: the lease does not hold.
-        """
+        """Give a unit back that was not generated, as a producer does that leaves."""
         with self._entered("release"):
             self._units.check_held(f"{_CLASS}.release", unit)
             self._units.release(unit.number)
@@ -184,13 +169,12 @@ class Ledger:
     def complete(self, unit: Unit, result: Any = None, *, version: int | None = None) -> bool:
         """Take the result of a unit. A lease whose time is over holds until the next one.
 
-        With a file of results the result is on the disk when this returns, and ``next_batch``
-        returns it as JSON has it (a tuple is a list then); a result None is not kept.
+        With a file of results the result is on the disk when this returns, and batches have it as
+        JSON has it (a tuple is a list then); a result None is not kept.
 
         Args:
             unit: what ``lease`` returned.
-            result: what the trainer needs, or the name of it in a store; anything, with a file of
-                results JSON.
+            result: what the trainer needs; with a file of results JSON.
             version: the oldest policy version that generated it, [0, ``self.version``]; None: the
                 planned one.
 
@@ -225,14 +209,14 @@ class Ledger:
         """Leave a unit out for good: one that cannot be generated, or is not wanted.
 
         Args:
-            unit: what ``lease`` returned, also after ``complete``; or a unit of the batch that
-                ``next_batch`` returned, whose next call then returns the batch without it.
+            unit: what ``lease`` returned, also after ``complete``; or a unit of the batch, which
+                ``next_batch`` then returns without it.
             reason: a text to count by, such as ``"no answer"``.
 
         Raises:
             TypeError, ValueError: an argument is invalid.
             LeaseError: the lease does not hold.
-            OSError: the file of results cannot be written; nothing was dropped.
+            OSError: the file of results cannot be written; nothing has changed.
         """
         reason = validation.check_text(f"{_CLASS}.drop", "reason", reason)
         with self._entered("drop"):
@@ -250,8 +234,7 @@ class Ledger:
     def next_batch(self) -> Batch | None:
         """Return the next batch, the same until ``mark_trained``; None if it is not generated yet.
 
-        Returns:
-            The batch. It is empty if all its units were dropped: skip the optimizer's step.
+        It is empty if all its units were dropped: skip the optimizer's step.
         """
         with self._entered("next_batch"):
             if self._batch is None and not self.done:
@@ -261,15 +244,11 @@ class Ledger:
                 else:
                     numbers = self._units.as_recorded(recorded)
                 if numbers is not None:
-                    self._batch = self._assemble(numbers)
+                    found = {number: self._units.generated[number] for number in numbers}
+                    units = [self._plan.unit(n, g.version, g.lease) for n, g in found.items()]
+                    results = [generated.result for generated in found.values()]
+                    self._batch = Batch(self._version, units, results)
             return self._batch
-
-    def _assemble(self, numbers: list[int]) -> Batch:
-        found = [self._units.generated[number] for number in numbers]
-        units = [
-            self._plan.unit(n, g.version, g.lease) for n, g in zip(numbers, found, strict=True)
-        ]
-        return Batch(self._version, units, [generated.result for generated in found])
 
     def mark_trained(self, batch: Batch) -> None:
         """Count a batch as trained, which makes the next policy version.
@@ -279,7 +258,7 @@ class Ledger:
 
         Raises:
             TypeError, ValueError: it is not that batch.
-            OSError: the file of results cannot be written; the batch is not marked.
+            OSError: the file of results cannot be written; nothing has changed.
         """
         name = f"{_CLASS}.mark_trained"
         with self._entered("mark_trained"):
@@ -289,17 +268,13 @@ class Ledger:
                 rule = "what next_batch returned last"
                 raise validation.value_error(name, "batch", rule, f"batch {batch.number}")
             numbers = [unit.number for unit in batch.units]
-            stale = self._stale_after(numbers)
+            after, generated = self._version + 1, self._units.generated
+            others = sorted(generated.keys() - set(numbers))
+            stale = [n for n in others if self._plan.is_stale(n, generated[n].version, after)]
             dropped = stale if self._on_stale == "drop" else []
             if dropped or self._recorded.get(self._version) != numbers:
                 self._record({"batch": self._version, "units": numbers, "stale": dropped})
-            _make_whole(self._finish, self._version, numbers, self._refusal(stale, now.number + 1))
-
-    def _stale_after(self, numbers: list[int]) -> list[int]:
-        """Return what is too old once these units were trained."""
-        after, generated = self._version + 1, self._units.generated
-        stale = [n for n, g in generated.items() if self._plan.is_stale(n, g.version, after)]
-        return sorted(set(stale).difference(numbers))
+            _make_whole(self._finish, self._version, numbers, self._refusal(stale, after))
 
     def _finish(self, batch: int, numbers: list[int], refuse_stale: Callable[[], None]) -> None:
         self._version, self._batch = batch + 1, None
@@ -315,7 +290,7 @@ class Ledger:
             return functools.partial(units.drop, numbers, units.dropped_with("stale", len(numbers)))
         return functools.partial(units.reopen, numbers, version, units.regenerated + len(numbers))
 
-    # ------------------------------------------------------------------ what there is
+    # ------------------------------------------------------------------ progress and state
 
     @property
     def version(self) -> int:
@@ -341,59 +316,49 @@ class Ledger:
         "expired" is how often a lease ended by time, "regenerated" how often a unit was too old.
         """
         with self._entered("counts"):
-            units, state = self._units, self._state()
+            units = self._units
             return {
                 "leased": len(units.leases),
                 "generated": len(units.generated),
-                "trained": state.trained(self._plan),
+                "trained": units.state(self._version).trained(self._plan),
                 "dropped": sum(units.dropped.values()),
                 "expired": units.expired,
                 "regenerated": units.regenerated,
             }
 
-    def _state(self) -> ledger_state.State:
-        groups, holes = self._units.holes()
-        return ledger_state.State(
-            self._version, groups, holes, self._units.versions, self._units.dropped,
-            self._units.expired, self._units.regenerated,
-        )  # fmt: skip
-
     def state_dict(self) -> StateDict:
         """Return the state, for the checkpoint that has the weights after the last trained batch.
 
-        It is made of ints, strings and lists of them, for ``torch.save``, JSON and others: a
-        frontier, the open units below it and their policy versions where not as planned.
+        It is made of ints, strings and lists, for ``torch.save``, JSON and others.
         """
         with self._entered("state_dict"):
-            return ledger_state.write(self._plan, self._state())
+            return ledger_state.write(self._plan, self._units.state(self._version))
 
     def load_state_dict(self, state: StateDict) -> None:
         """Go on from a state: what it has not trained or dropped is issued again.
 
-        All leases end. With a file of results, the results and drops in it are taken, and the
-        batches in it are made of the same units. What the state includes is deleted from the file.
+        All leases end. Results, drops and batches of the file that the state does not include are
+        taken, and what it includes is deleted from the file.
 
         Args:
             state: what ``state_dict`` returned.
 
         Raises:
-            TypeError, ValueError: it is not a state of a ledger with the same arguments, it was
-                changed since, or the file of results is damaged; nothing was changed.
+            TypeError, ValueError: it is the state of another job, or the state or the file is
+                damaged; nothing has changed.
             OSError: the file of results cannot be read or written.
         """
         with self._entered("load_state_dict"):
             self._start(ledger_state.read(self._plan, state))
 
     def close(self) -> None:
-        """Let another ledger use the file of results; a process that ends does so too."""
+        """Let another ledger use the file of results, as the end of the process does."""
         with self._entered("close"):
             if self._results is not None:
                 self._results.close()
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"fastseed.{_CLASS}: {_STAYS}")
-
-    # ------------------------------------------------------------------ checks
 
     def _entered(self, method: str) -> threading.RLock:
         """Return the lock to hold; in a process that was forked this ledger is a copy."""
@@ -411,7 +376,4 @@ def _make_whole(change: Callable[..., None], *arguments: Any) -> None:
         raise
 
 
-_STAYS = (
-    "a ledger stays in the process that made it; send units to other processes, and their results "
-    "back"
-)
+_STAYS = "a ledger stays in the process that made it; send units and results, not the ledger"

@@ -96,22 +96,13 @@ def _digest(entries: Mapping[str, Any]) -> str:
 
 
 def read(plan: Plan, state: object) -> State:
-    """Return what ``write`` was called with.
-
-    Raises:
-        TypeError, ValueError: it is not a state of this job, or was changed since.
-    """
+    """Return what ``write`` was called with; an error if it is of another job, or was changed."""
     given = validation.check_instance(_FUNCTION, "state", state, Mapping, "a dict")
-    expected = header(plan)
-    entries = {}
-    for name in write(plan, State()):
-        if name not in given:
-            raise validation.value_error(_FUNCTION, "state", f"with an entry {name!r}", list(given))
-        entries[name] = given[name]
-    for name, value in expected.items():
-        if type(given[name]) is not type(value) or given[name] != value:
+    for name, value in header(plan).items():
+        if type(given.get(name)) is not type(value) or given[name] != value:
             rule = f"{value!r} as in this ledger"
-            raise validation.value_error(_FUNCTION, f"state[{name!r}]", rule, given[name])
+            raise validation.value_error(_FUNCTION, f"state[{name!r}]", rule, given.get(name))
+    entries: dict[str, Any] = {name: given.get(name) for name in write(plan, State())}
     digest = entries.pop("sha256")
     try:
         is_whole = _digest(entries) == digest

@@ -1,8 +1,8 @@
 """The units that are neither trained nor dropped: leases, results, and which groups are complete.
 
-Structures without checks and locks, for :class:`fastseed.rollouts.Ledger`. A group is all samples
-of one prompt. Groups are opened in order; all units of a group that is not opened yet are open.
-An interrupt may stop any method: called again with the same arguments, it comes to the same end.
+A group is all samples of one prompt. Groups are opened in order; all units of a group that is not
+opened yet are open. A method that an interrupt has stopped comes to the same end if it is called
+again with the same arguments.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .._utils import validation
+from .ledger_state import State
 from .units import LeaseError, Plan, Unit
 
 
@@ -26,36 +27,29 @@ class Generated(NamedTuple):
 
 
 class OpenUnits:
-    """Leasing and completing take the time of a heap; making a batch takes that of its prompts.
+    """The open units of a state, without ``drops``: reasons by unit.
 
-    Args:
-        plan: the plan.
-        groups: how many groups are opened.
-        holes: their open units, in order.
-        versions: the policy versions of open units, where not those of the plan.
-        dropped: how many units were dropped, by reason.
-        drops: reasons by unit; they are dropped when their group is opened.
+    Leasing and completing take the time of a heap; making a batch takes that of its prompts.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        groups: int,
-        holes: Sequence[int],
-        versions: Mapping[int, int],
-        dropped: Mapping[str, int],
-        drops: Mapping[int, str],
-    ) -> None:
-        self.plan, self.groups = plan, 0
-        self.expired = self.regenerated = 0
-        self.versions, self.dropped, self._drops = dict(versions), dict(dropped), drops
+    def __init__(self, plan: Plan, state: State, drops: Mapping[int, str]) -> None:
+        self.plan, self.groups, self._drops = plan, 0, drops
+        self.expired, self.regenerated = state.expired, state.regenerated
+        self.versions, self.dropped = dict(state.versions), dict(state.dropped)
         self.leases: OrderedDict[int, tuple[int, float]] = OrderedDict()  # the oldest first
         self.generated: dict[int, Generated] = {}
         self._todo: list[int] = []  # a heap; also of units that are leased, generated or dropped
         self._expired: dict[int, int] = {}  # leases that hold until the unit is leased again
         self._missing: dict[int, set[int]] = {}  # of opened groups: units that are not generated
         self._ready: dict[int, None] = {}  # groups without these, in the order of completion
-        self._open(holes, groups)
+        self._open(state.holes, state.groups)
+
+    def state(self, batches: int) -> State:
+        """Return the state after so many batches."""
+        groups, holes = self._holes()
+        return State(
+            batches, groups, holes, self.versions, self.dropped, self.expired, self.regenerated
+        )
 
     def _open(self, numbers: Sequence[int], groups: int) -> None:
         """Add open units, without those that are to be dropped; ``groups`` are opened then."""
@@ -71,7 +65,7 @@ class OpenUnits:
         self._missing.update(missing)
         self.dropped, self.groups = dropped, groups
 
-    def open_group(self) -> None:
+    def _open_group(self) -> None:
         self._open(self._numbers(self.groups), self.groups + 1)
 
     # ------------------------------------------------------------------ leases
@@ -86,7 +80,7 @@ class OpenUnits:
                 heapq.heappop(self._todo)
             if self.groups >= end:
                 return None
-            self.open_group()
+            self._open_group()
 
     def lease(self, number: int, lease: int, until: float) -> Unit:
         self.leases[number] = lease, until
@@ -94,10 +88,7 @@ class OpenUnits:
         return self.plan.unit(number, self.version_of(number), lease)
 
     def check_held(self, function: str, unit: Unit, *, or_generated: bool = False) -> None:
-        """LeaseError unless the unit's lease is the last one of its unit, expired or not.
-
-        ``or_generated``: a lease under which the unit was generated will do.
-        """
+        """LeaseError unless the lease, or that of the result, is the last one of its unit."""
         unit = validation.check_instance(function, "unit", unit, Unit, "a fastseed.rollouts.Unit")
         number = validation.check_int(function, "unit.number", unit.number, 0, 2**128)
         generated = self.generated.get(number)
@@ -113,11 +104,9 @@ class OpenUnits:
             return "is generated already"
         if number in self.leases:
             return "is held by another lease, as the time of this one was over"
-        if self.is_missing(number):
-            return "is open: this lease was released, or is that of an earlier ledger"
-        if number < self.groups * self.plan.samples:
-            return "was trained or dropped already"
-        return "is not leased: this lease is that of another ledger"
+        if self.is_missing(number) or number >= self.groups * self.plan.samples:
+            return "is open: this lease was released, or is that of another ledger"
+        return "was trained or dropped already"
 
     def renew(self, unit: Unit, until: float) -> None:
         self.leases[unit.number] = unit.lease, until
@@ -140,12 +129,6 @@ class OpenUnits:
         heapq.heappush(self._todo, number)
         self._end_lease(number)
 
-    def release_after(self, lease: int) -> None:
-        """Release all leases that are younger than this one."""
-        for number, (held, _) in list(self.leases.items()):
-            if held > lease:
-                self.release(number)
-
     def _end_lease(self, number: int) -> None:
         self._expired.pop(number, None)
         self.leases.pop(number, None)
@@ -154,8 +137,7 @@ class OpenUnits:
 
     def version_of(self, number: int) -> int:
         """Return the policy version to generate an open unit with."""
-        found = self.versions.get(number)
-        return self.plan.version_of(number) if found is None else found
+        return self.versions.get(number, self.plan.version_of(number))
 
     def is_missing(self, number: int) -> bool:
         """Return whether a unit of an opened group is neither generated, trained nor dropped."""
@@ -171,12 +153,12 @@ class OpenUnits:
         """Take version and result of units of groups below ``end`` that are open."""
         for number, (version, result) in results.items():
             while self.groups <= number // self.plan.samples < end:
-                self.open_group()
+                self._open_group()
             if self.is_missing(number):
                 self.generate(number, Generated(version, 0, result))
 
     def reopen(self, numbers: Sequence[int], version: int, regenerated: int) -> None:
-        """Have another policy version generate units; ``regenerated`` is the new count of them."""
+        """Let a policy version generate units again; ``regenerated`` is the new count of them."""
         self.regenerated = regenerated
         for number in numbers:
             group = number // self.plan.samples
@@ -211,17 +193,13 @@ class OpenUnits:
 
     def _settle(self, group: int) -> None:
         """Note whether a group is complete, and has units to train."""
-        if self._missing.get(group):
-            self._ready.pop(group, None)
-            return
-        if self.has_generated(group):
+        is_whole = not self._missing.get(group)
+        if is_whole and any(number in self.generated for number in self._numbers(group)):
             self._ready.setdefault(group)
         else:
             self._ready.pop(group, None)
-        self._missing.pop(group, None)
-
-    def has_generated(self, group: int) -> bool:
-        return any(number in self.generated for number in self._numbers(group))
+        if is_whole:
+            self._missing.pop(group, None)
 
     def _numbers(self, group: int) -> range:
         return range(group * self.plan.samples, (group + 1) * self.plan.samples)
@@ -256,7 +234,7 @@ class OpenUnits:
             return None
         return [number for number in numbers if number in self.generated]
 
-    def holes(self) -> tuple[int, list[int]]:
+    def _holes(self) -> tuple[int, list[int]]:
         """Return a group from which on all units are open, and the open ones below it."""
         samples, end = self.plan.samples, self.groups
         numbers = sorted(self.generated.keys() | set().union(*self._missing.values()))

@@ -23,18 +23,11 @@ if TYPE_CHECKING:
     import sqlite3
 
 _LEDGER_FILE = "a new file, or one of a ledger"
-_LONGEST = 1 << 29  # bytes of a document; SQLite takes up to 10**9
 _TABLE = "CREATE TABLE rows (id INTEGER PRIMARY KEY, document BLOB NOT NULL, sha256 BLOB NOT NULL)"
 
 
 class Results:
-    """The one user of a file of results; a second one, in any process, is refused.
-
-    Args:
-        function: the public name for messages.
-        path: the file; it is made if it does not exist.
-        header: what identifies the job, which an existing file must have.
-    """
+    """The one user of a file of results, whose header identifies the job; a second is refused."""
 
     def __init__(self, function: str, path: str, header: StateDict) -> None:
         self._function, self._path = function, os.path.abspath(path)
@@ -49,13 +42,15 @@ class Results:
                 "built without; leave results out, or use another build of Python"
             ) from error
         with self._house_errors():
-            self._connection = sqlite3.connect(
+            connection = sqlite3.connect(
                 self._path, timeout=0, isolation_level=None, check_same_thread=False
             )
-        _open_files.add(self)
+        # A forked child that ends must not close it: that would end the log of this process.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+        self._finalizer = weakref.finalize(self, _close, connection, os.getpid())
+        self._connection = connection
         try:
-            with self._house_errors():
-                self._open(header)
+            self._open(header)
         except BaseException:
             self.close()
             raise
@@ -84,7 +79,7 @@ class Results:
         if is_new:
             self._run("BEGIN EXCLUSIVE")
             self._run(_TABLE)
-            self._insert(0, self._write(header))
+            self._insert(0, self._write(header)[0])
             self._run("COMMIT")
         self._files = [(path, _identity(path)) for path in (self._path, f"{self._path}-wal")]
 
@@ -95,22 +90,18 @@ class Results:
             raise value_error(self._function, "results", _LEDGER_FILE, self._path)
         if self._run("PRAGMA quick_check") != [("ok",)]:
             raise self._damaged("the structure of the file")
-        for _, theirs in self._select("id = 0"):
-            name = next((n for n in header if theirs.get(n) != header[n]), None)
-            if name is not None:
-                rule = f"that of a ledger with {name} {header[name]!r}"
+        _, theirs = next(self.rows("id = 0"), (None, None))
+        if theirs is None:
+            raise self._damaged("no header")
+        for name, value in header.items():
+            if theirs.get(name) != value:
+                rule = f"that of a ledger with {name} {value!r}"
                 argument = f"results {self._path}"
                 raise value_error(self._function, argument, rule, theirs.get(name))
-            return
-        raise self._damaged("no header")
 
-    def rows(self) -> Iterator[tuple[int, StateDict]]:
-        """Yield number and document of each row, in the order in which they were added."""
-        with self._house_errors():
-            yield from self._select("id > 0")
-
-    def _select(self, where: str) -> Iterator[tuple[int, StateDict]]:
-        rows = self._execute(f"SELECT id, document, sha256 FROM rows WHERE {where} ORDER BY id")
+    def rows(self, where: str = "id > 0") -> Iterator[tuple[int, StateDict]]:
+        """Yield number and document of rows, in the order in which they were added."""
+        rows = self._run(f"SELECT id, document, sha256 FROM rows WHERE {where} ORDER BY id")
         for number, document, digest in rows:
             if not isinstance(document, bytes) or hashlib.sha256(document).digest() != digest:
                 raise self._damaged(f"another SHA-256 in row {number}")
@@ -119,72 +110,57 @@ class Results:
             yield number, found
 
     def add(self, document: StateDict) -> StateDict:
-        """Add a row, wait until it is on the disk, and return the document as it was written.
-
-        Raises:
-            TypeError, ValueError: the document is not JSON.
-            OSError: it cannot be written; the file is as before.
-        """
-        text = self._write(document)
+        """Add a row, wait until it is on the disk, and return the document as it was written."""
+        text, found = self._write(document)
         if self._connection is not None and self._is_moved():
             raise OSError(
                 f"fastseed.{self._function}: results {self._path} must be the file that was "
                 "opened, got another one or none: it was deleted, moved or replaced since"
             )
-        with self._house_errors():
-            self._insert(None, text)
-        found: StateDict = json.loads(text)
+        self._insert(None, text)
         return found
 
     def delete_to(self, number: int) -> None:
         """Delete the rows up to a number."""
-        with self._house_errors():
-            self._run(f"DELETE FROM rows WHERE id BETWEEN 1 AND {number}")
+        self._run(f"DELETE FROM rows WHERE id BETWEEN 1 AND {number}")
 
-    def _write(self, document: StateDict) -> bytes:
+    def _write(self, document: StateDict) -> tuple[bytes, StateDict]:
         result = document.get("result")
         rule = "plain JSON, for the file of results (such as token ids in lists, or a file's name)"
         try:
             text = json.dumps(document, separators=(",", ":"), allow_nan=False).encode()
-            strict_json.parse(text)
+            found: Any = strict_json.parse(text)
         except TypeError:
             raise type_error(self._function, "result", rule, result) from None
         except (ValueError, RecursionError):
             raise value_error(self._function, "result", rule, result) from None
-        if len(text) > _LONGEST:
-            rule = f"at most {_LONGEST} bytes of JSON, for the file of results"
-            raise value_error(self._function, "result", rule, f"{len(text)} bytes")
-        return text
+        return text, found
 
     def _insert(self, number: int | None, text: bytes) -> None:
         row = (number, text, hashlib.sha256(text).digest())
         self._run("INSERT INTO rows VALUES (?, ?, ?)", row)
 
     def _run(self, statement: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
-        return self._execute(statement, values).fetchall()
-
-    def _execute(self, statement: str, values: tuple[object, ...] = ()) -> sqlite3.Cursor:
         if self._connection is None:
             raise RuntimeError(
                 f"fastseed.{self._function}: the file of results was closed; make a new ledger"
             )
-        return self._connection.execute(statement, values)
-
-    # ------------------------------------------------------------------ errors
+        with self._house_errors():
+            return self._connection.execute(statement, values).fetchall()
 
     @contextlib.contextmanager
     def _house_errors(self) -> Iterator[None]:
-        """Turn errors of SQLite into ours; the caller's statement changed nothing then."""
+        """Turn errors of SQLite into ours; the statement changed nothing then."""
         import sqlite3
 
         try:
             yield
-        except sqlite3.OperationalError as error:
+        except (sqlite3.OperationalError, sqlite3.DataError) as error:  # also one that is too big
             if "locked" in str(error):
                 raise RuntimeError(
                     f"fastseed.{self._function}: results {self._path} are in use by another "
-                    "ledger, or their file system has no locks; stop that trainer first, or give "
-                    "this ledger a file of its own on a file system with locks"
+                    "ledger, or their file system has no locks; stop that trainer first, or use "
+                    "another file"
                 ) from error
             raise OSError(
                 f"fastseed.{self._function}: results {self._path} must be readable and writable, "
@@ -196,31 +172,24 @@ class Results:
     def _damaged(self, what: str) -> ValueError:
         return ValueError(
             f"fastseed.{self._function}: results {self._path} must be undamaged, got {what}; "
-            "restore the file, or give a new name (what was generated and not trained is then "
-            "generated again)"
+            "restore the file, or give a new name, and results are generated again"
         )
 
     def _is_moved(self) -> bool:
         """Return whether the file has another name by now, or none: writing would succeed."""
         return any(_identity(path) != identity for path, identity in self._files)
 
-    # ------------------------------------------------------------------ the end
-
     def close(self) -> None:
-        """Let another ledger use the file."""
-        try:
-            if self._is_moved():
-                self.abandon()
-        finally:
-            connection, self._connection = self._connection, None
-            if connection is not None:
-                connection.close()
+        """Let another ledger use the file; one that took its name is left alone."""
+        self._connection = None
+        if self._is_moved():
+            self._finalizer.detach()
+        self._finalizer()
 
-    def abandon(self) -> None:
-        """Forget the connection: closing it would end the log of another process or file."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))  # nothing closes it then
+
+def _close(connection: sqlite3.Connection, process: int) -> None:
+    if os.getpid() == process:
+        connection.close()
 
 
 def _identity(path: str) -> tuple[int, int] | None:
@@ -229,14 +198,3 @@ def _identity(path: str) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
-
-
-_open_files: weakref.WeakSet[Results] = weakref.WeakSet()
-
-
-def _abandon_in_child() -> None:
-    for results in list(_open_files):
-        results.abandon()
-
-
-os.register_at_fork(after_in_child=_abandon_in_child)

@@ -32,17 +32,14 @@ def seed(
 ) -> int:
     """Return the seed of one rollout: for a loop with a coroutine or a request for each.
 
-    The seed is a function of the master seed, the scope (task, epoch, step), the name, the prompt,
-    the number of the sample and the turn. ``seeds`` gives the same for many.
-
-    Needs neither torch nor NumPy, and loads neither. Where torch is loaded, native code is used.
+    It is a function of its arguments and the master seed; ``seeds`` gives the same for many. It
+    loads neither torch nor NumPy.
 
     Args:
         step: the training step, in [0, 2**64).
         prompt: an integer in [0, 2**64) that identifies the prompt in the whole job; or its text;
             or its token ids, a list or a 1-D array or tensor of integers in [0, 2**32), without
-            padding. The identity of a text or of token ids is the low 64 bits of a SHA-256. Never
-            a position in a chunk.
+            padding. Never a position in a chunk.
         sample: the number of the rollout among those of its prompt, in [0, 2**32).
         turn: the turn of a conversation, in [0, 2**24 - 1).
         task: in [0, 2**24).
@@ -66,12 +63,12 @@ def seed(
         >>> fastseed.rollouts.seed(3, [1, 15, 4], 1, turn=2, master_seed=42)
         7894748762319656105
     """
-    address = identity.check_address(_NAME, task, epoch, step, name, bits, master_seed)
+    key, mask = identity.check_address(_NAME, task, epoch, step, name, bits, master_seed)
     turn = validation.check_int(_NAME, "turn", turn, 0, scopes.MAX_RANK)
     sample = validation.check_int(_NAME, "sample", sample, 0, scopes.MAX_WORKER)
     word = identity.word_of(_NAME, "prompt", prompt)
-    key: int = (_native() or scalar).stream_key(identity.name_key(address), turn, sample, word)
-    return key & address.mask
+    found: int = (_native() or scalar).stream_key(key, turn, sample, word)
+    return found & mask
 
 
 def _native() -> ModuleType | None:

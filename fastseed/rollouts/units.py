@@ -5,12 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from .._utils import validation
-from ..derivation import scopes
-
-MOST = 2**31  # prompts of a batch, batches of lag
-MAX_SAMPLES = 2**20  # memory holds all samples of an open prompt
-
 
 class LeaseError(RuntimeError):
     """A lease does not hold its unit any more; the caller discards the result and leases again.
@@ -18,13 +12,10 @@ class LeaseError(RuntimeError):
     Examples:
         >>> ledger = fastseed.rollouts.Ledger(10, batch_size=1, master_seed=42)
         >>> [unit] = ledger.lease()
+        >>> ledger.release(unit)
         >>> ledger.complete(unit)
-        True
-        >>> try:
-        ...     ledger.complete(unit)
-        ... except fastseed.rollouts.LeaseError as error:
-        ...     print(error)
-        fastseed.rollouts.Ledger.complete: unit 0 is generated already
+        Traceback (most recent call last):
+        fastseed.rollouts.LeaseError: fastseed.rollouts.Ledger.complete: unit 0 is open: ...
     """
 
     __module__ = "fastseed.rollouts"
@@ -34,12 +25,10 @@ class Unit(NamedTuple):
     """One rollout to generate, held by a lease: plain integers, for any transport.
 
     Attributes:
-        number: the number of the rollout in the job,
-            (epoch * prompts + position) * samples + sample.
+        number: (epoch * prompts + position) * samples + sample.
         epoch: the epoch of the prompt.
-        position: the position in the epoch's order, [0, prompts); ``ShuffleSampler.index`` maps it
-            to an index of the dataset.
-        sample: the number of the sample of this prompt, [0, samples).
+        position: in the epoch's order; ``ShuffleSampler.index`` maps it to an index of the dataset.
+        sample: the number of the sample of this prompt.
         batch: the batch that the rollout is planned for.
         version: the policy version to generate with: how many batches it was trained on.
         lease: the identity of the lease.
@@ -71,9 +60,7 @@ class Batch(NamedTuple):
     Examples:
         >>> ledger = fastseed.rollouts.Ledger(10, batch_size=1, samples=2, master_seed=42)
         >>> for unit in reversed(ledger.lease(2)):
-        ...     ledger.complete(unit, f"text {unit.sample}")
-        True
-        True
+        ...     assert ledger.complete(unit, f"text {unit.sample}")
         >>> ledger.next_batch().results
         ['text 0', 'text 1']
     """
@@ -101,10 +88,6 @@ class Plan:
         return self.prompts * self.epochs
 
     @property
-    def units(self) -> int:
-        return self.groups * self.samples
-
-    @property
     def batches(self) -> int:
         return -(-self.groups // self.batch_size)
 
@@ -123,40 +106,7 @@ class Plan:
         """Return the first group that is planned for a batch after ``batch``."""
         return max(0, min(self.groups, (batch + 1) * self.batch_size))
 
-    def earliest(self, number: int, version: int) -> int:
-        """Return the first batch that can hold a unit when ``version`` batches are trained."""
-        return max(version, self.batch_of(number) - self.window + 1)
-
     def is_stale(self, number: int, version: int, now: int) -> bool:
         """Return whether a unit is too old for any batch that may have it after ``now`` batches."""
-        return self.earliest(number, now) - version > self.max_staleness
-
-
-def check_plan(
-    function: str,
-    prompts: int,
-    batch_size: int,
-    samples: int,
-    epochs: int,
-    window: int,
-    lag: int,
-    max_staleness: int | None,
-    master_seed: int,
-) -> Plan:
-    """Return the plan of a ledger, after its arguments were checked."""
-    check = validation.check_int
-    lag = check(function, "lag", lag, 0, MOST)
-    window = check(function, "window", window, 1, lag + 1)
-    oldest = lag + window - 1
-    if max_staleness is not None:
-        oldest = check(function, "max_staleness", max_staleness, lag, oldest)
-    return Plan(
-        prompts=check(function, "prompts", prompts, 1, 2**48),
-        samples=check(function, "samples", samples, 1, MAX_SAMPLES),
-        batch_size=check(function, "batch_size", batch_size, 1, MOST),
-        epochs=check(function, "epochs", epochs, 1, scopes.MAX_EPOCH),
-        window=window,
-        lag=lag,
-        max_staleness=oldest,
-        master_seed=master_seed,
-    )
+        earliest = max(now, self.batch_of(number) - self.window + 1)
+        return earliest - version > self.max_staleness

@@ -234,7 +234,6 @@ class Stream(torch.utils.data.IterableDataset):
     [
         (lambda prepare: 3, TypeError, "loader must be what accelerator.prepare returned"),
         (lambda prepare: DataLoader(range(4)), TypeError, "what accelerator.prepare returned"),
-        (lambda prepare: Loader(range(4)), TypeError, "what accelerator.prepare returned"),
         (lambda prepare: prepare(DataLoader(Stream())), TypeError, "accelerator.prepare returned"),
         (skipped, ValueError, "loader must be the one from before skip_first_batches"),
         (unbatched, ValueError, "loader must be of a map-style dataset, in batches"),
@@ -297,9 +296,6 @@ def test_a_loader_that_accelerate_does_not_know_warns():
     [
         ({"version": 2}, ValueError, r"state\['version'\] must be 1"),
         ({"master_seed": 43}, ValueError, r"to resume, call fastseed\.init\(43\), got 43"),
-        ({"epoch": -1}, ValueError, r"state\['epoch'\] must be in"),
-        ({"more": 1}, ValueError, "state must be a dict of accumulated"),
-        ({"steps": 1}, TypeError, r"state\['steps'\] must be a dict"),
     ],
 )
 def test_a_damaged_state_changes_nothing(change, kind, text):
@@ -339,17 +335,11 @@ def test_two_ranks(tmp_path):
     assert set(seen) == set(range(22)) and len(seen) == 24
 
 
-@pytest.mark.parametrize(
-    ("arguments", "kind", "text"),
-    [
-        ({"master_seed": -1}, ValueError, "master_seed must be in"),
-        ({"accelerator": None}, TypeError, r"accelerator must be an accelerate\.Accelerator"),
-        ({"tasks": (0, 1)}, TypeError, r"tasks must be a fastseed\.integrations\.Tasks"),
-    ],
-)
-def test_wrong_arguments(arguments, kind, text):
-    with pytest.raises(kind, match=text):
-        AcceleratedJob(**{"accelerator": Accelerator(cpu=True), **arguments})
+def test_wrong_arguments():
+    with pytest.raises(TypeError, match=r"accelerator must be an accelerate\.Accelerator"):
+        AcceleratedJob(None)
+    with pytest.raises(ValueError, match="master_seed must be in"):
+        AcceleratedJob(Accelerator(cpu=True), -1)
     assert fastseed.derivation.context.seeder is None
 
 

@@ -243,8 +243,6 @@ def test_the_callback_initializes_where_the_script_has_not():
 @pytest.mark.parametrize(
     ("arguments", "kind", "text"),
     [
-        ({"master_seed": -1}, ValueError, "master_seed must be in"),
-        ({"master_seed": "1"}, TypeError, "master_seed must be an integer"),
         ({"tasks": (0, 1, 2, 3, 4)}, TypeError, "tasks must be a fastseed.integrations.Tasks"),
         ({"tasks": Tasks(train=0)}, ValueError, "tasks must be different numbers"),
         ({"tasks": Tasks(train=2**24)}, ValueError, r"tasks.train must be in \[0, 16777215\]"),

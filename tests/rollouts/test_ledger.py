@@ -93,15 +93,6 @@ def test_a_window_keeps_the_samples_of_a_prompt_together():
     assert numbers(book.next_batch()) == [3, 4, 5]
 
 
-def test_the_last_batch_has_what_is_left():
-    book = ledger(5, window=2, lag=1)
-    while not book.done:
-        complete_all(book, book.lease(10))
-        last = book.next_batch()
-        book.mark_trained(last)
-    assert book.version == 3 and len(last.units) == 1 and book.counts()["trained"] == 5
-
-
 # ---------------------------------------------------------------- leases
 
 
@@ -145,16 +136,6 @@ def test_renew_refuses_all_if_one_lease_does_not_hold():
     assert [unit.number for unit in book.lease(5)] == [0]  # the first was not renewed
 
 
-def test_a_released_unit_is_leased_next():
-    book = ledger()
-    first, second = book.lease(2)
-    book.release(first)
-    with pytest.raises(LeaseError, match="unit 0 is open: this lease was released"):
-        book.complete(first)
-    assert [unit.number for unit in book.lease(5)] == [0]
-    assert book.complete(second)
-
-
 def test_a_unit_is_completed_once():
     book = ledger(lag=3)
     units = book.lease(8)
@@ -167,12 +148,8 @@ def test_a_unit_is_completed_once():
         book.complete(units[0])
     with pytest.raises(LeaseError, match="unit 5 is held by another lease"):
         book.complete(units[5]._replace(lease=units[4].lease))  # by another lease
-    with pytest.raises(LeaseError, match="unit 99 is not leased: this lease is that of another"):
-        book.complete(units[5]._replace(number=99))
-    with pytest.raises(LeaseError, match="unit 9 is not leased"):
+    with pytest.raises(LeaseError, match="unit 9 is open: this lease was released, or is that of"):
         book.complete(units[5]._replace(number=9, lease=None))
-    with pytest.raises(TypeError, match=r"unit\.number must be an integer"):
-        book.complete(units[5]._replace(number="9"))
     book.drop(units[5], "no answer")
     with pytest.raises(LeaseError, match="unit 5 was trained or dropped already"):
         book.complete(units[5])
@@ -260,13 +237,9 @@ def test_what_becomes_too_old_in_the_window_is_not_trained(on_stale):
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"prompts": 0}, "prompts must be in [1, 281474976710656], got 0"),
-        ({"batch_size": 0}, "batch_size must be in [1, 2147483648], got 0"),
         ({"samples": 2**20 + 1}, "samples must be in [1, 1048576], got 1048577"),
         ({"window": 3, "lag": 1}, "window must be in [1, 2], got 3"),
         ({"max_staleness": 2, "lag": 1}, "max_staleness must be in [1, 1], got 2"),
-        ({"on_stale": "keep"}, "on_stale must be one of 'regenerate', 'drop', got 'keep'"),
-        ({"lease_seconds": 0.0}, "lease_seconds must be in"),
     ],
 )
 def test_arguments_are_checked(options, text):
@@ -280,7 +253,6 @@ def test_methods_check_their_arguments():
     book = ledger()
     [unit] = book.lease()
     refused = [
-        (ValueError, "lease: count must be in", lambda: book.lease(0)),
         (TypeError, "complete: unit must be a fastseed.rollouts.Unit", lambda: book.complete(1)),
         (ValueError, "version must be in [0, 0], got 1", lambda: book.complete(unit, version=1)),
         (TypeError, "batch must be a Batch, got None", lambda: book.mark_trained(None)),

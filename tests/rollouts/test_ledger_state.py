@@ -9,7 +9,7 @@ import random
 import pytest
 import torch
 
-from fastseed.rollouts import Ledger, ledger_state, units
+from fastseed.rollouts import Ledger, ledger_state
 
 
 def ledger(prompts=40, *, batch_size=4, samples=2, master_seed=42, **options) -> Ledger:
@@ -25,8 +25,7 @@ def used(**options) -> Ledger:
     units = book.lease(64)
     for unit in units[5:]:
         book.complete(unit, unit.number)
-    for _ in range(1):
-        book.mark_trained(book.next_batch())
+    book.mark_trained(book.next_batch())
     book.drop(units[20], "no answer")
     return book
 
@@ -55,7 +54,7 @@ def test_a_loaded_state_ends_all_leases():
     book = ledger()
     [unit] = book.lease()
     book.load_state_dict(ledger().state_dict())
-    with pytest.raises(RuntimeError, match="unit 0 is not leased"):
+    with pytest.raises(RuntimeError, match="unit 0 is open: this lease was released"):
         book.complete(unit)
     [again] = book.lease()
     assert again[:6] == unit[:6] and again.lease != unit.lease
@@ -65,11 +64,8 @@ def test_a_loaded_state_ends_all_leases():
     ("change", "text"),
     [
         ({"prompts": 41}, "state['prompts'] must be 40 as in this ledger, got 41"),
-        ({"samples": 3}, "state['samples'] must be 2 as in this ledger, got 3"),
-        ({"batch_size": 5}, "state['batch_size'] must be 4 as in this ledger, got 5"),
-        ({"master_seed": 43}, "state['master_seed'] must be 42 as in this ledger, got 43"),
-        ({"format_version": 2}, "state['format_version'] must be 1 as in this ledger, got 2"),
         ({"format": "x"}, "state['format'] must be 'fastseed.rollouts.Ledger' as in this"),
+        ({"sha256": None}, "state must be as state_dict returned it, got 'one with another SHA"),
     ],
 )
 def test_another_or_a_damaged_state_is_refused_and_nothing_changes(change, text):
@@ -84,42 +80,24 @@ def test_another_or_a_damaged_state_is_refused_and_nothing_changes(change, text)
     book.load_state_dict(state)
 
 
-@pytest.mark.parametrize("name", ["batches", "frontier", "expired", "regenerated"])
-@pytest.mark.parametrize("by", [1, -1, 7])
-def test_an_edited_number_is_refused(name, by):
-    state = used().state_dict()
-    with pytest.raises(ValueError, match="state must be as state_dict returned it, got 'one with"):
-        ledger().load_state_dict({**state, name: state[name] + by})
-
-
 @pytest.mark.parametrize(
     "change",
     [
-        {"holes": []}, {"holes": [0]}, {"holes": "0-5"}, {"holes": [object()]}, {"holes": None},
-        {"versions": [[0, 1]]}, {"dropped": [["no answer", 2]]}, {"dropped": {"no answer": 1}},
-        {"sha256": "0" * 64}, {"sha256": None},
+        {"batches": 2}, {"frontier": 21}, {"holes": [0]}, {"holes": [object()]}, {"holes": None},
+        {"dropped": [["no answer", 2]]}, {"sha256": "0" * 64},
     ],
 )  # fmt: skip
-def test_an_edited_list_is_refused(change):
+def test_an_edited_state_is_refused(change):
     with pytest.raises(ValueError, match="state must be as state_dict returned it"):
         ledger().load_state_dict({**used().state_dict(), **change})
 
 
-def test_a_state_without_an_entry_is_refused():
-    state = used().state_dict()
-    for name in state:
-        with pytest.raises(ValueError, match=f"state must be with an entry '{name}'"):
-            ledger().load_state_dict({k: v for k, v in state.items() if k != name})
-    with pytest.raises(TypeError, match="state must be a dict, got None"):
-        ledger().load_state_dict(None)
-
-
 def test_a_state_of_ten_million_units_with_a_thousand_holes_is_small():
-    plan = units.check_plan("f", 10**7, 5 * 10**6, 1, 1, 2, 1, None, 1)
-    holes = sorted(random.Random(1).sample(range(10**7), 1000))
-    state = ledger_state.write(plan, ledger_state.State(1, 10**7, holes, dropped={"old": 10**6}))
-    assert len(json.dumps(state)) < 2**14
     book = Ledger(10**7, batch_size=5 * 10**6, lag=1, window=2, master_seed=1)
+    holes = sorted(random.Random(1).sample(range(10**7), 1000))
+    held = ledger_state.State(1, 10**7, holes, dropped={"old": 10**6})
+    state = ledger_state.write(book._plan, held)
+    assert len(json.dumps(state)) < 2**14
     book.load_state_dict(state)
     assert book.state_dict() == state
     assert [unit.number for unit in book.lease(2000)] == holes

@@ -80,14 +80,14 @@ FREED = torch.zeros(2, dtype=torch.int64)
 FREED.untyped_storage().resize_(0)
 CHAT = [{"role": "user", "content": "a"}]
 BAD = [
-    ({"prompt": CHAT}, TypeError, r"prompt must be .*\(for chat messages: the text or the token"),
-    ({"prompt": {"input_ids": [1]}}, TypeError, "prompt must be a string, an integer or"),
+    (
+        {"prompt": CHAT},
+        TypeError,
+        r"prompt must be .*\(for chat messages: what apply_chat_template",
+    ),
     ({"prompt": b"a"}, TypeError, "prompt must be a string, an integer or"),
-    ({"prompt": 1.0}, TypeError, "prompt must be a string, an integer or"),
-    ({"prompt": None}, TypeError, "prompt must be a string, an integer or"),
     ({"prompt": True}, TypeError, "prompt must be an integer"),
     ({"prompt": [1, True]}, TypeError, "prompt must be a string, an integer or"),
-    ({"prompt": [1, 2.0]}, TypeError, "prompt must be a string, an integer or"),
     ({"prompt": [[1, 2]]}, TypeError, "prompt must be a string, an integer or"),
     ({"prompt": torch.ones(1, 3, dtype=int)}, TypeError, r"prompt must be .* of shape \(n,\)"),
     ({"prompt": torch.tensor(3)}, TypeError, "prompt must be a string, an integer or"),
@@ -95,16 +95,10 @@ BAD = [
     ({"prompt": torch.ones(3, dtype=int, device="meta")}, ValueError, "prompt must have data"),
     ({"prompt": FREED}, ValueError, "prompt must have memory"),
     ({"prompt": [1, -1]}, ValueError, r"prompt\[1\] must be in \[0, 4294967295\], got -1"),
-    ({"prompt": [2**32]}, ValueError, r"prompt\[0\] must be in \[0, 4294967295\]"),
-    ({"prompt": -1}, ValueError, r"prompt must be in \[0, "),
     ({"prompt": "\ud800"}, ValueError, "prompt must be a string with a UTF-8 encoding"),
-    ({"sample": 2**32}, ValueError, r"sample must be in \[0, "),
-    ({"sample": 1.0}, TypeError, "sample must be an integer"),
-    ({"turn": 2**24 - 1}, ValueError, r"turn must be in \[0, "),
-    ({"step": -1}, ValueError, r"step must be in \[0, "),
+    ({"turn": 2**24 - 1}, ValueError, r"turn must be in \[0, 16777214\]"),
     ({"name": "dropout/x"}, ValueError, "name must be one that fastseed does not use"),
     ({"bits": 32}, ValueError, "bits must be one of 63, 31"),
-    ({"master_seed": 2**64}, ValueError, r"master_seed must be in \[0, "),
 ]
 
 
@@ -154,10 +148,3 @@ def test_torch_need_not_be_installed(absent):
     if "numpy" not in absent:
         (a, b), (_, d) = eval(found[1])
         assert [a, b, d] == list(KNOWN.values()) and found[2] == str([a, d])
-
-
-def test_the_absence_of_torch_is_noticed():
-    """The control: what needs torch fails where the test above passes."""
-    script = BLOCKED.replace("import fastseed.rollouts as r", "import fastseed.random as r; r.rand")
-    with pytest.raises(AssertionError, match="No module named 'torch'"):
-        run_python("-c", script, "torch")
