@@ -65,18 +65,6 @@ def test_padding_does_not_matter(model, prompts):
     assert torch.equal(generate(model, padded, SEEDS, mask), whole)
 
 
-def test_torchs_own_sampling_depends_on_the_batch(model, prompts):
-    """The negative control."""
-
-    def text(rows):
-        torch.manual_seed(5)
-        more = {"do_sample": True, "max_new_tokens": NEW, "pad_token_id": 0, "eos_token_id": None}
-        mask = torch.ones_like(rows)
-        return model.generate(rows, attention_mask=mask, **more)[:, LENGTH:]
-
-    assert not torch.equal(text(prompts[2:3]), text(prompts)[2:3])
-
-
 def test_rollout_seeds_of_return_sequences(model, prompts):
     flat = fastseed.rollouts.seeds(3, range(2), 4, master_seed=42).reshape(-1).tolist()
     group = generate(model, prompts[:2], flat, num_return_sequences=4, do_sample=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,14 +41,10 @@ def block() -> str:
     return found[1]
 
 
-def recipe(changes: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Run the code of the page, with some expressions replaced, and return its names."""
-    code = block()
-    for before, after in (changes or {}).items():
-        assert before in code
-        code = code.replace(before, after)
+def recipe() -> dict[str, Any]:
+    """Run the code of the page, and return its names."""
     names: dict[str, Any] = {"__name__": "recipe"}
-    exec(code, names)
+    exec(block(), names)
     return names
 
 
@@ -89,7 +85,7 @@ def results(make: Callable[[], dict[str, Any]], at: int) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("at", range(1, STEPS))
+@pytest.mark.parametrize("at", [1, 4])
 def test_a_resumed_run_is_the_same_run(at):
     whole, rest = results(recipe, at)
     assert whole == rest
@@ -111,30 +107,6 @@ def test_plain_torchrl_resumes_as_another_run():
     assert whole != rest
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        pytest.param("fastseed.reseed(task=1, step=step)", "pass", id="no reseed"),
-        pytest.param("env.set_seed", "hasattr(Choice, 'noise') or env.set_seed", id="seeded once"),
-        pytest.param("buffer.empty()", "pass", id="a permutation is kept"),
-        pytest.param("reset_at_each_iter=True", "reset_at_each_iter=False", id="episodes go on"),
-    ],
-)  # fmt: skip
-def test_each_line_is_needed(before, after):
-    whole, rest = results(lambda: recipe({before: after}), 2)
-    assert whole != rest
-
-
-def test_a_buffer_that_is_not_emptied_is_saved():
-    changes = {
-        "buffer.empty()": "pass",
-        '{"step": step + 1, ': '{"step": step + 1, "buffer": buffer.state_dict(), ',
-        'start = state["step"]': 'start = state["step"]; buffer.load_state_dict(state["buffer"])',
-    }
-    whole, rest = results(lambda: recipe(changes), 2)
-    assert whole == rest
-
-
 def equal_alone(make: Callable[[], dict[str, Any]]) -> list[bool]:
     """Return of each of four environments whether its episodes alone are those among four."""
     together = make()["train"](1)
@@ -147,19 +119,3 @@ def equal_alone(make: Callable[[], dict[str, Any]]) -> list[bool]:
 
 def test_an_environment_is_the_same_alone_and_among_four():
     assert equal_alone(recipe) == [True] * 4
-
-
-def test_noise_of_torchs_generator_depends_on_the_other_environments():
-    noise = "Choice.noise.exponential(self.logits.size(-1))"
-    of_torch = "torch.empty_like(self.logits).exponential_()"
-    assert equal_alone(lambda: recipe({noise: of_torch})) == [False] * 4
-    assert not any(equal_alone(plain))
-
-
-def test_one_static_seed_is_the_seed_of_every_environment():
-    from torchrl.envs import GymEnv, SerialEnv
-
-    env = SerialEnv(2, lambda: GymEnv("CartPole-v1"))
-    env.set_seed(7, static_seed=True)
-    first, second = env.reset()["observation"]
-    assert torch.equal(first, second)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import random
 import runpy
 
-import numpy as np
 import pytest
 from helpers.paths import ROOT
 from helpers.support import run_python
@@ -16,14 +14,6 @@ from fastseed.rollouts import seed
 PATH = ROOT / "docs" / "spec" / "rollout_seed.py"
 FILE = runpy.run_path(str(PATH))
 LIMITS = {"turn": 2**24 - 1, "task": 2**24, "epoch": 2**32, "master_seed": 2**64}
-
-
-def test_it_is_one_short_file_with_its_licenses():
-    text = PATH.read_text()
-    assert len(text.splitlines()) <= 90
-    assert "SPDX-License-Identifier: Apache-2.0 OR BSD-3-Clause" in text
-    imports = [n for n in ast.walk(ast.parse(text)) if isinstance(n, (ast.Import, ast.ImportFrom))]
-    assert [ast.unparse(node) for node in imports] == ["import hashlib"]
 
 
 def test_the_known_answers_are_the_library_s():
@@ -71,22 +61,9 @@ NO_PROMPTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("prompt", NO_PROMPTS, ids=repr)
-def test_it_refuses_what_is_no_prompt(prompt):
-    for function in (FILE["seed"], seed):
-        with pytest.raises(TypeError):
-            function(0, prompt, 0, master_seed=0)
-
-
 @pytest.mark.parametrize("bad", [{"bits": 64}, {"bits": 5}, {"bits": 63.0}, {"name": ""},
                                  {"name": b"a"}, {"sample": True}, {"step": 1.0}])  # fmt: skip
 def test_it_refuses_other_arguments_that_the_library_refuses(bad):
     for function in (FILE["seed"], seed):
         with pytest.raises((TypeError, ValueError)):
             function(**{"step": 0, "prompt": 0, "sample": 0, "master_seed": 0, **bad})
-
-
-def test_arrays_of_token_ids_become_lists():
-    assert FILE["seed"](0, np.array([1, 2]).tolist(), 0, master_seed=0) == seed(
-        0, np.array([1, 2]), 0, master_seed=0
-    )
