@@ -19,19 +19,14 @@ from .module_calls import ROOT, CallTensor
 from .tree_digest import Leaf
 from .watch_file import CALLS, FOLDER, GROUPS, Recording, Values
 
-_FILE = re.compile(r"rank-\d{1,9}\.watch")
 _SETTING = re.compile(r"optimizer (\d+\.)?group \d+\.(?!params\.)")
 
 
 class FirstCall(NamedTuple):
     """The first difference among the calls of modules at the first step that differs.
 
-    Attributes:
-        step: the step.
-        direction: ``forward`` or ``backward``.
-        tensor: the tensor that differs; of ``backward`` its gradient.
-        cause: what is known of the tensors that the call was given: ``inputs equal``, for example.
-        elements: by how much it differs, if both runs kept it (``Watch(keep=...)``).
+    In ``backward`` it is the gradient of ``tensor`` that differs. ``cause`` is what is known of the
+    tensors that the call was given: ``inputs equal``, for example.
     """
 
     step: int
@@ -54,17 +49,15 @@ class FirstCall(NamedTuple):
 
 @dataclass(frozen=True)
 class Bisection:
-    """The result of ``bisect``.
+    """The first step that differs, and what differs there on the first rank that differs.
 
     Attributes:
-        step: the first step that differs; None if all common steps are equal.
+        step: None if all common steps are equal.
         start: whether that step is the state before the first recorded step.
-        rank: the first rank that differs at that step.
         differences: all differences at that step on that rank, in the order of a training step.
         elements: by how much the first one differs, if both runs kept it (``Watch(keep=...)``).
         call: the first difference among the calls of modules; None without ``modules=True``.
-        compared: the number of common steps.
-        differing: the number of common steps with a difference on any rank.
+        compared, differing: the numbers of common steps, and of those that differ on any rank.
         notes: other differences: steps, ranks, intervals that only one run has, incomplete files.
     """
 
@@ -118,24 +111,19 @@ def bisect(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Bisection:
         >>> folders = [tempfile.mkdtemp(), tempfile.mkdtemp()]
         >>> for i, folder in enumerate(folders):
         ...     fastseed.init(42)
-        ...     fastseed.reseed(0)
         ...     model = torch.nn.Linear(2, 2)
         ...     with fastseed.debug.Watch(model, path=folder) as watch:
-        ...         for step in range(3):
-        ...             if step == 2:
-        ...                 model.bias.data[0] += i
-        ...             recorded = watch.record()
+        ...         model.bias.data[0] += i
+        ...         recorded = watch.record()
         >>> found = fastseed.debug.bisect(*folders)
         >>> found.step, found.first.name
-        (2, 'parameter bias')
+        (0, 'parameter bias')
     """
     one, other = (recordings("debug.bisect", *side) for side in (("a", a), ("b", b)))
     common = sorted(one.keys() & other.keys())
     if not common:
-        raise ValueError(
-            "fastseed.debug.bisect: a and b must have a rank in common, got "
-            f"{_numbers(one)} of {str(a)!r} and {_numbers(other)} of {str(b)!r}"
-        )
+        got = f"got {_numbers(one)} of {str(a)!r} and {_numbers(other)} of {str(b)!r}"
+        raise ValueError(f"fastseed.debug.bisect: a and b must have a rank in common, {got}")
     only = (("a", one.keys() - other.keys()), ("b", other.keys() - one.keys()))
     notes = [f"only {which} has ranks {_numbers(ranks)}" for which, ranks in only if ranks]
     compared: set[int] = set()
@@ -148,9 +136,8 @@ def bisect(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Bisection:
         compared |= steps
         differing |= {(step, rank) for step in steps if _differ(left, right, step, unused)}
     if not compared:
-        raise ValueError(
-            f"fastseed.debug.bisect: a and b must have a step in common, got {a!s} and {b!s}"
-        )
+        rule = f"a and b must have a step in common, got {a!s} and {b!s}"
+        raise ValueError(f"fastseed.debug.bisect: {rule}")
     notes += [f"{name} differs at some steps, unused there" for name in sorted(unused)]
     if not differing:
         return Bisection(None, False, None, (), None, None, len(compared), 0, tuple(notes))
@@ -172,15 +159,9 @@ def _note_of_calls(runs: tuple[Recording, Recording], step: int) -> list[str]:
     """Return why no call of a module is the first difference, if both runs recorded calls."""
     if not all(set(CALLS) & set(run.header["groups"]) for run in runs):
         return []
-    if any(entry.group in CALLS for run in runs for entry in run.values(step).entries):
-        return [f"all calls of modules are equal at step {step}"]
-    return [
-        f"no call of a module was recorded at step {step}, whose number was not known in the "
-        "forward pass: call record() after every step"
-    ]
-
-
-# ---------------------------------------------------------------- files
+    has_calls = any(one.group in CALLS for run in runs for one in run.values(step).entries)
+    said = "all calls of modules are equal" if has_calls else "no call of a module was recorded"
+    return [f"{said} at step {step}"]
 
 
 def recordings(function: str, argument: str, given: str | os.PathLike[str]) -> dict[int, Recording]:
@@ -189,14 +170,13 @@ def recordings(function: str, argument: str, given: str | os.PathLike[str]) -> d
     rule = "a folder with recordings of fastseed.debug.Watch, or one of its files"
     if not path.exists():
         raise value_error(function, argument, f"{rule}, that exists", str(path))
-    if not path.is_dir():
-        found = Recording(path)
-        return {found.header["rank"]: found}
-    for folder in (path, path / FOLDER):  # a run's folder has its recordings in the second
-        files = [file for file in sorted(folder.glob("rank-*.watch")) if _FILE.fullmatch(file.name)]
-        if files:
-            return {int(file.stem.removeprefix("rank-")): Recording(file) for file in files}
-    raise value_error(function, argument, rule, str(path))
+    files = [path]
+    if path.is_dir():  # a run's folder has its recordings in a folder
+        found = (sorted(folder.glob("rank-*.watch")) for folder in (path, path / FOLDER))
+        files = next(filter(None, found), [])
+    if not files:
+        raise value_error(function, argument, rule, str(path))
+    return {one.header["rank"]: one for one in map(Recording, files)}
 
 
 def _notes(a: Recording, b: Recording, where: str) -> list[str]:
@@ -221,18 +201,12 @@ def _notes(a: Recording, b: Recording, where: str) -> list[str]:
 
 
 def _numbers(values: Iterable[int]) -> str:
-    """Return numbers in words: ``0, 3 to 5``."""
-    runs: list[list[int]] = []
-    for value in sorted(set(values)):
-        if runs and value == runs[-1][1] + 1:
-            runs[-1][1] = value
-        else:
-            runs.append([value, value])
-    shown = [str(low) if low == high else f"{low} to {high}" for low, high in runs[:8]]
-    return ", ".join(shown) + (f" and {len(runs) - 8} more" if len(runs) > 8 else "")
-
-
-# ---------------------------------------------------------------- one step
+    """Return numbers in words: ``3 to 5``, or ``2 of 3 to 5``."""
+    found = set(values)
+    low, high = min(found), max(found)
+    if low == high:
+        return str(low)
+    return f"{low} to {high}" if len(found) > high - low else f"{len(found)} of {low} to {high}"
 
 
 def _differ(a: Recording, b: Recording, step: int, unused: set[str]) -> bool:
@@ -290,9 +264,6 @@ def _differences(a: Values, b: Values, groups: set[str]) -> list[Difference]:
 
 def _group(difference: Difference) -> str:
     return difference.name.partition(" ")[0]
-
-
-# ---------------------------------------------------------------- the first call of a module
 
 
 def _first_call(

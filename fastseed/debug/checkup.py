@@ -21,8 +21,9 @@ from ..generators.accelerator import AcceleratorGenerators, relative_index
 from ..generators.default import NAMES
 from ..seeder.registry import adapter_for
 from ..seeder.seeder import Seeder
-from .generator_states import state_of
+from .generator_states import bytes_of
 from .generator_use import FINE, KINDS, NOTE, WRONG, Row, watched_use
+from .rank_digest import process_count
 from .tree_digest import assert_ranks_agree
 
 
@@ -80,9 +81,10 @@ def examine(*, module: object, ranks: bool | None, timeout: float) -> list[Row]:
         rows += _job(current)
         if current.scope is not None and current.scheme == "philox-v1":
             rows += _streams(current)
-    several = current is not None and current.world_size > 1
-    if several or _ranks_in_group() > 1 if ranks is None else ranks:
-        rows += _ranks(timeout, module)  # also before init, or the other ranks would wait
+    if ranks is None:  # also before init, or the other ranks would wait
+        ranks = process_count() > 1 or (current is not None and current.world_size > 1)
+    if ranks:
+        rows += _ranks(timeout, module)
     return [*rows, *_process()]
 
 
@@ -111,9 +113,6 @@ def _job(current: Seeder) -> Iterator[Row]:
     yield Row("job", "scope", NOTE if repeats else FINE, detail)
 
 
-# ---------------------------------------------------------------- streams
-
-
 def _streams(current: Seeder) -> Iterator[Row]:
     """Check that each generator follows from the last reseed."""
     assert current.scope is not None
@@ -125,7 +124,7 @@ def _streams(current: Seeder) -> Iterator[Row]:
         for name, generator in zip(NAMES, defaults, strict=True):
             yield _generator(current, name, generator, own)
     for accelerator in current._accelerators:
-        yield from _devices(current, accelerator, current.scope._asdict())
+        yield from _devices(current, accelerator)
     for entry in current._registry.generators:
         row = _generator(current, entry.name, entry.generator, entry.rank_field)
         yield row._replace(detail=row.detail + ", shared") if entry.shared else row
@@ -142,10 +141,8 @@ def _generator(current: Seeder, name: str, generator: Any, rank_field: int) -> R
     assert current.scope is not None
     is_torch = isinstance(generator, torch.Generator)
     fresh = generator.clone_state() if is_torch else copy.deepcopy(generator)
-    adapter = adapter_for(fresh)
-    adapter.reseed(streams.stream(current.master_seed, current.scope, name, rank_field))
-    now, then = state_of(generator), adapter.state()
-    if now is not None and then is not None and torch.equal(now, then):
+    adapter_for(fresh).reseed(streams.stream(current.master_seed, current.scope, name, rank_field))
+    if bytes_of(generator) == bytes_of(fresh):
         return Row("streams", name, FINE, "nothing drawn since reseed")
     if not is_torch:
         return Row("streams", name, FINE, "drawn from since reseed, or seeded by a later call")
@@ -154,10 +151,9 @@ def _generator(current: Seeder, name: str, generator: Any, rank_field: int) -> R
     return Row("streams", name, FINE, "drawn from since reseed")
 
 
-def _devices(
-    current: Seeder, accelerator: AcceleratorGenerators, at: dict[str, int]
-) -> Iterator[Row]:
-    generators = accelerator.generators()
+def _devices(current: Seeder, accelerator: AcceleratorGenerators) -> Iterator[Row]:
+    assert current.scope is not None
+    generators, at = accelerator.generators(), current.scope._asdict()
     if not generators:
         yield Row("streams", accelerator.name, FINE, "not yet initialized by torch")
         return
@@ -170,18 +166,11 @@ def _devices(
         yield Row("streams", f"{accelerator.name}:{ordinal}", FINE if same else WRONG, detail)
 
 
-# ---------------------------------------------------------------- ranks and process
-
-
-def _ranks_in_group() -> int:
-    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 0
-
-
 def _ranks(timeout: float, module: object) -> Iterator[Row]:
-    if _ranks_in_group() == 0:
+    if not (dist.is_available() and dist.is_initialized()):
         yield Row("ranks", "agreement", NOTE, "not checked: there is no process group")
         return
-    count = f"{_ranks_in_group()} ranks agree"
+    count = f"{dist.get_world_size()} ranks agree"
     try:
         verify_agreement(timeout=timeout)
         yield Row("ranks", "agreement", FINE, count)

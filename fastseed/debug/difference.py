@@ -9,12 +9,9 @@ class Difference(NamedTuple):
     """A part in which two trees, recordings, checkpoints or environments differ."""
 
     name: str
-    """The part: a leaf, a group and a name in it, a stream of a rank, a path."""
-    a: object
-    """Its value on the first side; None if it is absent there."""
+    a: object  # the value on the first side; None if it is absent there
     b: object
     text: str
-    """The difference in words."""
 
     def __str__(self) -> str:
         return f"{self.name or '(the tensor)'}: {self.text}"
@@ -22,6 +19,5 @@ class Difference(NamedTuple):
 
 def sides(name: str, a: object, b: object) -> Difference:
     """Return a difference whose text has both values."""
-    absent = "absent"
-    shown = " | ".join(absent if side is None else str(side) for side in (a, b))
-    return Difference(name, a, b, shown)
+    shown = ("absent" if side is None else str(side) for side in (a, b))
+    return Difference(name, a, b, " | ".join(shown))

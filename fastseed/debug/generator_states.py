@@ -8,19 +8,20 @@ from collections.abc import Iterator
 import torch
 
 from ..generators.accelerator import AcceleratorGenerators, compiled_types
-from ..generators.adapter import pack
+from ..generators.adapter import unpack
 from ..generators.default import DefaultGenerators
 from ..seeder.registry import adapter_for
 
 
-def state_of(generator: object) -> torch.Tensor | None:
-    """Return the exact state of a generator as 1-D uint8; None if it cannot be read."""
+def bytes_of(generator: object) -> bytes:
+    """Return the exact state of a generator; nothing if it cannot be read."""
     if isinstance(generator, random.Random) and type(generator) is not random.Random:
-        return pack(repr(generator.getstate()).encode())  # of any form
+        return repr(generator.getstate()).encode()  # of any form
     try:
-        return adapter_for(generator).state()
+        state = adapter_for(generator).state()
     except Exception:  # of a bit generator of another library
-        return None
+        state = None
+    return b"" if state is None else unpack(state)
 
 
 def states_of_defaults() -> Iterator[tuple[str, torch.Tensor]]:

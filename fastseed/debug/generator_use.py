@@ -20,8 +20,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from ..data.worker import discovery
 from ..derivation import context
-from ..generators.adapter import unpack
-from .generator_states import state_of, states_of_defaults
+from .generator_states import bytes_of, states_of_defaults
 
 FINE, NOTE, WRONG = "fine", "note", "wrong"
 
@@ -42,11 +41,9 @@ T = TypeVar("T")
 class Row(NamedTuple):
     """One thing that ``check`` examined."""
 
-    topic: str
-    """``build``, ``job``, ``streams``, ``ranks``, ``process``, or ``use`` for what ran."""
+    topic: str  # build, job, streams, ranks, process, or use for what ran
     item: str
-    status: str
-    """``fine``, ``note`` (worth knowing) or ``wrong`` (to be fixed)."""
+    status: str  # fine, note (worth knowing) or wrong (to be fixed)
     detail: str
 
 
@@ -55,11 +52,10 @@ def watched_use() -> Iterator[list[Row]]:
     """Yield a list that has, after the block, what it used and fastseed does not control.
 
     Generators are those that exist when the block ends, and those that ``numpy.random.default_rng``
-    made in it; one of another kind that was made and deleted inside the block is not found. Nothing
-    is drawn, and no state changes.
+    made in it.
     """
     rows: list[Row] = []
-    made = {id(found): _Made(found, "", _state(found), False) for found in _living()}
+    made = {id(found): _Made(found, "", bytes_of(found), False) for found in _living()}
     repeats = _repeats()
     with _watched_calls(rows, made), _watched_steps(rows):
         yield rows
@@ -75,32 +71,30 @@ class _Made(NamedTuple):
     """A generator with an earlier state; held, so that it exists to the end of the block."""
 
     generator: object
-    where: str
-    """The file and line of the call that made it; empty if it is older than the block."""
+    where: str  # the call that made it; empty if it is older than the block
     state: bytes
     unseeded: bool
 
 
 def _used_outside(generator: object, known: _Made | None) -> list[Row]:
     """Return the row of a generator if numbers were drawn from it."""
-    used = _was_used(generator) if known is None else _state(generator) != known.state
-    holder, module, is_global = _holder(generator) if used else ("", "", False)
-    if not used or (_is_installed(module) and (is_global or known is None)):
+    used = _was_used(generator) if known is None else bytes_of(generator) != known.state
+    if not used:
         return []
-    unseeded = known is not None and known.unseeded
-    why = "made without a seed" if unseeded else "not registered"
+    holder, module, is_global = _holder(generator)
+    if _is_installed(module) and (is_global or known is None):
+        return []
+    why = "made without a seed" if known and known.unseeded else "not registered"
     name = f"{type(generator).__module__}.{type(generator).__qualname__}"
-    where = known.where if known is not None and known.where else holder
+    where = known.where if known and known.where else holder
     return [Row("use", name.replace("torch._C.", "torch."), WRONG, f"drawn from, {why}: {where}")]
 
 
 def _controlled() -> list[object]:
     """Return the default generators and the registered ones."""
     found = list(discovery.global_generators())
-    seeder = context.seeder
-    if seeder is not None:
-        for entry in seeder._registry:
-            found += discovery.generators_of(entry.generator)
+    for entry in () if context.seeder is None else context.seeder._registry:
+        found += discovery.generators_of(entry.generator)
     return found
 
 
@@ -154,11 +148,6 @@ def _is_library(file: str) -> bool:
     return any(real.startswith(os.path.join(os.path.realpath(one), "")) for one in folders)
 
 
-def _state(generator: object) -> bytes:
-    state = state_of(generator)
-    return b"" if state is None else unpack(state)
-
-
 def _was_used(generator: object) -> bool:
     """Return whether a generator that was made in the block was used, as far as can be known."""
     if isinstance(generator, torch.Generator) and generator.device.type == "cpu":
@@ -169,11 +158,7 @@ def _was_used(generator: object) -> bool:
 
 
 def _repeats() -> int:
-    seeder = context.seeder
-    return 0 if seeder is None else seeder._recent_scopes.repeats
-
-
-# ---------------------------------------------------------------- calls
+    return 0 if context.seeder is None else context.seeder._recent_scopes.repeats
 
 
 @contextmanager
@@ -188,7 +173,9 @@ def _watched_calls(rows: list[Row], made: dict[int, _Made]) -> Iterator[None]:
     def making(original: Callable[..., T], seed: object = None) -> T:
         generator = original(seed)
         # A generator that is passed in is returned.
-        made.setdefault(id(generator), _Made(generator, _caller(), _state(generator), seed is None))
+        made.setdefault(
+            id(generator), _Made(generator, _caller(), bytes_of(generator), seed is None)
+        )
         return generator
 
     def replace(owner: object, attribute: str, call: Callable[..., object]) -> None:
@@ -205,10 +192,7 @@ def _watched_calls(rows: list[Row], made: dict[int, _Made]) -> Iterator[None]:
 
 @contextmanager
 def _watched_steps(rows: list[Row]) -> Iterator[None]:
-    """Report training inside the block that draws and never leaves the scope of ``init``.
-
-    A run that resumes there draws what the first steps drew.
-    """
+    """Report training inside the block that draws and never leaves the scope of ``init``."""
     before: dict[str, torch.Tensor] = {}
     count, reseeded, drawn = 0, False, False
 
@@ -228,9 +212,8 @@ def _watched_steps(rows: list[Row]) -> Iterator[None]:
     finally:
         handle.remove()
     if drawn and not reseeded:
-        what = f"{count} optimizer steps"
         detail = "draw in the scope of init: call fastseed.reseed in the loop"
-        rows.append(Row("use", what, WRONG, detail))
+        rows.append(Row("use", f"{count} optimizer steps", WRONG, detail))
 
 
 def _caller() -> str:

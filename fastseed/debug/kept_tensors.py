@@ -12,25 +12,24 @@ import numpy.typing as npt
 import torch
 
 from .._utils import regular_file
-from .._utils.validation import check_instance, check_int, value_error
+from .._utils.validation import check_instance, check_int
 
 Keep = Mapping[int, str]
 
 
 class ElementDifference(NamedTuple):
-    """The elements in which two tensors of one shape and dtype differ."""
+    """The elements in which two tensors of one shape and dtype differ.
+
+    ``first`` is the index of the first one. ``ulps`` is the largest distance in steps to the next
+    representable number; -0 and 0 are one step apart, and None stands for NaNs and integers.
+    ``nans`` counts those that are NaN in at least one tensor.
+    """
 
     differing: int
     numel: int
-    """The number of elements of each tensor."""
     first: tuple[int, ...]
-    """The index of the first element that differs."""
     ulps: int | None
-    """The largest distance in units in the last place: how many steps of the next representable
-    number lie between two elements, where -0 and 0 are one step apart. NaNs do not count; None if
-    only they differ, or for integers."""
     nans: int
-    """The number of differing elements that are NaN in at least one tensor."""
 
     def __str__(self) -> str:
         text = f"in {self.differing:,} of {self.numel:,} elements"
@@ -95,9 +94,6 @@ def _path(folder: Path, rank: int, step: int) -> Path:
 
 def measure(a: torch.Tensor, b: torch.Tensor) -> ElementDifference:
     """Return the difference of two tensors of one shape and dtype whose bits differ."""
-    if a.shape != b.shape or a.dtype != b.dtype:
-        rule = f"{a.dtype} of shape {tuple(a.shape)}"
-        raise value_error("debug.bisect", "b", rule, f"{b.dtype} of shape {tuple(b.shape)}")
     shape, floating = a.shape, a.is_floating_point() or a.is_complex()
     if a.is_complex():
         a, b = (torch.view_as_real(x.resolve_conj()) for x in (a, b))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from .._backend import private_torch
 from ..nn.module_names import strip_wrappers
 from ..random import layout
 from . import rank_digest
@@ -32,10 +33,8 @@ class CallTensor(NamedTuple):
     """A tensor of a module's call; its text is the name in a recording."""
 
     module: str
-    call: int
-    """Calls of a module are counted from 0 in each step."""
-    path: str
-    """``input`` or ``output``, followed by its position: ``input.1``, ``output.logits``."""
+    call: int  # of the module, counted from 0 in each step
+    path: str  # ``input`` or ``output`` and its position: ``input.1``, ``output.logits``
 
     def __str__(self) -> str:
         return f"{self.module} #{self.call} {self.path}"
@@ -45,7 +44,7 @@ class CallTensor(NamedTuple):
         """Return the parts of a name in a recording."""
         found = _NAME.fullmatch(name)
         if found is None:
-            raise ValueError(f"the name of a module's call must be known, got {name!r}")
+            raise ValueError(f"fastseed.debug.bisect: {name!r} must be the name of a call")
         return cls(found[1], int(found[2]), found[3])
 
 
@@ -89,10 +88,7 @@ class ModuleCalls:
             handle.remove()
 
     def take(self) -> tuple[dict[str, Leaf], dict[str, torch.Tensor]]:
-        """Return and forget the digests, in order, and the kept tensors: a collective.
-
-        The keys are ``forward`` or ``backward`` and the name of a tensor, with a blank between.
-        """
+        """Return and forget the digests by group and name, and the kept tensors: a collective."""
         parts, kept = self._parts, self._kept
         self._clear()
         # Sorted, because the order of a backward pass may differ between ranks.
@@ -113,7 +109,7 @@ class ModuleCalls:
     ) -> object:
         if module not in self.names or not self._is_wanted():  # not: a copy of the model
             return None
-        counted = self.names[module], _is_recomputed()
+        counted = self.names[module], private_torch.in_backward()  # there it is recomputed
         self._open[counted].append(self._calls[counted])
         self._calls[counted] += 1
         if len(args) == 1 and not kwargs:
@@ -123,7 +119,7 @@ class ModuleCalls:
         return tuple(found[i] for i in range(len(args))), {name: found[name] for name in kwargs}
 
     def _after(self, module: torch.nn.Module, args: tuple[object, ...], output: object) -> None:
-        counted = self.names.get(module, ""), _is_recomputed()
+        counted = self.names.get(module, ""), private_torch.in_backward()
         if self._open[counted]:  # else the call began while nothing was recorded
             self._forward(counted, "output", output, separate=False)
             self._open[counted].pop()
@@ -196,11 +192,6 @@ def whole_copy(tensor: Any) -> torch.Tensor:
     found = tensor.full_tensor() if layout.is_dtensor(tensor) else tensor
     copy: torch.Tensor = found.detach().to("cpu", copy=True)
     return copy
-
-
-def _is_recomputed() -> bool:
-    """Return whether a forward call is part of a backward pass."""
-    return bool(torch._C._current_graph_task_id() != -1)
 
 
 def _map_tensors(

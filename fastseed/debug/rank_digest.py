@@ -20,13 +20,15 @@ if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
 _DIGEST = "debug.digest"
+_SHOWN = 8  # tensors of a rank, and ranks, at most, that a message names
+_AGREE = "debug.check"
 _LIMBS = 4  # of 32 bits each, in signed 64-bit words: 2**31 ranks can be added
 
 
 def parts_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, Part]:
-    """Return what this rank has of the digests of tensors; ``join`` completes them.
+    """Return what this rank has of the digests, which ``join`` completes.
 
-    A collective only if a ``DTensor`` is ``Partial``.
+    It is a collective only if a ``DTensor`` is ``Partial``.
     """
     sharded = {
         name: _without_partial(name, t) for name, t in tensors.items() if layout.is_dtensor(t)
@@ -44,8 +46,6 @@ def join(parts: Mapping[str, Part]) -> None:
     for name, part in parts.items():
         if part.mesh is not None:
             by_mesh.setdefault((part.mesh, part.dims), []).append(name)
-    if not by_mesh:
-        return
     for (mesh, dims), names in by_mesh.items():
         for dim in dims:
             _check_names(mesh, dim, parts, names)
@@ -58,10 +58,8 @@ def join(parts: Mapping[str, Part]) -> None:
 def _without_partial(name: str, found: DTensor) -> DTensor:
     """Return a ``DTensor`` without partial sums: those of a ``Partial`` one are added up."""
     if found.device_mesh.get_coordinate() is None:
-        raise RuntimeError(
-            f"fastseed.debug.digest: the DTensor at {name!r} must be of a mesh that this rank is "
-            f"in, got {found.device_mesh}"
-        )
+        rule = f"must be of a mesh that this rank is in, got {found.device_mesh}"
+        raise RuntimeError(f"fastseed.debug.digest: the DTensor at {name!r} {rule}")
     if not any(p.is_partial() for p in found.placements):
         return found
     from torch.distributed.tensor import Replicate
@@ -79,10 +77,9 @@ def _check_names(mesh: DeviceMesh, dim: int, parts: Mapping[str, Part], names: l
     group = mesh.get_group(dim)
     collective(_DIGEST, dist.all_reduce, both, op=dist.ReduceOp.MAX, group=group)
     if both.tolist() != [mine, -mine]:
-        raise RuntimeError(
-            "fastseed.debug.digest: all ranks of a mesh must hold the same DTensors, but another "
-            f"rank differs from the {len(names)} here, {names[0]!r} to {names[-1]!r}"
-        )
+        rule = "all ranks of a mesh must hold the same DTensors, but another rank differs from"
+        here = f"the {len(names)} here, {names[0]!r} to {names[-1]!r}"
+        raise RuntimeError(f"fastseed.debug.digest: {rule} {here}")
 
 
 def _reduce(mesh: DeviceMesh, dim: int, parts: list[Part]) -> None:
@@ -105,12 +102,6 @@ def _reduce(mesh: DeviceMesh, dim: int, parts: list[Part]) -> None:
         part.total = (part.total + total) % MODULUS
 
 
-# ---------------------------------------------------------------- agreement
-
-_SHOWN = 8  # tensors of a rank, and ranks, at most, that a message names
-_AGREE = "debug.check"
-
-
 def process_count() -> int:
     """Return the number of ranks in the process group; 1 without one."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
@@ -127,16 +118,14 @@ def agree(table: Mapping[str, int], problem: str) -> None:
     if not lines:
         return
     more = f"; and {len(lines) - _SHOWN} ranks more" if len(lines) > _SHOWN else ""
-    raise RuntimeError(
-        f"fastseed.{_AGREE}: module must be the same on all {len(found)} ranks; "
-        "compared with rank 0: " + "; ".join(lines[:_SHOWN]) + more
-    )
+    rule = f"module must be the same on all {len(found)} ranks; compared with rank 0: "
+    raise RuntimeError(f"fastseed.{_AGREE}: {rule}" + "; ".join(lines[:_SHOWN]) + more)
 
 
 def _compared(
     table: Mapping[str, int], problem: str, first: Mapping[str, int], first_problem: str
 ) -> str:
-    """Return in words how a table differs from the first rank's; "" if it does not."""
+    """Return how a table differs from the first rank's; "" if it does not."""
     if problem:
         return f"could not be digested ({problem})"
     names = [name for name in {**first, **table} if table.get(name) != first.get(name)]

@@ -1,8 +1,7 @@
 """Sums over the groups of tensors, whole or in parts (docs/spec/digests.md).
 
 A group is 16 bytes of a row of the last dimension; groups are numbered over the whole tensor. A
-part whose edge cuts a group keeps those bytes as *fragments*, which are joined with those of other
-parts.
+part whose edge cuts a group keeps its bytes as a *fragment*, which is joined with those of others.
 """
 
 from __future__ import annotations
@@ -42,22 +41,17 @@ _PLAN = struct.Struct("=7Q")  # a row of a plan for the operator
 class Rows(NamedTuple):
     """Rows of bytes that begin at a group and end at a group or with a tensor's row."""
 
-    matrix: torch.Tensor
-    """2-D uint8; its rows are contiguous."""
-    first: int
-    """The number of the first group of the first row."""
-    step: int
-    """From the number of one row's first group to that of the next row."""
+    matrix: torch.Tensor  # 2-D uint8; its rows are contiguous
+    first: int  # the number of the first group of the first row
+    step: int  # from the number of one row's first group to that of the next row
 
 
 class Fragment(NamedTuple):
     """Some bytes of one group; the others are zero."""
 
     group: int
-    mask: int
-    """Bit k is set if byte k is present."""
-    bytes: bytes
-    """All 16."""
+    mask: int  # bit k is set if byte k is present
+    bytes: bytes  # all 16
 
 
 class Header(NamedTuple):
@@ -65,30 +59,19 @@ class Header(NamedTuple):
 
     dtype: str
     shape: tuple[int, ...]
-    key: int
-    """The key of the groups."""
-    start: int
-    """The value to which the sum of the groups is added."""
-    plan: bytes
-    """The row of a plan for a whole tensor."""
+    key: int  # of the groups
+    start: int  # to which the sum of the groups is added
+    plan: bytes  # the row of a plan for a whole tensor
 
 
 @dataclass
 class Part:
-    """The sum of the part of a tensor that a process holds, and the fragments at its edges.
-
-    Attributes:
-        header: that of the whole tensor.
-        total: the sum of the groups.
-        fragments: at the edges of the part.
-        mesh: that of a ``DTensor``.
-        dims: the dimensions of the mesh over which parts are added up.
-    """
+    """The sum of the groups that a process holds, and the fragments at the edges of its part."""
 
     header: Header
     total: int = 0
     fragments: Sequence[Fragment] = ()
-    mesh: DeviceMesh | None = None
+    mesh: DeviceMesh | None = None  # of a DTensor, whose parts are added up over these dimensions
     dims: tuple[int, ...] = ()
 
 
@@ -153,9 +136,6 @@ def join(key: int, fragments: Iterable[Fragment]) -> tuple[int, list[Fragment]]:
     return total, [found for found in groups.values() if found.mask != full]
 
 
-# ---------------------------------------------------------------- tensors to rows
-
-
 def _rows(name: str, tensor: torch.Tensor) -> tuple[list[Rows], list[Fragment]]:
     """Return the rows of a tensor that this process holds, and the fragments at their edges."""
     local, runs = tensor, None
@@ -175,19 +155,16 @@ def _is_whole(tensor: torch.Tensor) -> bool:
     """Return whether a tensor is one piece of CPU memory that the operator can read by itself."""
     if type(tensor) not in PLAIN or not tensor.is_cpu or native.kernels is None:
         return False
-    if tensor.is_nested:
-        return False
     try:
-        return tensor.is_contiguous() and tensor.data_ptr() != 0
+        return not tensor.is_nested and tensor.is_contiguous() and tensor.data_ptr() != 0
     except RuntimeError:  # sparse, or of torch.func
         return False
 
 
 def _plain(name: str, tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor whose memory has the bits that arithmetic uses.
+    """Return a tensor whose memory has the bits that arithmetic uses; TypeError without memory.
 
-    Without memory of their own, so that reading them would crash the process, are freed storage
-    (FSDP1 between uses: ``resize_(0)``), fake tensors, and subclasses that hold other tensors.
+    Reading freed storage, fake tensors and subclasses that hold other tensors would crash.
     """
     if torch.nn.parameter.is_lazy(tensor):
         rule = "initialized: run the lazy module once"
@@ -197,8 +174,6 @@ def _plain(name: str, tensor: torch.Tensor) -> torch.Tensor:
         tensor = tensor.wait()
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested:
         raise type_error(_FUNCTION, f"the tensor at {name!r}", "dense and strided", tensor.layout)
-    if tensor._is_zerotensor():
-        return tensor.detach().clone()
     if not _is_in_memory(tensor):
         rule = "one with memory of its own (not freed, fake, meta or a wrapper)"
         raise type_error(_FUNCTION, f"the tensor at {name!r}", rule, type(tensor))
@@ -290,9 +265,6 @@ def _bytes(tensor: torch.Tensor) -> torch.Tensor:
     return (rows if rows.stride(1) == 1 else rows.contiguous()).view(torch.uint8)
 
 
-# ---------------------------------------------------------------- rows to sums
-
-
 def sum_rows(keys: list[int], rows: list[Rows]) -> list[int]:
     """Return the sums modulo 2**128 of the groups of many rows, with one call for each device."""
     if native.kernels is None:
@@ -332,8 +304,6 @@ def _table(plan: tuple[bytes, ...]) -> torch.Tensor:
     """Return a plan as the operator reads it."""
     table = torch.from_numpy(np.ndarray((len(plan), 7), np.int64, bytearray().join(plan)))
     if type(table) is not torch.Tensor:  # it would be kept for other calls
-        raise RuntimeError(
-            f"fastseed.{_FUNCTION}: must not be called in a mode where new tensors have no values, "
-            f"got a {type(table).__name__}"
-        )
+        rule = "must not be called in a mode where new tensors have no values"
+        raise RuntimeError(f"fastseed.{_FUNCTION}: {rule}, got a {type(table).__name__}")
     return table

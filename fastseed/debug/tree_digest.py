@@ -1,9 +1,6 @@
 """Digests of 128 bits that depend on every bit of a tensor, a module, an optimizer or a tree.
 
-A tensor's digest is a sum over its groups of 16 bytes, each put through a keyed block function with
-its number in the tensor (docs/spec/digests.md). It depends on every bit, its position, the dtype
-and the shape, but not on device, memory layout or threads. The digests of the parts of a tensor add
-up to that of the whole. It detects accidental differences, not those of an attacker.
+``docs/spec/digests.md`` has the definition. They detect accidental differences, not an attacker's.
 """
 
 from __future__ import annotations
@@ -39,9 +36,7 @@ class Leaf(NamedTuple):
     """The digest of one tensor, array or plain value of a tree."""
 
     value: int
-    """128 bits."""
-    dtype: str
-    """``float32`` and so on; ``int``, ``str``, … for a plain value."""
+    dtype: str  # of a plain value its type
     shape: tuple[int, ...]
 
     @property
@@ -55,17 +50,9 @@ class Leaf(NamedTuple):
 
 @dataclass(frozen=True)
 class Digest:
-    """The digest of a whole tree, and of each of its leaves by name.
+    """The digest of a whole tree, 128 bits, and a table of its leaves.
 
-    Attributes:
-        value: 128 bits.
-        table: the digest of each leaf by its name, ``layers.0.weight`` for example; the name of a
-            single tensor is empty.
-
-    Examples:
-        >>> import torch, fastseed
-        >>> fastseed.debug.digest(torch.arange(10)).hex
-        '74e14d1c0ffd6b21e5444a638076ce28'
+    A leaf has a name as ``layers.0.weight``; the name of a single tensor is empty.
     """
 
     value: int
@@ -88,23 +75,23 @@ def digest(obj: object) -> Digest:
 
     Args:
         obj: a tree of dicts, lists and tuples. Its leaves are tensors of any shape, dtype and
-            device; NumPy arrays; None, bool, int, float, complex, str, bytes, torch's dtypes and
-            devices. A sparse tensor counts as a dict of its layout, size, indices and values. A
-            module has its parameters and buffers; an object with ``state_dict()`` has its entries.
-            The order of keys does not matter.
+            device; NumPy arrays; plain values, torch's dtypes and devices. A sparse tensor counts
+            as a dict of its parts. A module has its parameters and buffers; an object with
+            ``state_dict()`` has its entries. The order of keys does not matter.
 
     Returns:
-        A ``Digest``, the same on every device, for every memory layout and number of threads.
+        ``value`` and ``hex``, the same on every device, for every memory layout and number of
+        threads, and ``table``, the digest of each leaf by name.
 
     Raises:
         TypeError: a leaf is of another type, or a tensor has no data (freed, fake, ``meta``).
-        ValueError: two leaves have one name, as in ``{"a.b": 1, "a": {"b": 2}}``, or containers
-            are nested more deeply than Python's recursion limit permits.
-        RuntimeError: a rank holds a ``DTensor`` of a mesh that it is not in, or the ranks of a mesh
-            hold different names.
+        ValueError: two leaves have one name, or the tree is too deep for Python.
+        RuntimeError: a rank is not in the mesh of its ``DTensor``, or ranks hold different names.
 
     Examples:
         >>> import torch, fastseed
+        >>> fastseed.debug.digest(torch.arange(10)).hex
+        '74e14d1c0ffd6b21e5444a638076ce28'
         >>> list(fastseed.debug.digest(torch.nn.Linear(2, 3)).table)
         ['weight', 'bias']
     """
@@ -137,11 +124,7 @@ def table_of(leaves: Iterable[tuple[str, object]]) -> dict[str, Leaf]:
 
 
 def assert_ranks_agree(module: object) -> None:
-    """Raise on every rank unless a module is the same, bit for bit, on all of them.
-
-    Of a ``DTensor`` the whole counts. Digests are exchanged, not data; the message is the same on
-    all ranks and names ranks and tensors.
-    """
+    """Raise on every rank unless a module is the same, bit for bit, on all; name what differs."""
     if rank_digest.process_count() <= 1:
         return
     try:
@@ -155,14 +138,14 @@ def compare(a: object, b: object) -> list[Difference]:
     """Return the leaves in which two trees differ.
 
     Args:
-        a: anything that ``digest`` takes, or a ``Digest``.
+        a: anything that ``digest`` takes or returns.
         b: the same.
 
     Returns:
         The differences in the order of ``a``, then those that only ``b`` has.
 
     Raises:
-        TypeError, ValueError, RuntimeError: an argument is invalid; ``digest`` has the cases.
+        TypeError, ValueError, RuntimeError: as ``digest``.
 
     Examples:
         >>> import torch, fastseed
@@ -228,9 +211,8 @@ def _sparse(tensor: torch.Tensor) -> list[tuple[str, object]]:
 def _array(name: str, array: np.ndarray[Any, Any]) -> torch.Tensor:
     """Return an array of numbers as a tensor."""
     if array.dtype.kind not in "biufc" or array.dtype.char in "gG":  # long: has padding
-        raise type_error(
-            _FUNCTION, f"the leaf at {name!r}", "an array of numbers", str(array.dtype)
-        )
+        rule = "an array of numbers"
+        raise type_error(_FUNCTION, f"the leaf at {name!r}", rule, str(array.dtype))
     # A copy if torch cannot use the memory: byte order, strides, read-only.
     usable = all(s >= 0 and s % array.itemsize == 0 for s in array.strides)
     if not (usable and array.dtype.isnative and array.flags.writeable):

@@ -1,7 +1,4 @@
-"""Record digests of a training run, step by step, so that two runs can be compared bit for bit.
-
-``fastseed.debug.bisect`` finds the first step and tensor in which they differ.
-"""
+"""Record digests of a training run, step by step, so that two runs can be compared bit for bit."""
 
 from __future__ import annotations
 
@@ -117,10 +114,8 @@ class Watch:
         self._folder = _folder(path)
         file = self._folder / f"rank-{job.rank}.watch"
         if file.exists() and not append:
-            raise FileExistsError(
-                f"fastseed.{_FUNCTION}: path must be a folder without {file.name}, got "
-                f"{str(self._folder)!r}; another folder, or append=True to continue the recording"
-            )
+            rule = f"path must be a folder without {file.name}, got {str(self._folder)!r}"
+            raise FileExistsError(f"fastseed.{_FUNCTION}: {rule}; append=True continues it")
         self._folder.mkdir(parents=True, exist_ok=True)
         start, _ = self._state(start=True)
         is_new = not file.exists()
@@ -166,9 +161,8 @@ class Watch:
             RuntimeError: after ``close``.
         """
         if self._writer is None:
-            raise RuntimeError(
-                f"fastseed.{_FUNCTION}.record: this Watch is closed; create one with append=True"
-            )
+            rule = "this Watch is closed; create one with append=True"
+            raise RuntimeError(f"fastseed.{_FUNCTION}.record: {rule}")
         if step is not None:
             self._step = check_int(f"{_FUNCTION}.record", "step", step, 0, _MAX_STEP)
         now = self._step
@@ -190,10 +184,8 @@ class Watch:
         """
         last: Any = self._optimizers[-1] if self._optimizers else None
         if not hasattr(last, "register_step_post_hook"):
-            raise RuntimeError(
-                f"fastseed.{_FUNCTION}.attach: optimizer must be a torch.optim.Optimizer, got "
-                f"{type(last).__name__}; call record() after each step instead"
-            )
+            rule = f"optimizer must be a torch.optim.Optimizer, got {type(last).__name__}"
+            raise RuntimeError(f"fastseed.{_FUNCTION}.attach: {rule}; call record() instead")
         if self._hook is None:
             self._hook = last.register_step_post_hook(self._after_step)
         return self

@@ -19,14 +19,10 @@ from .._utils.validation import value_error
 from .tree_digest import Leaf
 
 FORMAT = "fastseed watch 2"
-FOLDER = "watch"
-"""The folder of recordings in the folder of a run."""
-STATE = ("generator", "buffer", "gradient", "optimizer", "parameter")
-"""The groups that are recorded after a step."""
-CALLS = ("forward", "backward")
-"""The groups of the calls of modules."""
-GROUPS = (STATE[0], *CALLS, *STATE[1:])
-"""In the order in which a training step uses and changes them."""
+FOLDER = "watch"  # of recordings in the folder of a run
+STATE = ("generator", "buffer", "gradient", "optimizer", "parameter")  # recorded after a step
+CALLS = ("forward", "backward")  # of modules
+GROUPS = (STATE[0], *CALLS, *STATE[1:])  # in the order of a training step
 
 _CRC = b'{"crc32": "'
 _REST = len(_CRC) + 8  # where the other members begin
@@ -79,7 +75,10 @@ class Writer:
         self._tables: dict[tuple[Entry, ...], int] = {}
         old = Recording(path) if path.exists() else None
         if old is not None:
-            _check_header(old.header, header)
+            for name in ("every", "groups"):
+                if old.header.get(name) != header[name]:
+                    rule = f"as in the recording to continue, {old.header.get(name)!r}"
+                    raise value_error("debug.Watch", name, rule, header[name])
             self._tables = {table: i for i, table in enumerate(old.tables)}
         self._end = 0 if old is None else old.end
         self._file = open(path, "xb" if old is None else "r+b", buffering=0)  # noqa: SIM115
@@ -122,29 +121,12 @@ class Writer:
         self._file.close()
 
 
-def _check_header(old: StateDict, new: StateDict) -> None:
-    """Check that a recording is continued with the arguments that began it."""
-    for name in ("every", "groups"):
-        if old.get(name) != new[name]:
-            rule = f"as in the recording to continue, {old.get(name)!r}"
-            raise value_error("debug.Watch", name, rule, new[name])
-
-
 class Recording:
     """A file as it was recorded, up to its last complete line.
 
-    Attributes:
-        header: the members of its first line: ``rank``, ``groups`` and others.
-        tables: the tuples of entries that steps refer to.
-        steps: (the position of its line, whether it is the start, the number of its table) of
-            each step; the last one of a step that was recorded twice.
-        repeated: the steps that were recorded more than once.
-        end: the number of bytes in complete lines.
-        incomplete: whether an incomplete line follows them.
-
-    Raises:
-        OSError: the file cannot be read.
-        ValueError: it is not of this format, or is damaged before its last line.
+    ``steps`` has for each step the position of its line, whether it is the start, and the number of
+    its table; of a step in ``repeated`` the last record. ``end`` is the number of bytes in complete
+    lines; ``incomplete`` whether another follows.
     """
 
     def __init__(self, path: Path) -> None:
@@ -180,9 +162,8 @@ class Recording:
             left = os.fstat(file.fileno()).st_size - self.end
             if left > _LONGEST:
                 raise self._damaged(f"{left} bytes without a record follow")
-            blocks = iter(lambda: file.read(1 << 20), b"")
-            # Some file systems leave zeros after a crash.
-            if not _CRC.startswith(start) and any(part.strip(b"\0") for part in (start, *blocks)):
+            rest = start + file.read(left)  # some file systems leave zeros after a crash
+            if not _CRC.startswith(start) and rest.strip(b"\0"):
                 raise self._damaged("there is no record")
 
     def values(self, step: int) -> Values:
@@ -193,7 +174,7 @@ class Recording:
             return Values(self.tables[number], json.loads(file.readline())["digests"], start)
 
     def _refused(self, rule: str) -> ValueError:
-        """Return an error with the whole path: its end says which file of a folder it is."""
+        """Return an error with the whole path, however long."""
         return ValueError(f"fastseed.debug.bisect: path must be {rule}, got {str(self.path)!r}")
 
     def _damaged(self, how: str) -> ValueError:

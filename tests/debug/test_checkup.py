@@ -105,9 +105,9 @@ print("done")
 
 
 @pytest.mark.parametrize(
-    ("draw", "code"), [("", 0), ("rng.random()", 1), ("sys.exit('no data')", 1)]
+    ("how", "draw", "code"),
+    [("script", "", 0), ("module", "rng.random()", 1), ("script", "sys.exit('no data')", 1)],
 )
-@pytest.mark.parametrize("how", ["script", "module"])
 def test_command_runs_a_program(tmp_path, capsys, monkeypatch, draw, code, how):
     script = tmp_path / "trained.py"
     script.write_text(SCRIPT.format(draw=draw))

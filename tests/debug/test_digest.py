@@ -87,9 +87,7 @@ def path(request, monkeypatch):
     set_simd(before)
 
 
-@pytest.mark.parametrize(
-    "row", [1, 4, 7, 8, 9, 15, 16, 17, 31, 47, 112, 128, 500, 2048, 2049, 5000]
-)
+@pytest.mark.parametrize("row", [1, 7, 8, 15, 16, 17, 47, 128, 500, 2048, 2049, 5000])
 def test_digest_on_every_path(path, row):
     generator = np.random.default_rng(row)
     data = torch.from_numpy(generator.integers(0, 256, (11, row), dtype=np.uint8))
@@ -169,12 +167,6 @@ def test_bits_that_comparison_ignores_count():
     assert len({value(torch.from_numpy(nans[i : i + 1])) for i in range(3)}) == 3
 
 
-def test_empty_tensors_differ_by_shape_and_dtype():
-    shapes = [(0,), (0, 1), (1, 0), (2, 0)]
-    found = {value(torch.empty(s, dtype=d)) for s in shapes for d in (torch.int8, torch.float32)}
-    assert len(found) == 8
-
-
 def test_layout_in_memory_does_not_count():
     base = torch.randn(6, 8, 10, generator=torch.Generator().manual_seed(2))
     wide = torch.zeros(6, 8, 23)
@@ -235,13 +227,6 @@ def test_parts_add_up_however_they_are_cut(shape, dtype):
         assert (total + joined) % MODULUS == value(whole)
 
 
-def test_missing_fragments_are_left_over():
-    whole = torch.arange(10, dtype=torch.int32)
-    _, fragments = part_of(whole[:6], (10,), (0,))
-    assert len(fragments) == 1
-    assert tensor_digest.join(1, fragments) == (0, fragments)
-
-
 # ---------------------------------------------------------------- trees
 
 
@@ -254,18 +239,6 @@ def test_trees_name_their_leaves():
     ]  # fmt: skip
     assert found.table["0.weight"].shape == (3, 2) and found.table["0.weight"].dtype == "float32"
     assert digest(model.state_dict()).value == found.value
-
-
-def test_trees_of_optimizers():
-    model = torch.nn.Linear(2, 2)
-    optimizer = torch.optim.Adam(model.parameters())
-    model(torch.ones(1, 2)).sum().backward()
-    optimizer.step()
-    before = digest(optimizer)
-    assert "state.0.exp_avg" in before.table and "param_groups.0.lr" in before.table
-    optimizer.param_groups[0]["lr"] *= 2
-    (difference,) = compare(before, optimizer)
-    assert difference.name == "param_groups.0.lr"
 
 
 def test_order_of_keys_does_not_count_but_names_do():
@@ -295,11 +268,6 @@ def test_sparse_tensors(layout):
     dense[3, 5] = -2.5
     other = {"w": getattr(dense, f"to_sparse_{layout}", dense.to_sparse)(**block)}
     assert [d.name for d in compare(one, other)] == ["w.values"]
-
-
-def test_tensors_without_memory_of_their_own():
-    zeros = torch._efficientzerotensor((3, 5))
-    assert value(zeros) == value(torch.zeros(3, 5))
 
 
 def test_dtypes_of_all_kinds():

@@ -200,8 +200,6 @@ def test_differences_of_elements(a, b, expected):
         y = x.clone()
         y.view(torch.int16 if dtype != torch.float64 else torch.int64)[1, 0] += 3
         assert measure(x, y) == (1, 4, (1, 0), 3, 0) and "by 3 ulp" in str(measure(x, y))
-    with pytest.raises(ValueError, match=r"b must be torch.float32 of shape \(2,\), got"):
-        measure(torch.ones(2), torch.ones(3))
 
 
 def test_in_place_modules_and_chosen_ones(tmp_path):
@@ -251,25 +249,6 @@ def test_compiled_models_have_the_same_calls(a, tmp_path):
     )
     torch._dynamo.reset()
     assert found.equal or found.call.tensor.module == "layers.1.up"
-
-
-# ---------------------------------------------------------------- arguments, the command
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        ({"groups": ["weights"]}, "groups must be among generator, buffer, .*, got"),
-        ({"modules": ["layers.7"]}, "modules must be names of modules, got"),
-        ({"keep": {-1: ""}}, r"a step of keep must be in \[0, "),
-        ({"keep": {1: 2}}, r"keep\[1\] must be the name of a module or tensor, got 2"),
-        ({"keep": 3}, "keep must be a mapping from steps to names or None"),
-    ],
-)
-def test_wrong_arguments(tmp_path, arguments, says):
-    with pytest.raises((TypeError, ValueError), match=f"fastseed.debug.Watch: {says}"):
-        Watch(Net(), path=tmp_path / "run", **arguments)
-    assert not (tmp_path / "run").exists()
 
 
 def test_the_command_prints_the_call(a, tmp_path, capsys):

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
-import signal
-import subprocess
-import sys
 import time
 import zlib
 
 import pytest
 import torch
-from helpers.support import clean_environment
+from helpers.paths import ROOT
 from torch import nn
 
 from fastseed.debug import Watch, bisect, watch_file
@@ -52,7 +48,11 @@ def recorded(tmp_path):
 
 
 def test_the_format_is_the_documented_one(tmp_path):
-    """Byte by byte, as in docs/spec/digests.md."""
+    """As docs/spec/file-formats.md names the members."""
+    text = (ROOT / "docs/spec/file-formats.md").read_text("utf-8")
+    assert watch_file.FORMAT in text
+    for member in ("crc32", "table", "table_number", "digests"):
+        assert f"`{member}`" in text, member
     model = nn.Linear(2, 1)
     with Watch(
         model,
@@ -66,7 +66,7 @@ def test_the_format_is_the_documented_one(tmp_path):
     for line in lines:
         assert line.startswith(b'{"crc32": "') and zlib.crc32(line[19:]) == int(line[11:19], 16)
     header, rows, *steps = map(json.loads, lines)
-    assert header["format"] == "fastseed watch 2"
+    assert header["format"] == watch_file.FORMAT
     assert (header["rank"], header["world_size"], header["every"]) == (0, 1, 7)
     assert header["groups"] == ["buffer", "gradient", "parameter"]
     assert rows["table"] == [
@@ -144,21 +144,14 @@ BAD = {
     "nothing": b"",
     "text": b"step,loss\n0,1.0\n" * 9,
     "another version": line_of({**HEADER, "format": "fastseed watch 3"}),
-    "no header": head()[:-9],
     "no header but a table": table(),
-    "a header of another type": line_of({"format": ["fastseed watch 2"]}),
-    "a header without a rank": line_of({"format": "fastseed watch 2", "every": 1}),
     "a header with a list as rank": head(rank=[1]),
     "a header with a number as groups": head(groups=7),
     "no JSON": head() + damaged_line(b'", \xff{'),
     "deep JSON": head() + damaged_line(b'", "table": ' + b"[" * 100_000),
-    "a list": head() + damaged_line(b'"], []'),
     "a short row": head() + table(["parameter", "w"]),
-    "a row with no shape": head() + table(["parameter", "w", "float32", 2]),
     "a step without a table": head() + step_of(0, 1),
-    "a short step": head() + table() + step_of(0),
     "a long step": head() + table() + step_of(0, 1, 2),
-    "a step without digests": head() + table() + line_of({"step": 0, "table_number": 0}),
     "digests of other digits": head() + table() + step_of(0, 1).replace(b"0001", b"000g"),
     "another kind": head() + line_of({"more": 1}),
     "text between lines": head() + b"more\n" + table(),
@@ -175,16 +168,6 @@ def test_other_files_are_refused(tmp_path, name):
         bisect(path, path)
 
 
-def test_good_files_of_the_same_kind_are_taken(tmp_path):
-    """The bad files above are damaged copies of this one."""
-    path = tmp_path / "rank-0.watch"
-    path.write_bytes(head() + table() + step_of(0, 1) + step_of(2**62, 2**128 - 1))
-    found = Recording(path)
-    assert [found.values(s).by_name() for s in found.steps] == [
-        {("parameter", "w"): Leaf(value, "float32", (2,))} for value in (1, 2**128 - 1)
-    ]
-
-
 def test_folders_and_steps_without_anything_in_common(tmp_path):
     for name, step in (("a", 0), ("b", 1)):
         (tmp_path / name).mkdir()
@@ -192,22 +175,10 @@ def test_folders_and_steps_without_anything_in_common(tmp_path):
     with pytest.raises(ValueError, match="a and b must have a step in common"):
         bisect(tmp_path / "a", tmp_path / "b")
     rule = r"must be a folder with recordings of fastseed.debug.Watch, or one of its files"
-    (tmp_path / "rank-x.watch").touch()
     with pytest.raises(ValueError, match=rf"^fastseed.debug.bisect: a {rule}, got"):
         bisect(tmp_path, tmp_path / "b")
     with pytest.raises(ValueError, match=rf"^fastseed.debug.bisect: b {rule}, that exists, got"):
         bisect(tmp_path / "a", tmp_path / "c")
-    for wrong in (5, None):
-        with pytest.raises(TypeError, match=r"^fastseed.debug.bisect: b must be a path, got"):
-            bisect(tmp_path / "a", wrong)
-
-
-def test_lines_without_end_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(watch_file, "_LONGEST", 1000)
-    path = tmp_path / "rank-0.watch"
-    path.write_bytes(head() + line_of({"table": "x" * 2000}))
-    with pytest.raises(ValueError, match=r"damaged at byte .*: a line has more than 1000 bytes"):
-        bisect(path, path)
 
 
 @pytest.mark.parametrize("content", [b"garbage", None])
@@ -336,32 +307,3 @@ def test_a_recording_is_continued_with_its_own_arguments(tmp_path, argument, giv
     with pytest.raises(ValueError, match=rule):
         Watch(nn.Linear(2, 2), path=tmp_path, append=True, **given)
     assert (tmp_path / "rank-0.watch").read_bytes() == before
-
-
-ENDLESS = """
-import sys, torch, fastseed
-def no(*_): raise SystemExit("an accelerator was initialized")
-torch.cuda._lazy_init = torch.xpu._lazy_init = no
-watch = fastseed.debug.Watch(torch.nn.Linear(50, 50), path=sys.argv[1])
-while True:
-    watch.record()
-"""
-
-
-@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="there is no SIGKILL")
-def test_a_killed_process_leaves_a_file_that_is_read(tmp_path):
-    path = tmp_path / "rank-0.watch"
-    process = subprocess.Popen(
-        [sys.executable, "-c", ENDLESS, str(tmp_path)], env=clean_environment(OMP_NUM_THREADS="1")
-    )
-    try:
-        for _ in range(600):
-            if path.exists() and path.read_bytes().count(b'"step"') > 20:
-                break
-            time.sleep(0.1)
-    finally:
-        process.kill()
-        process.wait(20)
-    steps = list(Recording(path).steps)
-    assert len(steps) > 20
-    assert all(b - a == 1 for a, b in itertools.pairwise(steps))
