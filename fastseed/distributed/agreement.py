@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import json
-from typing import TYPE_CHECKING
+import logging
+import secrets
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch.distributed as dist
 
 from .._backend.reference import scalar
 from .._utils import validation, version
 from ..derivation import context
-from .discovery import find_rank
-from .rendezvous import GRACE, Record, exchange_records, name_ranks
+from . import rendezvous
+from .discovery import find_rank, process_group_size
+from .rendezvous import GRACE, Record, name_ranks
 
 if TYPE_CHECKING:
     from ..seeder.seeder import Seeder
+
+logger = logging.getLogger("fastseed")
+
+Rows: TypeAlias = Sequence[Sequence[str]]  # (name, value)
 
 _NAME = "distributed.verify_agreement"
 _OWN = ("rank", "mesh coordinates")  # which no two ranks may have in common
@@ -67,23 +77,93 @@ def verify_agreement(*, timeout: float = 60.0, group: dist.ProcessGroup | None =
         seeder = context.current(_NAME)
         record, size = record_of(seeder), max(size, seeder.world_size)
     except (TypeError, ValueError, RuntimeError) as error:
-        problem, record = error, {"problem": str(error)}
-    if dist.is_available() and dist.is_initialized() and dist.get_world_size(group) > 1:
-        try:
-            found = exchange_records(_NAME, record, _judge, group=group, seconds=seconds)
-        except (TimeoutError, RuntimeError):
-            if problem is not None:
-                raise problem from None
-            raise
-        if problem is None and "error" in found:
-            problem = RuntimeError(found["error"])
-    elif problem is None and group is None and size > 1:
+        problem = error
+    if problem is None and group is None and size > 1 and _size_of(None) == 1:
         problem = RuntimeError(
             f"fastseed.{_NAME}: call torch.distributed.init_process_group first: there are {size} "
             "ranks, and no process group in which to compare them"
         )
+    agree(_NAME, record, problem, group=group, seconds=seconds)
+
+
+def agree_on_master(
+    master: int | None, world_size: int, bits: int, problem: Exception | None = None
+) -> tuple[int, bool]:
+    """Return the master seed of this job, and whether every rank is known to use it.
+
+    With a process group of ``world_size`` ranks, every rank has to make the call: rank 0 chooses a
+    seed that no rank gave. ``problem`` is raised once the other ranks have been notified.
+    """
+    seed = secrets.randbits(bits) if master is None else master
+    if world_size > 1 and process_group_size() == world_size:
+        return int(agree("init", {"master_seed": master}, problem, chosen=seed)), True
     if problem is not None:
         raise problem
+    if master is None and world_size > 1:
+        logger.warning(
+            "fastseed.init: master_seed is None and there is no process group of %d ranks to agree "
+            "on one: each rank chooses its own, and shared streams are refused; call "
+            "torch.distributed.init_process_group first, or give a master seed",
+            world_size,
+        )
+    return seed, master is not None or world_size == 1
+
+
+def agree(
+    function: str,
+    record: Record,
+    problem: Exception | None = None,
+    *,
+    rows: Rows = (),
+    chosen: Any = None,
+    group: dist.ProcessGroup | None = None,
+    seconds: float | None = None,
+) -> Any:
+    """Raise on every rank, naming the ranks, where records differ or a rank has a problem.
+
+    Args:
+        function: the name of the caller, for messages.
+        record: what all ranks must have in common, in JSON's types.
+        problem: the error of this rank, which is raised here and reported to the others.
+        rows: more of it: (name, value) in an order, such as the tensors of a model. Digests are
+            compared, and the rows themselves only where these differ.
+        chosen: what all ranks will use if this is the first one.
+        group: the ranks; None: all.
+        seconds: as for ``exchange_records``.
+
+    Returns:
+        What the first rank has chosen.
+    """
+    if _size_of(group) == 1:
+        if problem is not None:
+            raise problem
+        return chosen
+    digest = hashlib.sha256(json.dumps(rows).encode()).hexdigest()
+    own = {**record, "chosen": chosen, "rows": digest}
+    judge = functools.partial(_judge, function)
+    try:
+        if problem is not None:
+            own = {"problem": str(problem)}
+        verdict = rendezvous.exchange_records(function, own, judge, group=group, seconds=seconds)
+        if verdict.get("rows differ"):
+            own = {"rows": rows}
+            judge = functools.partial(_judge_rows, function)
+            verdict = rendezvous.exchange_records(
+                function, own, judge, group=group, seconds=seconds
+            )
+    except (TimeoutError, RuntimeError):
+        if problem is not None:
+            raise problem from None
+        raise
+    if problem is not None:
+        raise problem
+    if "error" in verdict:
+        raise RuntimeError(verdict["error"])
+    return verdict["chosen"]
+
+
+def _size_of(group: dist.ProcessGroup | None) -> int:
+    return dist.get_world_size(group) if dist.is_available() and dist.is_initialized() else 1
 
 
 def record_of(seeder: Seeder) -> Record:
@@ -108,14 +188,34 @@ def record_of(seeder: Seeder) -> Record:
     }
 
 
-def _judge(ranks: list[int], records: list[Record]) -> Record:
-    """Return an empty verdict if the records agree; else the error for every rank."""
+def _judge(function: str, ranks: list[int], records: list[Record]) -> Record:
+    """Return what the first rank has chosen if the records agree; else the error for every rank."""
     rows = zip(ranks, records, strict=True)
-    failed = [f"{name_ranks([r])} failed: {row['problem']}" for r, row in rows if "problem" in row]
-    found = failed or [*compare(ranks, records), *find_duplicates(ranks, records)]
+    found = [f"{name_ranks([r])} failed: {row['problem']}" for r, row in rows if "problem" in row]
+    chosen = [record.pop("chosen", None) for record in records]
+    digests = {record.pop("rows", None) for record in records}
+    found = found or [*compare(ranks, records), *find_duplicates(ranks, records)]
     if not found:
-        return {}
-    return {"error": f"fastseed.{_NAME}: all ranks must agree, but {'; '.join(found)}"}
+        return {"chosen": chosen[0], "rows differ": len(digests) > 1}
+    return _error(function, found)
+
+
+def _judge_rows(function: str, ranks: list[int], records: list[Record]) -> Record:
+    """Return the error about the first row that differs."""
+    tables = [record["rows"] for record in records]
+    for number in range(max(map(len, tables))):
+        rows = [table[number] if number < len(table) else ["nothing", ""] for table in tables]
+        field = f"number {number} of the tensors and modules, in order,"
+        found = compare(ranks, [{field: name} for name, _ in rows])
+        found = found or compare(ranks, [{name: value} for name, value in rows])
+        if found:
+            return _error(function, found)
+    return {"chosen": None}
+
+
+def _error(function: str, found: list[str]) -> Record:
+    more = f" (and {len(found) - 3} more)" if len(found) > 3 else ""
+    return {"error": f"fastseed.{function}: all ranks must agree, but {'; '.join(found[:3])}{more}"}
 
 
 def _holders(ranks: list[int], records: list[Record], field: str) -> dict[str, list[int]]:

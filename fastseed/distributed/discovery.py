@@ -1,10 +1,9 @@
-"""Rank and world size of this process, and the master seed that all ranks use."""
+"""Rank and world size of this process."""
 
 from __future__ import annotations
 
 import logging
 import os
-import secrets
 import sys
 from typing import Any, NamedTuple
 
@@ -13,7 +12,6 @@ import torch.distributed as dist
 from .._utils import validation
 from ..derivation import scopes
 from . import rendezvous
-from .rendezvous import Record
 
 logger = logging.getLogger("fastseed")
 
@@ -186,49 +184,3 @@ def _one_of(
             raise validation.value_error(function, alias, rule, other)
         value = other
     return value
-
-
-def agree_on_master(
-    master: int | None, world_size: int, bits: int, problem: Exception | None = None
-) -> tuple[int, bool]:
-    """Return the master seed of this job, and whether every rank is known to use it.
-
-    With a process group of ``world_size`` ranks, every rank has to make the call: rank 0 chooses a
-    seed that no rank gave, and master seeds that differ or are invalid are an error on every rank.
-    ``problem`` is raised once the other ranks have been notified.
-    """
-    if world_size == 1 or process_group_size() != world_size:
-        if problem is not None:
-            raise problem
-        if master is None and world_size > 1:
-            logger.warning(
-                "fastseed.init: master_seed is None and there is no process group of %d ranks to "
-                "agree on one: each rank chooses its own, and shared streams are refused; call "
-                "torch.distributed.init_process_group first, or give a master seed",
-                world_size,
-            )
-        is_agreed = master is not None or world_size == 1
-        return secrets.randbits(bits) if master is None else master, is_agreed
-    record = {"seed": None if problem else master, "problem": str(problem) if problem else None}
-    if master is None and dist.get_rank() == 0:
-        record["chosen"] = secrets.randbits(bits)
-    found = rendezvous.exchange_records("init", record, _decide_master)
-    if problem is not None:
-        raise problem
-    if "error" in found:
-        raise ValueError(found["error"])
-    return int(found["master"]), True
-
-
-def _decide_master(ranks: list[int], records: list[Record]) -> Record:
-    """Return the master seed of these records, or the error that every rank raises."""
-    first = records[0]["seed"]
-    for rank, record in zip(ranks, records, strict=True):
-        if record["problem"]:
-            return {"error": f"{record['problem']} (on rank {rank})"}
-    for rank, record in zip(ranks, records, strict=True):
-        if record["seed"] != first:
-            both = f"{first} on rank 0 and {record['seed']} on rank {rank}"
-            rule = "master_seed must be the same on every rank"
-            return {"error": f"fastseed.init: {rule}, got {both}"}
-    return {"master": records[0]["chosen"] if first is None else first}

@@ -133,7 +133,7 @@ def collective(
     *args: object,
     group: dist.ProcessGroup | None = None,
     **more: object,
-) -> None:
+) -> Any:
     """Call a collective of torch; where it fails, name the ranks that do not answer.
 
     Raises:
@@ -141,7 +141,7 @@ def collective(
             process group; others that wait for it in the call cannot answer either.
     """
     try:
-        operation(*args, group=group, **more)
+        return operation(*args, group=group, **more)
     except RuntimeError as error:
         reason = str(error).strip().partition("\n")[0]
         try:

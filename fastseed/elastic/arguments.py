@@ -1,6 +1,8 @@
-"""Checks of the arguments of ``SlotGradients``, on this rank and between ranks."""
+"""Checks of the arguments of ``SlotGradients``, and what all ranks must have in common."""
 
 from __future__ import annotations
+
+import hashlib
 
 import torch
 import torch.distributed as dist
@@ -9,7 +11,8 @@ from torch import nn
 from .._utils import StateDict, validation
 from ..derivation import context
 from ..distributed.discovery import discover_rank
-from .collector import Rows, SlotPlan
+from ..random.layout import is_dtensor
+from .collector import SlotPlan
 from .peers import FUNCTION, Peers, check_group
 
 _MOST_SLOTS = 2**24
@@ -17,12 +20,7 @@ _SETTINGS = ("training", "p", "dropout", "eps", "momentum")
 
 
 def find_group(group: object) -> dist.ProcessGroup | None:
-    """Return the ranks that divide the data; None in a job of one process.
-
-    Raises:
-        TypeError, ValueError: an argument is invalid.
-        RuntimeError: there are several ranks, and no process group of them.
-    """
+    """Return the ranks that divide the data; None in a job of one process."""
     if group is not None:
         return check_group(FUNCTION, group)
     if not (dist.is_available() and dist.is_initialized()):
@@ -40,7 +38,7 @@ def find_group(group: object) -> dist.ProcessGroup | None:
 
 
 def make_plan(slots: object, group: dist.ProcessGroup | None) -> SlotPlan:
-    """Return which rank has which slots; TypeError or ValueError for an invalid number of them."""
+    """Return which rank has which slots."""
     count = validation.check_int(FUNCTION, "slots", slots, 1, _MOST_SLOTS)
     if group is None:
         return SlotPlan(count)
@@ -49,12 +47,7 @@ def make_plan(slots: object, group: dist.ProcessGroup | None) -> SlotPlan:
 
 
 def check_model(model: object) -> nn.Module:
-    """Return the model if its gradients can be collected.
-
-    Raises:
-        TypeError: it is not a module, or wrapped by DistributedDataParallel or FSDP1.
-        ValueError: a module of it communicates in the forward pass.
-    """
+    """Return the model if it is neither wrapped nor communicates in the forward pass."""
     module = validation.check_instance(FUNCTION, "model", model, nn.Module, "a torch.nn.Module")
     for name, part in module.named_modules():
         where = f" (here: {name!r})" if name else ""
@@ -86,11 +79,33 @@ def describe_machine(device: torch.device) -> StateDict:
     return found
 
 
-def settings(model: nn.Module) -> Rows:
-    """Return what decides about the passes of modules beside their parameters."""
-    found = []
+def describe_model(model: nn.Module, *, shards: bool = False) -> list[list[str]]:
+    """Return (name, layout and digest) of each parameter and buffer, and settings of modules.
+
+    Digests are those of whole tensors or, with ``shards``, of this rank's parts of the others.
+    """
+    rows = []
+    for kind, named in (("parameter", model.named_parameters()), ("buffer", model.named_buffers())):
+        for name, tensor in named:
+            text = f"{str(tensor.dtype)[6:]} {tuple(tensor.shape)}"
+            if kind == "parameter" and not tensor.requires_grad:
+                text += " frozen"
+            if is_dtensor(tensor):
+                text += f" {tensor.placements}"
+                text += f" {_digest(tensor.to_local())}" if shards else ""
+            elif not shards:
+                text += f" {_digest(tensor)}"
+            rows.append([f"{kind} {name!r}", text])
     for name, part in model.named_modules():
         given = {key: getattr(part, key, None) for key in _SETTINGS}
         plain = [f"{k}={v}" for k, v in given.items() if isinstance(v, (bool, int, float))]
-        found.append([f"module {name!r}", ", ".join(plain)])
-    return found
+        rows.append([f"module {name!r}", ", ".join(plain)])
+    return rows
+
+
+def _digest(tensor: torch.Tensor) -> str:
+    """Return the first digits of SHA-256 of the values; none of a subclass without memory."""
+    if type(tensor) not in (torch.Tensor, nn.Parameter) or tensor.is_meta:
+        return type(tensor).__name__
+    flat = tensor.detach().reshape(-1).view(torch.uint8).cpu()
+    return hashlib.sha256(flat.numpy().data).hexdigest()[:16]

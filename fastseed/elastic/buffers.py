@@ -11,7 +11,7 @@ from torch import nn
 
 from .._backend import private_torch
 from .._utils import validation
-from .collector import Rows, SlotPlan, describe
+from .collector import SlotPlan
 from .exchange import Bucket, Place, gather_means, make_buckets
 from .peers import FUNCTION
 
@@ -26,47 +26,29 @@ class _Buffer(NamedTuple):
     name: str
     tensor: torch.Tensor  # in the model between the slots
 
-    @property
-    def now(self) -> torch.Tensor | None:
-        return private_torch.buffers_of(self.owner).get(self.name)
-
 
 class SlotBuffers:
     """Gives each slot the values at the start of the step, and leaves the mean of what slots left.
 
     The mean is that of ``TreeSum``, without the weights of the slots, for buffers of floating point
     numbers that changed. Other buffers, such as counters, must have one value after every slot.
-
-    Buffers that changed in an earlier step are sent after each slot. Those that change for the
-    first time are kept until the end of the step, and sent then; constants are never sent.
+    What slots leave is kept until the end of the step, and sent then; constants never are.
     """
 
     def __init__(self, model: nn.Module, plan: SlotPlan, bucket_bytes: int) -> None:
         self._model, self._plan, self._bucket_bytes = model, plan, bucket_bytes
         self.device = next(model.parameters()).device
         """The device on which flags are added over ranks."""
-        found = _find(model)
-        self._floats = [buffer for buffer in found if buffer.tensor.dtype in _FLOATS]
-        self._others = [buffer for buffer in found if buffer.tensor.dtype not in _FLOATS]
-        self._all = self._floats + self._others
+        self._all = _find(model)
         self._at_start = [buffer.tensor.detach().clone() for buffer in self._all]
+        self._moving: set[int] = set()  # buffers that changed in this or an earlier step
+        self._kept: list[dict[int, torch.Tensor]] = []  # what each slot of this rank left in them
+        self._sent: list[int] = []  # the buffers of ``_buckets``
         self._buckets: list[Bucket] = []
-        self._where: dict[int, Place] = {}  # of the floats that are sent after each slot
-        self._kept: list[dict[int, torch.Tensor]] = []  # what else changed, in each micro-step
-        self._changed = torch.zeros(0)  # by a slot of this rank, for each buffer
-        self._first: list[torch.Tensor] = []  # values of the others after the first slot
-        self._differs = torch.zeros(0)  # whether another slot left another value there
-
-    def describe(self) -> Rows:
-        """Return dtype and shape of each buffer, which all ranks must have in common."""
-        return [[f"buffer {buffer.label!r}", describe(buffer.tensor)] for buffer in self._all]
+        self._places: list[Place] = []
 
     def begin(self) -> None:
-        """Take the values at the start of a step.
-
-        Raises:
-            RuntimeError: buffers were added, removed or replaced. Nothing has changed.
-        """
+        """Take the values at the start of a step; RuntimeError if there are other buffers now."""
         found, known = (
             {(buffer.label, id(buffer.tensor)) for buffer in buffers}
             for buffers in (_find(self._model), self._all)
@@ -80,39 +62,20 @@ class SlotBuffers:
             )
         for buffer, value in zip(self._all, self._at_start, strict=True):
             value.copy_(buffer.tensor)
-        self._changed = torch.zeros(len(self._all), dtype=torch.bool, device=self.device)
-        self._differs = torch.zeros(len(self._others), dtype=torch.bool, device=self.device)
-        self._first, self._kept = [], []
+        self._kept = []
 
-    def collect(self, micro_step: int) -> None:
-        """Take or send the values that a slot has left, and restore those at the step's start.
+    def collect(self) -> None:
+        """Keep what a slot of this rank has left, and restore the values at the step's start.
 
-        Raises:
-            RuntimeError: a buffer has another shape, dtype or device than before.
+        It waits for the device unless all buffers have changed before.
         """
-        if self._plan.slot(micro_step) is not None:
-            values = [self._value(buffer) for buffer in self._all]
-            for index, place in self._where.items():
-                self._buckets[place.bucket].write(place.member, values[index])
-            changed = self._compare(values, self._at_start)
-            self._changed |= changed
-            self._keep(values, changed)
-            others = values[len(self._floats) :]
-            if self._first:
-                self._differs |= self._compare(others, self._first)
-            else:
-                self._first = [value.clone() for value in others]
+        values = [_value(buffer) for buffer in self._all]
+        constant = [i for i in range(len(values)) if i not in self._moving]
+        start = [self._at_start[i] for i in constant]
+        flags = self._differ([values[i] for i in constant], start)
+        self._moving |= {i for i, differs in zip(constant, flags, strict=True) if differs}
+        self._kept.append({i: values[i].clone() for i in self._moving})
         self.restore()
-        for bucket in self._buckets:
-            bucket.send(micro_step)
-
-    def _keep(self, values: list[torch.Tensor], changed: torch.Tensor) -> None:
-        """Copy the floats that changed and are not sent; it waits for the device if any may."""
-        unsent = [i for i in range(len(self._floats)) if i not in self._where]
-        flags = changed[unsent].tolist() if unsent else []
-        self._kept.append(
-            {i: values[i].clone() for i, was in zip(unsent, flags, strict=True) if was}
-        )
 
     def restore(self) -> None:
         """Give every buffer the value at the start of the step."""
@@ -124,94 +87,94 @@ class SlotBuffers:
 
     def changed(self) -> list[bool]:
         """Return for each buffer whether a slot of this rank changed it."""
-        return [bool(was) for was in self._changed.tolist()]
+        pairs = [(i, value) for kept in self._kept for i, value in kept.items()]
+        start = [self._at_start[i] for i, _ in pairs]
+        flags = self._differ([value for _, value in pairs], start)
+        changed = {i for (i, _), differs in zip(pairs, flags, strict=True) if differs}
+        return [i in changed for i in range(len(self._all))]
 
     def finish(self, changed: list[bool]) -> None:
         """Leave the mean, or the common value, in the buffers that changed on some rank.
 
-        Raises:
-            RuntimeError: slots left different values in a buffer of integers; on every rank.
+        It raises RuntimeError, on every rank, if slots left different values in one without a mean.
         """
-        floats, others = changed[: len(self._floats)], changed[len(self._floats) :]
-        if any(others):
-            self._take_others([i for i, was in enumerate(others) if was])
-        if not any(floats):
-            self.discard()
-            return
-        self._send_new([i for i, was in enumerate(floats) if was and i not in self._where])
-        gather_means(self._buckets, Fraction(self._plan.slots))
-        for index, place in self._where.items():
-            if floats[index]:
-                with torch.no_grad():
-                    mean = self._buckets[place.bucket].view(place.member)
-                    self._floats[index].tensor.copy_(mean)
+        indices = [i for i, was in enumerate(changed) if was]
+        floats = [i for i in indices if self._all[i].tensor.dtype in _FLOATS]
+        others = [i for i in indices if i not in floats]
+        if others:
+            self._take_common_values(others)
+        if floats:
+            self._take_means(floats)
+        self._kept = []
 
-    def _send_new(self, indices: list[int]) -> None:
-        """Send what slots left in buffers that changed for the first time, from now on always."""
-        tensors = [self._floats[i].tensor for i in indices]
-        buckets, places = make_buckets(tensors, self._plan, self._bucket_bytes)
+    @torch.no_grad()
+    def _take_means(self, indices: list[int]) -> None:
+        if indices != self._sent:
+            tensors = [self._all[i].tensor for i in indices]
+            self._buckets, self._places = make_buckets(tensors, self._plan, self._bucket_bytes)
+            self._sent = indices
+        where = dict(zip(indices, self._places, strict=True))
         for micro_step in range(self._plan.micro_steps):
             if self._plan.slot(micro_step) is not None:
-                for index, place in zip(indices, places, strict=True):
-                    value = self._kept[micro_step].get(index, self._at_start[index])
-                    buckets[place.bucket].write(place.member, value)
-            for bucket in buckets:
+                for i, place in where.items():
+                    value = self._kept[micro_step].get(i, self._at_start[i])
+                    self._buckets[place.bucket].write(place.member, value)
+            for bucket in self._buckets:
                 bucket.send(micro_step)
-        for index, place in zip(indices, places, strict=True):
-            self._where[index] = place._replace(bucket=place.bucket + len(self._buckets))
-        self._buckets += buckets
+        gather_means(self._buckets, Fraction(self._plan.slots))
+        for i, place in where.items():
+            self._all[i].tensor.copy_(self._buckets[place.bucket].view(place.member))
 
-    def _take_others(self, indices: list[int]) -> None:
-        """Take the values after slot 0, if those after all other slots are equal."""
-        plan, buffers = self._plan, [self._others[i] for i in indices]
-        own = self._first or self._at_start[len(self._floats) :]
-        values = [own[i].clone(memory_format=torch.contiguous_format) for i in indices]
-        if plan.ranks > 1:
-            flat = torch.cat([_bytes(value).to(self.device) for value in values])
-            plan.wait(dist.broadcast(flat, group=plan.group, group_src=0, async_op=True), flat)
-            parts = torch.split(flat, [value.numel() * value.element_size() for value in values])
-            for value, part in zip(values, parts, strict=True):
-                _bytes(value).copy_(part)
-            if self._first:
-                self._differs[indices] |= self._compare(values, [own[i] for i in indices])
-            differs = self._differs.to(torch.int64)
-            plan.wait(dist.all_reduce(differs, group=plan.group, async_op=True), differs)
-            self._differs = differs > 0
-        wrong = [b.label for b, i in zip(buffers, indices, strict=True) if self._differs[i]]
+    @torch.no_grad()
+    def _take_common_values(self, indices: list[int]) -> None:
+        """Compare the least and the greatest byte of all slots at each place."""
+        parts = []
+        for i in indices:
+            values = [_bytes(kept.get(i, self._at_start[i])) for kept in self._kept]
+            ends = torch.full((2, len(_bytes(self._at_start[i]))), 255, dtype=torch.uint8)
+            if values:  # else this rank has no slot
+                ends = torch.stack([torch.stack(values).amin(0), 255 - torch.stack(values).amax(0)])
+            parts.append(ends.to(self.device))
+        flat = torch.cat(parts, 1)
+        if self._plan.ranks > 1:
+            least = dist.ReduceOp.MIN
+            work = dist.all_reduce(flat, least, group=self._plan.group, async_op=True)
+            self._plan.peers.wait(work, flat)
+        low, high = flat[0], 255 - flat[1]
+        sizes = [part.shape[1] for part in parts]
+        named = list(zip(indices, torch.split(low, sizes), torch.split(high, sizes), strict=True))
+        wrong = [self._all[i].label for i, *ends in named if not torch.equal(*ends)]
         if wrong:
             raise RuntimeError(
                 f"fastseed.{FUNCTION}.step: slots leave different values in the buffers "
                 f"{wrong[:3]}, which have no mean: buffers that are not of floating point numbers "
                 "must have one value after every slot, as a counter of steps has"
             )
-        for buffer, value in zip(buffers, values, strict=True):
-            buffer.tensor.copy_(value)
+        for i, found, _ in named:
+            tensor = self._all[i].tensor
+            tensor.copy_(found.clone().view(tensor.dtype).view(tensor.shape))
 
     def discard(self) -> None:
-        """Forget the values of the slots."""
-        self._kept = []
-        for bucket in self._buckets:
-            bucket.discard()
+        """Forget the values of the slots, and what is under way."""
+        self._kept, self._sent, self._buckets = [], [], []
 
-    def _value(self, buffer: _Buffer) -> torch.Tensor:
-        """Return the value that a slot has left."""
-        now, before = buffer.now, buffer.tensor
-        if now is None or (now.shape, now.dtype, now.device) != (
-            before.shape,
-            before.dtype,
-            before.device,
-        ):
-            raise RuntimeError(
-                f"fastseed.{FUNCTION}.step: the buffer {buffer.label!r} must keep its shape, dtype "
-                f"and device in a step: it was of shape {tuple(before.shape)}, and a slot left "
-                f"{'None' if now is None else tuple(now.shape)}"
-            )
-        return now.detach()
+    def _differ(self, ones: list[torch.Tensor], others: list[torch.Tensor]) -> list[bool]:
+        """Return for each pair of tensors whether a bit differs."""
+        flags = [(_bytes(a) != _bytes(b)).any() for a, b in zip(ones, others, strict=True)]
+        return torch.stack([f.to(self.device) for f in flags]).tolist() if flags else []
 
-    def _compare(self, ones: list[torch.Tensor], others: list[torch.Tensor]) -> torch.Tensor:
-        """Return for each pair whether a bit differs, without waiting for the device."""
-        differs = [(_bytes(a) != _bytes(b)).any() for a, b in zip(ones, others, strict=True)]
-        return torch.stack([d.to(self.device) for d in differs]) if differs else self._differs[:0]
+
+def _value(buffer: _Buffer) -> torch.Tensor:
+    """Return the value that a slot has left."""
+    now, before = private_torch.buffers_of(buffer.owner).get(buffer.name), buffer.tensor
+    kinds = [None if t is None else (t.shape, t.dtype, t.device) for t in (now, before)]
+    if now is None or kinds[0] != kinds[1]:
+        raise RuntimeError(
+            f"fastseed.{FUNCTION}.step: the buffer {buffer.label!r} must keep its shape, dtype "
+            f"and device in a step: it was of shape {tuple(before.shape)}, and a slot left "
+            f"{'None' if now is None else tuple(now.shape)}"
+        )
+    return now.detach()
 
 
 def _find(model: nn.Module) -> list[_Buffer]:

@@ -52,8 +52,8 @@ def clip_grad_norm_(
             float64.
         ValueError: ``max_norm`` is negative or NaN, or a gradient is sparse or a DTensor of partial
             sums.
-        RuntimeError: the norm is not finite and ``error_if_nonfinite`` is true; or another rank has
-            an error of its own, ended, or did not answer in time, with its name.
+        RuntimeError: the norm is not finite and ``error_if_nonfinite`` is true; or another rank
+            ended, or did not answer in time, with its name.
 
     Examples:
         >>> import torch, fastseed
@@ -63,15 +63,10 @@ def clip_grad_norm_(
         tensor(5.)
     """
     name = "elastic.clip_grad_norm_"
-    ranks = check_group(name, group)
-    problem: Exception | None = None
-    try:
-        if not (isinstance(max_norm, float) and max_norm == math.inf):
-            max_norm = validation.check_float(name, "max_norm", max_norm, 0, math.inf)
-    except (TypeError, ValueError) as error:
-        problem = error
-    parts, device, problem = _read(name, "parameters", parameters, problem)
-    norm, dtype = _norm(name, parts, ranks, problem)
+    if not (isinstance(max_norm, float) and max_norm == math.inf):
+        max_norm = validation.check_float(name, "max_norm", max_norm, 0, math.inf)
+    parts, device = _read(name, "parameters", parameters)
+    norm, dtype = _norm(name, parts, check_group(name, group))
     if error_if_nonfinite and not math.isfinite(norm):
         raise RuntimeError(
             f"fastseed.{name}: the norm must be finite, got {norm}; call it with "
@@ -123,8 +118,7 @@ def get_total_norm(
     Raises:
         TypeError: one of them is no tensor, or not of float16, bfloat16, float32 or float64.
         ValueError: one of them is sparse or a DTensor of partial sums.
-        RuntimeError: another rank has such an error, ended, or did not answer in time; with its
-            name.
+        RuntimeError: another rank ended, or did not answer in time; with its name.
 
     Examples:
         >>> import torch, fastseed
@@ -132,9 +126,8 @@ def get_total_norm(
         tensor(7.)
     """
     name = "elastic.get_total_norm"
-    ranks = check_group(name, group)
-    parts, device, problem = _read(name, "tensors", tensors, None)
-    norm, dtype = _norm(name, parts, ranks, problem)
+    parts, device = _read(name, "tensors", tensors)
+    norm, dtype = _norm(name, parts, check_group(name, group))
     return torch.tensor(norm, dtype=dtype, device=device)
 
 
@@ -145,61 +138,48 @@ _Parts: TypeAlias = dict[_Cut, list[torch.Tensor]]
 
 @torch.no_grad()
 def _read(
-    name: str, argument: str, given: torch.Tensor | Iterable[object], problem: Exception | None
-) -> tuple[_Parts, torch.device, Exception | None]:
-    """Return this rank's parts of tensors, those together that the same ranks share.
-
-    With them the device of the first tensor, and an error, if there is one. A tensor with an error
-    adds nothing, but its ranks are there: other ranks wait for this one.
-    """
+    name: str, argument: str, given: torch.Tensor | Iterable[object]
+) -> tuple[_Parts, torch.device]:
+    """Return this rank's parts of tensors by the ranks that share them, and the first device."""
     parts: _Parts = {}
     device = None
     try:
         listed = [given] if isinstance(given, torch.Tensor) else list(given)
     except TypeError:
-        problem = problem or validation.type_error(name, argument, "tensors or a tensor", given)
-        listed = []
+        raise validation.type_error(name, argument, "tensors or a tensor", given) from None
     for i, value in enumerate(listed):
         label = f"{argument}[{i}]"
-        try:
-            tensor = validation.check_instance(name, label, value, torch.Tensor, "a tensor")
-            if argument == "parameters":
-                if tensor.grad is None:
-                    continue
-                tensor, label = tensor.grad, f"{label}.grad"
-            device = device or tensor.device
-            cut, local = None, tensor
-            if layout.is_dtensor(tensor):
-                cut, local = _cut_of(tensor), tensor.to_local()
-            part = parts.setdefault(cut, [])
-            if layout.is_dtensor(tensor) and any(p.is_partial() for p in tensor.placements):
+        tensor = validation.check_instance(name, label, value, torch.Tensor, "a tensor")
+        if argument == "parameters":
+            if tensor.grad is None:
+                continue
+            tensor, label = tensor.grad, f"{label}.grad"
+        device = device or tensor.device
+        cut, local = None, tensor
+        if layout.is_dtensor(tensor):
+            if any(placement.is_partial() for placement in tensor.placements):
                 rule = "without partial sums (see DTensor.redistribute)"
                 raise validation.value_error(name, label, rule, tensor.placements)
-            tensors.check_dtype(name, label, local, *REALS)
-            tensors.check_dense(name, label, local)
-            part.append(local.detach() if local.requires_grad else local)
-        except (TypeError, ValueError) as error:
-            problem = problem or error
-    return parts, device or torch.device("cpu"), problem
+            cut, local = _cut_of(tensor), tensor.to_local()
+        tensors.check_dtype(name, label, local, *REALS)
+        tensors.check_dense(name, label, local)
+        parts.setdefault(cut, []).append(local.detach())
+    return parts, device or torch.device("cpu")
 
 
-def _norm(
-    name: str, parts: _Parts, group: dist.ProcessGroup | None, problem: Exception | None
-) -> tuple[float, torch.dtype]:
-    """Return the norm of the parts of all ranks; where one has a problem, raise on all of them."""
+def _norm(name: str, parts: _Parts, group: dist.ProcessGroup | None) -> tuple[float, torch.dtype]:
+    """Return the norm of the parts of all ranks, and its dtype."""
     if group is not None:  # also a rank without tensors adds its 0
         parts = {None: [], **parts}
     found = []
     for cut, local in parts.items():
         total = sums.accumulate(local, local)
-        sums.mark(total, problem)
         if cut is not None:
             for dim in cut[1]:
                 total = sums.all_reduce(name, total, cut[0].get_group(dim))
         elif group is not None:
             total = sums.all_reduce(name, total, group)
         found.append(sums.read(total))
-    sums.check(name, found, problem)
     dtype = sums.dtype_of(found)
     special = [total.special for total in found if total.special is not None]
     if special:

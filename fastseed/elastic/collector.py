@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import weakref
 from collections.abc import Callable
 from fractions import Fraction
@@ -14,11 +13,7 @@ from torch import nn
 
 from .._backend import private_torch
 from .._utils import validation
-from ..random.layout import is_dtensor
 from .peers import FUNCTION, Peers
-
-Rows = list[list[str]]
-"""(name, value) of each parameter or buffer of a model, in its order."""
 
 
 class SlotPlan(NamedTuple):
@@ -36,7 +31,7 @@ class SlotPlan(NamedTuple):
     rank: int = 0
     ranks: int = 1
     group: dist.ProcessGroup | None = None
-    peers: Peers | None = None
+    peers: Peers = Peers(None)
 
     @property
     def micro_steps(self) -> int:
@@ -52,33 +47,26 @@ class SlotPlan(NamedTuple):
         """Return how many ranks have a slot: the first ones, in the order of the slots."""
         return min(self.ranks, self.slots - micro_step * self.ranks)
 
-    def wait(self, work: dist.Work, tensor: torch.Tensor) -> None:
-        """Wait for a collective on ``tensor``; RuntimeError names the rank that is missing."""
-        if self.peers is None:
-            work.wait()
-        else:
-            self.peers.wait(work, tensor.device)
-
 
 class Collector:
     """Takes the gradient of each slot out of the model, and leaves the mean at the end of a step.
 
-    The calls of a step, on every rank:
-    ``begin``, (``start``, ``collect``) for each micro-step, ``used``, ``finish``; or ``discard``
-    at any point after ``begin``, where an error or a ``break`` has left the step. Forward and
-    backward pass of a slot run between ``start`` and ``collect``. Sums are those of ``TreeSum``.
+    The calls of a step, on every rank: ``begin``; ``start`` and ``collect`` for each micro-step,
+    around the passes of its slot; ``check``, ``used``, ``finish``. An error or a ``break`` ends the
+    step by ``discard``. Sums are those of ``TreeSum``.
 
     Attributes:
         names: the first name of each parameter that requires a gradient.
         parameters: these parameters, once each, in the same order.
+        needs_every_rank: whether a rank without a slot in the last micro-step has to run a forward
+            and a backward pass all the same, because they hold collectives; it adds no leaf.
+        replicas: the ranks that have the same shards of parameters; None if there are none.
+        order: 64 bits that say which collectives the passes of this rank ran in the step.
     """
 
     needs_every_rank = False
-    """True if a rank without a slot in the last micro-step has to run a forward and a backward pass
-    there all the same, because they hold collectives. Its gradient must not be taken as a leaf."""
-
     replicas: dist.ProcessGroup | None = None
-    """The ranks that have the same shards of parameters; None if there are none."""
+    order = 0
 
     def __init__(self, model: nn.Module, plan: SlotPlan) -> None:
         self._model, self._plan = model, plan
@@ -91,6 +79,7 @@ class Collector:
         self._written: list[tuple[str, torch.Tensor, int]] = []  # versions at the start of a step
         self._used = [False] * len(self.names)
         self._undo: list[Callable[[], None]] = []  # what this object did to the model
+        weakref.finalize(self, _call_all, self._undo)
 
     def _fingerprint(self) -> list[tuple[object, ...]]:
         """Return what may not change between steps, of each parameter with a gradient."""
@@ -115,19 +104,10 @@ class Collector:
         handle: Any = tensor.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
         self._undo.append(handle.remove)
 
-    def describe(self) -> Rows:
-        """Return dtype and shape of each parameter, which all ranks must have in common."""
-        return [
-            [f"parameter {name!r}", describe(p) + ("" if p.requires_grad else ", frozen")]
-            for name, p in self._model.named_parameters()
-        ]
-
     def begin(self) -> None:
-        """Check the model at the start of a step.
+        """Check at the start of a step that the model is the one that was given, without gradients.
 
-        Raises:
-            RuntimeError: parameters were added, removed, replaced, frozen or moved since the
-                collector was made, or one has a gradient already. Nothing has changed.
+        It raises RuntimeError before anything has changed.
         """
         self._check_unchanged()
         for name, parameter in zip(self.names, self.parameters, strict=True):
@@ -141,7 +121,6 @@ class Collector:
         self._written = [(name, p, private_torch.version_of(p)) for name, p in named]
 
     def _check_unchanged(self) -> None:
-        """RuntimeError if parameters were added, removed, replaced, frozen or moved."""
         found = self._fingerprint()
         if found != self._known:
             changed = sorted({str(row[0]) for row in {*found} ^ {*self._known}})
@@ -163,35 +142,24 @@ class Collector:
                 )
 
     def start(self, micro_step: int) -> None:
-        """Take the gradients of the next backward pass as the leaf of ``plan.slot(micro_step)``.
-
-        If that is None there is no leaf: no backward pass follows, or with ``needs_every_rank`` one
-        whose gradients are dropped.
-        """
+        """Take the gradients of the next backward pass as the leaf of ``plan.slot(micro_step)``."""
         raise NotImplementedError
 
     def collect(self) -> None:
         """End the micro-step: all of its leaves are sent, and no parameter has a gradient.
 
-        Raises:
-            RuntimeError: there was no backward pass.
+        It raises RuntimeError if there was no backward pass.
         """
         raise NotImplementedError
 
     def used(self) -> list[bool]:
-        """Return for each parameter whether it had a gradient in a slot of this rank's step.
-
-        Raises:
-            RuntimeError: on every rank: the passes of ranks do not fit together.
-        """
+        """Return for each parameter whether it had a gradient in a slot of this rank's step."""
         return self._used
 
     def finish(self, divisor: Fraction, used: list[bool]) -> None:
         """Leave the sum of all leaves, divided once by ``divisor``, in the parameters' gradients.
 
-        Args:
-            divisor: V, or the exact sum of the slots' weights.
-            used: what ``used`` returned, on any rank: the gradient of other parameters is None.
+        A parameter that was not ``used`` on any rank has none.
         """
         raise NotImplementedError
 
@@ -201,8 +169,7 @@ class Collector:
             parameter.grad = None
 
 
-def undo(actions: list[Callable[[], None]]) -> None:
-    """Give a model back as it was."""
+def _call_all(actions: list[Callable[[], None]]) -> None:
     while actions:
         actions.pop()()
 
@@ -214,28 +181,3 @@ def check_dense(name: str, gradient: torch.Tensor) -> None:
             f"fastseed.{FUNCTION}: the gradient of {name!r} must be dense, got "
             f"{gradient.layout}: make the module with sparse=False"
         )
-
-
-def describe(tensor: torch.Tensor) -> str:
-    """Return what all ranks must have in common of a tensor."""
-    return f"{tensor.dtype} of shape {tuple(tensor.shape)}"
-
-
-def value_rows(model: nn.Module, *, shards: bool = False) -> Rows:
-    """Return a digest of each parameter and buffer, or of this rank's shards of those that have."""
-    found: list[tuple[str, torch.Tensor]] = []
-    found += [(f"parameter {name!r}", p) for name, p in model.named_parameters()]
-    found += [(f"buffer {name!r}", b) for name, b in model.named_buffers()]
-    return [
-        [name, digest(t.to_local() if is_dtensor(t) else t)]
-        for name, t in found
-        if is_dtensor(t) == shards
-    ]
-
-
-def digest(tensor: torch.Tensor) -> str:
-    """Return the first digits of SHA-256 of the values; nothing of a subclass without memory."""
-    if type(tensor) not in (torch.Tensor, nn.Parameter) or tensor.is_meta:
-        return type(tensor).__name__
-    flat = tensor.detach().reshape(-1).view(torch.uint8).cpu()
-    return hashlib.sha256(flat.numpy().data).hexdigest()[:16]

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import pickle
-import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 
 from ..derivation import context
+from ..generators.epoch_setters import EpochSetter
+from ..generators.numpy_rng import NumpyGlobal
+from ..generators.python_rng import PythonRandom
+from ..generators.torch_rng import TorchGenerator
 from .peers import FUNCTION
 
 logger = logging.getLogger("fastseed")
@@ -33,13 +34,13 @@ class DrawWatch:
     @contextlib.contextmanager
     def slot(self, number: int | None) -> Iterator[None]:
         """Compare the states of generators before and after the passes of a slot."""
-        readers = {} if self._has_warned else self._readers()
-        before = {name: read() for name, read in readers.items()}
+        before = self._states()
         arguments = _GeneratorArguments()
         with arguments if self._is_first else contextlib.nullcontext():
             yield
         self._is_first = False
-        moved = [name for name, read in readers.items() if read() != before[name]]
+        after = self._states()
+        moved = [name for name, state in before.items() if after.get(name, state) != state]
         if arguments.found:
             moved.append("a torch.Generator passed as generator=")
         if moved:
@@ -52,20 +53,22 @@ class DrawWatch:
                 *(FUNCTION, number, ", ".join(moved)),
             )
 
-    def _readers(self) -> dict[str, Callable[[], Any]]:
-        """Return how the states of generators are read, as values to compare."""
-        found: dict[str, Callable[[], Any]] = {
-            "torch's generator": lambda: _bytes(torch.get_rng_state()),
-            "Python's random": random.getstate,
-            "NumPy's global generator": lambda: pickle.dumps(np.random.get_state()),
+    def _states(self) -> dict[str, bytes]:
+        """Return the states of generators, to compare."""
+        if self._has_warned:
+            return {}
+        states = {
+            "torch's generator": TorchGenerator().state(),
+            "Python's random": PythonRandom().state(),
+            "NumPy's global generator": NumpyGlobal().state(),
         }
         if self._device.type not in ("cpu", "meta"):
-            module, device = torch.get_device_module(self._device), self._device
-            found["torch's generator of the device"] = lambda: _bytes(module.get_rng_state(device))
+            module = torch.get_device_module(self._device)
+            states["torch's generator of the device"] = module.get_rng_state(self._device)
         for entry in context.seeder._registry if context.seeder is not None else ():
-            if (read := _reader(getattr(entry, "generator", None))) is not None:
-                found[f"the registered generator {entry.name!r}"] = read
-        return found
+            if not isinstance(entry.adapter, EpochSetter):
+                states[f"the registered generator {entry.name!r}"] = entry.adapter.state()
+        return {name: s.numpy().tobytes() for name, s in states.items() if s is not None}
 
 
 class _GeneratorArguments(TorchFunctionMode):
@@ -82,20 +85,3 @@ class _GeneratorArguments(TorchFunctionMode):
         if kwargs.get("generator") not in (None, torch.default_generator):
             self.found = True
         return func(*args, **kwargs)
-
-
-def _reader(generator: Any) -> Callable[[], Any] | None:
-    """Return how the state of a registered generator is read; None if it has none to read."""
-    if isinstance(generator, torch.Generator):
-        return lambda: _bytes(generator.get_state())
-    if isinstance(generator, random.Random):
-        return generator.getstate
-    if isinstance(generator, np.random.Generator):
-        return lambda: pickle.dumps(generator.bit_generator.state)
-    if isinstance(generator, np.random.RandomState):
-        return lambda: pickle.dumps(generator.get_state())
-    return None
-
-
-def _bytes(state: torch.Tensor) -> bytes:
-    return state.numpy().tobytes()

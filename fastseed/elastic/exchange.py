@@ -84,7 +84,7 @@ class Bucket:
         if self._work is None:
             return
         work, self._work = self._work, None
-        self._plan.wait(work, self._flat)
+        self._plan.peers.wait(work, self._flat)
         for rank in range(self._senders):
             self._sum.push(self._received.narrow(0, rank * self._piece, self._piece), borrowed=True)
         self._sum.keep()
@@ -104,7 +104,7 @@ class Bucket:
         """Wait for the mean."""
         work, self._work = self._work, None
         if work is not None:
-            self._plan.wait(work, self._flat)
+            self._plan.peers.wait(work, self._flat)
 
     def discard(self) -> None:
         """Forget the leaves."""
@@ -125,23 +125,17 @@ class Place(NamedTuple):
 def make_buckets(
     tensors: Sequence[torch.Tensor], plan: SlotPlan, size: int
 ) -> tuple[list[Bucket], list[Place]]:
-    """Return buckets of at least ``size`` bytes, from the last tensor on, and where each tensor is.
-
-    Gradients come in about this order.
-    """
+    """Return buckets of at least ``size`` bytes, in about the order in which gradients come."""
     groups: list[list[int]] = []
-    open_groups: dict[tuple[torch.device, torch.dtype], tuple[list[int], int]] = {}
+    is_open: dict[tuple[torch.device, torch.dtype], list[int]] = {}
     for i in reversed(range(len(tensors))):
         dtype = leaf_dtype(tensors[i].dtype)
-        key = (tensors[i].device, dtype)
-        if key not in open_groups:
-            groups.append([])
-            open_groups[key] = groups[-1], 0
-        group, used = open_groups[key]
+        group = is_open.setdefault((tensors[i].device, dtype), [])
+        if not group:
+            groups.append(group)
         group.append(i)
-        open_groups[key] = group, used + tensors[i].numel() * dtype.itemsize
-        if open_groups[key][1] >= size:
-            del open_groups[key]
+        if sum(tensors[j].numel() for j in group) * dtype.itemsize >= size:
+            del is_open[tensors[i].device, dtype]
     places = {i: Place(b, at) for b, group in enumerate(groups) for at, i in enumerate(group)}
     buckets = [Bucket([tensors[i] for i in group], plan) for group in groups]
     return buckets, [places[i] for i in range(len(tensors))]

@@ -43,57 +43,35 @@ class Piece(NamedTuple):
     offset: int
 
 
-class Order:
-    """What a rank has run in a step, in order, as one number that ranks compare."""
-
-    def __init__(self) -> None:
-        self._hash = hashlib.sha256()
-
-    def add(self, micro_step: int, name: str) -> None:
-        """Note that a group of parameters was used."""
-        self._hash.update(f"{micro_step} {name}\n".encode())
-
-    def number(self) -> int:
-        """Return 64 bits, signed."""
-        return int.from_bytes(self._hash.digest()[:8], "little", signed=True)
-
-
 class MicroStep:
     """The micro-step of all scatters of one model, and the exchange that is under way."""
 
     def __init__(self) -> None:
-        self.begin()
         self.number: int | None = None
         self.current: LeafScatter | None = None
-        self._finish: Callable[[], None] | None = None
-
-    def begin(self) -> None:
-        """Begin a step, in which no group has had a pass."""
-        self.gathered = Order()
-        """The groups whose parameters were gathered, in all micro-steps of the step."""
-        self.reduced = Order()
-        """The groups with a backward pass."""
-
-    def send(self, finish: Callable[[], None]) -> None:
-        """Note how the exchange that has just begun ends."""
-        self._finish = finish
+        self.finish: Callable[[], None] | None = None  # how the exchange under way ends
+        self.gathered: list[str] = []  # the groups whose parameters were gathered in this step
+        self.reduced: list[str] = []  # those with a backward pass
 
     def receive(self) -> None:
         """Wait for the exchange that is under way, if there is one, and add its leaves."""
-        finish, self._finish = self._finish, None
+        finish, self.finish = self.finish, None
         if finish is not None:
             finish()
 
     def discard(self) -> None:
         """Forget the micro-step and what is under way."""
-        self.number, self.current, self._finish = None, None, None
+        self.number, self.current, self.finish = None, None, None
+
+    @property
+    def order(self) -> int:
+        """64 bits, signed, that say which groups were used in the step, in which order."""
+        found = hashlib.sha256(repr((self.gathered, self.reduced)).encode()).digest()
+        return int.from_bytes(found[:8], "little", signed=True)
 
 
 class WatchedGather:
-    """The all-gather of one group of parameters, for ``FSDPModule.set_custom_all_gather``.
-
-    It notes the order of groups, frozen ones too, and waits as for all that ranks send.
-    """
+    """The all-gather of a group of parameters: it notes the order, and waits as for gradients."""
 
     def __init__(self, name: str, plan: SlotPlan, step: MicroStep, gather: Any) -> None:
         self._name, self._plan, self._step, self._gather = name, plan, step, gather
@@ -108,11 +86,11 @@ class WatchedGather:
     ) -> dist.Work | None:
         """Gather the parameters; wait for them here unless ``async_op``."""
         if self._step.number is not None:
-            self._step.gathered.add(self._step.number, self._name)
+            self._step.gathered.append(f"{self._step.number} {self._name}")
         work: dist.Work | None = self._gather(output_tensor, input_tensor, group, async_op=True)
         if async_op or work is None:
             return work
-        self._plan.wait(work, output_tensor)
+        self._plan.peers.wait(work, output_tensor)
         return None
 
 
@@ -121,8 +99,8 @@ class LeafScatter:
 
     torch allocates an input of S shards and an output of one, copies the gradients of a backward
     pass into the input, calls this object (not where S is 1), and views the output as gradients.
-    Here the input has the dtype of the gradients, or one that holds them exactly, whatever torch
-    was to reduce them in, and the output is not written: gradients are those of ``finish``.
+    Here the input has the dtype of the gradients, and the output is not written: gradients are
+    those of ``finish``.
 
     Attributes:
         pieces: the place of each parameter in the shard, by its index; known after a backward pass.
@@ -176,7 +154,7 @@ class LeafScatter:
                 "fully_shard of the module that calls it, without one of its own"
             )
         step.current, self._micro_step = self, step.number
-        step.reduced.add(step.number, self._name)
+        step.reduced.append(f"{step.number} {self._name}")
 
     def __call__(
         self,
@@ -192,10 +170,10 @@ class LeafScatter:
         work = dist.all_to_all_single(received, input_tensor, group=group, async_op=True)
 
         def finish() -> None:
-            self._plan.wait(work, received)
+            self._plan.peers.wait(work, received)
             self._add(received.view(self._mesh.shards, -1))
 
-        self._step.send(finish)
+        self._step.finish = finish
         if input_tensor.device.type != "cpu":
             self._step.receive()  # on torch's stream for it: the host does not wait
 
@@ -235,7 +213,9 @@ class LeafScatter:
                 sent[row, : self._elements] = tree.result()
         sent = sent.view(-1, mesh.replicas, part).transpose(0, 1).contiguous()
         received = torch.empty_like(sent)
-        plan.wait(dist.all_to_all_single(received, sent, group=mesh.group, async_op=True), sent)
+        plan.peers.wait(
+            dist.all_to_all_single(received, sent, group=mesh.group, async_op=True), sent
+        )
         return received.view(-1, part)
 
     def _fill(self, slot: int, elements: int) -> None:
@@ -255,7 +235,7 @@ class LeafScatter:
         if self._mesh.replicas > 1:
             whole = mean.new_empty(self._mesh.replicas * mean.numel())
             work = all_gather(whole, mean, group=self._mesh.group, async_op=True)
-            self._plan.wait(work, mean)
+            self._plan.peers.wait(work, mean)
             self._sum.recycle(mean)
             mean = whole
         self.discard()

@@ -51,63 +51,38 @@ def mean(
 
     Raises:
         TypeError: values or weights are neither numbers nor tensors of them.
-        ValueError: as many weights as values are not given, or a weight is negative or not finite,
-            or weights add up to 0, on some rank; an integer is beyond 2**53; some ranks give
-            weights, and others none.
-        RuntimeError: another rank has such an error, ended, or did not answer in time; with its
-            name.
+        ValueError: there are not as many weights as values, or one is negative or not finite, or
+            all add up to 0; an integer is beyond 2**53; some ranks give weights, and others none.
+        RuntimeError: another rank ended, or did not answer in time; with its name.
 
     Examples:
         >>> import fastseed
         >>> fastseed.elastic.mean([0.1, 0.2, 0.3], weights=[1, 1, 2])
         tensor(0.2250, dtype=torch.float64)
     """
-    ranks = check_group(_NAME, group)
-    problem: Exception | None = None
-    numbers, factors = torch.zeros(0), None
-    try:
-        numbers = _numbers("values", values)
-        factors = None if weights is None else _weights(weights, numbers)
-    except (TypeError, ValueError) as error:
-        problem = error
-    totals = torch.stack(_accumulate(numbers, factors))
-    size = 1
-    if dist.is_available() and dist.is_initialized():
-        sums.mark(totals, problem)
-        totals = sums.all_reduce(_NAME, totals, ranks)
-        size = dist.get_world_size(ranks)
-    found = [sums.read(row) for row in totals.cpu()]
-    sums.check(_NAME, found[:1], problem)
-    plain, products, shares = found
-    dtype, with_weights = sums.dtype_of(found[:1]), shares.wide
-    if with_weights not in (0, size):
-        rule = "given on all ranks or on none"
-        raise validation.value_error(_NAME, "weights", rule, f"{with_weights} of {size}")
-    if not with_weights:
-        mean = _quotient(plain, plain.values, sums.EXPONENT, dtype)
-    elif shares.special is not None:
-        rule = "finite and at least 0 on all ranks"
-        raise validation.value_error(_NAME, "weights", rule, weights)
-    elif shares.finite == 0 and plain.values > 0:
-        raise validation.value_error(_NAME, "weights", "of a sum above 0", weights)
+    numbers = _numbers("values", values)
+    totals = [sums.accumulate([numbers])]
+    if weights is None:
+        totals += [torch.zeros_like(totals[0])] * 2  # so that ranks can differ and be told so
     else:
+        factors = _weights(weights, numbers)
+        totals.append(sums.accumulate([numbers.to(torch.float64)], [factors]))
+        totals.append(sums.accumulate([factors]))
+    found, size, ranks = torch.stack(totals), 1, check_group(_NAME, group)
+    if dist.is_available() and dist.is_initialized():
+        found, size = sums.all_reduce(_NAME, found, ranks), dist.get_world_size(ranks)
+    plain, products, shares = (sums.read(row) for row in found.cpu())
+    dtype = sums.dtype_of([plain])
+    if shares.wide not in (0, size):
+        rule = "given on all ranks or on none"
+        raise validation.value_error(_NAME, "weights", rule, f"{shares.wide} of {size}")
+    if shares.wide and shares.finite == 0 and plain.values > 0:
+        raise validation.value_error(_NAME, "weights", "of a sum above 0", weights)
+    if shares.wide:
         mean = _quotient(products, shares.finite, 0, dtype)
+    else:
+        mean = _quotient(plain, plain.values, sums.EXPONENT, dtype)
     return torch.tensor(mean, dtype=dtype, device=numbers.device)
-
-
-def _accumulate(numbers: torch.Tensor, factors: torch.Tensor | None) -> list[torch.Tensor]:
-    """Return the accumulators of the values, of the products and of the weights.
-
-    Every rank has three, so that ranks which disagree about weights can be told so.
-    """
-    plain = sums.accumulate([numbers])
-    if factors is None:
-        return [plain, torch.zeros_like(plain), torch.zeros_like(plain)]
-    # what is wrong on one rank is an infinity of the sum on all of them
-    wide = factors.to(torch.float64)
-    wide = torch.where(wide.isfinite() & (wide >= 0), wide, torch.inf)
-    products = sums.accumulate([numbers.to(torch.float64)], [wide])
-    return [plain, products, sums.accumulate([wide])]
 
 
 def _weights(
@@ -117,6 +92,9 @@ def _weights(
     if factors.numel() != numbers.numel():
         rule = f"as many as values, {numbers.numel()}"
         raise validation.value_error(_NAME, "weights", rule, factors.numel())
+    factors = factors.to(torch.float64)
+    if not (factors.isfinite() & (factors >= 0)).all():
+        raise validation.value_error(_NAME, "weights", "finite and at least 0", weights)
     return factors
 
 

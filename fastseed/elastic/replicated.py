@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import weakref
 from fractions import Fraction
 
 import torch
@@ -12,7 +11,7 @@ from torch.autograd.graph import get_gradient_edge
 
 from .._utils import validation
 from ..random.layout import is_dtensor
-from .collector import Collector, SlotPlan, check_dense, undo
+from .collector import Collector, SlotPlan, check_dense
 from .exchange import gather_means, make_buckets
 from .peers import FUNCTION
 
@@ -37,7 +36,6 @@ class ReplicatedCollector(Collector):
             check = self._weak(ReplicatedCollector._check, index)
             self._undo.append(self._nodes[index].register_prehook(check).remove)
             self._after_gradient(parameter, self._weak(ReplicatedCollector._take, index))
-        weakref.finalize(self, undo, self._undo)
 
     def start(self, micro_step: int) -> None:
         """Wait for the leaves of a slot."""

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import weakref
 from fractions import Fraction
 from typing import TYPE_CHECKING, cast
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
 from .._backend import private_torch
 from .._utils import validation
-from ..distributed import rendezvous
-from .collector import Collector, Rows, SlotPlan, check_dense, undo
+from .collector import Collector, SlotPlan, check_dense
 from .leaf_scatter import LeafScatter, MicroStep, Piece, ShardMesh, WatchedGather
 from .peers import FUNCTION
 
@@ -80,7 +77,6 @@ class ShardedCollector(Collector):
             self._undo.append(handle.remove)
         for index, parameter in enumerate(self.parameters):
             self._after_gradient(parameter, self._weak(ShardedCollector._place, index))
-        weakref.finalize(self, undo, self._undo)
 
     def _check_hooks(self) -> None:
         """Refuse hooks on sharded parameters, which get no gradient of a slot."""
@@ -97,19 +93,13 @@ class ShardedCollector(Collector):
         for module in self._modules.values():
             module.reshard()
 
-    def describe(self) -> Rows:
-        """Return dtype, shape and placements of each parameter."""
-        places = {name: p.placements for name, p in zip(self.names, self._shards, strict=True)}
-        placed = {f"parameter {name!r}": f", {place}" for name, place in places.items()}
-        return [[name, value + placed.get(name, "")] for name, value in super().describe()]
-
     def begin(self) -> None:
         """Check the model, and install the exchange before the first step."""
         self._reshard()
         super().begin()
         self._written += [(n, p, private_torch.version_of(p)) for n, p in self._unsharded]
         self._check_hooks()
-        self._step.begin()
+        self._step.gathered, self._step.reduced = [], []
         if not self._installed:
             self._installed = True
             self._install()
@@ -137,36 +127,11 @@ class ShardedCollector(Collector):
                 self._modules[name].set_requires_all_reduce(not scatter.pieces, recurse=False)
 
     def used(self) -> list[bool]:
-        """Return which parameters had a gradient; before, compare what ranks have run."""
-        self._check_order()
         for scatter in self._scatters.values():
             for index in scatter.pieces if scatter.taken else ():
                 self._used[index] |= index not in self._watched
+        self.order = self._step.order
         return self._used
-
-    def _check_order(self) -> None:
-        """RuntimeError on every rank if they ran different groups, whose collectives mix."""
-        plan = self._plan
-        own = [self._step.reduced.number(), self._step.gathered.number()]
-        device = self._shards[0].to_local().device
-        orders = torch.zeros(plan.ranks, 2, dtype=torch.int64, device=device)
-        orders[plan.rank] = torch.tensor(own)
-        if plan.ranks > 1:
-            plan.wait(dist.all_reduce(orders, group=plan.group, async_op=True), orders)
-        shards = self._mesh.shards  # replicas do not gather from each other
-        others = [
-            rank
-            for rank, (reduced, gathered) in enumerate(orders.tolist())
-            if reduced != own[0] or (rank // shards == plan.rank // shards and gathered != own[1])
-        ]
-        if others:
-            raise RuntimeError(
-                f"fastseed.{FUNCTION}.step: all ranks must run the same modules under fully_shard "
-                f"in each micro-step, in one order, but {rendezvous.name_ranks(others)} did not as "
-                f"rank {plan.rank} of the group: torch then mixes up what they exchange; a module "
-                "that only some slots run must be under the fully_shard of the module that calls "
-                "it, without one of its own"
-            )
 
     def finish(self, divisor: Fraction, used: list[bool]) -> None:
         """Divide the sums of the shards."""

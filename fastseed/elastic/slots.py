@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import uuid
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
@@ -15,12 +16,14 @@ from torch.distributed.fsdp import FSDPModule
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from .._utils import validation
+from ..distributed.agreement import agree
+from ..distributed.rendezvous import name_ranks
 from ..nn.dropout.rows import rows
 from . import arguments
 from .buffers import SlotBuffers
-from .collector import Collector, SlotPlan, value_rows
+from .collector import Collector, SlotPlan
 from .draws import DrawWatch
-from .peers import FUNCTION, Peers, agree
+from .peers import FUNCTION
 from .replicated import ReplicatedCollector
 from .sharded import ShardedCollector
 
@@ -64,14 +67,10 @@ class Slot:
 
     @property
     def weight(self) -> float | None:
-        """Return the weight of the slot, such as its number of tokens; None if not set.
+        """The weight of the slot in [0, 2**53], such as its number of tokens; None if not set.
 
         Either all slots of a step have one, or none. The loss of a slot is then a sum, over tokens
-        for example: gradients are added as they are, and divided once by the sum of the weights,
-        which is exact and rounded to the dtype of the leaves. A weight is in [0, 2**53].
-
-        Raises:
-            TypeError, ValueError: the weight is not a number, or is out of range.
+        for example: gradients are added as they are, and divided once by the sum of the weights.
         """
         return self._weight
 
@@ -86,54 +85,35 @@ class SlotGradients:
     """The mean of the gradients of V slots, with the same bits on any number of ranks.
 
     A step has V slots: micro-batches, each with a forward and a backward pass of its own. In
-    micro-step j, rank r of w has slot j w + r. The V gradients are added pairwise, by a fixed tree
-    over the numbers of the slots, in float32 or float64, and divided once. A slot without a
-    gradient for a parameter counts as +0; a parameter without one in all slots keeps ``grad`` None.
+    micro-step j, rank r of w has slot j w + r. Gradients are added in an order that the numbers of
+    the slots fix, and divided once. A parameter without one in all slots keeps ``grad`` None.
 
-    Every rank makes the object, at the same point of the script. It compares arguments, parameters,
-    device, torch's version and, on the CPU, the number of threads; the first step compares values.
-
-    A model under ``fully_shard`` is sharded over one dimension of a mesh (FSDP2), or replicated
-    over one and sharded over the next (HSDP). All of its trainable parameters are under it, all
-    ranks run the same of its modules in a micro-step, slots are at least as many as ranks, and
-    parameters have no hooks. A rank without a slot in the last micro-step repeats its passes.
-
-    A buffer of floating point numbers that a forward pass changes, as those of BatchNorm, has the
-    same values at the start of each slot, and ends the step with the mean over the slots. Any other
-    buffer must have one value after every slot: ``num_batches_tracked`` counts steps.
-
-    After a step ``p.grad`` lies in memory that the next step writes. For P bytes of gradients, in
-    the dtype in which they are added, the object keeps P (floor(log2(V + 1)) + 1) in one process,
-    and 2 P + P floor(log2(V + 1)) / w on w ranks. A backward pass through the model outside of a
-    slot is an error as long as the object exists.
+    Every rank makes the object, of a replicated model or after ``fully_shard``, without
+    ``DistributedDataParallel``. The first step compares arguments, parameters, buffers and the
+    kind of machine. After a step ``p.grad`` lies in memory that the next step writes. A backward
+    pass through the model outside of a slot is an error as long as the object exists.
 
     Args:
         model: a module with parameters that require a gradient, on one or several devices.
-        slots: V, the number of slots of a step, [1, 2**24]: fixed for the job, also where the
-            number of ranks changes. It need not be a multiple of that number.
+        slots: V, [1, 2**24]: fixed for the job, also where the number of ranks changes. Under
+            ``fully_shard`` at least the number of ranks.
         group: the ranks that divide the data: a process group or a mesh of one dimension. None: all
             ranks, or this process alone where there is no process group.
         bucket_mb: MiB of gradients that are sent at a time, [1e-6, 2**20]; it changes no bit.
 
     Raises:
         TypeError, ValueError: an argument is invalid; the model is wrapped (DDP, FSDP1), has a
-            SyncBatchNorm, no parameter that requires a gradient, or one of another kind of number;
-            ``group`` is None and not all ranks divide the data.
-        RuntimeError: ranks differ, or one of them has an error of its own: on every rank, with the
-            names of the ranks.
-        TimeoutError: some ranks did not make the object in time.
+            SyncBatchNorm or no parameter that requires a gradient; ``group`` is None and not all
+            ranks divide the data. Other ranks raise RuntimeError in their first step.
 
     Examples:
         >>> import torch
         >>> model = torch.nn.Linear(1, 1, bias=False)
-        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         >>> gradients = fastseed.elastic.SlotGradients(model, slots=4)
         >>> for slot, batch in gradients.step(torch.arange(4.0).view(4, 1, 1)):
         ...     model(batch).sum().backward()
         >>> model.weight.grad
         tensor([[1.5000]])
-        >>> optimizer.step()
-        >>> optimizer.zero_grad()
     """
 
     def __init__(
@@ -142,25 +122,19 @@ class SlotGradients:
         ranks: dist.ProcessGroup | None = None
         if dist.is_available() and dist.is_initialized():
             ranks = dist.group.WORLD  # which hears of a wrong group
-        problem: Exception | None = None
-        record = {}
         try:
             ranks = arguments.find_group(group)
             self._plan = plan = arguments.make_plan(slots, ranks)
-            self._model = module = arguments.check_model(model)
+            self._model = arguments.check_model(model)
             size = validation.check_float(FUNCTION, "bucket_mb", bucket_mb, 1e-6, 2**20)
-            self._collector = _make_collector(module, plan, round(size * 2**20))
-            self._buffers = SlotBuffers(module, plan, round(size * 2**20))
-            self._draws = DrawWatch(self._buffers.device)
-            tensors = self._collector.describe() + self._buffers.describe()
-            record = {"slots": plan.slots, "bucket_mb": size, "tensors": tensors}
-            record |= arguments.describe_machine(self._buffers.device)
+            self._collector = _make_collector(self._model, plan, round(size * 2**20))
+            self._buffers = SlotBuffers(self._model, plan, round(size * 2**20))
         except (TypeError, ValueError, RuntimeError) as error:
-            problem = error
-        name = agree(ranks, record, problem)
-        self._peers = self._plan.peers or Peers(None)
-        self._peers.connect(name)
-        self._steps, self._is_compared = 0, False
+            agree(FUNCTION, {}, error, group=ranks)  # other ranks hear of it in their first step
+        self._draws = DrawWatch(self._buffers.device)
+        self._record = {"slots": plan.slots, "bucket_mb": size}
+        self._name: str | None = None  # of these ranks, since they agreed
+        self._steps = 0
         self._left: str | None = None  # where the last step is, until its end
         self._guard: Any = None  # against optimizers, as long as a step is not complete
 
@@ -172,13 +146,10 @@ class SlotGradients:
     def step(self, batches: Iterable[Batch]) -> Iterator[tuple[Slot, Batch]]:
         """Yield each slot of this rank with its micro-batch; afterwards ``p.grad`` is the mean.
 
-        The body of the loop runs one forward and one backward pass. It runs within
-        ``fastseed.nn.rows(slot, slots, count=1)``, so that dropout of ``fastseed.nn`` and the rest
-        that depends on rows is that of the slot.
-
-        A step that is left early, by ``break`` or an exception, has no gradients: see ``discard``.
-        Until then an optimizer of these parameters raises, and ranks that wait for this one do.
-        The first step compares parameters, buffers and settings of modules over the ranks.
+        The body of the loop runs one forward and one backward pass, within
+        ``fastseed.nn.rows(slot, slots, count=1)``. A step that is left early, by ``break`` or an
+        exception, has no gradients: optimizers of these parameters and ranks that wait for this one
+        raise, until ``discard``.
 
         Args:
             batches: the micro-batches of this rank, in the order of its slots, and no others.
@@ -188,17 +159,18 @@ class SlotGradients:
             batch again, on a rank without a slot in the last micro-step of a sharded model.
 
         Raises:
-            RuntimeError: the last step was left early; ranks differ in values of parameters,
-                buffers or settings of modules; parameters have a gradient at the start, were
-                changed since, or written in a slot; a slot has no backward pass, or a second one;
-                slots leave different values in a buffer without a mean; ranks ran different modules
-                under ``fully_shard``; a rank left the step, ended, or did not answer in time.
+            RuntimeError: the last step was left early; ranks differ in arguments, model or machine;
+                parameters have a gradient at the start, were changed since, or written in a slot; a
+                slot has no backward pass, or a second one; slots leave different values in a buffer
+                of integers; ranks ran different modules under ``fully_shard``; a rank left the
+                step, ended, or did not answer in time.
             ValueError: there are fewer or more batches than slots of this rank; some slots have a
                 weight and others have none; all weights are 0.
+            TimeoutError: some ranks did not come to the first step in time.
         """
         self._steps += 1
         number = self._steps
-        self._begin(number)
+        self._begin()
         self._left = "before its first slot"
         weights: dict[int, float | None] = {}
         try:
@@ -215,7 +187,7 @@ class SlotGradients:
                 logger.warning(
                     "fastseed.%s: a step was left %s; it has no gradients", FUNCTION, self._left
                 )
-                self._peers.leave(self._left)
+                self._plan.peers.leave(self._left)
                 self._drop()
 
     def discard(self) -> None:
@@ -227,9 +199,8 @@ class SlotGradients:
             self._drop()
         self._end()
 
-    def _begin(self, number: int) -> None:
+    def _begin(self) -> None:
         """Check the model; before the first step, also that all ranks have the same."""
-        self._peers.enter(number)
         problem: Exception | None = None
         try:
             if self._left is not None:
@@ -241,20 +212,26 @@ class SlotGradients:
             self._collector.begin()
             self._buffers.begin()
         except (RuntimeError, ValueError) as error:
-            self._peers.leave("before its first slot")
             problem = error
-        if not self._is_compared and self._plan.ranks > 1:
-            self._compare(problem)
-            self._is_compared = True
+        if self._name is None:
+            self._name = self._agree(problem)
+        self._plan.peers.enter(self._name, self._steps)
         if problem is not None:
+            self._plan.peers.leave("before its first slot")
             raise problem
 
-    def _compare(self, problem: Exception | None) -> None:
-        """Raise on every rank unless all have the same values and settings."""
-        rows = arguments.settings(self._model) + value_rows(self._model)
-        agree(self._plan.group, {"tensors": rows}, problem)
-        if self._collector.replicas is not None:
-            agree(self._collector.replicas, {"tensors": value_rows(self._model, shards=True)}, None)
+    def _agree(self, problem: Exception | None) -> str:
+        """Raise on every rank unless all have the same; return a name that they have in common."""
+        if self._plan.ranks == 1:
+            return ""
+        record = self._record | arguments.describe_machine(self._buffers.device)
+        rows, chosen = arguments.describe_model(self._model), uuid.uuid4().hex
+        ranks, replicas = self._plan.group, self._collector.replicas
+        name = agree(FUNCTION, record, problem, rows=rows, chosen=chosen, group=ranks)
+        if replicas is not None:
+            shards = arguments.describe_model(self._model, shards=True)
+            agree(FUNCTION, {}, rows=shards, group=replicas)
+        return str(name)
 
     def _refuse_step(self, optimizer: torch.optim.Optimizer) -> None:
         """RuntimeError if an optimizer has parameters of the model, whose step is not complete."""
@@ -269,7 +246,6 @@ class SlotGradients:
     def _end(self) -> None:
         """End a step, whose gradients are complete or dropped."""
         self._left = None
-        self._peers.finish()
         if self._guard is not None:
             self._guard.remove()
 
@@ -292,7 +268,8 @@ class SlotGradients:
                 with rows(row, plan.slots, count=1), self._draws.slot(slot.number):
                     yield slot, held[0]
             self._collector.collect()
-            self._buffers.collect(micro_step)
+            if not slot.is_padding:
+                self._buffers.collect()
         for _ in batches:
             raise self._wrong_batches("more")
 
@@ -314,16 +291,33 @@ class SlotGradients:
         known = torch.zeros(plan.slots, dtype=torch.float64)
         for slot, weight in weights.items():
             known[slot] = _NO_WEIGHT if weight is None else weight
+        orders = [0] * plan.ranks
+        orders[plan.rank] = self._collector.order
         # One rank has each slot, so that bits of its weight can be added as an integer.
-        known = torch.cat([known.view(torch.int64), torch.tensor([*used, *changed]).long()])
+        known = torch.cat([known.view(torch.int64), torch.tensor([*used, *changed, *orders])])
         if plan.ranks > 1:
             on_device = known.to(self._buffers.device)
-            plan.wait(dist.all_reduce(on_device, group=plan.group, async_op=True), on_device)
+            work = dist.all_reduce(on_device, group=plan.group, async_op=True)
+            plan.peers.wait(work, on_device)
             known = on_device.cpu()
+        counts = known[plan.slots :].tolist()
+        self._check_order(counts[-plan.ranks :])
         divisor = _divisor(known[: plan.slots].view(torch.float64).tolist())
-        some = (known[plan.slots :] > 0).tolist()
+        some = [count > 0 for count in counts[: -plan.ranks]]
         self._buffers.finish(some[len(used) :])
         self._collector.finish(divisor, some[: len(used)])
+
+    def _check_order(self, orders: list[int]) -> None:
+        """RuntimeError on every rank if they ran other modules, whose collectives mix."""
+        others = [rank for rank, order in enumerate(orders) if order != self._collector.order]
+        if others:
+            raise RuntimeError(
+                f"fastseed.{FUNCTION}.step: all ranks must run the same modules under fully_shard "
+                f"in each micro-step, in one order, but {name_ranks(others)} did not as rank "
+                f"{self._plan.rank} of the group: torch then mixes up what they exchange; a module "
+                "that only some slots run must be under the fully_shard of the module that calls "
+                "it, without one of its own"
+            )
 
 
 def _guard_optimizers(refuse: weakref.WeakMethod[Callable[[Any], None]]) -> Any:

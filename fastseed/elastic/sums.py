@@ -33,15 +33,9 @@ class Total(NamedTuple):
     """The number of values of any kind."""
     wide: int
     """The number of tensors of float64, of all ranks."""
-    refusals: int
-    """The number of ranks with an error of their own."""
-    refusing: int
-    """The sum of their numbers: the rank, where there is one."""
 
 
-# behind an accumulator: how many tensors are of float64, ranks with an error, and their sum
-_WIDE, _REFUSALS, _REFUSING = range(exact_op.SIZE, exact_op.SIZE + 3)
-_WIDTH = exact_op.SIZE + 3
+_WIDE = exact_op.SIZE  # behind an accumulator: how many tensors are of float64
 
 
 def dtype_of(totals: Sequence[Total]) -> torch.dtype:
@@ -67,19 +61,13 @@ def accumulate(
         others = values
         if factors is not tensors:
             others = [factors[i].to(work).contiguous() for i in here if factors]
-        total = torch.zeros(_WIDTH, dtype=torch.int64, device=work)
+        total = torch.zeros(_WIDE + 1, dtype=torch.int64, device=work)
         if wide := sum(t.dtype == torch.float64 for t in values):
             total[_WIDE] = wide
         exact_op.exact_sum(total[: exact_op.SIZE], values, others)
         parts.append(total if work == devices[0] else total.to(devices[0]))
     # limbs are below 2**32: those of 2**30 devices and ranks can be added
     return parts[0] if len(parts) == 1 else torch.stack(parts).sum(0)
-
-
-def mark(totals: torch.Tensor, problem: Exception | None) -> None:
-    """Note that this rank has an error; it adds its accumulators, so that no other rank waits."""
-    if problem is not None and dist.is_available() and dist.is_initialized():
-        totals[..., _REFUSALS], totals[..., _REFUSING] = 1, dist.get_rank()
 
 
 def all_reduce(
@@ -91,20 +79,6 @@ def all_reduce(
         totals = totals.to(types[0])
     rendezvous.collective(function, dist.all_reduce, totals, group=group)
     return totals
-
-
-def check(function: str, totals: Sequence[Total], problem: Exception | None) -> None:
-    """Raise this rank's problem, or RuntimeError where another rank has one."""
-    if problem is not None:
-        raise problem
-    for total in totals:
-        if total.refusals:
-            who = rendezvous.name_ranks([total.refusing])
-            who = who if total.refusals == 1 else f"{total.refusals} ranks"
-            raise RuntimeError(
-                f"fastseed.{function}: {who} refused an argument of this call: look there for the "
-                "cause"
-            )
 
 
 def read(total: torch.Tensor) -> Total:

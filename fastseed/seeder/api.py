@@ -46,9 +46,9 @@ def init(
             parent, ``"reseed"`` for its own (docs/distributed.md).
 
     Raises:
-        TypeError, ValueError: an argument is invalid, or master seeds differ between ranks; the
-            previous seeding stays.
-        RuntimeError: ranks share a stream that have not agreed on a master seed; or as ``reseed``.
+        TypeError, ValueError: an argument is invalid; the previous seeding stays.
+        RuntimeError: master seeds differ, or an argument is invalid on another rank; ranks share a
+            stream that have not agreed on a master seed; or as ``reseed``.
         TimeoutError: some ranks, which the message names, did not call it in time.
         ReseedError: some generators failed; all others are seeded.
 

@@ -13,7 +13,7 @@ from .._utils import environ
 from ..derivation import context, scopes
 from ..derivation.scopes import parse_master_seed
 from ..determinism import switches
-from ..distributed import discovery
+from ..distributed import agreement, discovery
 from . import processes
 from .errors import ReseedError
 from .job import Job, read_job
@@ -87,7 +87,7 @@ def _make(master_seed: Any, place: tuple[Any, ...], scheme: str) -> Seeder:
     except (TypeError, ValueError) as error:
         problem = error  # raised after the collective, so that no rank hangs
     bits = fwr13y.MASTER_BITS if scheme == "fwr13y" else SEED_BITS
-    master_seed, is_agreed = discovery.agree_on_master(master_seed, size, bits, problem)
+    master_seed, is_agreed = agreement.agree_on_master(master_seed, size, bits, problem)
     assert job is not None
     return Seeder._of(job, master_seed, is_agreed)
 

@@ -17,7 +17,7 @@ PATHS = {
 }
 # calls that meet in the store: the function in the message, and its time limit
 MEETINGS = {
-    "SlotGradients": ("elastic.SlotGradients", 10),
+    "first step": ("elastic.SlotGradients", 10),
     "verify_agreement": ("distributed.verify_agreement", 2),
     "save": ("distributed.verify_agreement", 2),
     "init": ("init", 10),

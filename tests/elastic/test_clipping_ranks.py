@@ -128,18 +128,13 @@ def test_means_over_ranks(kind):
 
 
 def refused(case):
-    """The error of one rank, or about another number of weights."""
-    first, world = dist.get_rank() == 0, dist.group.WORLD
+    first = dist.get_rank() == 0
     partial = DTensor.from_local(torch.ones(2), init_device_mesh("cpu", (4,)), [Partial()])
     calls = {
         "partial": lambda: elastic.get_total_norm([partial]),
-        "weights": lambda: elastic.mean([1.0], weights=[-1.0 if first else 1.0]),
         "some weights": lambda: elastic.mean([1.0], weights=[1.0] if first else None),
-        "values": lambda: elastic.mean(["1" if first else 1.0]),
-        "tensors": lambda: elastic.get_total_norm([torch.ones(2).long()] * first, group=world),
-        "max_norm": lambda: elastic.clip_grad_norm_([], -1.0 if first else 1.0, group=world),
     }
-    with pytest.raises((TypeError, ValueError, RuntimeError)) as raised:
+    with pytest.raises(ValueError) as raised:
         calls[case]()
     return str(raised.value)
 
@@ -148,23 +143,8 @@ def refused(case):
     ("case", "says"),
     [
         ("partial", "get_total_norm: tensors[0] must be without partial"),
-        ("weights", "mean: weights must be finite and at least 0 on all"),
         ("some weights", "mean: weights must be given on all ranks or on none, got '1 of 4'"),
     ],
 )
 def test_all_ranks_refuse_alike(case, says):
     assert all(found.startswith(f"fastseed.elastic.{says}") for found in ranks(4, refused, case))
-
-
-@pytest.mark.parametrize(
-    ("case", "says"),
-    [
-        ("values", "values[0] must be a number"),
-        ("tensors", "tensors[0] must be of dtype"),
-        ("max_norm", "max_norm must be"),
-    ],
-)
-def test_all_ranks_refuse_what_one_rank_has(case, says):
-    first, *others = ranks(4, refused, case)
-    assert says in first
-    assert all("rank 0 refused an argument of this call" in found for found in others)

@@ -35,7 +35,7 @@ def test_any_number_of_ranks_has_the_weights_of_one(ranks):
 @pytest.mark.slow
 def test_ranks_that_differ_are_named_before_the_first_step():
     for rank, found in enumerate(run(3, "models_differ", "one_refuses", "counters_differ")):
-        errors, text = found["models_differ"], "of the parameters and buffers, in order, is"
+        errors, text = found["models_differ"], "of the tensors and modules, in order, is"
         for change, message in (
             ("slots", "slots is 3 on ranks 0, 2 but 4 on rank 1"),
             ("order", f"number 3 {text} \"parameter 'norm.weight'\" on ranks 0, 2 but"),

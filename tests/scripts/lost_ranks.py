@@ -65,7 +65,9 @@ def messages(how):
         first = None
         calls[name] = lambda model=model, gradients=gradients: step(model, gradients)
     if how != "RAISE":
-        calls["SlotGradients"] = lambda: elastic.SlotGradients(torch.nn.Linear(4, 4), WORLD)
+        calls["first step"] = lambda: step(
+            model, elastic.SlotGradients(torch.nn.Linear(4, 4), WORLD)
+        )
         calls["verify_agreement"] = lambda: fastseed.distributed.verify_agreement(timeout=2)
         calls["save"] = lambda: fastseed.checkpoint.save(sys.argv[2] + ".saved", timeout=2)
         calls["init"] = lambda: fastseed.init()
