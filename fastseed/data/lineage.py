@@ -24,7 +24,6 @@ from .order.spec import OrderSpec
 _CLASS = "data.Lineage"
 _MOST_BYTES = 1 << 24
 _NUMBERS = ("epoch", "step", "rank", "slot", "row", "position", "sample", "occurrence", "index")
-_EMPTY = np.dtype([*((name, np.int64) for name in _NUMBERS), ("source", "<U1")], align=True)
 
 Visits: TypeAlias = "np.recarray[Any, np.dtype[np.void]]"
 """Samples in steps: a NumPy record array with the fields that ``Lineage`` describes."""
@@ -259,14 +258,17 @@ def _records(
         s = np.searchsorted(offsets, samples, side="right") - 1
         names, index = np.array([source.name for source in spec.sources])[s], samples - offsets[s]
     numbers = (epochs, steps, rank, slot, row, positions, samples, occurrences, index)
-    columns: Any = (*numbers, names)
+    return np.rec.fromarrays([*numbers, names], dtype=_record_type(names.dtype))
+
+
+def _record_type(of_sources: Any) -> np.dtype[Any]:
     # Aligned: torch.from_numpy takes a column as it lies.
-    return np.rec.fromarrays(columns, names=[*_NUMBERS, "source"], aligned=True)
+    return np.dtype([*((name, np.int64) for name in _NUMBERS), ("source", of_sources)], align=True)
 
 
 def _joined(parts: list[Visits]) -> Visits:
-    # The widest has the longest names of sources.
-    kind = max((part.dtype for part in parts), key=lambda kind: kind.itemsize, default=_EMPTY)
+    kinds = (part.dtype for part in parts)  # the widest has the longest names of sources
+    kind = max(kinds, key=lambda kind: kind.itemsize, default=_record_type("<U1"))
     return np.concatenate([np.empty(0, kind), *parts], dtype=kind).view(np.recarray)
 
 

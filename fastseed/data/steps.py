@@ -2,11 +2,37 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import hashlib
+import itertools
+from collections.abc import Iterable, Iterator
 from typing import Any
 
+import torch.distributed as dist
 from torch.utils.data import DataLoader
 
-from .step_loop import StepLoop
+from .._utils import StateDict, validation
+from ..derivation import context, scopes
+from ..distributed.agreement import compare
+from ..distributed.rendezvous import Record, exchange_records
+from ..seeder import api
+from . import journal
+from .history import Entry, History
+from .lineage import Lineage, check_known, with_quarantine, with_skip
+from .loader.iteration import Iteration
+from .loader.loader import Loader, slot_loader
+from .loader.sample_layout import index_sampler_of, layout_of, samples_of
+from .loader.states import check_state, parse
+from .order.samplers import ShuffleSampler, SlotSampler
+from .worker.scope import keyed_seeder
+
+FORMAT = "fastseed.steps"
+VERSION = 1
+
+Step = tuple[int, int, Any]  # epoch, number in it, batch; with slots an iterator of batches
+
+_NAME = "data.steps"
 
 
 def steps(
@@ -18,8 +44,7 @@ def steps(
 ) -> StepLoop:
     """Iterate the batches of all epochs as (epoch, step, batch), each step in its own scope.
 
-    Before each step it calls ``reseed(task, epoch, step)``, so a run that resumes draws what the
-    uninterrupted run draws. Take a state where the parameters are saved, after the optimizer's
+    Before each step it calls ``reseed(task, epoch, step)``. Take a state after the optimizer's
     step: it counts the batch that the loop has, not those that workers fetched ahead. After
     ``break``, another loop continues with the next step.
 
@@ -52,21 +77,364 @@ def steps(
         >>> import fastseed, torch
         >>> fastseed.init(42, rank=0, world_size=1)
         >>> batches = torch.utils.data.DataLoader(range(10), batch_size=4, shuffle=True)
-        >>> steps = fastseed.data.steps(batches, epochs=2, task=1)
+        >>> steps = fastseed.data.steps(batches, epochs=1, task=1)
         >>> for epoch, step, batch in steps:
         ...     print(epoch, step, batch.tolist())  # train here
-        ...     if (epoch, step) == (0, 1):
+        ...     if step == 1:
         ...         saved = steps.state_dict()
         0 0 [2, 7, 6, 4]
         0 1 [0, 3, 5, 8]
         0 2 [9, 1]
-        1 0 [6, 9, 5, 2]
-        1 1 [7, 4, 8, 1]
-        1 2 [0, 3]
-        >>> resumed = fastseed.data.steps(batches, epochs=2, task=1)
+        >>> resumed = fastseed.data.steps(batches, epochs=1, task=1)
         >>> resumed.load_state_dict(saved)  # in another process, on other ranks
-        >>> epoch, step, batch = next(iter(resumed))
-        >>> epoch, step, batch.tolist()
-        (0, 2, [9, 1])
+        >>> [(epoch, step, batch.tolist()) for epoch, step, batch in resumed]
+        [(0, 2, [9, 1])]
     """
     return StepLoop(loader, epochs, task, slots)
+
+
+class MicroBatches(Iterator[Any]):
+    """This rank's micro-batches of a step, which are fetched one by one.
+
+    After an error it has no more, since what the loader has next is the batch of another slot.
+    """
+
+    def __init__(self, batches: Iterable[Any], count: int) -> None:
+        self._batches, self.left = itertools.islice(batches, count), count
+
+    def __next__(self) -> Any:
+        batch = next(self._batches)
+        self.left -= 1
+        return batch
+
+
+class StepLoop:
+    """The loop that ``steps`` returns."""
+
+    def __init__(
+        self, loader: DataLoader[Any], epochs: int | None, task: int, slots: int | None
+    ) -> None:
+        if epochs is not None:
+            epochs = validation.check_int(_NAME, "epochs", epochs, 0, scopes.MAX_EPOCH)
+        self._epochs = epochs
+        self._task = validation.check_int(_NAME, "task", task, 0, scopes.MAX_TASK)
+        self._slots: SlotSampler | None = None
+        if slots is not None:
+            slots = validation.check_int(_NAME, "slots", slots, 1, scopes.MAX_RANK)
+            loader = slot_loader(_NAME, loader, slots)
+            self._slots = loader.batch_sampler  # type: ignore[assignment]
+        elif not isinstance(loader, Loader):
+            validation.check_instance(_NAME, "loader", loader, DataLoader, "a DataLoader")
+            loader = Loader(loader)
+        self.loader = loader
+        self.epoch = self.step = 0
+        self._history: History | None = None
+        self._is_changed = False  # what is left out, since the loader's iteration began
+        self._is_loaded = False  # a state, and no loop began since
+        self._own: Iteration | None = None  # the loader's iteration that this loop is in
+        self._given = MicroBatches((), 0)  # those of the step that the loop is in
+
+    @property
+    def dataset(self) -> Any:
+        """The dataset of the loader."""
+        return self.loader.dataset
+
+    def __len__(self) -> int:
+        """Return the number of steps of a whole epoch; TypeError if the dataset has no length."""
+        return len(self.loader) if self._slots is None else self._slots.steps
+
+    def __iter__(self) -> Iterator[Step]:
+        if self._epochs is None:
+            rule = "the number of epochs; a loop over in_epoch(epoch) needs none"
+            raise validation.type_error(_NAME, "epochs", rule, None)
+        return self._in_all_epochs(self._epochs)
+
+    def _in_all_epochs(self, epochs: int) -> Iterator[Step]:
+        while self.epoch < epochs:
+            yield from self.in_epoch(self.epoch)
+
+    def in_epoch(self, epoch: int) -> Iterator[Step]:
+        """Iterate one epoch, for scripts that have the loop over epochs.
+
+        Args:
+            epoch: [0, 2**32). If it is ``self.epoch``, the loop begins at ``self.step``: at 0,
+                unless a state was loaded or a loop was left in that epoch.
+
+        Raises:
+            TypeError, ValueError: ``epoch`` has the wrong type or is out of range; or it is not
+                ``self.epoch``, at which the state that was loaded continues.
+            RuntimeError: from the iterator, if the loader was iterated elsewhere or has a state of
+                another scope, or micro-batches of a step are left.
+        """
+        function = f"{_NAME}.in_epoch"
+        epoch = validation.check_int(function, "epoch", epoch, 0, scopes.MAX_EPOCH)
+        is_other = self._is_loaded and epoch != self.epoch
+        # The state may be of the last step of the epoch before.
+        if is_other and (epoch != self.epoch + 1 or self.loader._has_batch_left()):
+            rule = f"{self.epoch}, where the loaded state continues: start at steps.epoch"
+            raise validation.value_error(function, "epoch", rule, epoch)
+        return self._in_epoch(epoch)
+
+    def _in_epoch(self, epoch: int) -> Iterator[Step]:
+        is_cut = True
+        while is_cut:
+            batches, is_cut = self._begin(epoch), False
+            own = self._own
+            for batch in batches:
+                self.step += 1
+                yield epoch, self.step - 1, batch
+                if self._own is not own:
+                    raise RuntimeError(
+                        f"fastseed.{_NAME}: a state was loaded or another loop began inside this "
+                        "loop: leave it by break first"
+                    )
+                self._check_taken()
+                history = self._current_history()
+                is_cut = self._is_changed or history.first_kept(epoch, self.step) != self.step
+                if is_cut:
+                    break
+                api.reseed(self._task, epoch, self.step)
+        self.epoch, self.step = epoch + 1, 0
+
+    def _begin(self, epoch: int) -> Iterator[Any]:
+        """Begin an iteration of the loader at the next step, or at the first one of an epoch."""
+        loader, first = self.loader, self.step if epoch == self.epoch else 0
+        if first:
+            self._check_loader("in_epoch")
+            loader.load_state_dict(loader.state_dict())
+            self._own = None
+        loader._is_resumed_in(loader._scope_in(self._task, epoch))
+        history = self._planned(epoch, first, (self.epoch, self.step))
+        samples = layout_of(loader, keyed_seeder(_NAME))
+        if samples.layout.n > 0 and not samples.has_batch_after(0):
+            rule = (
+                f"of a step in an epoch, which drop_last gives {samples.layout.step_size} samples"
+            )
+            raise validation.value_error(_NAME, "loader", rule, f"{samples.layout.n} samples")
+        before, step = (loader._loaded, loader._latest), history.first_kept(epoch, first)
+        try:  # nothing has begun if this fails
+            self._leave_out(history, epoch, first, step)
+            api.reseed(self._task, epoch, step)
+            batches: Iterator[Any] = iter(loader)
+        except BaseException:
+            loader._loaded, loader._latest = before
+            raise
+        self._continue_at(epoch, step, history)
+        own = self._own = loader._latest
+        if self._slots is not None and own is not None:
+            return self._micro_batches(self._slots, own, batches)
+        return batches
+
+    def _continue_at(self, epoch: int, step: int, history: History) -> None:
+        self.epoch, self.step, self._own, self._history = epoch, step, None, history
+        self._is_changed = self._is_loaded = False
+        self._given = MicroBatches((), 0)
+
+    def _leave_out(self, history: History, epoch: int, first: int, step: int) -> None:
+        """Make the next iteration one without removed samples and skipped steps."""
+        count = history.quarantines_at(epoch, first)
+        if count or history.skips:
+            check_known(_NAME, "the order of the loader", history.latest_order)
+        sampler = samples_of(index_sampler_of(self.loader))
+        if isinstance(sampler, ShuffleSampler):
+            sampler._remove(history.removed(count) if count else None)
+        entry = history.entry_at(epoch, first)
+        if entry is not None and step != first:
+            layout = entry.layout(history.orders[entry.order].n)
+            position = layout.position_after(entry.position, step - entry.step)
+            self.loader._seek(self._task, epoch, position)
+
+    def _micro_batches(
+        self, slots: SlotSampler, iteration: Iteration, batches: Iterator[Any]
+    ) -> Iterator[MicroBatches]:
+        count = len(slots.own_slots())
+        for step in range(self.step, slots.steps):
+            iteration.finish_steps(step + 1)
+            self._given = MicroBatches(batches, count)
+            yield self._given
+        next(batches, None)  # the end, which the loader notices only then
+
+    def _check_taken(self) -> None:
+        if self._given.left:
+            raise RuntimeError(
+                f"fastseed.{_NAME}: {self._given.left} micro-batches of step {self.step - 1} were "
+                "not taken, and would be skipped: take all before the next step, or load a state"
+            )
+
+    def _check_loader(self, method: str) -> None:
+        self._check_taken()
+        if self._own is not None and self.loader._latest is not self._own:
+            raise RuntimeError(
+                f"fastseed.{_NAME}.{method}: the loader was iterated outside of this loop, so "
+                "its position in the loop is lost: use another loader for that"
+            )
+
+    # ------------------------------------------------------------------ states
+
+    def state_dict(self) -> StateDict:
+        """Return where the loop is: after the step that it is in.
+
+        Returns:
+            A dict of strings, integers and the loader's state. All ranks must be in the same step;
+            the state of any rank serves all.
+
+        Raises:
+            RuntimeError: ``fastseed.init`` was not called, or the loader was iterated elsewhere
+                since this loop began, or micro-batches of the step are left.
+        """
+        self._check_loader("state_dict")
+        place = {"epoch": self.epoch, "step": self.step}
+        text = journal.to_json(self._current_history().at_step(self.epoch, self.step))
+        parts = {"loader": self.loader.state_dict(), "journal": text}
+        return {**self._own_fields(), **place, **parts}
+
+    def _own_fields(self) -> dict[str, str | int]:
+        fields: dict[str, str | int] = {"format": FORMAT, "version": VERSION, "task": self._task}
+        if self._slots is None:
+            return fields
+        return {**fields, "slots": self._slots.slots, "batch_size": self._slots.batch_size}
+
+    def load_state_dict(self, state: StateDict, *, new_order: bool = False) -> None:
+        """Start the next loop after the step in which ``state`` was taken.
+
+        Args:
+            state: what ``state_dict`` returned, on any rank.
+            new_order: True if the loader has another order since, as a ``MixtureSampler`` with
+                other weights and ``skip``: the next step has the first samples of the new order.
+
+        Raises:
+            TypeError, ValueError: ``state`` is damaged, or of another version, task, master seed,
+                order, size of the dataset, number of slots or size of theirs; nothing is changed.
+            RuntimeError: ``fastseed.init`` was not called.
+        """
+        function = f"{_NAME}.load_state_dict"
+        master_seed = context.current(function).master_seed
+        new_order = validation.check_bool(function, "new_order", new_order)
+        others = ("epoch", "step", "loader", "journal")
+        check_state(function, "loop", state, self._own_fields(), others)
+        limits = {"epoch": scopes.MAX_EPOCH + 1, "step": scopes.MAX_STEP}
+        epoch, step = (
+            validation.check_int(function, f"state[{field!r}]", state[field], 0, limit)
+            for field, limit in limits.items()
+        )
+        if new_order and self._slots is not None and step:
+            rule = "False with slots within an epoch: begin the order with an epoch"
+            raise validation.value_error(function, "new_order", rule, new_order)
+        loaded = None if new_order else parse(function, self.loader, state["loader"])
+        history = self._parse_history(function, state, new_order)
+        for saved in (history.master_seed, loaded["master_seed"] if loaded else master_seed):
+            if saved != master_seed:
+                raise ValueError(
+                    f"fastseed.{function}: the state was saved under master seed {saved}, but the "
+                    f"job has {master_seed}: call fastseed.init({saved})"
+                )
+        self.loader.restart()
+        if loaded is not None:
+            self.loader.load_state_dict(loaded)
+        self._continue_at(epoch, step, history)
+        self._is_loaded = True
+
+    def _parse_history(self, function: str, state: StateDict, new_order: bool) -> History:
+        """Return the history of a state, if it is one of this loop."""
+        where, text = "state['journal']", state["journal"]
+        validation.check_instance(function, where, text, str, "the text of a journal")
+        history = journal.from_json(function, where, text)
+        own = {"task": self._task, "epoch": state["epoch"], "step": state["step"]}
+        for field, value in own.items():
+            if getattr(history, field) != value:
+                rule, given = f"{value}, as of this state", getattr(history, field)
+                raise validation.value_error(function, f"{where}[{field!r}]", rule, given)
+        n, latest = layout_of(self.loader).layout.n, history.entry_at(*history.point)
+        if latest is not None and not new_order and history.orders[latest.order].n != n:
+            rule, given = f"of {n} positions, as for this loop", history.orders[latest.order].n
+            raise validation.value_error(function, where, rule, given)
+        return history
+
+    # ------------------------------------------------------------------ the history
+
+    def lineage(self) -> Lineage:
+        """Return which samples the steps of this job have, before and after now.
+
+        Raises:
+            RuntimeError: ``fastseed.init`` was not called.
+        """
+        return Lineage(self._planned(self.epoch, self.step))
+
+    def quarantine(self, samples: int | Iterable[int], source: str | None = None) -> None:
+        """Remove samples from the order, from the next step on; the state says which.
+
+        The sample of a spare position takes each of their places, as a ``Repeat``; every other
+        sample keeps its place and its random numbers. All ranks must call it in the same step.
+
+        Args:
+            samples: one index in the dataset, or several.
+            source: None; or the source of a ``MixtureSampler`` that ``samples`` is counted in.
+
+        Raises:
+            TypeError, ValueError: a sample does not exist; all removed have more than half of the
+                positions; or the order is not that of a ``ShuffleSampler``. Nothing is changed.
+            RuntimeError: ``fastseed.init`` was not called; or ranks call it otherwise.
+        """
+        function = f"{_NAME}.quarantine"
+        planned = self._planned(self.epoch, self.step)
+        self._change(function, planned, with_quarantine(function, planned, samples, source))
+
+    def skip(self, epoch: int, first_step: int, last_step: int) -> None:
+        """Leave out steps to come; all others keep their numbers and samples.
+
+        All ranks must call it in the same step. If the ranks or the batch size change before, the
+        steps of these numbers are those of the new size.
+
+        Args:
+            epoch: [0, 2**32).
+            first_step: the first step that is left out, not before the next step.
+            last_step: the last one, below the number of steps of the epoch.
+
+        Raises:
+            TypeError, ValueError: some steps are not to come, or skipped already; or the order is
+                not that of a ``ShuffleSampler``. Nothing is changed.
+            RuntimeError: ``fastseed.init`` was not called; or ranks call it otherwise.
+        """
+        function = f"{_NAME}.skip"
+        planned = self._planned(self.epoch, self.step)
+        self._change(function, planned, with_skip(function, planned, epoch, first_step, last_step))
+
+    def _change(self, function: str, before: History, after: History) -> None:
+        """Continue with another history; all ranks must make the same call in the same step."""
+        if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+            text = journal.to_json(dataclasses.replace(after, orders=(), entries=()))
+            digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+            record = {"step": list(after.point), "left out": digest}
+            judge = functools.partial(_judge, function)
+            verdict = exchange_records(function, record, judge, seconds=60.0)
+            if "error" in verdict:
+                raise RuntimeError(verdict["error"])
+        if after is not before:
+            self._history, self._is_changed = after, True
+
+    def _current_history(self) -> History:
+        """Return the history; that of a loop without a step needs ``fastseed.init``."""
+        seed, history = keyed_seeder(_NAME).master_seed, self._history
+        if history is not None and history.master_seed == seed:
+            return history
+        # Another init is another job. Damaged samples stay damaged; steps get other samples.
+        removed = () if history is None else history.quarantines
+        moved = tuple(quarantine._replace(epoch=0, step=0) for quarantine in removed)
+        return History(seed, self._task, quarantines=moved)
+
+    def _planned(self, epoch: int, step: int, next_step: tuple[int, int] | None = None) -> History:
+        """Return the history of a job that continues with a step, where ``next_step`` was next."""
+        samples = layout_of(self.loader, keyed_seeder(_NAME))
+        layout, position = samples.layout, self.loader._position() if step else 0
+        flags = int(layout.drop_last), int(layout.ranks_drop_last)
+        size = layout.batch_size, layout.slots
+        entry = Entry(epoch, step, position, 0, layout.ranks, *size, *flags)
+        history = self._current_history().at_step(*(next_step or (epoch, step)))
+        return history.with_entry(entry, samples.spec)
+
+
+def _judge(function: str, ranks: list[int], records: list[Record]) -> Record:
+    """Return the error of ranks whose records differ."""
+    problems = compare(ranks, records)
+    text = f"fastseed.{function}: all ranks must call it alike in the same step"
+    return {"error": f"{text}, but {'; '.join(problems)}"} if problems else {}

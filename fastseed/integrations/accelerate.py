@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from .._utils import StateDict, validation
 from ..data import steps as make_steps
 from ..data.loader.states import check_state
-from ..data.step_loop import StepLoop
+from ..data.steps import StepLoop
 from ..seeder.seeder import current_seeder
 from . import _common, _prepared_loader
 from ._common import Tasks, move_to, run_in_task

@@ -101,7 +101,7 @@ def test_loaders_without_a_state_are_iterated_and_raise_where_a_state_is_needed(
         (
             lambda: per_sample(Plain(3), "torch", transform=id),
             TypeError,
-            "transform must be a function of",
+            "per_sample: transform must be a f",
         ),
         *(
             (lambda bad=bad: per_sample(Plain(3))[bad], TypeError, "per_sample: index must be an i")

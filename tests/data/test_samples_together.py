@@ -179,13 +179,13 @@ def test_a_name_gives_a_loader_streams_and_an_order_of_its_own():
     found = {}
     for name in (None, "a", "b"):
         made = Loader(DrawsAll(("python",), 40), shuffle=True, name=name, **options(workers=1))
-        assert made.sampler.name == (name or "shuffle")
+        assert made.sampler.spec.name == (name or "shuffle")
         found[name] = flat(made)
     orders = [[i for i, _ in samples] for samples in found.values()]
     assert orders[0] != orders[1] != orders[2] and sorted(orders[1]) == sorted(orders[2])
     assert len({x for samples in found.values() for _, x in samples}) == 120
     resumable = fastseed.data.steps(Loader(Draws("python"), name="a", shuffle=True)).loader
-    assert resumable.name == resumable.sampler.name == "a"
+    assert resumable.name == resumable.sampler.spec.name == "a"
 
 
 def test_a_name_reaches_torchs_samplers():

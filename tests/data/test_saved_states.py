@@ -116,9 +116,7 @@ def test_a_loop_over_epochs_starts_where_the_state_continues(done):
         state = whole.state_dict()
     loop.load_state_dict(state)
     before = snapshot(), context.seeder.scope, loop.state_dict()
-    with pytest.raises(
-        ValueError, match=r"epoch must be 1, .* start the loop at steps.epoch, got 0"
-    ):
+    with pytest.raises(ValueError, match=r"epoch must be 1, .* start at steps.epoch, got 0"):
         for epoch in range(3):
             loop.in_epoch(epoch)
     assert (snapshot(), context.seeder.scope, loop.state_dict()) == before

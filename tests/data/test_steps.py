@@ -86,9 +86,7 @@ def test_an_epoch_at_a_time():
     assert run(left.in_epoch(1))[0] == whole[3:]
     loop = make()
     loop.load_state_dict(states[1])
-    with pytest.raises(
-        ValueError, match=r"epoch must be 0, .* start the loop at steps.epoch, got 1"
-    ):
+    with pytest.raises(ValueError, match=r"epoch must be 0, .* start at steps.epoch, got 1"):
         loop.in_epoch(1)
     assert run(loop.in_epoch(loop.epoch))[0] == whole[2:3]
     loop.load_state_dict(states[2])  # the last step of epoch 0: nothing is left of it
@@ -215,5 +213,5 @@ def test_an_iteration_that_cannot_start_changes_nothing(monkeypatch):
 @pytest.mark.parametrize("more", [{}, {"slots": 2}])
 def test_an_epoch_without_a_step_is_an_error(more):
     loop = steps(DataLoader(range(3), 4, shuffle=True, drop_last=True), 2, **more)
-    with pytest.raises(ValueError, match=r"with drop_last, of \d samples, got '3 samples'"):
+    with pytest.raises(ValueError, match=r"which drop_last gives \d samples, got '3 samples'"):
         list(loop)

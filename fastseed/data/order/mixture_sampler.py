@@ -89,9 +89,6 @@ class MixtureSampler(ShuffleSampler):
         self._sources = tuple(sources.values())
         self._set_share(rank, world_size, drop_last)
 
-    def __repr__(self) -> str:
-        return f"MixtureSampler({self.spec.describe()}, n={self.n}, drop_last={self.drop_last})"
-
     @property
     def dataset(self) -> ConcatDataset[Any]:
         """The samples of all sources in the order of their indices, for the DataLoader.

@@ -37,7 +37,6 @@ class ShuffleSampler(Sampler[int]):
 
     Attributes:
         n: the number of positions in an epoch, which is that of samples.
-        spec: what the order is.
         task: the task that was set; None: that of the loader, or of the last ``reseed``.
         epoch: the epoch that was set; None: that of the loader, or of the last ``reseed``.
 
@@ -51,13 +50,9 @@ class ShuffleSampler(Sampler[int]):
         >>> list(fastseed.data.ShuffleSampler(10, rank=1, world_size=2))
         [0, 2, 9, 8, 4]
         >>> sampler = fastseed.data.ShuffleSampler(10)
-        >>> list(sampler)
-        [5, 0, 7, 2, 6, 9, 3, 8, 1, 4]
         >>> sampler.seek(6)
-        >>> list(sampler)
-        [3, 8, 1, 4]
-        >>> sampler.index(6), sampler.indices(6, 8)
-        (3, tensor([3, 8]))
+        >>> list(sampler), sampler.index(6), sampler.indices(6, 8)
+        ([3, 8, 1, 4], 3, tensor([3, 8]))
     """
 
     def __init__(
@@ -94,19 +89,14 @@ class ShuffleSampler(Sampler[int]):
         return self.spec.n
 
     @property
-    def name(self) -> str:
-        """The name of the order."""
-        return self.spec.name
-
-    @property
     def shuffle(self) -> bool:
         """False if the order is that of the dataset."""
         return self.spec.kind != SEQUENCE and bool(self.spec.shuffled)
 
     def __repr__(self) -> str:
         share = "" if self.rank is None else f", rank={self.rank}, world_size={self.world_size}"
-        flags = f", drop_last={self.drop_last}, shuffle={self.shuffle}"
-        return f"ShuffleSampler({self.n}{share}{flags}, name={self.name!r})"
+        order = f"{self.spec.describe()!r}, drop_last={self.drop_last}"
+        return f"{type(self).__name__}({self.n}{share}, {order})"
 
     # ------------------------------------------------------------------ the scope
 
@@ -116,9 +106,8 @@ class ShuffleSampler(Sampler[int]):
         Args:
             epoch: [0, 2**32).
         """
-        self.epoch = validation.check_int(
-            f"{_CLASS}.set_epoch", "epoch", epoch, 0, scopes.MAX_EPOCH
-        )
+        function = f"{_CLASS}.set_epoch"
+        self.epoch = validation.check_int(function, "epoch", epoch, 0, scopes.MAX_EPOCH)
 
     def set_scope(self, task: int, epoch: int) -> None:
         """Set the task and epoch of the next iterations, whatever those of ``reseed``.
@@ -142,12 +131,12 @@ class ShuffleSampler(Sampler[int]):
         """Return (task, epoch): as given, else as set, else those of the iteration or the job."""
         task = self.task if task is None else task
         epoch = self.epoch if epoch is None else epoch
-        is_set = task is not None and epoch is not None
-        at = None if is_set else current_scope() or epoch_scope(current_seeder(function))
-        if at is not None:
-            task = at.task if task is None else task
-            epoch = at.epoch if epoch is None else epoch
-        elif epoch is None:
+        if task is None or epoch is None:
+            at = current_scope() or epoch_scope(current_seeder(function))
+            if at is not None:
+                task = at.task if task is None else task
+                epoch = at.epoch if epoch is None else epoch
+        if epoch is None:
             raise RuntimeError(
                 f"fastseed.{function}: call fastseed.reseed(task, epoch) first, or "
                 "set_epoch(epoch) of the sampler"

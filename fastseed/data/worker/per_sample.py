@@ -6,7 +6,7 @@ import functools
 import inspect
 import operator
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -164,7 +164,8 @@ class PerSample(DatasetWrapper, Dataset[object]):
 
     def _read_in_streams(self, current: SampleStreams, indices: Indices) -> list[object]:
         """Return samples that were each read, or transformed, in its own streams."""
-        transform, samples = self._transform, iter(())
+        transform = self._transform
+        samples: Iterator[object] = iter(())
         if transform is not None:
             samples = iter(self._read_without_draws(current, indices))
 
@@ -290,13 +291,14 @@ def per_sample(
         raise validation.type_error(_FUNCTION, "transform", "a function of a sample", transform)
     if generator is not None:
         validation.check_choice(_FUNCTION, "generator", generator, tuple(_MAKE))
-        argument, first, given = "transform", "sample", transform
-        if transform is None:
-            argument, first, given = "dataset.__getitem__", "index", dataset.__getitem__
+        argument, given = "transform", transform
+        rule = "a function of (sample, generator)"
+        if given is None:
+            argument, given = "dataset.__getitem__", dataset.__getitem__
+            rule = "a function of (index, generator)"
         try:
             inspect.signature(given).bind(0, None)
         except (TypeError, ValueError) as error:
-            rule = f"a function of ({first}, generator)"
             raise validation.type_error(_FUNCTION, argument, rule, given) from error
     if name is not None:
         scopes.check_name(_FUNCTION, name)
