@@ -7,12 +7,10 @@ fastseed's own; a warning says so where no page documents that key.
 from __future__ import annotations
 
 import functools
-import logging
 
 from .._utils import validation
+from .._utils.warn_once import warn_once
 from .scopes import OWN_NAMES, check_name
-
-logger = logging.getLogger("fastseed")
 
 NAMES = {
     **dict.fromkeys(OWN_NAMES, "a default generator"),
@@ -64,7 +62,7 @@ def check_derived(function: str, name: str) -> str:
 def _check_derived(function: str, name: str) -> str:
     user = user_of(check_name(function, name))
     if user is not None and not name.startswith(_DOCUMENTED):
-        logger.warning(
+        warn_once(
             "fastseed.%s: the stream %r is the one of %s, whose random numbers this key repeats; "
             "use another name for a stream of your own",
             *(function, name, user),

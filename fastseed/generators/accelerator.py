@@ -1,10 +1,6 @@
 """The default generators of the accelerators of this process.
 
-A device's member index is its ordinal relative to the rank's current device, modulo the number of
-devices, so that a rank's own device has the same stream whether it sees one device or eight.
-
-Nothing here initializes an accelerator. If torch has not initialized it yet, the seeding is queued:
-torch runs queued calls when it initializes the accelerator.
+Nothing here initializes an accelerator: torch runs what is queued when it initializes one.
 """
 
 from __future__ import annotations
@@ -19,21 +15,15 @@ from ..derivation.streams import Stream
 from .adapter import LOW64
 from .torch_rng import pack_states, parse_states
 
-KNOWN = ("cuda", "xpu", "mps")
-"""Types whose stream names are reserved, whether or not this torch was built for them."""
-
 
 def compiled_types() -> list[str]:
-    """Return the accelerator types that this torch was built for, and that of a plug-in.
-
-    MPS counts where it is available: without Metal, as in some virtual machines, it never will be.
-    """
-    there = (
-        torch.version.cuda is not None or torch.version.hip is not None,
-        torch.version.xpu is not None,
-        torch.backends.mps.is_available(),
-    )
-    kinds = [kind for kind, is_there in zip(KNOWN, there, strict=True) if is_there]
+    """Return the accelerator types that this torch was built for, and that of a plug-in."""
+    is_built = {
+        "cuda": torch.version.cuda is not None or torch.version.hip is not None,
+        "xpu": torch.version.xpu is not None,
+        "mps": torch.backends.mps.is_available(),
+    }
+    kinds = [kind for kind in is_built if is_built[kind]]
     current = torch.accelerator.current_accelerator()
     if current is not None and current.type not in kinds:
         kinds.append(current.type)
@@ -41,7 +31,7 @@ def compiled_types() -> list[str]:
 
 
 def relative_index(ordinal: int, current: int, count: int) -> int:
-    """Return the member index of device ``ordinal`` of ``count``, seen from device ``current``."""
+    """Return the member index of a device: 0 for the rank's own, however many devices it sees."""
     return (ordinal - current) % count
 
 
@@ -67,10 +57,7 @@ class AcceleratorGenerators:
         return is_initialized is None or bool(is_initialized())
 
     def refuse_capture(self, function: str) -> None:
-        """Raise RuntimeError while the current stream captures a CUDA graph.
-
-        A graph that another stream captures takes the new seed with its next replay.
-        """
+        """Raise RuntimeError while the current stream captures a CUDA graph."""
         if self.kind == "cuda" and self.ready():
             refuse_capture(function, torch.device("cuda"), BETWEEN_REPLAYS)
 
@@ -144,7 +131,7 @@ class AcceleratorGenerators:
             self._apply(self._waiting)
 
     def _queue(self) -> None:
-        """Queue the seeding again instead of the previous one, so that the last seeding wins."""
+        """Queue the seeding instead of the previous one, so that the last seeding wins."""
         if not private_torch.queue_seeding(self._module, self._apply_waiting, "fastseed.reseed"):
             raise RuntimeError(
                 f"torch.{self.kind} queues no seed before it is initialized: initialize it first"

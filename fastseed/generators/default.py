@@ -22,44 +22,31 @@ class DefaultGenerators:
     """Reseeds the three, with native code in one call."""
 
     def __init__(self) -> None:
-        self._python, self._numpy, self._torch = (
-            PythonRandom(),
-            NumpyGlobal(),
-            TorchGenerator(),
-        )
-        self.adapters: dict[str, GeneratorAdapter] = dict(
-            zip(NAMES, (self._python, self._numpy, self._torch), strict=True)
-        )
+        self._numpy = NumpyGlobal()
+        three: tuple[GeneratorAdapter, ...] = (PythonRandom(), self._numpy, TorchGenerator())
+        self.adapters = dict(zip(NAMES, three, strict=True))
 
-    def reseed_natively(self, master_seed: int, at: Scope, rank: int) -> bool:
+    def reseed_natively(self, master_seed: int, at: Scope, rank_field: int) -> bool:
         """Reseed all three; return False where that needs ``reseed``, which names what fails."""
+        return self._in_one_call("reseed_defaults_of_cpu", master_seed, *at, rank_field)
+
+    def reseed_sample(self, scope: ScopeKey, index: int, occurrence: int) -> dict[str, Exception]:
+        """Give all three the stream of a sample; return the exceptions of those that failed."""
+        if self._in_one_call("reseed_sample_of_cpu", *scope, index, occurrence):
+            return {}
+        return self.reseed(lambda name: sample_stream(scope, name, index, occurrence))
+
+    def _in_one_call(self, function: str, *where: int) -> bool:
         memory = self._numpy.find_memory()
         if memory is None:
             return False
         try:
-            lo, hi = native.generators.reseed_defaults_of_cpu(
-                master_seed, *at, rank, memory.lock, memory.address
-            )
+            lo, hi = getattr(native.generators, function)(*where, memory.lock, memory.address)
             self._numpy.clear_gauss()
             random.seed(lo | hi << 64)
         except Exception:
             return False
         return True
-
-    def reseed_sample(self, scope: ScopeKey, index: int, occurrence: int) -> dict[str, Exception]:
-        """Give all three the stream of a sample; return the exceptions of those that failed."""
-        memory = self._numpy.find_memory()
-        if memory is not None:
-            try:
-                lo, hi = native.generators.reseed_sample_of_cpu(
-                    *scope, index, occurrence, memory.lock, memory.address
-                )
-                self._numpy.clear_gauss()
-                random.seed(lo | hi << 64)
-                return {}
-            except Exception:
-                pass  # one after another: which one fails?
-        return self.reseed(lambda name: sample_stream(scope, name, index, occurrence))
 
     def reseed(self, stream_of: Callable[[str], Stream]) -> dict[str, Exception]:
         """Reseed one after another; return the exceptions of those that failed, by stream name."""

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import functools
 import json
 import threading
-from collections.abc import Iterator
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -16,20 +14,19 @@ import torch
 from numpy.random import SeedSequence as _SeedSequence
 
 from .._backend import derive, native
-from .._utils import JSON, StateDict
+from .._utils import StateDict, strict_json
 from ..derivation.streams import Stream
 from .adapter import LOW64, MT19937_BYTES, MT_WORDS, pack, pack_mt19937, unpack, unpack_mt19937
 
 _JSON_BLOCK = 1024
-_MAX_POOL = 1024  # words of a SeedSequence, 4 unless the user says otherwise
 
 
 class NumpyGenerator:
     """A ``numpy.random.Generator``: its bit generator is rebuilt from the key, in place.
 
-    The exact state is that of the bit generator, with the seed sequence that ``spawn`` uses and the
-    number of children that it has made. The state of MT19937 is written as words; the rest is JSON,
-    padded with spaces: distributed checkpoints need a size that depends on the kind alone.
+    The exact state is that of the bit generator, with the seed sequence that ``spawn`` uses. The
+    state of MT19937 is written as words; the rest is JSON, padded with spaces: distributed
+    checkpoints need a size that depends on the kind alone.
     """
 
     is_bulk = False
@@ -37,28 +34,39 @@ class NumpyGenerator:
     def __init__(self, generator: np.random.Generator) -> None:
         self._generator = generator
 
-    def _bit_generator(self) -> np.random.BitGenerator:
+    def _bit_generator(self) -> Any:
         return self._generator.bit_generator
 
-    def _get(self) -> StateDict:
+    def _twin(self) -> NumpyGenerator:
+        """Return the adapter of a new generator of the same kind."""
+        return NumpyGenerator(np.random.Generator(type(self._bit_generator())()))
+
+    def reseed(self, stream: Stream) -> None:
+        """Set the state of a bit generator that is newly made from ``SeedSequence(key)``."""
+        bit_generator = self._bit_generator()
+        fresh = type(bit_generator)(_SeedSequence(stream.key()))
+        bit_generator.__setstate__((fresh.state, fresh.seed_seq))
+
+    def save(self) -> StateDict:
+        """Return the exact state as NumPy has it."""
         bit_generator = self._bit_generator()
         state = dict(bit_generator.state)
         if type(bit_generator.seed_seq) is _SeedSequence:
             state["seed_seq"] = bit_generator.seed_seq.state
         return state
 
-    def _set(self, state: StateDict) -> None:
-        held = dict(state)
-        seeds = held.pop("seed_seq", None)
-        _assign(self._bit_generator(), held, None if seeds is None else _SeedSequence(**seeds))
-
-    def reseed(self, stream: Stream) -> None:
-        """Set the state of a bit generator that is newly made from ``SeedSequence(key)``."""
-        _rebuild(self._bit_generator(), stream.key())
+    def restore(self, saved: StateDict) -> None:
+        """Restore what ``save`` or ``parse_state`` returned."""
+        state, bit_generator = dict(saved), self._bit_generator()
+        seeds = state.pop("seed_seq", None)
+        if seeds is None:
+            bit_generator.state = state
+        else:
+            bit_generator.__setstate__((state, _SeedSequence(**seeds)))
 
     def state(self) -> torch.Tensor:
         """Return the exact state as bytes."""
-        state = self._get()
+        state = self.save()
         if state["bit_generator"] != "MT19937":
             return _to_json(state)
         gauss = state["gauss"] if state.get("has_gauss") else None
@@ -67,23 +75,24 @@ class NumpyGenerator:
             return words
         return torch.cat([words, _to_json({"seed_seq": state["seed_seq"]})])
 
-    def save(self) -> StateDict:
-        """Return the exact state as NumPy has it."""
-        return self._get()
-
-    def restore(self, saved: StateDict) -> None:
-        """Restore what ``save`` or ``parse_state`` returned."""
-        self._set(saved)
-
     def parse_state(self, state: torch.Tensor) -> StateDict:
-        """Return what NumPy's setters take; ValueError if the state is invalid."""
-        kind = type(self._bit_generator())
-        if kind.__name__ != "MT19937":
-            return _parse_json(kind, unpack(state))
-        words, position, gauss = unpack_mt19937(state[:MT19937_BYTES])
-        parsed = _mt19937(np.frombuffer(words, "<u4").astype(np.uint32), position, gauss)
-        if state.numel() > MT19937_BYTES:
-            parsed.update(_parse_seeds(unpack(state[MT19937_BYTES:])))
+        """Return what ``restore`` takes; ValueError if a generator of this kind cannot have it."""
+        kind, parsed, data = type(self._bit_generator()).__name__, {}, unpack(state)
+        if kind == "MT19937":
+            words, position, gauss = unpack_mt19937(state[:MT19937_BYTES])
+            parsed = _mt19937(np.frombuffer(words, "<u4").astype(np.uint32), position, gauss)
+            data = data[MT19937_BYTES:]
+        try:
+            held = _from_json(data) if data else {}
+            parsed |= held
+            twin = self._twin()
+            twin.restore(parsed)
+            found = _from_json(unpack(_to_json(twin.save())))
+        except Exception as error:  # NumPy raises several types
+            raise ValueError(f"it must be the state of a {kind}, got {error!r}") from error
+        is_same = all(name in found and found[name] == value for name, value in held.items())
+        if not is_same or held.get("buffer_pos", 0) not in range(5):  # NumPy reads there unchecked
+            raise ValueError(f"it must be the state of a {kind}, got other values")
         return parsed
 
 
@@ -93,85 +102,15 @@ def _mt19937(words: npt.NDArray[np.uint32], position: int, gauss: float | None =
     return {"bit_generator": "MT19937", "state": inner, **cached}
 
 
-def _rebuild(bit_generator: np.random.BitGenerator, key: int) -> None:
-    """Set the state of a bit generator newly made from ``SeedSequence(key)``, in place."""
-    fresh: Any = type(bit_generator)(_SeedSequence(key))
-    _assign(bit_generator, fresh.state, fresh.seed_seq)
-
-
-def _assign(bit_generator: Any, state: StateDict, seeds: _SeedSequence | None) -> None:
-    """Set a state, and what ``spawn`` uses if it is given."""
-    if seeds is None:
-        bit_generator.state = state
-    else:
-        bit_generator.__setstate__((state, seeds))
-
-
 def _to_json(state: StateDict) -> torch.Tensor:
     text = json.dumps(state, default=lambda value: value.tolist()).encode()
     return pack(text.ljust(-(-len(text) // _JSON_BLOCK) * _JSON_BLOCK))
 
 
-@contextlib.contextmanager
-def _must_be_of(kind: str) -> Iterator[None]:
-    """Raise ValueError for any exception: NumPy raises several types for what is no state."""
-    try:
-        yield
-    except Exception as error:
-        raise ValueError(f"it must be the state of a {kind}, got {error!r}") from error
-
-
 def _from_json(data: bytes) -> StateDict:
     if len(data) % _JSON_BLOCK:
         raise ValueError(f"{len(data)} bytes")
-    return dict(json.loads(data))
-
-
-def _parse_json(kind: type[np.random.BitGenerator], data: bytes) -> StateDict:
-    """Return a state of a bit generator of this kind; ValueError if NumPy did not make it."""
-    with _must_be_of(kind.__name__):
-        held = _from_json(data)
-        cached = {name: held.pop(name) for name in ("has_gauss", "gauss") if name in held}
-        seeds = {"seed_seq": held.pop("seed_seq")} if "seed_seq" in held else {}
-        scratch: Any = kind()
-        scratch.state = _with_arrays(held)
-        valid = _plain(scratch.state) == held and np.isfinite(cached.get("gauss", 0.0))
-        valid = valid and cached.get("has_gauss", 0) in (0, 1)
-        valid = valid and held.get("buffer_pos", 0) in range(5)  # NumPy reads there unchecked
-        if not valid:
-            raise ValueError("other values")
-        _check_seeds(**seeds)
-    return {**scratch.state, "has_gauss": 0, "gauss": 0.0, **cached, **seeds}
-
-
-def _parse_seeds(data: bytes) -> StateDict:
-    """Return the seed sequence that follows the words of an MT19937."""
-    with _must_be_of("SeedSequence"):
-        held = _from_json(data)
-        _check_seeds(**held)
-    return held
-
-
-def _check_seeds(seed_seq: StateDict | None = None) -> None:
-    """Raise an exception unless these are the arguments of a SeedSequence, as it returns them."""
-    if seed_seq is None:
-        return
-    if seed_seq["pool_size"] > _MAX_POOL:
-        raise ValueError(f"pool_size must be at most {_MAX_POOL}, got {seed_seq['pool_size']}")
-    if _plain(_SeedSequence(**seed_seq).state) != seed_seq:
-        raise ValueError("other values in seed_seq")
-
-
-def _plain(state: object) -> StateDict:
-    """Return a state as it comes back from JSON."""
-    return dict(json.loads(json.dumps(state, default=lambda value: value.tolist())))
-
-
-def _with_arrays(value: JSON) -> JSON:
-    """Return a state from JSON as NumPy takes it: lists become arrays of 64-bit words."""
-    if isinstance(value, dict):
-        return {name: _with_arrays(held) for name, held in value.items()}
-    return np.array(value, dtype=np.uint64) if isinstance(value, list) else value
+    return dict(strict_json.parse(data))
 
 
 class NumpyRandomState(NumpyGenerator):
@@ -183,30 +122,34 @@ class NumpyRandomState(NumpyGenerator):
     def __init__(self, generator: np.random.RandomState) -> None:
         self._owner = generator
 
-    def _bit_generator(self) -> np.random.BitGenerator:
+    def _bit_generator(self) -> Any:
         return self._owner._bit_generator
 
-    def _get(self) -> StateDict:
-        state: StateDict = self._owner.get_state(legacy=False)
-        return state
-
-    def _set(self, state: StateDict) -> None:
-        self._owner.set_state(state)
+    def _twin(self) -> NumpyGenerator:
+        return NumpyRandomState(np.random.RandomState(type(self._bit_generator())()))
 
     def reseed(self, stream: Stream) -> None:
         """Set the state that belongs to the key of ``stream``."""
-        bit_generator, key = self._bit_generator(), stream.key()
-        if type(bit_generator) is np.random.MT19937:
-            self._set(_mt19937(derive.mt19937_state(key), MT_WORDS))
+        if type(self._bit_generator()) is np.random.MT19937:
+            self._owner.set_state(_mt19937(derive.mt19937_state(stream.key()), MT_WORDS))
         else:
-            _rebuild(bit_generator, key)
-            self._set({**self._get(), "has_gauss": 0, "gauss": 0.0})
+            super().reseed(stream)
+            self._owner.set_state({**self.save(), "has_gauss": 0, "gauss": 0.0})
+
+    def save(self) -> StateDict:
+        """Return the exact state as NumPy has it."""
+        state: StateDict = self._owner.get_state(legacy=False)
+        return state
+
+    def restore(self, saved: StateDict) -> None:
+        """Restore what ``save`` or ``parse_state`` returned."""
+        self._owner.set_state(saved)
 
 
 class Mt19937Memory(NamedTuple):
     """The memory of an MT19937: 624 words, followed by the position."""
 
-    bit_generator: np.random.BitGenerator
+    bit_generator: Any
     lock: threading.Lock
     address: int
 
@@ -215,34 +158,32 @@ class NumpyGlobal(NumpyRandomState):
     """NumPy's global generator, that of the functions of ``numpy.random``.
 
     Native code writes the words of an MT19937 at its documented ``ctypes.state_address``, under its
-    lock, which is taken nowhere else: it is not re-entrant before NumPy 2.4. The cached Gaussian is
-    cleared by ``numpy.random.set_bit_generator``, which sets the one that is there. Without native
-    code, and for other bit generators (``numpy.random.set_bit_generator``), ``set_state`` serves.
+    lock, which is not re-entrant before NumPy 2.4. Without native code, and for other bit
+    generators, ``set_state`` serves.
     """
 
     def __init__(self) -> None:
         super().__init__(cast(np.random.RandomState, np.random))  # it has get_state and set_state
         self._memory: Mt19937Memory | None = None
 
-    def _bit_generator(self) -> np.random.BitGenerator:
+    def _bit_generator(self) -> Any:
         return np.random.get_bit_generator()  # type: ignore[attr-defined]
 
     def find_memory(self) -> Mt19937Memory | None:
         """Return where to write the words; None to use ``set_state``."""
         if native.generators is None:
             return None
-        bit_generator = np.random.get_bit_generator()  # type: ignore[attr-defined]
-        memory = self._memory
+        bit_generator, memory = self._bit_generator(), self._memory
         if memory is None or memory.bit_generator is not bit_generator:
             if type(bit_generator) is not np.random.MT19937 or not _can_write_words():
                 return None
             address = int(bit_generator.ctypes.state_address)
-            # In one field, so that other threads and interrupts find all of it or nothing.
+            # In one field, so that other threads find all of it or nothing.
             memory = self._memory = Mt19937Memory(bit_generator, bit_generator.lock, address)
         return memory
 
     def clear_gauss(self) -> None:
-        """Clear the cached Gaussian."""
+        """Clear the cached Gaussian, by setting the bit generator that is set."""
         module: Any = np.random
         module.set_bit_generator(module.get_bit_generator())
 
@@ -260,7 +201,7 @@ class NumpyGlobal(NumpyRandomState):
         """Restore what ``save`` or ``parse_state`` returned; ``set_state`` is slower."""
         memory = self.find_memory()
         if memory is None or saved["has_gauss"]:
-            self._set(saved)
+            super().restore(saved)
             return
         inner = saved["state"]
         native.generators.write_mt19937(inner["key"], inner["pos"], memory.lock, memory.address)

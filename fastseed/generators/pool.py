@@ -1,7 +1,4 @@
-"""Many torch generators behind one handle.
-
-Converting a Python list of generators costs more than reseeding them, so a pool converts it once.
-"""
+"""Many torch generators behind one handle: converting a list costs more than reseeding it."""
 
 from __future__ import annotations
 
@@ -30,12 +27,8 @@ _users: StreamUsers[GeneratorPool] = StreamUsers(
 class GeneratorPool:
     """Reseed many torch generators of any devices in one native call.
 
-    Member i takes the key of index i of the stream ``name`` on this rank. CPU generators take the
-    full MT19937 state; others take the key's low 64 bits as seed, at offset 0. A generator may be
-    in the list more than once: its last index decides, as in a loop over the list.
-
-    Work on CPU generators is spread over ``torch.get_num_threads()`` threads. Each generator's
-    mutex is held while it is written, so other threads may use it meanwhile.
+    Member i takes the key of index i of the stream ``name`` on this rank. A generator may be in the
+    list more than once: its last index decides. Other threads may draw meanwhile.
 
     Args:
         generators: the generators; the pool holds them strongly.
@@ -86,10 +79,9 @@ class GeneratorPool:
             step: [0, 2**64).
 
         Raises:
-            RuntimeError: before ``init``; in a DataLoader worker, where all workers would draw the
-                same; or with CUDA members while the current stream captures a CUDA graph.
-            TypeError, ValueError: a coordinate is invalid, or the scheme is ``"fwr13y"``, which has
-                no keys; no generator has changed.
+            RuntimeError: before ``init``, in a DataLoader worker, or with CUDA members while a CUDA
+                graph is captured.
+            TypeError, ValueError: an argument is invalid, or the scheme is ``"fwr13y"``.
         """
         function = "GeneratorPool.reseed"
         master_seed, rank_field = context.origin(function, "reseed_from_seeds")
@@ -146,8 +138,8 @@ class GeneratorPool:
         """Load what ``state_dict`` returned, for a pool of this name with members of these kinds.
 
         Raises:
-            TypeError, ValueError: ``state`` is from another tool, version or pool, truncated or
-                damaged; no generator has changed.
+            TypeError, ValueError: ``state`` is damaged, or from another pool; no generator has
+                changed.
         """
         function = "GeneratorPool.load_state_dict"
         self._load(member_states.parse(function, self._header(), state, self._parse))
@@ -156,7 +148,7 @@ class GeneratorPool:
         return member_states.header("GeneratorPool", self.name, len(self))
 
     def _pack(self) -> torch.Tensor:
-        """Return the exact states, one after another: 1-D, uint8."""
+        """Return the exact states, one after another."""
         return pack_states(self._generators)
 
     def _parse(self, states: torch.Tensor) -> list[torch.Tensor]:
@@ -201,13 +193,10 @@ class MembersAdapter:
 def _check_generators(
     function: str, generators: Iterable[torch.Generator]
 ) -> list[torch.Generator]:
-    rule = "a sequence of torch.Generators"
-    if isinstance(generators, torch.Tensor):  # also one without memory to iterate over
+    if isinstance(generators, torch.Tensor) or not isinstance(generators, Iterable):
+        rule = "a sequence of torch.Generators"
         raise validation.type_error(function, "generators", rule, generators)
-    try:
-        found = list(generators)
-    except TypeError as error:
-        raise validation.type_error(function, "generators", rule, generators) from error
+    found = list(generators)
     for i, generator in enumerate(found):
         validation.check_instance(
             function, f"generators[{i}]", generator, torch.Generator, "a torch.Generator"

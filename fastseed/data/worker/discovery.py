@@ -30,7 +30,6 @@ import torch
 
 from ..._utils.warn_once import warn_once
 from ...derivation import scopes
-from ...generators.accelerator import KNOWN
 from ...generators.pool import GeneratorPool
 from ...seeder.registry import Registration, adapter_for
 from .scope import DatasetWrapper
@@ -38,7 +37,6 @@ from .scope import DatasetWrapper
 MAX_OBJECTS = 100_000
 _LONG = 1000  # a longer container may be plain data
 
-_RESERVED = (*scopes.OWN_NAMES, *(f"torch.{kind}" for kind in KNOWN))
 _LEAVES: tuple[type, ...] = (
     *(str, bytes, bytearray, int, float, complex, type(None), range, slice, memoryview, type),
     *(types.ModuleType, types.CodeType, np.ndarray, np.generic, np.dtype, logging.Logger),
@@ -170,7 +168,7 @@ def found_in(
 
     Generators of ``entries`` are left out. A path that is already a name gets a prime.
     """
-    taken = {*_RESERVED, *(entry.name for entry in entries)}
+    taken = {*scopes.OWN_NAMES, *(entry.name for entry in entries)}
     known = itertools.chain.from_iterable(generators_of(entry.generator) for entry in entries)
     made = []
     for path, generator in discover(dataset, name, known):
