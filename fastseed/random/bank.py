@@ -73,7 +73,7 @@ class StreamBank:
         with torch.inference_mode(False):  # tensors that can be written inside of it and outside
             self._keys = torch.zeros(n, 2, dtype=torch.uint64, device=where)
             self._positions = torch.zeros(n, dtype=torch.int64, device=where)
-        self._seeded = False
+        self._n, self._seeded = n, False
 
     @property
     def keys(self) -> torch.Tensor:
@@ -96,7 +96,7 @@ class StreamBank:
         return self._keys.device
 
     def __len__(self) -> int:
-        return self._keys.size(0)
+        return self._n
 
     def _check_seeded(self, function: str) -> None:
         """Raise RuntimeError, in the name of ``function``, before the bank has keys."""
@@ -311,38 +311,29 @@ class StreamBank:
         function = f"random.StreamBank.{name}"
         if not private_torch.is_plain_eager():
             parameters = tuple(map(distributions.constant, parameters))
-        distribution = make(function, functional.dtype_of(dtype, out), *parameters)
+        if out is not None:
+            dtype = functional.dtype_of(dtype, out)
+        distribution = make(function, dtype, *parameters)
         if not self._seeded:
             self._check_seeded(function)
-        keys, positions = self._keys, self._positions
         sizes, count = functional.check_shape(function, shape, distribution.words)
-        advance = distribution.advance(count)
+        keys, positions, whole = self._keys, self._positions, (self._n, *sizes)
+        advance: int | torch.Tensor = distribution.advance(count)
+        if rows is None and out is None:  # nearly every call
+            found = keys.new_empty(*whole, dtype=distribution.dtype)
+            distribution.op(found, keys, positions, (), (), 0, *distribution.parameters)
+            positions.add_(advance)
+            return found
         if rows is not None:
-            return self._draw_rows(function, distribution, sizes, advance, rows, out)
-        whole = (keys.size(0), *sizes)
-        found = functional.draw_into(function, distribution, keys, positions, whole, out)
-        positions.add_(advance)
-        return found
-
-    def _draw_rows(
-        self,
-        function: str,
-        distribution: Distribution,
-        sizes: tuple[int, ...],
-        advance: int,
-        rows: torch.Tensor,
-        out: torch.Tensor | None,
-    ) -> torch.Tensor:
-        """Draw from the streams of ``rows`` alone, indices or a mask, and advance these."""
-        keys, positions = self._keys, self._positions
-        self._check_rows(function, rows)
-        if rows.dtype == torch.bool:
-            whole = (len(self), *sizes)
+            self._check_rows(function, rows)
+        if rows is None or rows.dtype == torch.bool:
             found = functional.draw_into(function, distribution, keys, positions, whole, out)
-            same_bits = _SIGNED.get(found.dtype)  # not for others: they may be negated views
-            bits = found if same_bits is None else found.view(same_bits)
-            bits.masked_fill_(rows.logical_not().view(-1, *(1,) * len(sizes)), 0)
-            positions.add_(rows.to(torch.int64) * advance)
+            if rows is not None:
+                same_bits = _SIGNED.get(found.dtype)  # not for others: they may be negated views
+                bits = found if same_bits is None else found.view(same_bits)
+                bits.masked_fill_(rows.logical_not().view(-1, *(1,) * len(sizes)), 0)
+                advance = rows.to(torch.int64) * advance
+            positions.add_(advance)
             return found
         rows = rows.to(torch.int64)
         own = keys.view(torch.int64).index_select(0, rows).view(torch.uint64)
@@ -354,13 +345,12 @@ class StreamBank:
 
     def _check_rows(self, function: str, rows: torch.Tensor) -> None:
         tensors.check_dtype(function, "rows", rows, torch.int64, torch.int32, torch.bool)
-        mask, n = rows.dtype == torch.bool, len(self)
-        shape = (n,) if mask else None
+        shape = (self._n,) if rows.dtype == torch.bool else None
         tensors.check_tensor(function, "rows", rows, rows.dtype, shape, self.device)
         if rows.dim() != 1:
             raise value_error(function, "rows", "of shape (m,)", tuple(rows.shape))
-        if not mask:
-            tensors.check_values(function, "rows", rows, n - 1)
+        if shape is None:
+            tensors.check_values(function, "rows", rows, self._n - 1)
 
     def state_dict(self) -> StateDict:
         """Return the exact state and what identifies the bank: ints, strings, a uint8 tensor."""

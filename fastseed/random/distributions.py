@@ -1,7 +1,6 @@
 """Distributions: the checked parameters of an operator, prepared from the arguments of a function.
 
-``docs/spec/random.md`` specifies each parameter. Everything here is plain Python on plain numbers,
-so that ``torch.compile`` can trace it into a constant.
+Everything is plain Python on plain numbers, so that ``torch.compile`` traces it into constants.
 """
 
 from __future__ import annotations

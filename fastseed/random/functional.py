@@ -249,11 +249,14 @@ def _draw(
     is_plain = private_torch.is_plain_eager()
     if not is_plain:
         parameters = tuple(map(distributions.constant, parameters))
-    distribution = make(function, dtype_of(dtype, out), *parameters)
+    if out is not None:
+        dtype = dtype_of(dtype, out)
+    distribution = make(function, dtype, *parameters)
     sizes, count = check_shape(function, shape, distribution.words)
     if is_plain and out is None and type(position) is int and position == 0 and is_key(key):
         keys = words_of(key)  # nearly every call
-        found = keys.new_empty(sizes, dtype=distribution.dtype)
+        # one by one: torch takes longer to read a tuple of sizes
+        found = keys.new_empty(*sizes or ((),), dtype=distribution.dtype)
         distribution.op(found, keys, None, (), (), 0, *distribution.parameters)
         return found
     keys = check_keys(function, "key", key, out.device if isinstance(out, torch.Tensor) else _CPU)
@@ -340,23 +343,22 @@ def check_position(
 
 def check_shape(function: str, shape: object, words: int) -> tuple[tuple[int, ...], int]:
     """Return a shape as a tuple, and its count of values; one integer is one dimension."""
-    if not isinstance(shape, (tuple, list)):
-        if not isinstance(shape, _SIZES):
-            raise validation.type_error(function, "shape", "a tuple of integers", shape)
+    if isinstance(shape, _SIZES):
         shape = (shape,)
-    sizes, count = [], 1
+    elif not isinstance(shape, (tuple, list)):
+        raise validation.type_error(function, "shape", "a tuple of integers", shape)
+    count = 1
     for i, size in enumerate(shape):
         if type(size) is not int:
             if isinstance(size, bool) or not isinstance(size, _SIZES):
                 raise validation.type_error(function, f"shape[{i}]", "an integer", size)
-            size = int(size) if isinstance(size, np.integer) else size
+            size = int(size) if isinstance(size, np.integer) else size  # which may overflow
         if size < 0:
             raise validation.value_error(function, f"shape[{i}]", "0 or more", size)
         count = count * size
-        sizes.append(size)
     if count * words > MAX_WORDS:
         raise validation.value_error(function, "shape", "of at most 2**56 words", shape)
-    return tuple(sizes), count
+    return tuple(shape), count
 
 
 def dtype_of(dtype: torch.dtype | None, out: object) -> torch.dtype | None:
