@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import difflib
 import importlib
 import os
 import sys
@@ -30,38 +29,15 @@ COMMANDS = {
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that raises ``exit_codes.Exit``, so that errors can be JSON.
-
-    A subcommand refuses unknown options itself, with its own usage and the option that is meant.
-    """
+    """An argument parser that raises ``exit_codes.Exit``, so that errors can be JSON."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         # No abbreviations: a new option must not change the meaning of an old command line.
         super().__init__(*args, **{"allow_abbrev": False, **kwargs})
         self.formatter_class = argparse.RawDescriptionHelpFormatter
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        found, unknown = super().parse_known_args(args, namespace)
-        if unknown:
-            known = [option for action in self._actions for option in action.option_strings]
-            meant = difflib.get_close_matches(unknown[0].partition("=")[0], known, 1)
-            hint = f"; did you mean {meant[0]}?" if meant else ""
-            self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
-        return found, unknown
-
     def error(self, message: str) -> NoReturn:
-        usage = f"{self.format_usage()}{self.prog}: error: {message}"
-        raise exit_codes.Exit(usage)
-
-
-class _Version(argparse.Action):
-    """Print the version; it is looked up when it is requested."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
-        from .._utils.version import __version__
-
-        print(f"fastseed {__version__}")
-        parser.exit()
+        raise exit_codes.Exit(f"{self.format_usage()}{self.prog}: error: {message}")
 
 
 def parser(commands: Collection[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
@@ -69,12 +45,14 @@ def parser(commands: Collection[str] = tuple(COMMANDS)) -> argparse.ArgumentPars
 
     The other subcommands are there for the help, without their arguments.
     """
+    from .._utils.version import __version__
+
     top = Parser(
         prog="fastseed",
         description="Make a run reproducible, verify that it is, and find out why it is not.",
         epilog=exit_codes.describe(),
     )
-    top.add_argument("--version", action=_Version, nargs=0, help="print the version")
+    top.add_argument("--version", action="version", version=f"fastseed {__version__}")
     output.add_common(top)
     subparsers = top.add_subparsers(dest="command", metavar="COMMAND")
     for name, help in COMMANDS.items():
@@ -92,12 +70,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     ``{"error": {"exit_code": …, "message": …}}``. ``argv`` are by default those of this process.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    as_json = "--json" in arguments[: (*arguments, "--").index("--")]
+    output.json_only = "--json" in arguments[: (*arguments, "--").index("--")]
     try:
         args = parser(arguments[:1]).parse_args(arguments)
-        as_json = args.json  # the program's own --json does not count
+        output.json_only = args.json  # the program's own --json does not count
         if args.command is None:
-            code = _summary(as_json)
+            code = _summary()
         else:
             code = int(importlib.import_module(f".{args.command}", __name__).run(args))
         sys.stdout.flush()  # here, where a broken pipe can be handled
@@ -105,44 +83,34 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as done:  # argparse, after --help and --version
         return done.code if isinstance(done.code, int) else exit_codes.OK
     except (Exception, KeyboardInterrupt) as error:
-        return _report(error, as_json)
+        return _report(error)
+    finally:
+        output.json_only = False
 
 
-def _summary(as_json: bool) -> int:
+def _summary() -> int:
     """Print what is installed, and the subcommands."""
     import torch
 
     from .._backend.build import build_info
-    from .._utils import StateDict, environ
-    from .._utils.version import __version__
+    from .._utils import environ
 
     info = build_info()
-    cuda = torch.cuda.device_count()
-    document: StateDict = {
-        "version": __version__,
-        "torch": str(torch.__version__),
-        "backend": info["backend"],
-        "why": info["native"],
-        "cuda": info["cuda"],
-        "devices": ["cpu", *(torch.cuda.get_device_name(i) for i in range(cuda))],
-        "variables": {n: v for n, v in os.environ.items() if n.startswith(environ.PREFIX)},
-    }
-    if as_json:
-        output.emit({**document, "commands": COMMANDS})
-        return exit_codes.OK
-    output.say(f"fastseed {__version__}, torch {torch.__version__}")
+    variables = {n: v for n, v in sorted(os.environ.items()) if n.startswith(environ.PREFIX)}
+    devices = ["cpu", *map(torch.cuda.get_device_name, range(torch.cuda.device_count()))]
+    output.emit({**info, "devices": devices, "variables": variables})
+    output.say(f"fastseed {info['version']}, torch {info['torch']}")
     output.say(f"backend    {info['backend']} ({info['simd']}; native part: {info['native']})")
     output.say(f"CUDA part  {info['cuda']}")
-    output.say(f"devices    {', '.join(document['devices'])}")
-    for name, value in document["variables"].items():
+    output.say(f"devices    {', '.join(devices)}")
+    for name, value in variables.items():
         output.say(f"{name}={value}")
-    output.say()
     for name, text in COMMANDS.items():
         output.say(f"fastseed {name:<8} {text}")
     return exit_codes.OK
 
 
-def _report(error: BaseException, as_json: bool) -> int:
+def _report(error: BaseException) -> int:
     """Print an error that ended the command, and return the exit code."""
     code = exit_codes.code_of(error)
     if code == exit_codes.PIPE:
@@ -158,12 +126,9 @@ def _report(error: BaseException, as_json: bool) -> int:
 
         traceback.print_exception(error)
     message = str(error) or type(error).__name__
-    if isinstance(error, MemoryError):
-        message = "fastseed: there is too little memory"
-    elif isinstance(error, OSError) and error.errno is not None:
+    if isinstance(error, OSError) and error.errno is not None:
         name = "" if error.filename is None else f"{error.filename!r}: "
         message = f"fastseed: {name}{error.strerror}"
     output.say(message if isinstance(error, exit_codes.Exit) else f"error: {message}", error=True)
-    if as_json:
-        output.emit({"error": {"exit_code": code, "message": message}})
+    output.emit({"error": {"exit_code": code, "message": message}})
     return code

@@ -8,19 +8,14 @@ import os
 import runpy
 import sys
 import traceback
-from typing import TYPE_CHECKING
 
 from . import exit_codes, output
 
-if TYPE_CHECKING:
-    from ..debug.generator_use import Row
-
 _ABOUT = """\
-Without a program, print build and process information. With one, run it in this process as __main__
-and print at its end what is seeded, what is not, which unregistered generators were used, and which
-calls seeded a default generator. The program draws the same numbers as without fastseed check. If
-it leaves a process group of several ranks (under torchrun, for example), the ranks also check that
-they agree.
+Run a program in this process as __main__ and print at its end what is seeded, what is not, which
+unregistered generators were used, and which calls seeded a default generator. The program draws the
+same numbers as without fastseed check. If it leaves a process group of several ranks, the ranks
+also check that they agree.
 """
 
 
@@ -33,28 +28,20 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the program, examine this process, and print."""
-    words = output.words_of(args)
-    if words and not args.module and not os.path.isfile(words[0]):
+    words = output.program_of(args)
+    if not args.module and not os.path.isfile(words[0]):
         raise exit_codes.Exit(f"fastseed check: PROGRAM must be a file, got {words[0]!r}")
     from ..debug import checkup, generator_use
 
     names: dict[str, object] = {}  # kept until the examination, since they hold generators
-    used: list[Row] = []
-    failed = None
-    if words:
-        with generator_use.watched_use() as used:
-            failed = _run(words, args.module, args.json, names)
-    rows = checkup.examine(module=None, ranks=None if words else False, timeout=60.0)
-    if not words:
-        rows = [row for row in rows if row.topic in ("build", "process")]
-    rows += used
+    with generator_use.watched_use() as used:
+        failed = _run(words, args.module, args.json, names)
+    rows = [*checkup.examine(module=None, ranks=None, timeout=60.0), *used]
     wrong = any(row.status == generator_use.WRONG for row in rows)
-    if args.json:
-        output.emit({"rows": rows, "program": failed})
-    else:
-        output.table(("topic", "item", "", "detail"), rows, limit=args.limit)
-        if failed:
-            output.say(f"the program ended with: {failed}", error=True)
+    output.emit({"rows": rows, "program": failed})
+    output.table(("topic", "item", "", "detail"), rows, limit=args.limit)
+    if failed:
+        output.say(f"the program ended with: {failed}", error=True)
     return exit_codes.FOUND if wrong or failed else exit_codes.OK
 
 

@@ -11,12 +11,10 @@ if TYPE_CHECKING:
     from ..data import Lineage
 
 _ABOUT = """\
-Compare two recordings of fastseed.debug.Watch, two checkpoints of any framework, two environments
-or two jobs; what A and B are is recognised, and folders of runs may hold several. Of recordings,
-the first step that differs is found, and in it the first tensor; of checkpoints, the states of
-random generators; of jobs (contracts of Lineage.save, or checkpoints that hold a state of
-fastseed.data.steps), the samples of every step. No code in a file is run.
-Ends with 0 if all that both hold is equal, and with 1 otherwise.
+Compare two recordings of fastseed.debug.Watch (the first step and tensor that differ), two
+checkpoints of any framework (the states of generators, in words drawn), two environments, or two
+jobs (the samples of every step): contracts of Lineage.save, or checkpoints that hold a state of
+fastseed.data.steps. What A and B are is recognised. No code in a file is run.
 """
 
 
@@ -25,8 +23,6 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.description = _ABOUT
     parser.add_argument("a", metavar="A", help="a file, or the folder of a run or a checkpoint")
     parser.add_argument("b", metavar="B", help="the same of the other run")
-    text = "of jobs: compare epochs 0 to N - 1 (default: those that have begun)"
-    parser.add_argument("--epochs", metavar="N", type=int, help=text)
     text = "of jobs: the loop's task, if a checkpoint has several loops"
     parser.add_argument("--task", metavar="T", type=int, help=text)
 
@@ -48,13 +44,12 @@ def run(args: argparse.Namespace) -> int:
     document: dict[str, object] = {}
     equal = True
     for kind in kinds:
-        if len(kinds) > 1 and not args.json:
+        if len(kinds) > 1:
             output.say(f"{kind}s:")
         same, found = compare[kind](args, one[kind], other[kind])
         equal = equal and same
         document |= found
-    if args.json:
-        output.emit({"a": args.a, "b": args.b, "equal": equal, **document})
+    output.emit({"a": args.a, "b": args.b, "equal": equal, **document})
     return exit_codes.OK if equal else exit_codes.FOUND
 
 
@@ -62,9 +57,6 @@ def _recordings(args: argparse.Namespace, a: str, b: str) -> tuple[bool, dict[st
     from ..debug.bisection import bisect
 
     found = bisect(a, b)
-    document: dict[str, object] = {"recordings": {"equal": found.equal, **vars(found)}}
-    if args.json:
-        return found.equal, document
     if found.first is None:
         output.say(found)
     else:
@@ -75,26 +67,21 @@ def _recordings(args: argparse.Namespace, a: str, b: str) -> tuple[bool, dict[st
         if found.call is not None:
             output.say(f"the first call that differs: {found.call}")
         output.say(f"{found.differing} of the {found.compared} common steps differ")
-        rows = [(one.name, *_sides(one.a, one.b)) for one in found.differences]
-        output.table(("name", "a", "b"), rows, title=f"step {found.step}", limit=args.limit)
+        rows = [(one.name, one.text) for one in found.differences]
+        output.table(("name", "a | b"), rows, title=f"step {found.step}", limit=args.limit)
     for note in found.notes:
         output.say(f"note: {note}")
-    return found.equal, document
-
-
-def _sides(*values: object) -> list[str]:
-    return ["absent" if value is None else str(value) for value in values]
+    return found.equal, {"recordings": {"equal": found.equal, **vars(found)}}
 
 
 def _environments(args: argparse.Namespace, a: str, b: str) -> tuple[bool, dict[str, object]]:
     from ..tools import environment
 
     found = environment.diff(a, b)
-    if not args.json:
-        rows = [(one.text, one.name, output.short(one.a), output.short(one.b)) for one in found]
-        if rows:
-            output.table(("", "what", "A", "B"), rows, limit=args.limit)
-        output.say(f"{len(found)} difference(s)" if found else "the environments are equal")
+    rows = [(one.text, one.name, output.short(one.a), output.short(one.b)) for one in found]
+    if rows:
+        output.table(("", "what", "A", "B"), rows, limit=args.limit)
+    output.say(f"{len(found)} difference(s)" if found else "the environments are equal")
     return not found, {"environments": found}
 
 
@@ -114,16 +101,14 @@ def _checkpoints(args: argparse.Namespace, a: str, b: str) -> tuple[bool, dict[s
     if not without:
         found = checkpoints.compare_states(*sides.values())
         same, document = same and not found, {"states": found}
-        if not args.json:
-            if found:
-                rows = [(one.name, one.text) for one in found]
-                output.table(("state", "B, compared with A"), rows, limit=args.limit)
-            output.say(f"{len(found)} state(s) differ" if found else "all states are equal")
-    elif len(without) == 1 and not args.json:
+        if found:
+            rows = [(one.name, one.text) for one in found]
+            output.table(("state", "B, compared with A"), rows, limit=args.limit)
+        output.say(f"{len(found)} state(s) differ" if found else "all states are equal")
+    elif len(without) == 1:
         output.say(f"note: {without[0]} holds no state of a generator, so only jobs are compared")
-    if not args.json:
-        for name, held in problems.items():
-            output.say("\n".join(f"finding in {name}: {line}" for line in held))
+    for name, held in problems.items():
+        output.say("\n".join(f"finding in {name}: {line}" for line in held))
     document["findings"] = problems
     if have_jobs:
         equal, jobs = _jobs(args, *(one.lineage(args.task) for one in sides.values()))
@@ -134,21 +119,20 @@ def _checkpoints(args: argparse.Namespace, a: str, b: str) -> tuple[bool, dict[s
 def _jobs(args: argparse.Namespace, a: Lineage, b: Lineage) -> tuple[bool, dict[str, object]]:
     from ..tools import checkpoints
 
-    found = checkpoints.compare_jobs(a, b, epochs=args.epochs)
-    if not args.json:
-        if found.first is not None:
-            epoch, step = found.first
-            output.say(f"the first difference is at step {step} of epoch {epoch}")
-            for line in found.why:
-                output.say(f"    {line}")
-        output.say(
-            f"{found.differing} of {found.steps} steps differ "
-            f"({_share(found.differing, found.steps)}); "
-            f"B lacks {found.missing} of the {found.samples} samples of A "
-            f"({_share(found.missing, found.samples)})"
-        )
-        for note in found.notes:
-            output.say(f"note: {note}")
+    found = checkpoints.compare_jobs(a, b)
+    if found.first is not None:
+        epoch, step = found.first
+        output.say(f"the first difference is at step {step} of epoch {epoch}")
+        for line in found.why:
+            output.say(f"    {line}")
+    output.say(
+        f"{found.differing} of {found.steps} steps differ "
+        f"({_share(found.differing, found.steps)}); "
+        f"B lacks {found.missing} of the {found.samples} samples of A "
+        f"({_share(found.missing, found.samples)})"
+    )
+    for note in found.notes:
+        output.say(f"note: {note}")
     return bool(found), {"jobs": {"equal": bool(found), **found._asdict()}}
 
 

@@ -25,38 +25,30 @@ class Exit(Exception):
 
 
 class Signalled(KeyboardInterrupt):
-    """A signal that ends a subcommand as Ctrl-C does."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
+    """A signal that ends a subcommand as Ctrl-C does; its argument is the number."""
 
 
 def code_of(error: BaseException) -> int:
     """Return the exit code for an error that a subcommand raised.
 
-    The type of the library's own errors decides: TypeError, ValueError and OSError are bad input,
-    RuntimeError, TimeoutError and ImportError mean that it is not possible here, as do too little
-    memory and a full disk. Any other error is a bug.
+    An error of Python's that is not the library's own is a bug.
     """
     own = str(error).startswith("fastseed")
     match error:
         case Exit():
             return error.code
         case Signalled():
-            return 128 + error.number
+            return 128 + int(error.args[0])
         case KeyboardInterrupt():
             return INTERRUPTED
         case BrokenPipeError():
             return PIPE
-        case TimeoutError():
+        case TimeoutError() | MemoryError():
             return UNAVAILABLE
         case OSError():
             return USAGE if own or error.filename is not None else UNAVAILABLE
         case TypeError() | ValueError() if own:
             return USAGE
-        case MemoryError():
-            return UNAVAILABLE
         case RuntimeError() | ImportError() if own:
             return UNAVAILABLE
     return BUG

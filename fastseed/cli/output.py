@@ -17,6 +17,9 @@ from typing import Any
 from .._utils import JSON
 from . import exit_codes
 
+json_only = False
+"""With ``--json``: ``emit`` prints then, and ``say`` and ``table`` do not."""
+
 _WIDEST = 60  # characters of a value in a table
 MAX_ROWS = 40  # of a table without --all
 
@@ -60,32 +63,35 @@ def words_of(args: argparse.Namespace) -> list[str]:
     return words
 
 
-def command_of(args: argparse.Namespace) -> list[str]:
-    """Return the command that starts the program; ``Exit`` without one.
-
-    A Python script or module is started by this interpreter.
-    """
+def program_of(args: argparse.Namespace) -> list[str]:
+    """Return the program and its arguments; ``Exit`` without one."""
     words = words_of(args)
     if not words:
         example = f"fastseed {args.command} train.py ..."
         raise exit_codes.Exit(f"fastseed {args.command}: a program is missing: {example}")
+    return words
+
+
+def command_of(args: argparse.Namespace) -> list[str]:
+    """Return the command; a Python script or module is started by this interpreter."""
+    words = program_of(args)
     if args.module:
         return [sys.executable, "-m", *words]
     return [sys.executable, *words] if words[0].endswith(".py") else words
 
 
-def clean(text: object) -> str:
-    """Return ``text`` with control characters written as escapes, such as ``\\x1b``."""
-    return _CONTROL.sub(lambda found: ascii(found.group())[1:-1], str(text))
-
-
 def say(text: object = "", *, error: bool = False) -> None:
-    """Print a line without control characters, on standard output or standard error."""
+    """Print a line on standard output or standard error; control characters as escapes."""
+    if json_only and not error:
+        return
     stream = sys.stderr if error else sys.stdout
-    line = clean(text)
     encoding = getattr(stream, "encoding", None) or "utf-8"
     # Escapes rather than a UnicodeEncodeError on a terminal with another encoding.
-    print(line.encode(encoding, "backslashreplace").decode(encoding), file=stream)
+    print(_clean(text).encode(encoding, "backslashreplace").decode(encoding), file=stream)
+
+
+def _clean(text: object) -> str:
+    return _CONTROL.sub(lambda found: ascii(found.group())[1:-1], str(text))
 
 
 def emit(document: object) -> None:
@@ -94,7 +100,8 @@ def emit(document: object) -> None:
     Named tuples and dataclasses are objects of their fields; integers from 2**64 on, such as
     digests, are 32 hexadecimal digits.
     """
-    print(json.dumps(_plain(document), indent=2, ensure_ascii=True, allow_nan=False))
+    if json_only:
+        print(json.dumps(_plain(document), indent=2, ensure_ascii=True, allow_nan=False))
 
 
 def _plain(value: Any) -> JSON:
@@ -115,14 +122,7 @@ def table(
     title: str = "",
     limit: int | None = None,
 ) -> None:
-    """Print a table as aligned text, which is never wrapped or cut, so that `grep` works.
-
-    Args:
-        columns: the headings.
-        rows: the cells of each row, as many as columns.
-        title: a line above the table.
-        limit: how many rows to print, and then the number of the others; None for all.
-    """
+    """Print at most ``limit`` rows as aligned text, never wrapped or cut, so that `grep` works."""
     cells = [[_one_line(cell) for cell in row] for row in rows[:limit]]
     widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
     if title:
@@ -134,7 +134,7 @@ def table(
 
 
 def _one_line(cell: object) -> str:
-    return clean(cell).replace("\n", "\\n").replace("\t", "\\t")
+    return _clean(cell).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def short(value: object) -> str:

@@ -36,8 +36,6 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", metavar="DIR", help=text)
     text = "with --out: also uncommitted changes as text, WITH ANY SECRET that is in them"
     parser.add_argument("--patches", action="store_true", help=text)
-    parser.add_argument("--quiet", action="store_true", help="do not print the variables")
-    parser.add_argument("--dry-run", action="store_true", help="print the variables, start nothing")
     output.add_program(parser)
 
 
@@ -48,19 +46,11 @@ def run(args: argparse.Namespace) -> int:
 
     only_record = args.out is not None and not output.words_of(args)
     command = [] if only_record else output.command_of(args)
-    if args.json and not args.dry_run and not only_record:
-        problem = "--json needs --dry-run, since the output is the program's"
-        raise exit_codes.Exit(f"fastseed run: {problem}")
+    if args.json and not only_record:
+        raise exit_codes.Exit("fastseed run: --json is not possible: the output is the program's")
     new = launch.variables(os.environ, seed=args.seed, deterministic=args.deterministic)
     if args.out is not None:
         new[environ.RUN_DIR] = os.path.abspath(args.out)
-    if args.dry_run:
-        if args.json:
-            output.emit({"variables": new, "command": command})
-        else:
-            for name, value in new.items():
-                output.say(f"{name}={value}")
-        return exit_codes.OK
     os.environ.update(new)
     if args.out is not None:
         from ..tools import environment
@@ -68,14 +58,11 @@ def run(args: argparse.Namespace) -> int:
         folder = os.path.join(args.out, "environment")
         found = environment.capture(folder, patches=args.patches)
         if only_record:
-            if args.json:
-                output.emit({"environment": folder, **found["about"]})
-            else:
-                output.say(f"recorded the environment in {folder}")
+            output.emit({"environment": folder, **found["about"]})
+            output.say(f"recorded the environment in {folder}")
             return exit_codes.OK
-    if not args.quiet:
-        shown = " ".join(f"{name}={value}" for name, value in new.items())
-        output.say(f"fastseed run: {shown or 'all variables were set already'}", error=True)
+    shown = " ".join(f"{name}={value}" for name, value in new.items())
+    output.say(f"fastseed run: {shown or 'all variables were set already'}", error=True)
     try:
         return launch.become(command, os.environ)
     except OSError as error:

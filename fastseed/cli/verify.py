@@ -7,7 +7,6 @@ import contextlib
 import os
 import shlex
 import signal
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -17,15 +16,11 @@ if TYPE_CHECKING:
     from ..tools.verify import Report, Run
 
 _ABOUT = """\
-Run a program whole; then kill it with SIGKILL when half of the whole run's records of
-fastseed.debug.Watch, else half of its lines of output, are there, and start the same command again;
-then run it with another seed: each several times. Whole runs must be equal, a run that was killed
-must continue as if nothing had happened, and another seed must change something. Compared are
-losses (JSON lines with "loss" and "step", in the output or in --log), else the lines of the output,
-and recordings.
-
-In the words of the program {run} is an empty folder for a run's output, the same one when it is
-started again, and {seed} is the seed. No shell is involved.
+Run a program whole; then kill it with SIGKILL in the middle, and start the same command again; then
+run it with another seed: each several times. Whole runs must be equal, a run that was killed must
+give the rest of the whole run, and another seed must change something. Compared are losses (JSON
+lines with "loss" and "step"), else the lines of the output, and recordings. In the words of
+commands {run} is an empty folder, the same one when a run is started again, and {seed} is the seed.
 """
 _EXAMPLES = """\
 examples:
@@ -80,16 +75,12 @@ def run(args: argparse.Namespace) -> int:
     names = ("times", "stop", "resume", "kill", "other_seed", "ranks", "seed", "deterministic",
              "log", "value", "timeout", "out")  # fmt: skip
     given: dict[str, Any] = {name: getattr(args, name) for name in names}
-    if not args.json:
-        given["progress"] = _print_run
     with _interruptible():
-        report = verify(command, **given)
+        report = verify(command, progress=_print_run, **given)
         if args.out is not None:
             environment.capture(os.path.join(args.out, "environment"))
-    if args.json:
-        output.emit(report.document())
-    else:
-        _print(report, args)
+    output.emit(report.document())
+    _print(report, args)
     return exit_codes.OK if report else exit_codes.FOUND
 
 
@@ -119,9 +110,9 @@ def _print(report: Report, args: argparse.Namespace) -> None:
 
 
 def _print_run(run: Run) -> None:
-    how = "was killed after" if run.killed else "took"
-    output.say(f"{run.name} {how} {run.seconds:.1f} s", error=True)
-    sys.stderr.flush()
+    if not output.json_only:
+        how = "was killed after" if run.killed else "took"
+        output.say(f"{run.name} {how} {run.seconds:.1f} s", error=True)
 
 
 @contextlib.contextmanager

@@ -79,15 +79,10 @@ class JobComparison(NamedTuple):
         return not self.differing
 
 
-def compare_jobs(a: Lineage, b: Lineage, *, epochs: int | None = None) -> JobComparison:
-    """Compare the samples of two jobs, step by step; steps to come, as the jobs continue.
-
-    ``epochs`` is how many epochs to compare; None: those that one of the jobs has begun.
-    """
-    if epochs is None:
-        points = [one.history.point for one in (a, b)]
-        epochs = max(1, *(epoch + (step > 0) for epoch, step in points))
-    epochs = validation.check_int("diff", "epochs", epochs, 1, 2**32)
+def compare_jobs(a: Lineage, b: Lineage) -> JobComparison:
+    """Compare the samples of two jobs in the epochs that one of them has begun, step by step."""
+    points = [one.history.point for one in (a, b)]
+    epochs = max(1, *(epoch + (step > 0) for epoch, step in points))
     first: Point | None = None
     steps = differing = samples = missing = 0
     for epoch in range(epochs):
