@@ -90,9 +90,9 @@ def find_threshold(
     Args:
         logits: (B, V), this process's part of the vocabulary.
         temperature: as the next three, for ``sample``.
-        top_k: see there.
-        top_p: see there.
-        min_p: see there.
+        top_k: as for ``sample``.
+        top_p: as for ``sample``.
+        min_p: as for ``sample``.
         vocab_offset: the token of the first column.
         group: the processes that hold the parts. Default: this one holds all.
 

@@ -144,9 +144,9 @@ def accept_equal(
         positions: (B,) torch.int64 of [0, 2**56 - K), the position of each row's first drafted
             token; or an integer.
         temperature: as the next three, for ``sample``.
-        top_k: see there.
-        top_p: see there.
-        min_p: see there.
+        top_k: as for ``sample``.
+        top_p: as for ``sample``.
+        min_p: as for ``sample``.
 
     Returns:
         A tuple of ``tokens`` and ``accepted``.

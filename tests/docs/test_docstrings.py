@@ -47,6 +47,17 @@ def public_objects() -> dict[str, Any]:
 PUBLIC = public_objects()
 
 
+def documentation(name: str) -> dict[str, str]:
+    """Return the docstrings of an object and of the public objects that they refer to."""
+    texts, named, module = {}, {name}, name.rpartition(".")[0]
+    while named:
+        texts |= {other: inspect.getdoc(PUBLIC[other]) or "" for other in named}
+        mentioned = set(re.findall(r"``([\w.]+)``", "\n".join(texts.values())))
+        mentioned |= {f"{module}.{other}" for other in mentioned}
+        named = PUBLIC.keys() & (mentioned - texts.keys())
+    return texts
+
+
 @pytest.mark.parametrize("name", PUBLIC)
 def test_summary_and_arguments(name):
     value = PUBLIC[name]
@@ -61,13 +72,7 @@ def test_summary_and_arguments(name):
         for p in inspect.signature(value).parameters
         if p not in ("self", "args", "kwargs") and not p.startswith("_")
     ]
-    # An argument may be described by another public function that the docstring names.
-    texts, named = {}, {name}
-    while named:
-        texts |= {other: inspect.getdoc(PUBLIC[other]) or "" for other in named}
-        mentioned = re.findall(r"``([\w.]+)``", "\n".join(texts.values()))
-        named = PUBLIC.keys() & (set(mentioned) - texts.keys())
-    text = "\n".join(texts.values())
+    text = "\n".join(documentation(name).values())
     if not (inspect.isclass(value) and issubclass(value, tuple)):
         missing = [p for p in parameters if not re.search(rf"^ *\*{{0,2}}`*{p}`*\b.*:", text, re.M)]
         assert not missing, f"not documented: {missing}"
@@ -75,9 +80,8 @@ def test_summary_and_arguments(name):
 
 @pytest.mark.parametrize("name", PUBLIC)
 def test_example_runs(name):
-    value = PUBLIC[name]
-    text = inspect.getdoc(value) or ""
-    assert ">>> " in text, "the docstring has no example"
+    text = inspect.getdoc(PUBLIC[name]) or ""
+    assert ">>> " in "".join(documentation(name).values()), "the docstring has no example"
     for library in re.findall(r">>> import (\w+)$", text, re.M):
         pytest.importorskip(library)
     parsed = doctest.DocTestParser().get_doctest(
