@@ -14,8 +14,6 @@ import torch
 from .._utils import regular_file
 from .._utils.validation import check_instance, check_int
 
-Keep = Mapping[int, str]
-
 
 class ElementDifference(NamedTuple):
     """The elements in which two tensors of one shape and dtype differ.
@@ -38,7 +36,7 @@ class ElementDifference(NamedTuple):
         return text + (f", {self.nans:,} with NaN" if self.nans else "")
 
 
-def check_keep(function: str, keep: object, last: int) -> Keep:
+def check_keep(function: str, keep: object, last: int) -> Mapping[int, str]:
     """Return ``keep`` if it is a mapping from steps to prefixes of names."""
     if keep is None:
         return {}
@@ -49,7 +47,7 @@ def check_keep(function: str, keep: object, last: int) -> Keep:
     return dict(found)
 
 
-def is_kept(keep: Keep, step: int, key: str) -> bool:
+def is_kept(keep: Mapping[int, str], step: int, key: str) -> bool:
     """Return whether a tensor of this group and name is kept at a step."""
     prefix, name = keep.get(step), key.partition(" ")[2]
     return prefix is not None and (

@@ -30,9 +30,8 @@ def parts_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, Part]:
 
     It is a collective only if a ``DTensor`` is ``Partial``.
     """
-    sharded = {
-        name: _without_partial(name, t) for name, t in tensors.items() if layout.is_dtensor(t)
-    }
+    found = {name: tensor for name, tensor in tensors.items() if layout.is_dtensor(tensor)}
+    sharded = {name: _without_partial(name, tensor) for name, tensor in found.items()}
     parts = tensor_digest.parts_of({**tensors, **sharded} if sharded else tensors)
     for name, tensor in sharded.items():
         parts[name].mesh, placements = tensor.device_mesh, enumerate(tensor.placements)
@@ -46,6 +45,8 @@ def join(parts: Mapping[str, Part]) -> None:
     for name, part in parts.items():
         if part.mesh is not None:
             by_mesh.setdefault((part.mesh, part.dims), []).append(name)
+    if not by_mesh:
+        return
     for (mesh, dims), names in by_mesh.items():
         for dim in dims:
             _check_names(mesh, dim, parts, names)

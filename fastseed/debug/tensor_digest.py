@@ -64,7 +64,7 @@ class Header(NamedTuple):
     plan: bytes  # the row of a plan for a whole tensor
 
 
-@dataclass
+@dataclass(slots=True)
 class Part:
     """The sum of the groups that a process holds, and the fragments at the edges of its part."""
 
@@ -292,11 +292,13 @@ def sum_rows(keys: list[int], rows: list[Rows]) -> list[int]:
 
 def _call(memory: list[torch.Tensor], plan: list[bytes]) -> list[int]:
     """Return the sum of each row of a plan for the operator; the tensors are of one device."""
-    sums = torch.from_numpy(np.zeros((len(memory), 2), np.uint64))
-    if not memory[0].is_cpu:
+    found = np.zeros((len(memory), 2), np.uint64)
+    sums, is_cpu = torch.from_numpy(found), memory[0].is_cpu
+    if not is_cpu:
         sums = sums.to(memory[0].device)
     digest_op.digest(sums, memory, _table(tuple(plan)))
-    return [low | high << 64 for low, high in sums.tolist()]
+    words = found if is_cpu else sums.cpu().numpy()
+    return [low | high << 64 for low, high in words.tolist()]
 
 
 @functools.lru_cache(maxsize=64)

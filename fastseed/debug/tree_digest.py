@@ -109,18 +109,14 @@ def table_of(leaves: Iterable[tuple[str, object]]) -> dict[str, Leaf]:
     tensors: dict[str, torch.Tensor] = {}
     for name, leaf in leaves:
         if name in named:
-            raise ValueError(
-                f"fastseed.{_FUNCTION}: obj must have one leaf of each name, got two at {name!r}"
-            )
+            rule = f"obj must have one leaf of each name, got two at {name!r}"
+            raise ValueError(f"fastseed.{_FUNCTION}: {rule}")
         named[name] = leaf
         if isinstance(leaf, torch.Tensor):
             tensors[name] = leaf
     parts = rank_digest.parts_of(tensors)
     rank_digest.join(parts)
-    return {
-        name: leaf_of(parts[name]) if name in parts else _scalar(leaf)
-        for name, leaf in named.items()
-    }
+    return {n: leaf_of(parts[n]) if n in parts else _scalar(leaf) for n, leaf in named.items()}
 
 
 def assert_ranks_agree(module: object) -> None:

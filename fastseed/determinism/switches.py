@@ -14,6 +14,7 @@ from .variables import VARIABLES, Variable
 logger = logging.getLogger("fastseed")
 
 MODES = {"1": False, "warn": True}  # values of FASTSEED_DETERMINISTIC: warn_only
+_START = "; start with `fastseed run --deterministic`"
 
 
 def deterministic(
@@ -29,7 +30,7 @@ def deterministic(
 
     Args:
         warn_only: operations without a deterministic algorithm warn instead of raising.
-        fill_uninitialized_memory: ``torch.empty`` and similar functions fill the memory.
+        fill_uninitialized_memory: ``torch.empty`` and its like fill the memory, which costs time.
         attention: ``"repeatable"`` switches off kernels of ``scaled_dot_product_attention`` that do
             not repeat (with ``warn_only`` also flash and memory-efficient ones); or ``"keep"``.
 
@@ -106,12 +107,8 @@ def _set_variable(variable: Variable) -> Row:
     late = variable.late()  # with the value in place: a library that has not read it does so now
     if late is not None and (not good or variable.certain):
         settings.write_variable(name, before)
-        return Row(name, wanted, before, before, TOO_LATE, _start_with_run(late))
+        return Row(name, wanted, before, before, TOO_LATE, late + _START)
     return Row(name, wanted, before, os.environ[name], UNCHANGED if good else SET, variable.why)
-
-
-def _start_with_run(why: str) -> str:
-    return f"{why}; start with `fastseed run --deterministic`"
 
 
 def _hash_row() -> Row:
@@ -119,5 +116,5 @@ def _hash_row() -> Row:
     if seed is not None:
         why = "the order of sets of strings repeats"
         return Row(hash_seed.VARIABLE, "a number", value, str(seed), UNCHANGED, why)
-    why = _start_with_run("Python reads it before the script starts")
+    why = "Python reads it before the script starts" + _START
     return Row(hash_seed.VARIABLE, "a number", value, "random", TOO_LATE, why)
