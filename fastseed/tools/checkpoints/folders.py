@@ -31,14 +31,10 @@ class Part(NamedTuple):
     """A tree of a checkpoint."""
 
     root: Any
-    source: str
-    """The file, and the entry in it."""
-    owner: str
-    """The rank of its states: ``"rank 3"``, ``"shard 0.1 of 1.2"``, … or "" for all ranks."""
-    writer: int | None = None
-    """The rank that wrote it, where the format says so."""
-    key: str = ""
-    """The name of the entry in torch.distributed.checkpoint."""
+    source: str  # the file, and the entry in it
+    owner: str  # "rank 3", "shard 0.1 of 1.2", … or "" for all ranks
+    writer: int | None = None  # the rank that wrote it, where the format says so
+    key: str = ""  # the name of the entry in torch.distributed.checkpoint
 
 
 def parts_of(path: str, problems: list[str]) -> Iterator[Part]:

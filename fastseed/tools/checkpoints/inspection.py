@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -21,22 +22,13 @@ _NAMES = 6  # in a list
 
 @dataclass(frozen=True)
 class Inspection:
-    """What a checkpoint, or a job's contract, holds. It is true if there is no finding.
-
-    Attributes:
-        path: the checkpoint.
-        states: every state of a generator, by owner and stream.
-        journals: every journal of a loop, with its place.
-        findings: what is wrong: ranks that draw the same numbers, streams that some ranks lack,
-            fewer states than ranks, files and states that are damaged or could not be read.
-        problems: those findings that are damage, or files that could not be read.
-    """
+    """What a checkpoint, or a job's contract, holds. It is true if there is no finding."""
 
     path: str
-    states: tuple[Found, ...]
-    journals: tuple[tuple[str, Lineage], ...]
-    findings: tuple[str, ...]
-    problems: tuple[str, ...]
+    states: tuple[Found, ...]  # by owner and stream
+    journals: tuple[tuple[str, Lineage], ...]  # with their places
+    findings: tuple[str, ...]  # shared, missing and damaged states, and files that cannot be read
+    problems: tuple[str, ...]  # those findings that are damage, or cannot be read
 
     def __bool__(self) -> bool:
         return not self.findings
@@ -128,9 +120,8 @@ def _distinct(states: list[Found]) -> Iterator[Found]:
 
 def _order(one: Found) -> tuple[object, ...]:
     """Sort by owner, numbers by value, and stream."""
-    words = one.owner.split()
-    numbers = [int(w) if w.isdecimal() and len(w) < 10 else -1 for w in words]
-    return [(n < 0, n, w) for n, w in zip(numbers, words, strict=True)], one.stream
+    parts = re.split(r"(\d+)", one.owner)
+    return [int(part) if part.isdecimal() else part for part in parts], one.stream
 
 
 def _by_stream(states: Iterable[Found]) -> dict[str, dict[str, Found]]:

@@ -58,22 +58,14 @@ class JobComparison(NamedTuple):
     row a sample is does not count.
     """
 
-    epochs: int
-    """How many epochs were compared, from epoch 0 on."""
-    steps: int
-    """How many steps at least one of the jobs has in them."""
-    differing: int
-    """How many of them have other samples, or only one of the jobs has."""
-    first: Point | None
-    """The first one."""
-    why: tuple[str, ...]
-    """The differences of the journals at that step."""
-    samples: int
-    """How many samples the steps of the first job have."""
-    missing: int
-    """How many of those the same step of the second job does not have."""
-    notes: tuple[str, ...]
-    """Other master seeds or tasks, with which the random numbers of samples differ."""
+    epochs: int  # how many were compared, from epoch 0 on
+    steps: int  # how many at least one of the jobs has in them
+    differing: int  # how many of these have other samples, or only one of the jobs has
+    first: Point | None  # the first one that differs
+    why: tuple[str, ...]  # the differences of the journals at that step
+    samples: int  # how many the steps of the first job have
+    missing: int  # how many of these the same step of the second job does not have
+    notes: tuple[str, ...]  # other master seeds or tasks: random numbers of samples differ
 
     def __bool__(self) -> bool:
         return not self.differing

@@ -42,14 +42,10 @@ Path = tuple[str, ...]
 class Found(NamedTuple):
     """A state in a checkpoint."""
 
-    owner: str
-    """Its rank: ``"rank 3"``, ``"mp_rank_00"``, ``"shard 0.1 of 1.2"``; "" if it has none."""
-    stream: str
-    """Its generator: ``"python"``, ``"numpy"``, ``"torch.cpu"``, ``"torch.cuda:0"``, …"""
-    source: str
-    """The file, and the keys in it."""
-    writer: int | None
-    """The rank that wrote it, where the format says so."""
+    owner: str  # "rank 3", "mp_rank_00", "shard 0.1 of 1.2", or "" for all ranks
+    stream: str  # its generator: "python", "numpy", "torch.cpu", "torch.cuda:0", …
+    source: str  # the file, and the keys in it
+    writer: int | None  # the rank that wrote it, where the format says so
     state: GeneratorState
 
 

@@ -23,6 +23,10 @@ __all__ = ["Check", "Report", "Run", "verify"]
 _FUNCTION = "verify"
 _MAX_TIMES, _MAX_RANKS, _MONTH = 10_000, 1024, 30 * 24 * 3600.0
 _THREADS = "OMP_NUM_THREADS"
+_SAME_SEED = (
+    "the seed comes from elsewhere, or has no effect; call init() without a number, or put {seed} "
+    "into the command"
+)
 _STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"  # docs/elastic.md
 
 
@@ -99,20 +103,15 @@ def _run_experiments(
     elif kill:
         pairs = _kill_and_restart(starter, command, times, first, notes)
     other = [starter.start(runs.OTHER, k, command) for k in range(times if other_seed else 0)]
-    title = "a run that is started again gives the rest"
+    repeats = [comparison.compare_whole(first, one) for one in whole[1:]]
+    starts = [comparison.compare_stopped(stopped, first) for stopped, _ in pairs]
+    rests = [comparison.compare_resumed(*pair, first) for pair in pairs]
+    changes = [comparison.compare_whole(first, one) for one in other]
     checks = (
-        _check(
-            "repeat",
-            "whole runs are equal",
-            [comparison.compare_whole(first, one) for one in whole[1:]],
-        ),
-        _check(
-            "stop",
-            "a run that stops is equal up to there",
-            [comparison.compare_stopped(stopped, first) for stopped, _ in pairs],
-        ),
-        _check("resume", title, [comparison.compare_resumed(*pair, first) for pair in pairs]),
-        _check_seed([comparison.compare_whole(first, one) for one in other]),
+        _check("repeat", "whole runs are equal", repeats),
+        _check("stop", "a run that stops is equal up to there", starts),
+        _check("resume", "a run that is started again gives the rest", rests),
+        _check("seed", "runs with another seed differ", changes),
     )
     every = (*whole, *(one for one, _ in pairs), *(one for _, one in pairs), *other)
     failed = any(check.passed is False for check in checks[:3])
@@ -140,25 +139,17 @@ def _kill_and_restart(
 
 
 def _check(name: str, title: str, found: Sequence[str | None]) -> Check:
+    """Return whether all comparisons found no difference, or for another seed whether all did."""
+    must_differ = name == "seed"
+    wrong = [text for text in found if (text is None) == must_differ]
+    message = f"{len(found)} comparison(s), all {'differ' if must_differ else 'equal'}"
     if not found:
         return Check(name, title, None, "not checked")
-    wrong = [text for text in found if text is not None]
-    message = f"{len(found)} comparison(s), all equal"
-    if wrong:
+    if wrong and must_differ:
+        message = f"{len(wrong)} of {len(found)} are equal: {_SAME_SEED}"
+    elif wrong:
         message = f"{len(wrong)} of {len(found)} differ: {wrong[0]}"
     return Check(name, title, not wrong, message)
-
-
-def _check_seed(found: Sequence[str | None]) -> Check:
-    title = "runs with another seed differ"
-    if not found:
-        return Check("seed", title, None, "not checked")
-    same = found.count(None)
-    if not same:
-        return Check("seed", title, True, f"{len(found)} comparison(s), all differ")
-    how = "call init() without a number, or put {seed} into the command"
-    message = f"{same} of {len(found)} are equal: the seed comes from elsewhere, or has no effect"
-    return Check("seed", title, False, f"{message}; {how}")
 
 
 # ---------------------------------------------------------------- several numbers of ranks

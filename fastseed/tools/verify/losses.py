@@ -14,10 +14,8 @@ STEP_KEYS = ("step", "global_step", "iteration", "iter")
 class Losses(NamedTuple):
     """The losses of a run."""
 
-    values: dict[str, float]
-    """Name of the step (``17``, ``3/120`` with an epoch) -> the loss; the last one of a step."""
-    left_out: int
-    """How many lines are broken, without a number or a step, or repeat a step."""
+    values: dict[str, float]  # by step, "17" or "3/120" with an epoch; the last one of a step
+    left_out: int  # how many lines are broken, without a number or a step, or repeat a step
 
 
 def read_losses(path: Path, value: str) -> Losses:

@@ -20,12 +20,9 @@ class RankRun(NamedTuple):
     """The run with one number of ranks."""
 
     ranks: int
-    steps: int
-    """The number of recorded steps, without the state before the first."""
-    digest: str
-    """That of parameters and buffers after the last step, as ``debug.digest(model)`` has it."""
-    difference: str | None
-    """The first one from the first run, or between ranks of this run; None if they are equal."""
+    steps: int  # that were recorded, without the state before the first
+    digest: str  # of parameters and buffers after the last step, as debug.digest(model) has it
+    difference: str | None  # the first one from the first run, or between ranks of this run
 
 
 def compare_ranks(runs: Sequence[Run]) -> tuple[list[RankRun], list[str]]:

@@ -24,31 +24,19 @@ _COLOURS = dict(zip(EXPERIMENTS, ("#0072B2", "#009E73", "#AA4499", "#D55E00"), s
 class Check(NamedTuple):
     """One question and its answer."""
 
-    name: str
-    """``repeat``, ``stop``, ``resume``, ``seed`` or ``ranks``."""
-    title: str
-    """The property that is checked: "whole runs are equal"."""
-    passed: bool | None
-    """The answer; None if it was not checked."""
-    message: str
-    """The answer in a sentence, with the first difference."""
+    name: str  # repeat, stop, resume, seed or ranks
+    title: str  # "whole runs are equal"
+    passed: bool | None  # None if it was not checked
+    message: str  # with the first difference
 
 
 @dataclass(frozen=True)
 class Report:
-    """The result of a verification; true if it passed.
-
-    Attributes:
-        checks: the questions and their answers.
-        runs: all runs, experiment by experiment.
-        value: the name of the loss.
-        notes: further remarks.
-        ranks: the runs with several numbers of ranks.
-    """
+    """The result of a verification; true if it passed."""
 
     checks: tuple[Check, ...]
-    runs: tuple[Run, ...]
-    value: str = "loss"
+    runs: tuple[Run, ...]  # experiment by experiment
+    value: str = "loss"  # its name
     notes: tuple[str, ...] = ()
     ranks: tuple[RankRun, ...] = ()
 

@@ -25,31 +25,18 @@ _WATCH = "rank-*.watch"
 
 @dataclass(frozen=True)
 class Run:
-    """One start of the program, with what it printed and its losses.
+    """One start of the program, with what it printed and its losses."""
 
-    Attributes:
-        experiment: one of ``EXPERIMENTS``, or ``ranks``.
-        number: from 0; the number of ranks.
-        folder: with its output and recordings.
-        place: what ``{run}`` was.
-        command: the words that were started.
-        seconds: its duration.
-        killed: whether it was killed.
-        written: files of the working folder that it wrote.
-        lines: of the standard output, without an incomplete last one of a killed run.
-        losses: none if they are not in a form that has steps.
-    """
-
-    experiment: str
-    number: int
-    folder: Path
-    place: Path
+    experiment: str  # one of EXPERIMENTS, or "ranks"
+    number: int  # from 0; the number of ranks
+    folder: Path  # with its output and recordings
+    place: Path  # what {run} was
     command: tuple[str, ...]
     seconds: float
     killed: bool
-    written: tuple[str, ...]
-    lines: tuple[str, ...]
-    losses: Losses
+    written: tuple[str, ...]  # files of the working folder
+    lines: tuple[str, ...]  # of the output, without an incomplete last one of a killed run
+    losses: Losses  # none if they are not in a form that has steps
 
     @property
     def name(self) -> str:
