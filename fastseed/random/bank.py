@@ -110,8 +110,7 @@ class StreamBank:
         keys = "" if self._seeded else ", no keys yet"
         return f"StreamBank({len(self)}, device='{self.device}', name={self.name!r}{keys})"
 
-    # As bytes in an array: torch (2.13) pickles uint64 tensors in a form that it cannot read, and a
-    # tensor on its way to a process would move into shared memory, the original too.
+    # As an array: a tensor on its way to a process moves into shared memory, the original too.
     def __getstate__(self) -> StateDict:
         where = {"n": len(self), "device": str(self.device), "name": self.name}
         return {**where, "states": self._pack().numpy()}
@@ -153,12 +152,8 @@ class StreamBank:
         """Reseed at a scope that is on the device, for CUDA graphs and compiled code.
 
         Args:
-            scope: (2,) torch.uint64 on the bank's device, as ``fastseed.derive_scope_key`` returns
-                it. Written in place between replays, it moves a captured graph to another point of
-                the job.
-
-        Raises:
-            TypeError, ValueError, RuntimeError: as ``reseed``.
+            scope: (2,) torch.uint64 on the bank's device, of ``fastseed.derive_scope_key``. Written
+                in place between replays, it moves a captured graph to another point of the job.
         """
         function = "random.StreamBank.reseed_from_scope"
         _, rank_field = context.origin(function, _HINT)
@@ -314,8 +309,7 @@ class StreamBank:
         if out is not None:
             dtype = functional.dtype_of(dtype, out)
         distribution = make(function, dtype, *parameters)
-        if not self._seeded:
-            self._check_seeded(function)
+        self._check_seeded(function)
         sizes, count = functional.check_shape(function, shape, distribution.words)
         keys, positions, whole = self._keys, self._positions, (self._n, *sizes)
         advance: int | torch.Tensor = distribution.advance(count)
@@ -361,8 +355,7 @@ class StreamBank:
         """Load what ``state_dict`` returned, for a bank of the same name and size.
 
         Raises:
-            TypeError, ValueError: ``state`` is from another tool, version or bank, truncated or
-                damaged; the bank is unchanged.
+            TypeError, ValueError: ``state`` is of another bank, or damaged; the bank is unchanged.
         """
         function = "random.StreamBank.load_state_dict"
         self._load(member_states.parse(function, self._header(), state, self._parse))

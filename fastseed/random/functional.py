@@ -1,12 +1,8 @@
 """Random numbers from keys: pure functions, on the device of the key.
 
 Value j of a row is a function of (key, position, j) that ``docs/spec/random.md`` specifies: a
-longer row begins with the values of a shorter one, and nothing is advanced. Calls with the same
-key and position return the same values; ``fastseed.random.StreamBank`` has streams that advance.
-
-A key is a 128-bit integer as ``fastseed.derive_key`` returns it, or (2,) torch.uint64, [lo, hi], on
-the CPU or a CUDA device; the result is there too. A tensor of keys, (..., 2), gives one row of
-values for each.
+longer row begins with the values of a shorter one, and nothing is advanced. A key is a 128-bit
+integer as ``fastseed.derive_key`` returns it, or (2,) torch.uint64, [lo, hi].
 """
 
 from __future__ import annotations
@@ -144,8 +140,8 @@ def trunc_normal(
         mean: the mean of the whole normal distribution, finite in ``dtype``.
         std: its standard deviation, above 0 and finite in ``dtype``.
         a: the lower bound, finite in ``dtype``.
-        b: the upper bound, above ``a`` and finite in ``dtype``; between them lie at least 2**-64 of
-            the normal distribution and one number of ``dtype``.
+        b: the upper bound, with at least 2**-64 of the normal distribution and one number of
+            ``dtype`` between.
 
     Examples:
         >>> fastseed.random.trunc_normal(42, (4,), std=0.02, a=-0.04, b=0.04)

@@ -197,16 +197,9 @@ def _write(
     position: object,
     shard: Shard | None,
 ) -> None:
-    """Fill the part of a logical tensor that this process has, once everything is checked."""
-    local, pieces = tensor, layout.WHOLE
-    if layout.is_dtensor(tensor):
-        if shard is not None:
-            rule = "None for a DTensor, which records its part"
-            raise validation.value_error(function, "shard", rule, shard)
-        local, pieces = layout.of_dtensor(function, tensor)
+    """Fill the part of a logical tensor that this process has."""
+    local, pieces = layout.of_tensor(function, tensor, shard)
     tensors.check_dense(function, "tensor", local)
-    if shard is not None:
-        pieces = layout.of_shard(function, tensor.shape, shard)
     if not (local.is_cpu or local.is_meta):
         functional.check_device(function, "tensor", local.device)
     tensors.check_writable(function, "tensor", local)

@@ -77,6 +77,18 @@ def is_dtensor(tensor: torch.Tensor) -> TypeGuard[DTensor]:
     return module is not None and isinstance(tensor, module.DTensor)
 
 
+def of_tensor(
+    function: str, tensor: torch.Tensor, shard: object = None
+) -> tuple[torch.Tensor, list[Piece]]:
+    """(the local part of a tensor, the values it takes); to be called without gradients."""
+    if is_dtensor(tensor):
+        if shard is not None:
+            rule = "None for a DTensor, which records its part"
+            raise validation.value_error(function, "shard", rule, shard)
+        return of_dtensor(function, tensor)
+    return tensor, WHOLE if shard is None else of_shard(function, tensor.shape, shard)
+
+
 def of_shard(function: str, shape: Sequence[int], shard: object) -> list[Piece]:
     """The values of a tensor of ``shape`` that is the part ``shard``; arguments are checked."""
     validation.check_instance(function, "shard", shard, Shard, "a fastseed.random.Shard or None")
@@ -223,7 +235,7 @@ def _length(runs: list[Run]) -> int:
 
 
 def _chunk(runs: list[Run], chunks: int, i: int) -> list[Run]:
-    """Chunk i as ``torch.chunk`` cuts: all of one size, but the last ones may be less."""
+    """Chunk i as ``torch.chunk`` cuts."""
     size = -(-_length(runs) // chunks)
     begin, end = i * size, (i + 1) * size
     found, at = [], 0

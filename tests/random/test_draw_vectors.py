@@ -104,12 +104,7 @@ def test_draw_vectors_have_retries():
         "drew bits uint32 0000000000000000 0000000000000000 0 0 1 6627e8d5",
         "draw bits uint16 0000000000000000 0000000000000000 0 0 1 e8d5",
         "draw bits uint32 0000000000000000 0000000000000000 0 0 2 6627e8d5",
-        "draw bits uint32 0000000000000000 0000000000000000 0 00 1 6627e8d5",
-        "draw bits uint32 0000000000000000 0000000000000000 0 0 1 6627E8D5",
-        "draw bernoulli bool 0000000000000000 0000000000000000 0 0 0",
         "real tan float32 00000000 00000000",
-        "real sin float16 0000 0000",
-        "real sin float32 00000000",
     ],
 )
 def test_draw_vectors_parser_refuses_what_it_does_not_know(line):

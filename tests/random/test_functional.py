@@ -9,8 +9,6 @@ import pytest
 import torch
 from helpers.draws import CALLS, REALS, each_call, expected, words
 from helpers.support import seeder, snapshot
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import fastseed
 from fastseed.random import distributions
@@ -216,16 +214,3 @@ def test_randint_spans_its_range():
     assert wide.min() < -(2**61) and wide.max() > 2**61
     edge = [fastseed.random.randint(keys, 8, 0, n) for n in (2**32 - 1, 2**32)]
     assert not torch.equal(*edge)
-
-
-# ---------------------------------------------------------------- backends
-
-
-@settings(max_examples=30, deadline=None, derandomize=True, database=None)
-@given(
-    st.sampled_from(list(CALLS)), st.integers(1, 3), st.integers(0, 40), st.integers(0, 2**56 - 512)
-)
-def test_draw_anywhere_equals_the_reference(call, n, count, position):
-    keys, positions = some_keys(n), torch.full((n,), position)
-    found = draw(*call, keys, count, position=positions)
-    assert same(found, expected(*call, keys, count, position=positions))

@@ -10,20 +10,18 @@ import fastseed.random
 from fastseed._backend import native
 from fastseed._backend.ops.register import REFERENCES
 from fastseed._backend.reference import philox, scalar
-from fastseed.random import distributions
 
 SCOPE = scalar.scope_key(42, 1, 7, 0)
 WORDS = scalar.name_words("bank")
 NAME = scalar.name_key(SCOPE, WORDS)
 RANK_WORD = 3 | scalar.DOMAIN_STREAM << 24
-REALS = distributions.REALS
 DTYPES = {
-    "draw_bits": (torch.uint32, torch.uint64),
     **dict.fromkeys(
-        ("draw_uniform", "draw_normal", "draw_exponential", "draw_trunc_normal"), REALS
+        ("draw_uniform", "draw_normal", "draw_exponential", "draw_trunc_normal"), torch.float16
     ),
-    "draw_bernoulli": (torch.bool, torch.uint8, *REALS),
-    "draw_randint": (torch.uint8, torch.int32, torch.int64),
+    "draw_bits": torch.uint32,
+    "draw_bernoulli": torch.bool,
+    "draw_randint": torch.uint8,
 }
 PARAMETERS = {
     "draw_bits": (),
@@ -34,8 +32,7 @@ PARAMETERS = {
     "draw_bernoulli": (3 << 30,),
     "draw_randint": (3, 200),
 }
-# sizes, strides, offset of what a row of 6 values holds
-LAYOUTS = [((), (), 0), ((), (), 5), ((2, 3), (10, 1), 4), ((3, 2), (1, 7), 0), ((1, 6), (9, 1), 2)]
+LAYOUT = ((2, 3), (10, 1), 4)  # sizes, strides, offset of what a row of 6 values holds
 
 
 def signed(value):
@@ -46,11 +43,10 @@ def some_keys(n):
     return torch.from_numpy(philox.derive_keys(NAME, 3, 0, 0, n))
 
 
-def draw_inputs(op, dtype, n, layout, positions):
+def draw_inputs(op):
     """Sample inputs of a draw."""
-    count = 0 if n == 0 else 6
-    at = torch.arange(n) * 4 if positions else None
-    return (torch.zeros(n, count, dtype=dtype), some_keys(n), at, *layout, *PARAMETERS[op])
+    out = torch.zeros(3, 6, dtype=DTYPES[op])
+    return (out, some_keys(3), torch.arange(3) * 4, *LAYOUT, *PARAMETERS[op])
 
 
 def key_inputs(op, n):
@@ -74,7 +70,6 @@ def key_inputs(op, n):
 KEY_OPS = ["derive_keys", "derive_seeds", "reseed_streams", "reseed_streams_at"]
 KEY_OPS += ["reseed_streams_from", "shuffle", "shuffle_positions"]
 OPS = [*DTYPES, *KEY_OPS]
-SAMPLES = [(op, dtype) for op, dtypes in DTYPES.items() for dtype in dtypes]
 
 
 def overload(op):
@@ -96,20 +91,7 @@ def test_opcheck(op):
     if op in KEY_OPS:
         check(op, key_inputs(op, 3))
     else:
-        check(op, draw_inputs(op, DTYPES[op][0], 3, LAYOUTS[2], True))
-
-
-@needs_native
-@pytest.mark.parametrize(("op", "dtype"), SAMPLES)
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_native_draws_equal_the_fallback(op, dtype, layout):
-    """Any part of a logical tensor, contiguous or not."""
-    for n in (0, 1, 5):
-        for positions in (False, True):
-            found, answer = (draw_inputs(op, dtype, n, layout, positions) for _ in range(2))
-            overload(op)(*found)
-            REFERENCES[op](*answer)
-            assert torch.equal(found[0], answer[0]), (n, positions)
+        check(op, draw_inputs(op))
 
 
 @needs_native
@@ -133,7 +115,7 @@ def test_fakes_know_no_data(op):
             assert overload(op)(*key_inputs(op, 3)) is None
         else:
             keys = torch.empty(2**30, 2, dtype=torch.uint64)
-            out = torch.empty(2**30, 2**10, dtype=DTYPES[op][0])
+            out = torch.empty(2**30, 2**10, dtype=DTYPES[op])
             assert overload(op)(out, keys, None, (), (), 0, *PARAMETERS[op]) is None
 
 

@@ -51,9 +51,8 @@ def convert(model: nn.Module, *, prefix: str = "", batch_dim: int | None = 0) ->
 
     Raises:
         TypeError: ``model`` is no module.
-        ValueError: a module has a kind of dropout that cannot be replaced, as
-            ``nn.MultiheadAttention`` with ``dropout`` above 0, or is an ``nn.DataParallel``; the
-            error names it, and nothing has changed.
+        ValueError: a module, which the error names, has dropout that cannot be replaced, as
+            ``nn.MultiheadAttention`` with ``dropout`` above 0; nothing has changed.
 
     Examples:
         >>> import torch
@@ -101,9 +100,6 @@ def revert(model: nn.Module) -> nn.Module:
     Returns:
         ``model``.
 
-    Raises:
-        TypeError: ``model`` is no module.
-
     Examples:
         >>> import torch
         >>> fastseed.nn.revert(fastseed.nn.convert(torch.nn.Dropout(0.1)))
@@ -136,8 +132,7 @@ def shard_inputs(module: nn.Module, mesh: DeviceMesh, placements: Sequence[Place
         ``module``.
 
     Raises:
-        TypeError: ``module`` is no module, ``mesh`` no mesh, or ``placements`` are not its.
-        ValueError: the module has no dropout of ``fastseed.nn``.
+        TypeError, ValueError: an argument is invalid, or the module has no dropout.
 
     Examples:
         >>> fastseed.nn.shard_inputs(attention, mesh["tp"], [Shard(1)])  # doctest: +SKIP
@@ -152,13 +147,10 @@ def shard_inputs(module: nn.Module, mesh: DeviceMesh, placements: Sequence[Place
     if not found:
         raise validation.value_error(function, "module", "one with dropout of fastseed.nn", module)
     validation.check_instance(function, "mesh", mesh, DeviceMesh, "a DeviceMesh")
-    if not isinstance(placements, (list, tuple)) or len(placements) != mesh.ndim:
-        rule = f"a list of {mesh.ndim} placements, one for each dimension of mesh"
+    fits = isinstance(placements, (list, tuple)) and len(placements) == mesh.ndim
+    if not fits or not all(isinstance(p, (Shard, Replicate)) for p in placements):
+        rule = f"a list of {mesh.ndim} Shard or Replicate, one for each dimension of mesh"
         raise validation.type_error(function, "placements", rule, placements)
-    for i, placement in enumerate(placements):
-        rule = "a Shard or Replicate"
-        kinds = (Shard, Replicate)
-        validation.check_instance(function, f"placements[{i}]", placement, kinds, rule)
     cut = Cut(mesh, tuple(placements))
     for layer in found:
         layer.cut = cut

@@ -1,8 +1,7 @@
 """Dropout as a function of a key: pure, on the device of the input, with derivatives.
 
 Whether element j of the *logical* tensor stays is a function of (key, p, j), which
-``docs/spec/dropout.md`` specifies, on whatever rank the element is. No generator is used or
-changed, and no mask is kept for the backward pass, which computes it again.
+``docs/spec/dropout.md`` specifies. The backward pass computes the mask again.
 """
 
 from __future__ import annotations
@@ -78,9 +77,6 @@ def dropout(
     threshold = check_input(_FUNCTION, input, p)
     validation.check_bool(_FUNCTION, "training", training)
     offset = validation.check_int(_FUNCTION, "offset", offset, 0, layout.MAX_NUMEL)
-    if shard is not None and layout.is_dtensor(input):
-        rule = "None for a DTensor, which records its part"
-        raise validation.value_error(_FUNCTION, "shard", rule, shard)
     if not training or threshold == 0:
         return input
     keys = random_functional.check_keys(_FUNCTION, "key", key, input.device)
@@ -88,12 +84,9 @@ def dropout(
         raise validation.value_error(_FUNCTION, "key", "of shape (2,)", tuple(keys.shape))
     keys = keys.to(input.device).view(1, 2)
     mask = Mask(keys, (), (), offset, threshold)
-    if layout.is_dtensor(input):
+    if shard is None and layout.is_dtensor(input):
         return drop_dtensor(_FUNCTION, input, mask)
-    pieces = layout.WHOLE
-    if shard is not None:
-        pieces = layout.of_shard(_FUNCTION, input.shape, shard)
-    return drop(input, mask, pieces)
+    return drop(input, mask, layout.of_tensor(_FUNCTION, input, shard)[1])
 
 
 def check_input(function: str, input: object, p: object) -> int:
@@ -256,16 +249,15 @@ def scaled_dot_product_attention(
     """Return attention whose weights are dropped by a key: the weights are computed in full.
 
     Args:
-        query: (..., heads, L, E).
+        query: (..., heads, L, E); it and the next six are arguments of torch's function.
         key: (..., heads, S, E).
         value: (..., heads, S, V).
-        attn_mask: None, torch.bool (True: takes part) or added to the scores; broadcast to
-            (..., heads, L, S).
+        attn_mask: torch.bool or added to the scores; broadcast to (..., heads, L, S).
         dropout_p: the probability with which a weight becomes zero, [0, 1].
         is_causal: mask what lies above the diagonal.
         dropout_key: a 128-bit integer, or (2,) torch.uint64 on the device of ``query``.
         scale: the factor of the scores. None: 1 / sqrt(E).
-        enable_gqa: repeat the heads of ``key`` and ``value`` to those of ``query``.
+        enable_gqa: repeat the heads of ``key`` and ``value``.
         shard: which part of the whole weights, (..., heads, L, S), these are.
 
     Returns:
@@ -278,9 +270,8 @@ def scaled_dot_product_attention(
     Examples:
         >>> import torch
         >>> x = torch.ones(1, 1, 2, 4)
-        >>> fastseed.nn.functional.scaled_dot_product_attention(
-        ...     x, x, x, dropout_p=0.5, dropout_key=42
-        ... )[0, 0, :, 0]
+        >>> attend = fastseed.nn.functional.scaled_dot_product_attention
+        >>> attend(x, x, x, dropout_p=0.5, dropout_key=42)[0, 0, :, 0]
         tensor([2., 1.])
     """
     if enable_gqa:

@@ -53,8 +53,8 @@ class Dropout(torch.nn.Dropout):
 
     Raises:
         TypeError, ValueError: an argument is invalid.
-        RuntimeError: in the forward pass: before ``init``; without a name; for rows that the layer
-            was used for in this scope; with several data ranks outside of ``fastseed.nn.rows``.
+        RuntimeError: in the forward pass: before ``init``; without a name; for a second use; with
+            several data ranks outside of ``fastseed.nn.rows``.
 
     Examples:
         >>> import torch
@@ -209,16 +209,13 @@ def _check_ready(layer: LayerName | None, unknown: bool, input: torch.Tensor) ->
     seeder = check_scope(_CLASS)
     if layer is None:
         raise RuntimeError(
-            f"fastseed.{_CLASS}: the layer has no name: call fastseed.nn.convert(model), which "
-            "names the layers of a model, or give it name="
+            f"fastseed.{_CLASS}: the layer has no name: call fastseed.nn.convert(model)"
         )
     if unknown and not _holds_all_rows(input, seeder):
         raise RuntimeError(
             f"fastseed.{_CLASS}: {layer.name!r} would have the same mask on all of the "
-            f"{seeder.data_world_size} ranks that divide the data: wrap the step in "
-            "`with fastseed.nn.rows.of_micro_batch(count)`, or in "
-            "`with fastseed.nn.rows(0, total)` where all of them have the same rows (give "
-            "fastseed.init a mesh where some divide the model)"
+            f"{seeder.data_world_size} ranks that divide the data: wrap the step in `with "
+            "fastseed.nn.rows.of_micro_batch(count)`, or give fastseed.init the mesh of the model"
         )
 
 
@@ -238,14 +235,10 @@ class _Placed(NamedTuple):
     """The place of an input in the tensor that the whole batch would have."""
 
     dim: int | None
-    rows: int
-    """Rows of the batch in the input."""
-    parts: int
-    """Indices along ``dim`` that one row has."""
-    row_elements: int
-    """By how many elements the index moves from one row to the next; 0 without rows."""
-    here: RowRange | None
-    """Which rows of the batch they are; None: the first ones."""
+    rows: int  # of the batch in the input
+    parts: int  # indices along ``dim`` that one row has
+    row_elements: int  # from one row to the next; 0 without rows
+    here: RowRange | None  # which rows of the batch they are; None: the first ones
 
     @staticmethod
     def of(shape: torch.Size, dim: int | None, here: RowRange | None) -> _Placed:
@@ -278,9 +271,8 @@ class _Placed(NamedTuple):
             if self.rows > left:
                 raise RuntimeError(
                     f"fastseed.{_CLASS}: {layer.name!r} is given {self.rows} rows, and {left} are "
-                    f"left of {here.total} from row {start} on: check start, total and step of "
-                    "fastseed.nn.rows; give count= where inputs hold several parts of a row, and "
-                    "layers batch_dim=None whose inputs have no rows"
+                    f"left of {here.total} from row {start} on: check the arguments of "
+                    "fastseed.nn.rows, and batch_dim of the layer"
                 )
         taken = range(start, start + self.rows * step, step)
         check_use(layer, label_index, taken, self.row_elements)

@@ -132,9 +132,7 @@ def keep_part(tensor: torch.Tensor, whole: torch.Tensor, as_zeros: bool = False)
     """Write what ``tensor`` holds of ``whole``, or zeros where that is True."""
     _check_memory(tensor)
     with torch.inference_mode(tensor.is_inference()), torch.no_grad():
-        local, pieces = tensor, layout.WHOLE
-        if layout.is_dtensor(tensor):
-            local, pieces = layout.of_dtensor(_FUNCTION, tensor)
+        local, pieces = layout.of_tensor(_FUNCTION, tensor)
         flat = whole.reshape(-1)
         for box, sizes, strides, offset in pieces:
             view = local[box] if box else local

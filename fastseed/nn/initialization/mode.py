@@ -86,14 +86,13 @@ class InitializationMode(KeyedMode):  # type: ignore[no-untyped-call]
     def warn(self, stacklevel: int) -> None:
         """Warn, at the end of the block, of weights that are not what the user may think."""
         self._equal_names.warn()
-        model = self.owners.model
-        if not self.fills and any("_is_hf_initialized" in vars(m) for m in model.modules()):
-            warnings.warn(
+        modules = self.owners.model.modules()
+        if not self.fills and any("_is_hf_initialized" in vars(m) for m in modules):
+            wrong = (
                 f"fastseed.{_FUNCTION}: nothing was initialized in the block, because transformers "
-                "has marked the model as initialized: build it on the meta device, or with "
-                "fastseed.nn.construct",
-                stacklevel=stacklevel + 1,
+                "has marked the model as initialized: build it on the meta device"
             )
+            warnings.warn(wrong, stacklevel=stacklevel + 1)
 
 
 def _check_ties(model: torch.nn.Module) -> None:
@@ -101,9 +100,9 @@ def _check_ties(model: torch.nn.Module) -> None:
     untied = untied_weights(model)
     if untied:
         pairs = ", ".join(f"{target} and {source}" for target, source in untied)
+        rule = "one tensor (call tie_weights() after to_empty())"
         raise RuntimeError(
-            f"fastseed.{_FUNCTION}: tied weights must be one tensor, got two for {pairs}; nothing "
-            "was drawn: call tie_weights() after to_empty()"
+            f"fastseed.{_FUNCTION}: tied weights must be {rule}, got two for {pairs}"
         )
 
 
