@@ -14,12 +14,12 @@ from ..data import Loader, ShuffleSampler
 from ..data.loader.torch_loader import settings_of
 from ..data.order.nested import RANDOM_SAMPLERS, samplers_in
 from ..data.worker.scope import required_scope
-from ..derivation import context, scopes, streams
 from . import _common
 
 if TYPE_CHECKING:
     from accelerate.data_loader import DataLoaderShard
 
+_NAME = "integrations.accelerate"
 _ORDER = "accelerate.order"  # the stream of samplers with a generator
 
 
@@ -84,10 +84,8 @@ class Division(BatchSampler):
         return len(self._share)
 
     def __iter__(self) -> Iterator[list[int]]:
-        scope = required_scope("integrations.accelerate")
-        at = scopes.Scope(scope.task, scope.epoch, 0)
-        seed = context.current("integrations.accelerate").master_seed
-        key = streams.stream(seed, at, _ORDER, scopes.SHARED).key(0) & scopes.MAX_MASTER
+        scope = required_scope(_NAME)
+        key = _common.order_key(_NAME, _ORDER, scope.task, scope.epoch) % 2**64
         for sampler in samplers_in(self.sampler):
             generator = getattr(sampler, "generator", None)
             if isinstance(generator, torch.Generator) and not isinstance(sampler, RANDOM_SAMPLERS):

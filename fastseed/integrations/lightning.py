@@ -46,17 +46,14 @@ def _base() -> Any:
 class FastseedCallback(_base()):  # type: ignore[misc]
     """Reseed at each phase and epoch, and keep the state of the generators in checkpoints.
 
-    Make it the first of ``callbacks``: those before it use random numbers from before the reseed.
+    Make it the first of ``callbacks``, and train in one thread at a time.
 
-    - ``setup``: ``fastseed.init``, unless the script has called it, with the trainer's rank
-      and world size; then ``reseed(tasks.init)``.
-    - Each training epoch: ``reseed(tasks.train, epoch)``, before its DataLoader is iterated.
+    - ``setup``: ``init``, unless the script has called it, and ``reseed(tasks.init)``. Each epoch:
+      ``reseed(tasks.train, epoch)``, before its DataLoader is iterated.
     - Validation in ``fit`` runs at ``(tasks.validate, epoch)``; then training continues exactly
       where it was. ``trainer.validate``, ``test`` and ``predict`` run at epoch 0 of their tasks.
     - Checkpoints hold the exact states of all ranks. ``fit(ckpt_path=...)`` resumes from there, on
       any number of ranks, also mid-epoch if the DataLoader does (``fastseed.data.Loader``).
-
-    Train in one thread at a time: the phases move the generators of the process.
 
     Args:
         master_seed: for ``init``; None: the one of the script, or a random one.

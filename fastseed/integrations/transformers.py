@@ -18,7 +18,6 @@ from .._utils import StateDict, validation
 from ..checkpoint import files as checkpoint
 from ..data import Loader
 from ..data.order.nested import samplers_in
-from ..derivation import scopes
 from ..sampling import sample
 from ..sampling.arguments import Keys
 from ..sampling.thresholds import Integers, Numbers
@@ -236,7 +235,7 @@ def _seed_generators(samplers: list[Any], task: int, epoch: int) -> None:
         if _has_generator(sampler):
             if sampler.generator is None:
                 sampler.generator = torch.Generator()
-            sampler.generator.manual_seed(key & scopes.MAX_MASTER)
+            sampler.generator.manual_seed(key % 2**64)
 
 
 def _has_generator(sampler: object) -> bool:

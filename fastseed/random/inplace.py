@@ -105,7 +105,7 @@ def trunc_normal_(
     position: int = 0,
     shard: Shard | None = None,
 ) -> torch.Tensor:
-    """Fill a tensor with random numbers of the normal distribution within [a, b].
+    """Fill a tensor with truncated normally distributed numbers, as ``trunc_normal`` does.
 
     The rest is as for ``fastseed.random.uniform_``.
     """
