@@ -8,7 +8,6 @@ separates.
 from __future__ import annotations
 
 import hashlib
-import itertools
 
 import numpy as np
 import pytest
@@ -72,24 +71,6 @@ def keys(name, rank, worker, start, n, domain=scalar.DOMAIN_STREAM) -> list[tupl
 
 
 @LAWS
-@given(
-    scopes, names, st.lists(st.tuples(ranks, workers, indices, domains), unique=True, max_size=40)
-)
-def test_laws_streams_of_a_name_have_distinct_keys(at, name, coordinates):
-    """By construction: their counters differ."""
-    name_key = derive.name_key(derive.scope_key(*at), name)
-    assert len({derive.stream_key(name_key, *stream) for stream in coordinates}) == len(coordinates)
-
-
-@LAWS
-@given(scopes, st.lists(names, unique=True, max_size=40))
-def test_laws_names_of_a_scope_have_distinct_keys(at, all_names):
-    """By construction too, on level 2."""
-    scope = derive.scope_key(*at)
-    assert len({derive.name_key(scope, name) for name in all_names}) == len(all_names)
-
-
-@LAWS
 @given(scopes, st.lists(st.tuples(streams, domains), unique=True, max_size=40))
 def test_laws_streams_of_a_scope_have_distinct_keys(at, coordinates):
     """Those of different names only as random numbers of 128 bits have."""
@@ -118,35 +99,6 @@ def test_laws_distinct_scopes_have_distinct_keys(all_at, stream):
 
 
 @LAWS
-@given(scopes, streams, streams, st.integers(0, 3))
-def test_laws_each_coordinate_separates(at, stream, other, which):
-    """Name, rank, worker or index alone makes another key."""
-    changed = (*stream[:which], other[which], *stream[which + 1 :])
-    assume(changed != stream)
-    scope = derive.scope_key(*at)
-    assert key_of(scope, *stream) != key_of(scope, *changed)
-
-
-@LAWS
-@given(scopes, scopes, streams, st.integers(0, 3))
-def test_laws_each_point_in_time_separates(at, other, stream, which):
-    """Master seed, task, epoch or step alone makes another key, in both halves."""
-    changed = (*at[:which], other[which], *at[which + 1 :])
-    assume(changed != at)
-    a, b = (key_of(derive.scope_key(*where), *stream) for where in (at, changed))
-    assert a % 2**64 != b % 2**64
-    assert a >> 64 != b >> 64
-
-
-@LAWS
-@given(scopes, names, numbers(24, below=1), workers, indices)
-def test_laws_shared_is_no_rank(at, name, rank, worker, i):
-    scope = derive.scope_key(*at)
-    shared = key_of(scope, name, scalar.SHARED_RANK, worker, i)
-    assert shared != key_of(scope, name, rank, worker, i)
-
-
-@LAWS
 @given(scopes, names, ranks, workers, indices)
 def test_laws_domains_separate(at, name, rank, worker, i):
     """The same counter in all domains: scope, stream, sample, state, shuffle, narrow seed."""
@@ -170,41 +122,9 @@ def test_laws_narrow_seeds_differ_between_ranks(at, name, some_ranks, worker, i,
 # ---------------------------------------------------------------- order-free
 
 
-@LAWS
-@given(scopes, st.lists(streams, min_size=1, max_size=12), st.randoms(use_true_random=False))
-def test_laws_keys_do_not_depend_on_the_order_of_calls(at, all_streams, shuffler):
-    scope = derive.scope_key(*at)
-    forward = {stream: key_of(scope, *stream) for stream in all_streams}
-    order = list(all_streams) * 2
-    shuffler.shuffle(order)
-    for stream in order:
-        derived_keys(scope, *stream[1:], 5)  # in between, something else
-        derive.scope_key(*reversed([v % 2**24 for v in at]))
-        assert key_of(derive.scope_key(*at), *stream) == forward[stream]
-
-
 # ---------------------------------------------------------------- ranges
 
 keys_of_names = st.tuples(numbers(64), numbers(64))
-
-
-@LAWS
-@given(keys_of_names, ranks, workers, indices, lengths, lengths, domains)
-def test_laws_prefix_stable(name, rank, worker, start, m, more, domain):
-    whole = keys(name, rank, worker, start, m + more, domain)
-    assert whole[:m] == keys(name, rank, worker, start, m, domain)
-
-
-@LAWS
-@given(keys_of_names, ranks, workers, indices, lengths, st.lists(lengths, max_size=6), domains)
-def test_laws_any_split_is_the_whole(name, rank, worker, start, n, cuts, domain):
-    edges = [0, *sorted(cut % (n + 1) for cut in cuts), n]
-    parts = [
-        key
-        for a, b in itertools.pairwise(edges)
-        for key in keys(name, rank, worker, start + a, b - a, domain)
-    ]
-    assert parts == keys(name, rank, worker, start, n, domain)
 
 
 @LAWS

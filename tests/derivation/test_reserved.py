@@ -10,6 +10,7 @@ from helpers.support import seeder
 
 import fastseed
 from fastseed._backend.reference import scalar
+from fastseed._utils.warn_once import warn_once
 from fastseed.derivation import reserved, streams
 
 ALL = [*reserved.NAMES, "init/weight", "dropout/0"]
@@ -44,6 +45,7 @@ def test_samplers_that_draw_nothing_have_any_name():
 @pytest.mark.parametrize("name", ["loader", "mixture", "shuffle", "process.fork"])
 def test_deriving_under_a_reserved_name_warns_once_and_changes_no_bit(name, caplog):
     reserved._check_derived.cache_clear()
+    warn_once.cache_clear()
     fastseed.init(42, rank=0, world_size=1)
     key = fastseed.derive_key(name, task=1)
     assert key == fastseed.derive_key(name, task=1) == seeder().derive_key(name, task=1)

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers.support import LOW64, clean_environment, needs_native, scramble, seeder, snapshot
+from helpers.support import LOW64, clean_environment, scramble, seeder, snapshot
 
 import fastseed
-from fastseed._backend import native
 from fastseed.derivation import scopes, streams
 from fastseed.generators import accelerator as accelerators
 from fastseed.generators.accelerator import AcceleratorGenerators, relative_index
@@ -155,15 +154,6 @@ def test_whatever_the_order_the_last_seeding_holds(fake_cuda, monkeypatch, order
     assert seeds(fake_cuda) == [theirs.get(who, ours[i]) for i, who in enumerate(last)]
 
 
-def test_the_last_seeder_of_two_wins(fake_cuda):
-    a, b = seeder(1), seeder(2)
-    a.reseed(1)
-    b.reseed(1)
-    a.reseed(2)
-    initialize()
-    assert seeds(fake_cuda) == expected(a, 2)
-
-
 def test_queueing_needs_no_tracker(fake_cuda, monkeypatch):
     """Other accelerators have only the lazy call; a torch without the tracker still works."""
     queued = []
@@ -187,15 +177,6 @@ def test_reseed_seeds_every_visible_device(fake_cuda, monkeypatch):
     s.reseed(1, 2, 3)
     assert seeds(fake_cuda) == expected(s, 1, 2, 3)
     assert lazy_calls() == []
-
-
-def test_legacy_scheme_leaves_accelerators_to_torch(fake_cuda, monkeypatch):
-    """torch.manual_seed queues its own call: fwr13y's one seed for all devices."""
-    seen = []
-    monkeypatch.setattr(torch, "manual_seed", seen.append)
-    s = seeder(scheme="fwr13y")
-    s.reseed(1, 2)
-    assert len(seen) == 1 and lazy_calls() == []
 
 
 def test_reseed_is_refused_while_a_graph_is_captured(fake_cuda, monkeypatch):
@@ -270,19 +251,6 @@ def test_mps_that_is_built_but_not_available_is_left_out(monkeypatch):
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: None)
     assert "mps" not in accelerators.compiled_types()
     seeder().reseed(1)
-
-
-@needs_native
-@pytest.mark.skipif(torch.accelerator.is_available(), reason="this machine has an accelerator")
-@pytest.mark.parametrize("kind", ["cuda", "xpu", "mps"])
-def test_no_device_no_generator(kind):
-    assert native.generators.default_generators(kind) == []
-
-
-def test_compiled_types_are_those_of_this_torch():
-    kinds = accelerators.compiled_types()
-    assert ("cuda" in kinds) == (torch.version.cuda is not None or torch.version.hip is not None)
-    assert kinds == accelerators.compiled_types()
 
 
 def test_reseed_does_not_initialize_cuda():

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import random
 import struct
-import threading
 
 import numpy as np
 import pytest
 import torch
 from helpers.support import scramble, snapshot
 
-import fastseed
 from fastseed.generators.adapter import MT19937_BYTES, pack
 from fastseed.generators.default import DefaultGenerators
 from fastseed.seeder.registry import adapter_for
@@ -160,27 +158,6 @@ def test_an_invalid_seed_sequence_is_refused(kind, change):
         adapter.parse_state(pack(data[:start] + text))
 
 
-def test_blocks_and_samples_leave_what_spawn_returns():
-    class Spawns(list):
-        def __getitem__(self, index):
-            return generator.spawn(1)[0].random()
-
-    generator = np.random.default_rng(5)
-    fastseed.init(42, rank=0, world_size=1)
-    fastseed.register_generator(generator, name="spawns")
-    fastseed.reseed(1, 2)
-    expected = children(generator)
-    fastseed.reseed(1, 2)
-    with fastseed.integrations.run_in_task(2):
-        generator.spawn(3)
-    state = fastseed.state_dict(rng=True)
-    assert children(generator) == expected
-    fastseed.load_state_dict(state)
-    data = fastseed.data.per_sample(Spawns(range(3)))
-    assert [data[i] for i in (1, 0)] == [data[i] for i in (0, 1)][::-1]
-    assert children(generator) == expected
-
-
 @pytest.mark.parametrize("gauss", [float("nan"), float("inf"), -float("inf")])
 @pytest.mark.parametrize("kind", ["python", "RandomState", "RandomState PCG64"])
 def test_a_cached_gaussian_that_is_not_finite_is_refused(kind, gauss):
@@ -242,28 +219,3 @@ def test_a_state_of_another_bit_generator_is_refused():
             if (here, there) != ("MT19937", "RandomState"):  # the same words
                 with pytest.raises(ValueError, match="must be"):
                     adapter_for(KINDS[here]()).parse_state(states[there])
-
-
-def test_states_are_whole_while_other_threads_draw():
-    three = DefaultGenerators()
-    stop = threading.Event()
-
-    def draw() -> None:
-        while not stop.is_set():
-            torch.rand(5000)
-            np.random.random(5000)
-
-    threads = [threading.Thread(target=draw) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    try:
-        for _ in range(100):
-            saved = three.save()
-            for adapter in three.adapters.values():
-                adapter.parse_state(adapter.state())
-            three.restore(saved)
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join(30)
-    assert not any(thread.is_alive() for thread in threads)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import pickle
 import threading
 
 import numpy as np
@@ -164,21 +162,6 @@ def test_blocks_left_out_of_order_are_an_error_and_restore_the_generators(job, n
     fastseed.reseed(1, 9)  # no block is left behind
 
 
-def test_a_suspended_generator_is_named(job):
-    before = snapshot()
-
-    def suspended():
-        with fastseed.fork_rng("inner"):
-            yield
-
-    generator = suspended()
-    with pytest.raises(RuntimeError, match=r"'outer' was left before \['inner'\]"):  # noqa: SIM117
-        with fastseed.fork_rng("outer"):
-            next(generator)
-    generator.close()
-    assert snapshot() == before
-
-
 def test_blocks_of_two_threads_that_overlap_are_an_error(job):
     before, refused = snapshot(), []
 
@@ -202,42 +185,7 @@ def test_blocks_of_two_threads_that_overlap_are_an_error(job):
     assert forked("b") == (job._set_scope(*AT.values()), forked("b"))[1]
 
 
-def test_threads_that_try_again_leave_the_generators_as_they_were(job):
-    before, stop = snapshot(), threading.Event()
-
-    def work(name):
-        while not stop.is_set():
-            with contextlib.suppress(RuntimeError):
-                forked(name), forked(name, index=1)
-
-    threads = [threading.Thread(target=work, args=(name,)) for name in "aba"]
-    for thread in threads:
-        thread.start()
-    for _ in range(100):
-        with contextlib.suppress(RuntimeError):
-            forked("c")
-    stop.set()
-    for thread in threads:
-        thread.join(30)
-    assert snapshot() == before and process.blocks == ()
-
-
 # ---------------------------------------------------------------- refusals
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "message"),
-    [
-        ({"name": 3}, TypeError, "name must be a string"),
-        ({"name": ""}, ValueError, "name must "),
-        ({"name": "a", "index": -1}, ValueError, r"index must be in \[0, 72057594037927934\], "),
-        ({"name": "a", "index": 2**56 - 1}, ValueError, "index must be in"),
-        ({"name": "a", "index": True}, TypeError, "index must be an integer"),
-    ],
-)
-def test_arguments_are_checked(arguments, error, message):
-    with pytest.raises(error, match=rf"fastseed\.fork_rng: {message}"):
-        fastseed.fork_rng(**arguments)
 
 
 def test_invalid_states_are_refused(job):
@@ -390,15 +338,6 @@ def test_damaged_states_of_named_streams_are_refused(job, damage):
     assert snapshot() == before
 
 
-def test_a_refused_state_does_not_move_named_streams(job):
-    forked()
-    held, after = fastseed.state_dict(rng=True), forked()
-    held["rng.0.python"] = torch.zeros(3, dtype=torch.uint8)
-    with pytest.raises(ValueError, match=r"rng\.0\.python"):
-        fastseed.load_state_dict(held)
-    assert forked() != after
-
-
 def test_a_callable_that_fails_does_not_keep_named_streams_from_loading(job):
     forked()
     held, after = fastseed.state_dict(rng=True), forked()
@@ -406,13 +345,6 @@ def test_a_callable_that_fails_does_not_keep_named_streams_from_loading(job):
     with pytest.raises(fastseed.ReseedError, match="fails: ZeroDivisionError"):
         fastseed.load_state_dict(held)
     assert forked() == after
-
-
-def test_a_spawned_process_restarts_named_streams(job):
-    first = forked()
-    twin = pickle.loads(pickle.dumps(job))
-    with twin.fork_rng("a"):
-        assert draw() == first
 
 
 def test_names_of_one_scope_are_bounded(monkeypatch):

@@ -8,7 +8,6 @@ from functools import partial
 
 import pytest
 import torch
-from helpers.support import snapshot
 from torch.nn.functional import dropout
 from torch.utils.checkpoint import checkpoint
 
@@ -103,35 +102,6 @@ def test_continuing_blocks_differ_and_warn(weights, call, caplog):
     assert "give fork_rng an index=" in record.getMessage()
 
 
-def test_checkpoints_inside_checkpoints(weights):
-    gradients, ends = Model(weights, numbered=True).run(plain)
-    model = Model(weights, numbered=True)
-
-    def nested(f, *arguments):
-        def outer(*inner):
-            with fastseed.fork_rng("other", index=0):
-                torch.rand(1)
-            return NEW(f, *inner)
-
-        return NEW(outer, *arguments)
-
-    again, after = model.run(nested)
-    assert equal(again, gradients) and equal(after, ends)
-    for masks in model.masks.values():
-        assert len(masks) >= 2 and all(mask.equal(masks[0]) for mask in masks)
-
-
-def test_backward_twice(weights):
-    """Each recomputation has the masks of the forward pass."""
-    fastseed.reseed(1, 7)
-    model = Model(weights, numbered=True)
-    loss = NEW(model.layer, torch.ones(4, 8, requires_grad=True), 0).sum()
-    grads = [torch.autograd.grad(loss, weights[0], retain_graph=True)[0] for _ in range(2)]
-    first, *others = model.masks[0]
-    assert len(others) == 2 and all(mask.equal(first) for mask in others)
-    assert grads[0].equal(grads[1])
-
-
 @pytest.mark.parametrize("name", ["around", "inside"])
 def test_blocks_around_a_checkpoint(weights, name):
     """Also the stream that the checkpointed function uses."""
@@ -147,20 +117,6 @@ def test_blocks_around_a_checkpoint(weights, name):
     model = Model(weights, numbered=True)
     again, after = model.run(around(NEW))
     assert model.repeats() and equal(again, gradients) and equal(after, ends)
-
-
-def test_an_error_in_a_checkpointed_function_leaves_nothing_behind(weights):
-    fastseed.reseed(1)
-    before = snapshot()
-
-    def fail(x):
-        with fastseed.fork_rng("inside"):
-            torch.rand(1)
-            raise KeyError
-
-    with pytest.raises(KeyError):
-        NEW(fail, torch.ones(2, requires_grad=True))
-    assert snapshot() == before
 
 
 def test_two_threads_of_a_backward_pass_do_not_mix_their_blocks(monkeypatch):

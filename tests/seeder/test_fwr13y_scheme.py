@@ -81,23 +81,6 @@ def test_one_script_runs_under_both_changing_only_the_import_line(run, module):
     assert other["digest"] != first["digest"]
 
 
-def test_both_import_paths_give_the_same_bits(run):
-    found = [run(f"import {module} as seeder", 42, 2, 1, 0, 2) for module in MODULES[1:]]
-    assert found[0] == found[1]
-
-
-def test_legacy_scheme_trains_the_predecessors_model(run):
-    """A job that started on fwr13y continues with its bits."""
-    line = (
-        "import functools, types, fastseed\n"
-        "seeder = types.SimpleNamespace(**vars(fastseed))\n"
-        "seeder.init = functools.partial(fastseed.pyt.init, scheme='fwr13y')"
-    )
-    for master, rank in ((42, 1), (43, 0)):
-        theirs = run("import fwr13y.seeder.pyt as seeder", master, 2, rank, 0, 3)
-        assert run(line, master, 2, rank, 0, 3) == theirs
-
-
 # ---------------------------------------------------------------- scheme="fwr13y"
 
 masters = st.integers(0, 2**64 - 1)
@@ -130,33 +113,6 @@ def test_legacy_reseed_leaves_the_packages_states(master, place, task, epoch):
     new.reseed(task, epoch)
     assert snapshot() == expected
     assert mine == theirs and all(type(value) is int for value in mine)
-
-
-def test_legacy_order_of_libraries(monkeypatch):
-    """torch, NumPy, Python, then rank-own callables, then shared ones, in registration order."""
-    log = []
-    mine = seeder(42, world_size=8, rank=3, scheme="fwr13y")
-    both = original.Seeder(42, 8, 3), mine
-    for module, name in ((torch, "manual_seed"), (np.random, "seed"), (random, "seed")):
-        where = f"{module.__name__}.{name}"
-        monkeypatch.setattr(module, name, lambda value, where=where: log.append((where, value)))
-
-    def record(who):
-        return lambda value: log.append((who, value))
-
-    logs = []
-    callables = [(record(f"g{i}"), shared) for i, shared in enumerate((1, 0, 1, 0))]
-    for one in both:
-        log.clear()
-        for function, shared in callables:
-            one.register_generator(function, bool(shared))
-        one.reseed(1, 7)
-        logs.append(list(log))
-    assert logs[0] == logs[1]
-    names = [who for who, _ in logs[0]]
-    assert names[:3] == ["torch.manual_seed", "numpy.random.seed", "random.seed"]
-    assert names[3:] == ["g1", "g3", "g0", "g2"]
-    assert len({value for _, value in logs[0]}) == 2
 
 
 def test_legacy_scheme_draws_31_bits_and_changes_no_generator():
@@ -386,18 +342,6 @@ def test_numpy_and_torch_emit_different_words():
     seeder(42).reseed(1, 2)
     numpy, torch_ = words()
     assert not (numpy == torch_).any()
-
-
-def test_seeds_that_differ_above_bit_32_give_different_torch_streams():
-    """torch.manual_seed uses 32 of the 64 bits that it takes."""
-    generator = torch.Generator()
-    usual = [torch.rand(9, generator=generator.manual_seed(1 + n * 2**32)) for n in range(3)]
-    assert torch.equal(usual[0], usual[1]) and torch.equal(usual[0], usual[2])
-    draws = set()
-    for key in (1, 1 + 2**32, 1 + 2**33, 1 + 2**63, 1 + 2**64, 1 + 2**96, 1 + 2**127):
-        fastseed.generators.torch_rng.TorchGenerator(generator).seed(key)
-        draws.add(tuple(torch.rand(9, generator=generator).tolist()))
-    assert len(draws) == 7
 
 
 @pytest.mark.slow

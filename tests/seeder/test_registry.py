@@ -16,10 +16,7 @@ import fastseed
 import fastseed.pyt
 from fastseed import SHARED, GeneratorPool
 
-LIBRARY_NAMES = ["python", "numpy", "torch.cpu", "torch.cuda", "torch.xpu", "torch.mps"]
-
 # Two names whose SHA-256 begin with the same four bytes, found by trying 50,000.
-SAME_32_BITS = "layers.5917.weight", "layers.47510.weight"
 
 
 class Recorder:
@@ -48,38 +45,6 @@ def test_unnamed_generators_are_numbered_in_registration_order():
     for recorder, (name, rank) in zip(recorders[1:], expected, strict=True):
         assert recorder.seeds == [reference_narrow_seed(name, epoch=2, rank=rank)], name
     assert recorders[0].seeds == []
-
-
-def test_names_are_what_streams_depend_on_not_order():
-    a, b = Recorder(), Recorder()
-    first, second = seeder(), seeder()
-    first.register_generator(a, name="a")
-    first.register_generator(b, name="b")
-    first.reseed(1)
-    second.register_generator(b, name="b")
-    second.register_generator(a, name="a")
-    second.reseed(1)
-    assert a.seeds[0] == a.seeds[1] and b.seeds[0] == b.seeds[1] and a.seeds != b.seeds
-
-
-def test_parameters_whose_names_begin_with_the_same_32_bits_have_different_keys():
-    """Equal leading words of SHA-256: 10,000 parameters have such a pair with probability 1 %."""
-    a, b = SAME_32_BITS
-    first, second = (
-        fastseed._backend.reference.scalar.name_words(a),
-        fastseed._backend.reference.scalar.name_words(b),
-    )
-    assert first[0] % 2**32 == second[0] % 2**32 and first != second
-    s, (of_a, of_b) = seeder(), (Recorder(), Recorder())
-    s.register_generator(of_a, name=a, bits=128)
-    s.register_generator(of_b, name=b, bits=128)
-    s.reseed(1, 7)
-    assert of_a.seeds == [s.derive_key(a, task=1, epoch=7)] and of_b.seeds == [
-        s.derive_key(b, task=1, epoch=7)
-    ]
-    for rank in (0, fastseed.SHARED):
-        keys = [s.derive_key(name, task=1, epoch=7, rank=rank) for name in SAME_32_BITS]
-        assert keys[0] % 2**64 != keys[1] % 2**64 and keys[0] >> 64 != keys[1] >> 64
 
 
 @pytest.mark.parametrize(
@@ -136,12 +101,6 @@ def test_an_equal_name_is_refused_until_it_is_free_again():
     s.register_generator(new, name="a")
     s.reseed(1)
     assert (len(old.seeds), len(new.seeds)) == (0, 1)
-
-
-@pytest.mark.parametrize("name", LIBRARY_NAMES)
-def test_names_of_the_library_are_taken(name):
-    with pytest.raises(ValueError, match=f"fastseed does not use itself .*got '{name}'"):
-        seeder().register_generator(Recorder(), name=name)
 
 
 def test_a_pool_is_called_by_its_own_name():
@@ -205,19 +164,6 @@ def test_callables_get_so_many_bits(bits):
     assert recorder.seeds == expected
     assert all(type(seed) is int for seed in recorder.seeds)
     assert max(recorder.seeds) >= 2 ** (bits - 2)
-
-
-@pytest.mark.parametrize("bits", [31, 32])
-def test_no_two_of_ten_thousand_ranks_have_the_same_narrow_seed(bits):
-    """At one point of a job, however few bits the seed has."""
-    ranks, seeds = 10_000, []
-    for rank in range(ranks):
-        s = seeder(rank=rank, world_size=ranks)
-        s.register_generator(seeds.append, name="generator/0", bits=bits)
-        s.reseed(1, 7, 3)
-    assert len(set(seeds)) == ranks
-    assert max(seeds) > 2 ** (bits - 1) and 0 <= min(seeds) < 2**bits / 100
-    assert seeds[9_999] == reference_narrow_seed("generator/0", bits, epoch=7, step=3, rank=9_999)
 
 
 def test_generators_of_each_library():
@@ -301,35 +247,6 @@ def test_registered_objects_are_held_until_unregistered():
     assert alive() is None
 
 
-def test_registered_objects_are_held_until_init():
-    fastseed.init(1)
-    recorder = Recorder()
-    alive = weakref.ref(recorder)
-    fastseed.register_generator(recorder)
-    del recorder
-    gc.collect()
-    assert alive() is not None
-    fastseed.init(1)
-    gc.collect()
-    assert alive() is None
-
-
-def test_a_failing_generator_is_not_kept_alive_by_its_error():
-    s = seeder()
-
-    def fails(seed):
-        raise KeyError(seed)
-
-    alive = weakref.ref(fails)
-    s.register_generator(fails)
-    with pytest.raises(fastseed.ReseedError):
-        s.reseed(1)
-    s.unregister_generator(fails)
-    del fails
-    gc.collect()
-    assert alive() is None
-
-
 # ---------------------------------------------------------------- unregistering
 
 
@@ -376,22 +293,6 @@ def test_unregister_one_registration_at_a_time():
     s.unregister_generator(recorder)
     with pytest.raises(ValueError, match="registered"):
         s.unregister_generator(recorder)
-
-
-def test_callables_with_odd_equality_do_not_confuse_unregistering():
-    class Odd(Recorder):
-        __hash__ = None
-
-        def __eq__(self, other):
-            raise RuntimeError("never compare us")
-
-    s = seeder()
-    a, b = Odd(), Odd()
-    s.register_generator(a, name="a")
-    s.register_generator(b, name="b")
-    s.unregister_generator(b)
-    s.reseed(1)
-    assert (len(a.seeds), len(b.seeds)) == (1, 0)
 
 
 def test_a_generator_has_one_registration():
