@@ -53,9 +53,10 @@ class Lineage:
         >>> steps = fastseed.data.steps(batches, epochs=2, task=1)
         >>> for epoch, step, batch in steps:
         ...     pass
-        >>> steps.lineage().at(0, 1).sample.tolist()
+        >>> lineage = fastseed.data.Lineage.load(steps.state_dict())
+        >>> lineage.at(0, 1).sample.tolist()
         [0, 3, 5, 8]
-        >>> [(int(v.epoch), int(v.step), int(v.row)) for v in steps.lineage().where(7)]
+        >>> [(int(v.epoch), int(v.step), int(v.row)) for v in lineage.where(7)]
         [(0, 0, 1), (1, 1, 0)]
     """
 
@@ -79,15 +80,6 @@ class Lineage:
         Raises:
             TypeError, ValueError: it is damaged, of another version, or no journal.
             OSError: the file cannot be read.
-
-        Examples:
-            >>> import fastseed, torch
-            >>> fastseed.init(42, rank=0, world_size=1)
-            >>> batches = torch.utils.data.DataLoader(range(10), batch_size=4, shuffle=True)
-            >>> steps = fastseed.data.steps(batches, epochs=2)
-            >>> epoch, step, batch = next(iter(steps))
-            >>> fastseed.data.Lineage.load(steps.state_dict()).at(0, 0).sample.tolist()
-            [2, 7, 6, 4]
         """
         function = f"{_CLASS}.load"
         if isinstance(source, Mapping):
@@ -149,9 +141,7 @@ class Lineage:
     def where(
         self, sample: int | Iterable[int], source: str | None = None, *, epochs: range | None = None
     ) -> Visits:
-        """Return every step that has a sample.
-
-        Where the order of the job changed, ``sample`` is counted in the order of each step.
+        """Return every step that has a sample, which is counted in the order of each step.
 
         Args:
             sample: its index in the dataset, or several in a sequence or array, int64.
@@ -159,8 +149,7 @@ class Lineage:
             epochs: which epochs, with step 1; None: those that have begun.
 
         Returns:
-            The visits, those of steps to come too: (``epoch``, ``step``) is then not before that
-            of the history. None where a range of steps is skipped.
+            The visits, also those of steps to come; none where a range of steps is skipped.
 
         Raises:
             TypeError, ValueError: an argument has the wrong type; the sample or the source does not
@@ -328,8 +317,7 @@ def shift(spec: OrderSpec, samples: Array, source: str | None) -> Array:
 
 # ------------------------------------------------------------------ what is left out
 
-MOST_REMOVED = 0.5
-"""The part of the positions that may have removed samples: each needs two spare ones then."""
+MOST_REMOVED = 0.5  # the part of the positions: each needs two spare ones then
 
 
 def with_skip(function: str, history: History, epoch: int, first: int, last: int) -> History:

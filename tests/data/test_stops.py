@@ -160,7 +160,7 @@ def test_distributed_sampler_goes_on_where_its_ranks_can():
     assert state["position"] == 12 and before == whole[:12]
     for world, batch in ((1, 5), (2, 4), (3, 1), (4, 3)):
         assert distributed(world, batch, state)[0] == whole[12:]
-    with pytest.raises(RuntimeError, match=r"must be a multiple of the 5 ranks that share Distr"):
+    with pytest.raises(RuntimeError, match=r"must be a multiple of the 5 ranks, got 12"):
         distributed(5, 1, state)
 
 

@@ -74,8 +74,8 @@ class Loader(DataLoader[Any]):
         settings: DataLoader's other arguments, by name.
 
     Raises:
-        TypeError, ValueError: ``dataset`` is no dataset, or a DataLoader with its own ``__iter__``
-            or beside other settings; ``name`` is no name; or as DataLoader raises them.
+        TypeError, ValueError: an argument has the wrong type or value, as a DataLoader beside other
+            settings or with its own ``__iter__``; or as DataLoader raises them.
 
     Examples:
         >>> import fastseed
@@ -230,7 +230,7 @@ class Loader(DataLoader[Any]):
                     type(sampler).__name__,
                 )
         own, n = slice_of(self, seeder), layout_of(self).layout.n
-        if own is not None and (not own.drop_last if n < 0 else not own.is_even(n)):
+        if own is not None and not own.is_even(n):
             warn_once(
                 "fastseed.data.Loader: the last ranks have one batch less than the others, for "
                 "which a model that communicates waits: pass drop_last=True"
@@ -318,9 +318,8 @@ class Loader(DataLoader[Any]):
         is_between = position % samples.ranks and not samples.starts_anywhere
         if is_between and not (state["over"] or samples.ends_at(position)):
             raise RuntimeError(
-                f"fastseed.{_CLASS}: position must be a multiple of the {samples.ranks} ranks that "
-                f"share {samples.name}, got {position}; resume with as many ranks as before, or "
-                "use a ShuffleSampler"
+                f"fastseed.{_CLASS}: position must be a multiple of the {samples.ranks} ranks, got "
+                f"{position}; resume with as many ranks as before, or use a ShuffleSampler"
             )
         return True
 

@@ -35,7 +35,6 @@ class SampleLayout(NamedTuple):
     """The order whose samples positions count, and its cut into the steps of a loader."""
 
     spec: OrderSpec
-    name: str  # of the order, in states
     layout: StepLayout
     drop_last: bool  # the loader or a sampler leaves out what is incomplete
     starts_anywhere: bool = False  # not only where all ranks have taken as many samples
@@ -63,13 +62,12 @@ def layout_of(loader: DataLoader[Any], seeder: Seeder | None = None) -> SampleLa
     if is_iterable(loader):
         ranks = job if isinstance(dataset, Seekable) else 1
         layout = StepLayout(_length(dataset), size, ranks, drop_last=drops)
-        return _other(type(dataset).__name__, layout, drops, starts_anywhere=True)
+        return SampleLayout(_unknown(dataset, layout), layout, drops, starts_anywhere=True)
     if isinstance(batches, SlotSampler):
         order = batches.order
         world_size = 1 if seeder is None else order._rank_and_size()[1]
         layout = batches.layout._replace(ranks=world_size)
-        spec, drops = order.spec, batches.drop_last
-        return SampleLayout(spec, spec.describe(), layout, drops, starts_anywhere=True)
+        return SampleLayout(order.spec, layout, batches.drop_last, starts_anywhere=True)
     samplers = samplers_in(index_sampler_of(loader))
     drop_last = drops or any(getattr(s, "drop_last", False) is True for s in samplers)
     is_regular = batches is None or type(batches) is BatchSampler
@@ -79,30 +77,23 @@ def layout_of(loader: DataLoader[Any], seeder: Seeder | None = None) -> SampleLa
         if isinstance(sampler, ShuffleSampler):
             ranks = job if sampler.world_size is None else sampler.world_size
             layout = StepLayout(sampler.n, size, ranks, 0, drops, sampler.drop_last)
-            is_first = sampler is samples_of(samplers[0])
-            name = sampler.spec.describe()
-            found = _other(name, layout, drop_last, is_first, is_regular)
-            is_known = is_first and is_regular and _follows_reseed(sampler)
-            return found._replace(spec=sampler.spec) if is_known else found
+            spec, is_first = sampler.spec, sampler is samples_of(samplers[0])
+            if not (is_first and is_regular and _follows_reseed(sampler)):
+                spec = OrderSpec(OTHER, spec.describe(), layout.n)
+            return SampleLayout(spec, layout, drop_last, is_first, is_regular)
         if hasattr(sampler, "num_replicas"):
             n = _length(getattr(sampler, "dataset", dataset))
             leaves_out = getattr(sampler, "drop_last", False) is True
             layout = StepLayout(n, size, int(sampler.num_replicas), 0, drops, leaves_out)
-            return _other(type(sampler).__name__, layout, drop_last, is_regular=is_regular)
-    n = _length(samplers[-1] if is_regular else dataset)
-    layout = StepLayout(n, size, drop_last=drops)
-    return _other(type(samplers[-1]).__name__, layout, drop_last, is_regular=is_regular)
+            spec = _unknown(sampler, layout)
+            return SampleLayout(spec, layout, drop_last, is_regular=is_regular)
+    layout = StepLayout(_length(samplers[-1] if is_regular else dataset), size, drop_last=drops)
+    spec = _unknown(samplers[-1], layout)
+    return SampleLayout(spec, layout, drop_last, is_regular=is_regular)
 
 
-def _other(
-    name: str,
-    layout: StepLayout,
-    drop_last: bool,
-    starts_anywhere: bool = False,
-    is_regular: bool = True,
-) -> SampleLayout:
-    spec = OrderSpec(OTHER, name, layout.n)
-    return SampleLayout(spec, name, layout, drop_last, starts_anywhere, is_regular)
+def _unknown(source: object, layout: StepLayout) -> OrderSpec:
+    return OrderSpec(OTHER, type(source).__name__, layout.n)
 
 
 def _follows_reseed(sampler: ShuffleSampler) -> bool:

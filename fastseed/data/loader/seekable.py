@@ -20,7 +20,7 @@ MAX_POSITION = 2**63 - 1
 
 
 class RankSlice(NamedTuple):
-    """The samples of a rank: batches of ``batch`` samples, in turns with the other ranks."""
+    """The samples of a rank, in batches, which takes turns with the other ranks."""
 
     batch: int
     rank: int
@@ -38,8 +38,8 @@ class RankSlice(NamedTuple):
         return whole + (rest > self.rank and not self.drop_last)
 
     def is_even(self, n: int) -> bool:
-        """Return True if all ranks have as many batches of n samples."""
-        return self.drop_last or not 0 < n % self.block < self.world_size
+        """Return True if all ranks have as many batches of n samples; -1 is an unknown number."""
+        return self.drop_last or (n >= 0 and not 0 < n % self.block < self.world_size)
 
 
 class Seekable(IterableDataset[object]):

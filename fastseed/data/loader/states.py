@@ -72,7 +72,7 @@ def has_dataset_state(loader: DataLoader[Any]) -> bool:
 def _order_fields(loader: DataLoader[Any]) -> dict[str, str | int]:
     samples = layout_of(loader)
     numbers = {"n": samples.layout.n, "drop_last": int(samples.drop_last)}
-    return {"format": FORMAT, "version": VERSION, "order": samples.name, **numbers}
+    return {"format": FORMAT, "version": VERSION, "order": samples.spec.describe(), **numbers}
 
 
 def check_state(

@@ -23,10 +23,9 @@ class MixtureSampler(ShuffleSampler):
     """A ``ShuffleSampler`` over several named sources, each chosen in proportion to its weight.
 
     Indices number the samples of one source after another, as ``dataset`` does. The order of a
-    source depends on its name and size, not on the others: add a source at the end. One that is
-    exhausted begins again in another order, with samples of type ``Repeat``. In the first 1024 k
-    positions a source comes as often as its weight says, up to a few samples. To continue with
-    other sources or weights, pass the ``counts`` so far as ``skip``.
+    source depends on its name and size, not on the others. One that is exhausted begins again in
+    another order, with samples of type ``Repeat``. To continue with other sources or weights, pass
+    the ``counts`` so far as ``skip``.
 
     Args:
         sources: the datasets, or their numbers of samples, [1, 2**48], by name.
@@ -34,10 +33,9 @@ class MixtureSampler(ShuffleSampler):
             are rounded to multiples of 2**-32. A weight that this rounds to 0 is refused.
         n: the number of positions in an epoch, [1, 2**48]; None: all samples of all sources.
         skip: how many samples of a source to leave out at the beginning of its order, by name.
-        rank: as for ``ShuffleSampler``, as are ``world_size`` and ``drop_last``. The last
-            round of ranks is filled up with the samples at the positions from n on.
-        world_size: the number of ranks.
-        drop_last: leave out the last positions instead.
+        rank: as for ``ShuffleSampler``.
+        world_size: as for ``ShuffleSampler``.
+        drop_last: as for ``ShuffleSampler``.
         shuffle: False keeps the order within each source.
         name: the name of the choice of sources.
 
@@ -76,9 +74,7 @@ class MixtureSampler(ShuffleSampler):
             rule = f"between 1 and {_MOST_SOURCES} datasets"
             raise validation.value_error(_CLASS, "sources", rule, sources)
         names = tuple(scopes.check_name(_CLASS, source) for source in sources)
-        sizes = tuple(
-            check_size(_CLASS, f"sources[{name!r}]", source) for name, source in sources.items()
-        )
+        sizes = [check_size(_CLASS, f"sources[{key!r}]", data) for key, data in sources.items()]
         shares, skips = _checked_shares(weights, names), _skipped(skip, names)
         n = sum(sizes) if n is None else n
         n = validation.check_int(_CLASS, "n", n, 1, MAX_N)
@@ -96,10 +92,10 @@ class MixtureSampler(ShuffleSampler):
         Raises:
             TypeError: a source was given by its number of samples.
         """
-        for i, (source, part) in enumerate(zip(self._sources, self.spec.sources, strict=True)):
+        for source, part in zip(self._sources, self.spec.sources, strict=True):
             if not hasattr(source, "__getitem__"):
-                rule = f"a dataset, to read samples of source {part.name!r}"
-                raise validation.type_error(f"{_CLASS}.dataset", f"source {i}", rule, source)
+                argument = f"source {part.name!r}"
+                raise validation.type_error(f"{_CLASS}.dataset", argument, "a dataset", source)
         sources: Any = self._sources
         return ConcatDataset(sources)
 
@@ -121,21 +117,20 @@ class MixtureSampler(ShuffleSampler):
         """
         function = f"{_CLASS}.counts"
         position = validation.check_int(function, "position", position, 0, MAX_N)
-        order: Any = self.spec.at(
-            keyed_seeder(function).master_seed, *self._scope(function, task, epoch)
-        )
+        seed = keyed_seeder(function).master_seed
+        order: Any = self.spec.at(seed, *self._scope(function, task, epoch))
         pairs = zip(self.spec.sources, order.counts(position), strict=True)
         return {source.name: count + source.skip for source, count in pairs}
 
 
-def _skipped(skip: Mapping[str, int] | None, names: tuple[str, ...]) -> tuple[int, ...]:
-    skip = {} if skip is None else skip
-    validation.check_instance(_CLASS, "skip", skip, Mapping, "a dict of numbers")
-    skip = dict.fromkeys(names, 0) | dict(skip)
-    _check_names("skip", skip, names)
-    return tuple(
-        validation.check_int(_CLASS, f"skip[{name!r}]", skip[name], 0, MAX_N) for name in names
-    )
+def _skipped(skip: Mapping[str, int] | None, names: tuple[str, ...]) -> list[int]:
+    numbers = dict.fromkeys(names, 0)
+    if skip is not None:
+        numbers |= validation.check_instance(_CLASS, "skip", skip, Mapping, "a dict of numbers")
+    _check_names("skip", numbers, names)
+    return [
+        validation.check_int(_CLASS, f"skip[{name!r}]", numbers[name], 0, MAX_N) for name in names
+    ]
 
 
 def _checked_shares(weights: Mapping[str, float], names: tuple[str, ...]) -> tuple[int, ...]:

@@ -44,9 +44,7 @@ class Order:
 
     def entries(self, start: int, count: int) -> tuple[Array, Array]:
         """Return (samples, occurrences) at ``count`` positions, also past the end of the order."""
-        found = list(self.share(start, 0, 1, count))
-        occurrences = (getattr(index, "occurrence", 0) for index in found)
-        return np.array(found, np.int64), np.fromiter(occurrences, np.int64, count)
+        raise NotImplementedError
 
     def visits(self, samples: Array, limit: int) -> tuple[Array, Array, Array]:
         """Return where ``samples`` are below position ``limit``, in no particular order.

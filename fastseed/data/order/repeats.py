@@ -16,13 +16,10 @@ MAX_OCCURRENCE = scopes.MAX_WORKER
 
 
 class Repeat(int):
-    """The index of a sample that an epoch has had before.
+    """The index of a sample that an epoch has had before, for ``per_sample``.
 
-    ``per_sample`` gives each occurrence of a sample its own random numbers; a plain int is
-    occurrence 0.
-    ``index`` is in [0, 2**64): the index of the sample, which is the value of the int.
-
-    Attributes:
+    Args:
+        index: the index of the sample, [0, 2**64), which is the value of the int.
         occurrence: 1 when the sample comes for the second time, and so on: [1, 2**32).
 
     Raises:
@@ -37,11 +34,10 @@ class Repeat(int):
     occurrence: int
 
     def __new__(cls, index: int, occurrence: int = 1) -> Repeat:
-        index = validation.check_int("data.Repeat", "index", index, 0, MAX_INDEX)
-        repeat = super().__new__(cls, index)
-        repeat.occurrence = validation.check_int(
-            "data.Repeat", "occurrence", occurrence, 1, MAX_OCCURRENCE
-        )
+        name = "data.Repeat"
+        repeat = super().__new__(cls, validation.check_int(name, "index", index, 0, MAX_INDEX))
+        most = MAX_OCCURRENCE
+        repeat.occurrence = validation.check_int(name, "occurrence", occurrence, 1, most)
         return repeat
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -69,24 +65,24 @@ class CountedSampler(Sampler[object]):
 
     def __iter__(self) -> Iterator[object]:
         counts: dict[int, int] = {}
-
-        def count(index: SupportsIndex) -> int:
-            number = operator.index(index)
-            before = counts.get(number, 0)
-            counts[number] = before + 1
-            occurrence = max(before, getattr(index, "occurrence", 0))
-            return Repeat(number, occurrence) if occurrence else number
-
         for item in self.sampler:
             is_batch = isinstance(item, (list, tuple))
-            yield [count(index) for index in item] if is_batch else count(item)
+            yield [_count(counts, i) for i in item] if is_batch else _count(counts, item)
+
+
+def _count(counts: dict[int, int], index: SupportsIndex) -> int:
+    number = operator.index(index)
+    before = counts.get(number, 0)
+    counts[number] = before + 1
+    occurrence = max(before, getattr(index, "occurrence", 0))
+    return Repeat(number, occurrence) if occurrence else number
 
 
 def count_occurrences(sampler: Iterable[Any]) -> Sampler[Any]:
     """Wrap a sampler so that indices which it yields again are of type ``Repeat``.
 
     Each iteration and each rank counts for itself: where ranks share one sequence of indices, wrap
-    that sequence, not the shares. A count takes about 100 bytes for each different index.
+    that sequence, not the shares.
 
     Args:
         sampler: an iterable of integers or of lists of them.

@@ -99,18 +99,12 @@ class PerSample(DatasetWrapper, Dataset[object]):
         self._scope.write(IterationScope(at.task, at.epoch, 0, self._scope.number + 1))
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch of the next samples; the task is that of the last ``reseed``, or 0.
-
-        Args:
-            epoch: [0, 2**32).
-        """
+        """Set the epoch of the next samples, [0, 2**32), in the task of the last ``reseed``."""
         scope = None if context.seeder is None else context.seeder.scope
         self.set_scope(0 if scope is None else scope.task, epoch)
 
     def _task_and_epoch(self) -> tuple[int, int]:
-        at = current_scope()
-        if at is None and self._scope.number:
-            at = self._scope.read()
+        at = current_scope() or (self._scope.read() if self._scope.number else None)
         if at is not None:
             return at.task, at.epoch
         scope = epoch_scope(current_seeder(_FUNCTION)) if get_worker_info() is None else None
@@ -124,11 +118,8 @@ class PerSample(DatasetWrapper, Dataset[object]):
 
     def _current_seeder(self) -> WorkerSeeder:
         worker = current_worker()
-        if worker is not None:
-            return worker.seeder
-        if self._seeder is not None:
-            return self._seeder
-        return WorkerSeeder.from_seeder(keyed_seeder(_FUNCTION))
+        sent = self._seeder if worker is None else worker.seeder
+        return sent or WorkerSeeder.from_seeder(keyed_seeder(_FUNCTION))
 
     def _current_streams(self) -> SampleStreams:
         (task, epoch), seeder, held = self._task_and_epoch(), self._current_seeder(), self._streams

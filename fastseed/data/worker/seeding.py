@@ -40,7 +40,7 @@ _FUNCTION = "data.worker_init_fn"
 class WorkerSeeder(NamedTuple):
     """The picklable part of a ``Seeder`` that DataLoader workers receive.
 
-    It comes in the pickle that holds the dataset, so a generator of both is still one object.
+    It comes in the pickle of the dataset, so a generator of both is still one object.
     """
 
     master_seed: int
@@ -97,7 +97,7 @@ class WorkerInit:
 
     Args:
         source: written by the main process before each iteration; or one scope for ever.
-        user_init: the user's own ``worker_init_fn``, which runs once, after the reseeding.
+        user_init: the user's ``worker_init_fn``, which runs once, after the reseeding.
         seeder: None: that of this process.
     """
 
@@ -224,7 +224,6 @@ class _WorkerInitFunction:
 
     Raises:
         RuntimeError: ``fastseed.init`` or ``reseed`` was not called before.
-        ValueError: under scheme ``"fwr13y"``, which has no keys.
         ReseedError: some generators failed; all others are reseeded.
 
     Examples:
@@ -239,10 +238,8 @@ class _WorkerInitFunction:
     """
 
     def __call__(self, worker_id: int) -> None:
-        worker_id = validation.check_int(
-            _FUNCTION, "worker_id", worker_id, 0, scopes.MAX_WORKER - 1
-        )
-        _init_at_current_scope()(worker_id)
+        most = scopes.MAX_WORKER - 1
+        _init_at_current_scope()(validation.check_int(_FUNCTION, "worker_id", worker_id, 0, most))
 
     def __reduce__(self) -> str | tuple[object, ...]:
         return _init_at_current_scope().__reduce__() if is_spawning() else "worker_init_fn"
