@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from helpers.processes import run_script
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.distributed.tensor import Partial, Replicate
@@ -216,9 +215,3 @@ def test_sums_have_no_elements():
 def test_a_local_shard_of_another_shape_is_refused(local):
     with pytest.raises(ValueError, match=r"local shape that its placements say, got \("):
         layout.of_dtensor("f", dtensor(torch.empty(local), (4,), (2,), (0,), (Cut(0),)))
-
-
-@pytest.mark.slow
-def test_shards_of_fsdp_over_tensor_parallelism_on_sixteen_ranks():
-    """The cuts are torch's own, of index tensors; the process group is a fake one."""
-    assert run_script("dtensor_fake.py") == {"right": 78, "wrong": []}

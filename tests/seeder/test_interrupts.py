@@ -46,16 +46,29 @@ def nested():
             torch.rand(3)
 
 
+def initialize():
+    layer = torch.nn.Linear(3, 4)
+    with fastseed.nn.initialize(layer):
+        layer.reset_parameters()
+
+
 CALLS = {
     "reseed": lambda: fastseed.reseed(1, next(NUMBERS)),
     "init": lambda: fastseed.init(42, rank=0, world_size=1),
     "load_state_dict": lambda: fastseed.load_state_dict(STATE),
     "fork_rng": nested,
+    "initialize": initialize,
+    "construct": lambda: fastseed.nn.construct(lambda: torch.nn.Linear(3, 4)),
 }
 STATE: dict[str, object] = {}
 
 
-@pytest.mark.parametrize("name", CALLS)
+SLOW = ("initialize", "construct")  # many points
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in CALLS]
+)
 def test_after_an_interrupt_the_next_reseed_gives_the_state_of_a_clean_run(job, name):
     STATE.update(fastseed.state_dict(rng=True))
     job._set_scope(1, 2**31, 0)
