@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
 
     names: dict[str, object] = {}  # kept until the examination, since they hold generators
     with generator_use.watched_use() as used:
-        failed = _run(words, args.module, args.json, names)
+        failed = _run(words, args.module, names)
     rows = [*checkup.examine(module=None, ranks=None, timeout=60.0), *used]
     wrong = any(row.status == generator_use.WRONG for row in rows)
     output.emit({"rows": rows, "program": failed})
@@ -45,15 +45,14 @@ def run(args: argparse.Namespace) -> int:
     return exit_codes.FOUND if wrong or failed else exit_codes.OK
 
 
-def _run(words: list[str], is_module: bool, quiet: bool, names: dict[str, object]) -> str | None:
+def _run(words: list[str], is_module: bool, names: dict[str, object]) -> str | None:
     """Run a program as `python` does; return how it failed. Its globals are put into ``names``."""
     before = sys.argv, sys.path[:]
     sys.argv = list(words)
     folder = "" if is_module else os.path.dirname(os.path.abspath(words[0]))
     sys.path.insert(0, folder or os.getcwd())
-    elsewhere = contextlib.redirect_stdout(sys.stderr) if quiet else contextlib.nullcontext()
     try:
-        with elsewhere:
+        with contextlib.redirect_stdout(sys.stderr if output.json_only else sys.stdout):
             if is_module:
                 names |= runpy.run_module(words[0], run_name="__main__", alter_sys=True)
             else:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 _ABOUT = """\
 Compare two recordings of fastseed.debug.Watch (the first step and tensor that differ), two
-checkpoints of any framework (the states of generators, in words drawn), two environments, or two
+checkpoints of any framework (the states of generators), two environments, or two
 jobs (the samples of every step): contracts of Lineage.save, or checkpoints that hold a state of
 fastseed.data.steps. What A and B are is recognised. No code in a file is run.
 """
@@ -68,7 +68,7 @@ def _recordings(args: argparse.Namespace, a: str, b: str) -> tuple[bool, dict[st
             output.say(f"the first call that differs: {found.call}")
         output.say(f"{found.differing} of the {found.compared} common steps differ")
         rows = [(one.name, one.text) for one in found.differences]
-        output.table(("name", "a | b"), rows, title=f"step {found.step}", limit=args.limit)
+        output.table(("name", "a | b"), rows, limit=args.limit)
     for note in found.notes:
         output.say(f"note: {note}")
     return found.equal, {"recordings": {"equal": found.equal, **vars(found)}}

@@ -116,17 +116,11 @@ def _plain(value: Any) -> JSON:
 
 
 def table(
-    columns: Sequence[str],
-    rows: Sequence[Sequence[object]],
-    *,
-    title: str = "",
-    limit: int | None = None,
+    columns: Sequence[str], rows: Sequence[Sequence[object]], *, limit: int | None = None
 ) -> None:
     """Print at most ``limit`` rows as aligned text, never wrapped or cut, so that `grep` works."""
     cells = [[_one_line(cell) for cell in row] for row in rows[:limit]]
     widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
-    if title:
-        say(title)
     for line in (columns, ["-" * width for width in widths], *cells):
         say("  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip())
     if len(cells) < len(rows):

@@ -59,11 +59,10 @@ def _recording(args: argparse.Namespace, path: str) -> tuple[bool, dict[str, obj
         last = one.values(max(one.steps)).by_name()
         weights = {n: leaf for (group, n), leaf in last.items() if group in ("buffer", "parameter")}
         span = f"{steps[0]} to {steps[-1]}" if steps else "-"
-        rows.append((rank, len(steps), span, f"{whole(weights):032x}", one.incomplete))
-    columns = ("rank", "steps", "numbers", "weights after the last", "incomplete")
-    output.table(columns, rows, limit=args.limit)
-    names = ("rank", "steps", "numbers", "weights", "incomplete")
-    return True, {"recordings": [dict(zip(names, row, strict=True)) for row in rows]}
+        row = {"rank": rank, "steps": len(steps), "numbers": span}
+        rows.append({**row, "weights": f"{whole(weights):032x}", "incomplete": one.incomplete})
+    output.table([*rows[0]], [[*row.values()] for row in rows], limit=args.limit)
+    return True, {"recordings": rows}
 
 
 def _environment(args: argparse.Namespace, path: str) -> tuple[bool, dict[str, object]]:
@@ -81,14 +80,10 @@ def _checkpoint(args: argparse.Namespace, path: str) -> tuple[bool, dict[str, ob
     from ..tools import checkpoints
 
     found = checkpoints.inspect(path)
-    document: dict[str, object] = {"findings": found.findings}
-    document["states"] = [{**one._asdict(), "same_as": found.same_as(one)} for one in found.states]
-    rows = [
-        (one.owner or "all ranks", one.stream, ", ".join(found.same_as(one)) or "-", one.source)
-        for one in found.states
-    ]
+    document: dict[str, object] = {"findings": found.findings, "states": found.states}
+    rows = [(one.owner or "all ranks", one.stream, one.source) for one in found.states]
     if rows:
-        output.table(("rank", "stream", "equal to", "from"), rows, limit=args.limit)
+        output.table(("rank", "stream", "from"), rows, limit=args.limit)
     for line in found.findings:
         output.say(f"finding: {line}")
     if rows or not found.journals:
@@ -127,7 +122,8 @@ def _answer(args: argparse.Namespace) -> int:
     if rows:
         columns = [name for name in rows[0] if name != "key" and rows[0][name] is not None]
         cells = [[row[name] for name in columns] for row in rows]
-        output.table(columns, cells, title=title, limit=args.limit)
+        output.say(title)
+        output.table(columns, cells, limit=args.limit)
     to_come = sum((row["epoch"], row["step"]) >= next_step for row in rows)
     later = f", {to_come} of them to come" if to_come else ""
     output.say(f"{len(rows)} visit(s){later}; next: epoch {next_step[0]}, step {next_step[1]}")

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import shlex
 import signal
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from . import exit_codes, output
@@ -75,10 +73,10 @@ def run(args: argparse.Namespace) -> int:
     names = ("times", "stop", "resume", "kill", "other_seed", "ranks", "seed", "deterministic",
              "log", "value", "timeout", "out")  # fmt: skip
     given: dict[str, Any] = {name: getattr(args, name) for name in names}
-    with _interruptible():
-        report = verify(command, progress=_print_run, **given)
-        if args.out is not None:
-            environment.capture(os.path.join(args.out, "environment"))
+    _end_on_signals()
+    report = verify(command, progress=_print_run, **given)
+    if args.out is not None:
+        environment.capture(os.path.join(args.out, "environment"))
     output.emit(report.document())
     _print(report, args)
     return exit_codes.OK if report else exit_codes.FOUND
@@ -115,19 +113,12 @@ def _print_run(run: Run) -> None:
         output.say(f"{run.name} {how} {run.seconds:.1f} s", error=True)
 
 
-@contextlib.contextmanager
-def _interruptible() -> Iterator[None]:
-    """SIGTERM and a closed terminal end the runs, as Ctrl-C does."""
+def _end_on_signals() -> None:
+    """Let SIGTERM and a closed terminal end the runs, as Ctrl-C does."""
 
     def interrupt(number: int, _: object) -> None:
         raise exit_codes.Signalled(number)
 
-    before: dict[signal.Signals, signal._HANDLER] = {}
     for one in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(one) is signal.SIG_DFL:  # not if ignored, as under nohup
-            before[one] = signal.signal(one, interrupt)
-    try:
-        yield
-    finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
+            signal.signal(one, interrupt)

@@ -33,11 +33,6 @@ class Inspection:
     def __bool__(self) -> bool:
         return not self.findings
 
-    def same_as(self, one: Found) -> list[str]:
-        """Return the other ranks that have this state."""
-        held = _by_stream(self.states)[one.stream].items()
-        return [owner for owner, o in held if o.state == one.state and owner != one.owner]
-
     def lineage(self, task: int | None = None) -> Lineage:
         """Return the lineage of the one job; ``task`` chooses from the loops of several."""
         chosen = {

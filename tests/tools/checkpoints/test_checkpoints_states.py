@@ -119,11 +119,6 @@ def test_ranks_that_share_or_lack_a_state(tmp_path):
         "python: rank 1 without a state, which rank 0, rank 2 has",
         "torch.cpu: rank 0, rank 1 have one state and draw the same random numbers",
     )
-    assert [found.same_as(one) for one in found.states if one.stream == "torch.cpu"] == [
-        ["rank 1"],
-        ["rank 0"],
-        [],
-    ]
 
 
 def test_states_of_fastseed_in_a_file_and_in_other_formats(tmp_path):

@@ -109,15 +109,15 @@ def test_a_signal_ends_the_command_and_its_runs(tmp_path, number):
 
 
 def test_an_ignored_signal_stays_ignored():
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    numbers = signal.SIGHUP, signal.SIGTERM
+    before = [signal.signal(one, signal.SIG_IGN) for one in numbers]  # as nohup does
     try:
-        with command._interruptible():
-            os.kill(os.getpid(), signal.SIGHUP)
-            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)
-        with pytest.raises(exit_codes.Signalled), command._interruptible():
-            os.kill(os.getpid(), signal.SIGHUP)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        command._end_on_signals()
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        with pytest.raises(exit_codes.Signalled):
+            os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(5)
-        assert signal.getsignal(signal.SIGHUP) == signal.SIG_DFL
     finally:
-        signal.signal(signal.SIGHUP, before)
+        for one, handler in zip(numbers, before, strict=True):
+            signal.signal(one, handler)
