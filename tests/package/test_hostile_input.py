@@ -100,17 +100,3 @@ def test_a_bank_made_in_inference_mode_draws_everywhere():
     twin = fastseed.random.StreamBank(3, "bank")
     twin.reseed_from_seeds([1, 2, 3])
     assert torch.equal(first, twin.uniform(2)) and torch.equal(second, twin.uniform(2))
-
-
-def test_a_mask_that_is_not_strided_moves_nothing():
-    bank = fastseed.random.StreamBank(4, "bank")
-    bank.reseed_from_seeds(range(4))
-    with pytest.raises(ValueError, match="rows must be strided"):
-        bank.uniform(2, rows=torch.tensor([True] * 4).to_sparse())
-    assert not bank.positions.any()
-
-
-def test_values_without_a_short_repr_are_described():
-    fastseed.init(1)
-    with pytest.raises(ValueError, match="task must be in"):
-        fastseed.reseed(10**5000)

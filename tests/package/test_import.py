@@ -58,13 +58,6 @@ def test_version_is_that_of_the_package():
     assert fastseed.__version__ == version("fastseed") == fastseed.build_info()["version"]
 
 
-def test_all_is_what_there_is():
-    assert len(set(fastseed.__all__)) == len(fastseed.__all__)
-    for name in fastseed.__all__:
-        assert hasattr(fastseed, name), name
-    assert fastseed.SHARED == 2**24 - 1
-
-
 # ---------------------------------------------------------------- which backend
 
 

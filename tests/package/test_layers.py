@@ -122,18 +122,6 @@ def test_folders_inside_a_package_import_without_a_circle():
     list(TopologicalSorter(graph).static_order())
 
 
-def test_the_check_of_imports_finds_each_form():
-    tree = ast.parse(
-        "from . import pool\nfrom .pool import x\nfrom .._utils import validation as v"
-    )
-    found = imported_modules("generators.default", tree)
-    assert found == {"generators.pool", "_utils.validation"}
-    tree = ast.parse("if TYPE_CHECKING:\n    from .pool import x\nelse:\n    from . import adapter")
-    assert imported_modules("generators.default", tree) == {"generators.adapter"}
-    tree = ast.parse("import fastseed.data\ndef f():\n    from fastseed.random import rand")
-    assert imported_modules("cli.run", tree) == {"data.__init__", "random.__init__"}
-
-
 def test_heavy_libraries_are_imported_inside_functions():
     allowed = LIGHT | set(sys.stdlib_module_names)
     for name, path in MODULES.items():

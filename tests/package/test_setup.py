@@ -12,7 +12,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from helpers.paths import ROOT
 
 setuptools = pytest.importorskip("setuptools")
 SETUP = Path(__file__).resolve().parents[2] / "setup.py"
@@ -127,12 +126,6 @@ def test_setup_finds_the_toolkit_behind_a_link(script, toolkit, monkeypatch, tmp
     assert script.toolkit() == str(tmp_path / "usual")
 
 
-def test_setup_builds_without_cuda_when_asked(script, monkeypatch, capsys):
-    monkeypatch.setitem(script.cuda_sources.__globals__, "NO_CUDA", True)
-    assert script.cuda_sources() == ([], [])
-    assert "without the CUDA part: FASTSEED_NO_CUDA=1\n" in capsys.readouterr().err
-
-
 def test_setup_writes_down_why_a_part_is_missing(tmp_path):
     """As pip runs it, which shows nothing of what is printed; without a compiler to be found."""
     environment = {**os.environ, "PATH": str(tmp_path)}
@@ -164,12 +157,3 @@ def test_source_distribution_has_every_source(tmp_path):
     assert set(git.stdout.split()) <= names
     assert {"setup.py", "pyproject.toml", "README.md", "LICENSE"} <= names
     assert not [name for name in names if name.endswith((".so", ".pyc"))]
-
-
-@pytest.mark.parametrize("readme", sorted((ROOT / "csrc").glob("*/README.md")), ids=str)
-def test_readme_of_a_native_folder_is_markdown(readme):
-    """clang-format takes it for C++ where it may."""
-    lines = readme.read_text().splitlines()
-    assert lines[0] == f"# {readme.parent.name}"
-    assert not any(line.startswith("  ") for line in lines)
-    assert "**/*.md" in (ROOT / ".clang-format-ignore").read_text().split()

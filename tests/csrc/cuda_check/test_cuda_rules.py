@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from cuda_rules import check_all, check_arithmetic
-from cuda_sass import Kernel, read_kernels, read_ptx, short_name
+from cuda_sass import Kernel, read_kernels, read_ptx
 
 HERE = Path(__file__).resolve().parent
 UNIFORM = "OneLine<Uniform<float>>"
@@ -116,10 +116,6 @@ def test_a_damaged_reading_kernel_fails(change, problem):
     assert wrong("DigestTiles", digest_lines(10), NO_REALS, registers=80) != []
 
 
-def test_too_many_products_fail():
-    assert any("more than 20" in text for text in wrong(UNIFORM, uniform_lines(21), MULTIPLY))
-
-
 def test_registers_and_frames():
     assert wrong(UNIFORM, uniform_lines(), MULTIPLY, registers=33) == ["33 registers, more than 32"]
     assert wrong(NORMAL, uniform_lines(), MULTIPLY, registers=40) == []
@@ -151,33 +147,6 @@ def test_inexact_arithmetic_fails(line):
     assert wrong(NORMAL, uniform_lines(), ptx(line)) != []
 
 
-def test_names():
-    mangled = (
-        "void fastseed::body_kernel<fastseed::OneLine<fastseed::Uniform<float> > >"
-        "(fastseed::OneLine<fastseed::Uniform<float> >)"
-    )
-    assert short_name(mangled) == UNIFORM
-    assert short_name(mangled.replace("OneLine<", "(anonymous namespace)::OneLine<")) == UNIFORM
-
-
-BAD = """
-#include "csrc/cuda/device.cuh"
-namespace fastseed {
-struct Spills {
-  static constexpr int kMinBlocks = 8;
-  float* out;
-  int n;
-  FS_DEVICE void operator()(ThreadIndex at) const {
-    float values[64];
-    for (int i = 0; i < n; ++i) values[i & 63] = out[i] * out[i + 1] + 1.5f;
-    out[at.thread] = values[at.thread & 63];
-  }
-};
-void bad(float* out, int n) { launch(Spills{out, n}, 1, "bad", nullptr); }
-}
-"""
-
-
 @pytest.fixture(scope="module")
 def cuda_check():
     """(the program of this folder as a module, the environment with its tools)"""
@@ -188,20 +157,6 @@ def cuda_check():
         return main, main.tools()
     except SystemExit as missing:
         pytest.skip(str(missing))
-
-
-@pytest.mark.slow
-def test_compiled_bad_code_fails(tmp_path, cuda_check):
-    main, environment = cuda_check
-    source = tmp_path / "bad.cu"
-    source.write_text(BAD)
-    out = tmp_path / "bad.cubin"
-    main.run(environment, "nvcc", "-std=c++17", "-arch=sm_90", "-I", main.ROOT, "--keep",
-             "--keep-dir", tmp_path, "-cubin", source, "-o", out)  # fmt: skip
-    ((kernel, found),) = main.check_code(environment, out, source)
-    assert kernel.name == "Spills"
-    assert any("local memory" in text for text in found)
-    assert any("FFMA" in text or "fused" in text for text in found)
 
 
 @pytest.mark.slow
