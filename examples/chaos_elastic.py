@@ -12,16 +12,14 @@ augmentation, and all losses and parameters are equal to the bit.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-import json
 import shutil
-import signal
 import sys
 import time
 from collections import Counter
 from pathlib import Path
 
+from demolib import kills
 from demolib.chaos import KILLS, KINDS, MACHINES, RayJob, TorchrunJob, schedule
 from demolib.launch import JobFailed, run_job, with_torchrun
 from demolib.lineage import judge, read_attempts
@@ -32,25 +30,15 @@ SCRIPT = HERE / "train_elastic.py"
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description="Kill an elastic job; prove that it does not care."
-    )
-    parser.add_argument("--kills", type=int, default=20, help="of workers and machines, by SIGKILL")
-    parser.add_argument("--chaos-seed", type=int, default=1, help="decides the interruptions")
-    parser.add_argument("--seed", type=int, default=1234, help="master seed of the training")
+    parser = kills.parser("Kill an elastic job; prove that it does not care.", "chaos-output")
     parser.add_argument("--epochs", type=int, help="default: as many as the kills need")
     parser.add_argument("--ray", action="store_true", help="on Ray Train; workers are killed only")
-    parser.add_argument("--out", type=Path, default=HERE.parent / "chaos-output")
     args = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that nothing is left behind
     events = schedule(args.chaos_seed, args.kills, workers_only=args.ray)
     counts = Counter(event.kind for event in events)
     # While a machine starts, the other one trains on, for three epochs or so.
     epochs = args.epochs or 4 + args.kills // 5 + 4 * (counts["join"] + counts["replace"])
-    whole, broken = args.out.resolve() / "whole", args.out.resolve() / "broken"
-    for folder in (whole, broken):
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
+    whole, broken = (kills.empty_folder(args.out / name) for name in ("whole", "broken"))
     arguments = ["--seed", str(args.seed), "--epochs", str(epochs)]
 
     try:
@@ -81,10 +69,7 @@ def main() -> int:
     figures = {"kills": sum(counts[kind] for kind in KILLS), "starts": len(attempts)}
     figures |= {"seconds": round(interrupted), "seconds_without": round(seconds)}
     figures |= dataclasses.asdict(verdict)
-    print(*(f"{name.replace('_', ' '):>20}: {value}" for name, value in figures.items()), sep="\n")
-    (args.out / "results.json").write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
-    print("VERDICT:", "as without interruption, bit for bit" if verdict.holds() else "DIFFERENT")
-    return 0 if verdict.holds() else 1
+    return kills.conclude(args.out, figures, verdict.holds())
 
 
 if __name__ == "__main__":

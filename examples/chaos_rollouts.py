@@ -11,13 +11,11 @@ result, and batches, texts and weights are equal.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import multiprocessing
 import os
 import random
-import shutil
 import signal
 import sys
 import time
@@ -25,6 +23,7 @@ from collections import Counter
 from pathlib import Path
 
 import train_rollouts
+from demolib import kills
 
 HERE = Path(__file__).resolve().parent
 POINTS = ("before the batch is marked", "after a batch", "between the two writes")
@@ -146,31 +145,24 @@ def judge(whole: Path, broken: Path, epochs: int) -> dict:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Kill a job of rollouts; prove that it is whole.")
-    parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--chaos-seed", type=int, default=1)
-    parser.add_argument("--seed", type=int, default=1234)
+    parser = kills.parser("Kill a job of rollouts; prove that it is whole.", "chaos-output")
     parser.add_argument("--epochs", type=int, help="default: as many as the kills need")
-    parser.add_argument("--out", type=Path, default=HERE.parent / "chaos-output")
     args = parser.parse_args()
     starting.set_forkserver_preload(["train_rollouts"])
     paths = [str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]
     os.environ["PYTHONPATH"] = os.pathsep.join(paths)  # where the fork server finds it
     epochs = args.epochs or 1 + args.kills // 50
-    folders = args.out.resolve() / "whole", args.out.resolve() / "broken"
-    for folder, kills in zip(folders, (0, args.kills), strict=True):
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
+    folders = [kills.empty_folder(args.out / name) for name in ("whole", "broken")]
+    for folder, count in zip(folders, (0, args.kills), strict=True):
         begin = time.monotonic()
-        chaos = Chaos(folder, args.seed, epochs, kills, args.chaos_seed)
+        chaos = Chaos(folder, args.seed, epochs, count, args.chaos_seed)
         chaos.run()
         seconds = time.monotonic() - begin
         print(f"{seconds:.0f} s, killed: {dict(chaos.killed)}", flush=True)
     found = {"kills": sum(chaos.killed.values()), **judge(*folders, epochs)}
-    (args.out / "results.json").write_text(json.dumps(found))
-    print(json.dumps(found))
     wrong = ("lost", "repeated", "different_batches", "different_texts")
-    return 0 if found["equal_weights"] and not any(found[name] for name in wrong) else 1
+    holds = found["equal_weights"] and not any(found[name] for name in wrong)
+    return kills.conclude(args.out, found, holds)
 
 
 if __name__ == "__main__":

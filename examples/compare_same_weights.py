@@ -15,12 +15,12 @@ import hashlib
 import json
 import os
 import random
-import shutil
 import signal
 import sys
 from pathlib import Path
 from typing import Any
 
+from demolib import kills
 from demolib.launch import JobFailed, run_job, with_torchrun
 
 SCRIPT = Path(__file__).resolve().with_name("train_same_weights.py")
@@ -76,13 +76,11 @@ class Killer:
 def compare_killed(args: argparse.Namespace, options: list[str]) -> bool:
     """Kill ranks of a job, resume on other numbers of ranks, and compare with a run of one."""
     whole = train(args.out / "whole", "replicated", 1, options)
-    out = args.out / "killed"
-    shutil.rmtree(out, ignore_errors=True)
-    out.mkdir(parents=True)
+    out = kills.empty_folder(args.out / "killed")
     chance = random.Random(args.chaos_seed)
     options = [*options, "--out", str(out), "--save-every", "5"]
-    step, kills = 0, 0
-    while kills < args.kills:
+    step, count = 0, 0
+    while count < args.kills:
         for file in out.glob("rank*"):
             file.unlink()
         ranks = chance.randint(1, 5)
@@ -95,7 +93,7 @@ def compare_killed(args: argparse.Namespace, options: list[str]) -> bool:
         except JobFailed as failure:
             if not killer.done:
                 raise failure
-        kills += killer.done
+        count += killer.done
     found = train(out / "attempt", "replicated", chance.randint(1, 5), options)
     for name, row in (("whole", whole), ("killed", found)):
         print(f"{name:>7}: {'  '.join(row[key][:12] for key in KEYS)}")
@@ -103,19 +101,16 @@ def compare_killed(args: argparse.Namespace, options: list[str]) -> bool:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = kills.parser(__doc__.splitlines()[0], "same-weights-output", kills=0)
     parser.add_argument("--steps", type=int, default=500)
     parser.add_argument("--autocast", action="store_true", help="compute in bfloat16")
     parser.add_argument(
         "--layout", nargs="+", default=list(LAYOUTS), help="such as hsdp or fsdp2:3"
     )
-    parser.add_argument("--kills", type=int, default=0, help="of ranks, by SIGKILL")
-    parser.add_argument("--chaos-seed", type=int, default=1, help="decides the kills")
-    parser.add_argument("--out", type=Path, default=Path("same-weights-output"))
     args = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that nothing is left behind
     args.out = args.out.resolve()
-    options = ["--steps", str(args.steps), *(["--autocast"] if args.autocast else [])]
+    options = ["--steps", str(args.steps), "--seed", str(args.seed)]
+    options += ["--autocast"] if args.autocast else []
     same = (compare_killed if args.kills else compare_layouts)(args, options)
     print("VERDICT:", "the same weights, to the bit" if same else "NOT the same")
     return 0 if same else 1

@@ -19,14 +19,13 @@ tensor parallelism on two: fastseed's weights and dropout masks are the same, to
 from __future__ import annotations
 
 import argparse
-import shutil
-import signal
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from demolib import kills
 from demolib.launch import Command, JobFailed, by_hand, run_job, with_torchrun
 from demolib.report import draw, table, write_json
 from demolib.results import Run, rank_files, read_run, verdict
@@ -135,10 +134,8 @@ def compare_layouts(out: Path, seed: int, console: Console) -> None:
 
 
 def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Train six times; four must agree.")
+    parser = kills.parser("Train six times; four must agree.", "demo-output", kills=None)
     parser.add_argument("--epochs", type=int, default=30, help="of each run (default: 30)")
-    parser.add_argument("--seed", type=int, default=20260, help="master seed of (a), (b) and (c)")
-    parser.add_argument("--out", type=Path, default=HERE.parent / "demo-output")
     parser.add_argument(
         "--quick", action="store_true", help="4 epochs, and torchrun for (a) only: for tests"
     )
@@ -152,12 +149,9 @@ def parse_args() -> argparse.Namespace:
 
 def main() -> int:
     args = parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that run_job can clean up
     begin = time.monotonic()
     console = Console()
-    folder = args.out.resolve() / "runs"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    folder = kills.empty_folder(args.out / "runs")
 
     runs: dict[str, Run] = {}
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
