@@ -215,12 +215,6 @@ def test_generators_with_another_path_and_of_the_process_are_not_warned_of(caplo
     assert caplog.records == []
 
 
-def test_a_logger_is_not_searched():
-    logging.getLogger("x").rng = rng()
-    assert paths(Bare(log=logging.getLogger("x"))) == []
-    del logging.getLogger("x").rng
-
-
 def test_registered_generators_stay_with_their_names():
     single, pooled, listed, by_method, free = (
         rng(), torch.Generator(), torch.Generator(), rng(), rng(),

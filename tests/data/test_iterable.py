@@ -67,18 +67,6 @@ def test_what_was_seen_is_not_read_again():
     assert source.read == 37 - 24
 
 
-def test_a_source_that_does_not_know_its_length():
-    start()
-    batches = Loader(Seekable(numbers), batch_size=10, collate_fn=same)
-    states = [batches.state_dict() for _ in batches]
-    assert [state["position"] for state in states] == [10, 20, 30, 40]
-    assert {state["n"] for state in states} == {-1}
-    batches.load_state_dict(states[-1])
-    assert list(batches) == []
-    with pytest.raises(ValueError, match=r"state\['n'\] must be 37"):
-        Loader(Seeking(37)).load_state_dict(states[0])
-
-
 def test_augmentation_that_belongs_to_the_sample():
     """A dataset of per_sample as the source: neither workers nor resuming change a bit."""
     start(5)
@@ -160,21 +148,6 @@ def test_data_sets_that_keep_their_own_state(batch):
         assert (rest if batch is None else flat(rest)) == list(range(k * (batch or 1), 18))
     with pytest.raises(ValueError, match="state must be a dict of dataset"):
         fresh.load_state_dict({k: v for k, v in states[0].items() if k != "dataset"})
-
-
-@pytest.mark.slow
-def test_a_spawned_worker_reads_it():
-    start()
-    batches = Loader(
-        Seekable(Seeking(9)),
-        batch_size=2,
-        num_workers=1,
-        multiprocessing_context="spawn",
-        persistent_workers=True,
-        collate_fn=same,
-    )
-    assert flat(batches) == list(range(9))
-    assert flat(batches) == list(range(9))
 
 
 @pytest.mark.parametrize("n", [33, 37, 40])

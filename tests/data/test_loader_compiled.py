@@ -50,22 +50,12 @@ def assert_same(make):
 
 
 @pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("kind", [pytest.param(Loader, marks=pytest.mark.slow), Loader])
 @pytest.mark.parametrize("wrap", [lambda data: data, per_sample], ids=["plain", "per_sample"])
-def test_an_epoch_in_a_compiled_function(kind, wrap, workers):
-    assert_same(lambda: kind(wrap(Noisy()), 2, shuffle=True, num_workers=workers))
+def test_an_epoch_in_a_compiled_function(wrap, workers):
+    assert_same(lambda: Loader(wrap(Noisy()), 2, shuffle=True, num_workers=workers))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kind", "make"),
-    [
-        (Loader, Batched),
-        (Loader, Flow),  # the other kind needs a position to resume from
-        (Loader, lambda: Seekable(noisy_from)),
-        (Loader, Batched),
-        (Loader, lambda: Seekable(noisy_from)),
-    ],
-)
-def test_other_kinds_of_data_sets(kind, make):
-    assert_same(lambda: kind(make(), 2))
+@pytest.mark.parametrize("make", [Batched, Flow, lambda: Seekable(noisy_from)])
+def test_other_kinds_of_data_sets(make):
+    assert_same(lambda: Loader(make(), 2))

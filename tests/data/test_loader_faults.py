@@ -45,11 +45,10 @@ class Deadly(Plain):
         return super().__getitem__(i)
 
 
-@pytest.mark.parametrize("kind", [Loader, Loader])
 @pytest.mark.parametrize("persistent", [False, True])
-def test_after_the_death_of_a_worker_the_next_iteration_has_new_ones(kind, persistent, tmp_path):
+def test_after_the_death_of_a_worker_the_next_iteration_has_new_ones(persistent, tmp_path):
     start()
-    batches = kind(
+    batches = Loader(
         Deadly(40, tmp_path / "died"),
         batch_size=2,
         num_workers=2,
@@ -72,11 +71,10 @@ class Large(Plain):
         return bytes(1 << 20)
 
 
-@pytest.mark.parametrize("kind", [Loader, Loader])
-def test_a_worker_that_is_killed_while_it_sends_is_named(kind):
+def test_a_worker_that_is_killed_while_it_sends_is_named():
     """In another thread, where torch has no signal handler: it would wait for ever for the rest."""
     start()
-    batches = kind(Large(40), num_workers=2, persistent_workers=True, collate_fn=same)
+    batches = Loader(Large(40), num_workers=2, persistent_workers=True, collate_fn=same)
     messages = []
 
     def run():
@@ -154,12 +152,6 @@ def test_a_worker_that_cannot_be_seeded_has_no_scope(monkeypatch):
     with pytest.raises(fastseed.ReseedError, match="broken"):
         setup(0)
     assert current_scope() is None and seeding.current_worker() is None
-
-
-def test_worker_init_fn_by_hand_does_not_make_this_process_a_worker():
-    start()
-    fastseed.data.worker_init_fn(0)
-    assert seeding.current_worker() is None
 
 
 class Threaded(Indexed):

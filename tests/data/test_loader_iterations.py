@@ -8,18 +8,15 @@ import time
 from itertools import islice
 
 import pytest
-from helpers.loaders import Failing, Indexed, Plain, flat, same, start
+from helpers.loaders import Indexed, Plain, flat, same, start
 
 import fastseed
 from fastseed.data import Loader
 
-KINDS = [Loader, Loader]
 
-
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("persistent", [False, True])
-def test_an_iteration_left_early_leaves_no_trace(kind, workers, persistent):
+def test_an_iteration_left_early_leaves_no_trace(workers, persistent):
     if persistent and not workers:
         pytest.skip("torch refuses it")
     settings = {
@@ -34,8 +31,8 @@ def test_an_iteration_left_early_leaves_no_trace(kind, workers, persistent):
     expected = {}
     for epoch in (0, 1):
         fastseed.reseed(1, epoch)
-        expected[epoch] = list(kind(Indexed(20), **settings))
-    batches = kind(Indexed(20), **settings)
+        expected[epoch] = list(Loader(Indexed(20), **settings))
+    batches = Loader(Indexed(20), **settings)
     for stop in (1, 3, 9):
         fastseed.reseed(1, 0)
         assert list(islice(batches, stop)) == expected[0][:stop]
@@ -44,23 +41,10 @@ def test_an_iteration_left_early_leaves_no_trace(kind, workers, persistent):
             assert list(batches) == expected[epoch], (stop, epoch)
 
 
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("workers", [0, 1])
-def test_two_loaders_in_turns(kind, workers):
-    start()
-    settings = {"batch_size": 2, "shuffle": True, "num_workers": workers, "collate_fn": same}
-    one, other = kind(Plain(12), **settings), kind(Plain(20), **settings)
-    alone = list(one), list(other)
-    turns = list(zip(one, other, strict=False))
-    assert [a for a, _ in turns] == alone[0]
-    assert [b for _, b in turns] == alone[1][: len(turns)]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("workers", [0, 1])
-def test_two_iterations_of_one_loader_in_turns(kind, workers):
+def test_two_iterations_of_one_loader_in_turns(workers):
     start(0)
-    batches = kind(Plain(12), 2, True, num_workers=workers, collate_fn=same)
+    batches = Loader(Plain(12), 2, True, num_workers=workers, collate_fn=same)
     first = list(batches)
     fastseed.reseed(1, 1)
     second = list(batches)
@@ -99,37 +83,20 @@ def test_persistent_workers_serve_one_iteration_at_a_time():
     assert flat(other) == list(range(12))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("workers", [0, 2])
-def test_exceptions_of_the_data_set_come_through(kind, workers):
-    start()
-    batches = kind(Failing(8, (3,)), batch_size=2, num_workers=workers, collate_fn=same)
-    iterator = iter(batches)
-    assert next(iterator) == [0, 1]
-    with pytest.raises(KeyError, match="sample 3 cannot be read"):
-        next(iterator)
-    assert list(iterator) == [[4, 5], [6, 7]]
-    if not workers:
-        with pytest.raises(KeyError):
-            list(batches)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_len_is_that_of_a_whole_epoch(kind):
+def test_len_is_that_of_a_whole_epoch():
     start()
     for drop_last, batches_of_3 in ((False, 4), (True, 3)):
-        batches = kind(Plain(10), 3, True, drop_last=drop_last)
+        batches = Loader(Plain(10), 3, True, drop_last=drop_last)
         assert len(batches) == batches_of_3
         iterator = iter(batches)
         assert len(iterator) == batches_of_3
         next(iterator)
         assert len(batches) == batches_of_3
-    assert len(kind(Plain(10), batch_size=None)) == 10
+    assert len(Loader(Plain(10), batch_size=None)) == 10
 
 
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("persistent", [False, True])
-def test_workers_end_with_their_iteration_or_loader(kind, persistent):
+def test_workers_end_with_their_iteration_or_loader(persistent):
     start()
     gc.collect()  # what failed iterations of other tests left
     others = set(multiprocessing.active_children())
@@ -139,7 +106,7 @@ def test_workers_end_with_their_iteration_or_loader(kind, persistent):
 
     gc.disable()  # nothing is left to the search for cycles
     try:
-        batches = kind(Plain(40), num_workers=2, persistent_workers=persistent)
+        batches = Loader(Plain(40), num_workers=2, persistent_workers=persistent)
         iterator = iter(batches)
         next(iterator)
         assert len(workers()) == 2

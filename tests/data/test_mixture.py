@@ -11,7 +11,6 @@ from helpers import vectors
 from helpers.loaders import Indexed, Plain, dealt, flat, on_ranks, same, start
 from torch.utils.data import ConcatDataset, DataLoader
 
-import fastseed
 from fastseed._backend.reference import scalar, shuffle
 from fastseed.data import Loader, MixtureSampler, Repeat, per_sample
 from fastseed.data.order.mixture import BLOCK, Mixture, Source, shares_of
@@ -94,16 +93,6 @@ def test_positions_are_the_inverse(weights):
         for position, turn in zip(order.positions(source, far).tolist(), far.tolist(), strict=True):
             assert order.counts(position)[source] == turn
             assert order.counts(position + 1)[source] == turn + 1
-
-
-def test_positions_from_the_largest_on_do_not_exist():
-    start(7)
-    sampler = MixtureSampler({"a": 5, "b": 5}, {"a": 2.0**32 - 1, "b": 1.0})
-    order = sampler._order("test", None, None)
-    found = order.positions(1, np.array([0, 2**16 - 1, 2**16, 2**40])).tolist()
-    first, last = (position // BLOCK for position in found[:2])
-    assert 0 <= first < 2**22 and last == first + (2**16 - 1) * 2**22
-    assert found[2:] == [-1, -1]
 
 
 def texts():
@@ -232,26 +221,3 @@ def test_it_serves_a_plain_data_loader_and_sources_in_their_own_order():
     assert [index for index, _ in orders["b"]][:9] == [0, 1, 2, 3, 0, 1, 2, 3, 0]
     assert orders["a"][3] == (0, 1)
     assert isinstance(next(iter(MixtureSampler({"a": 1}, {"a": 1}, skip={"a": 1}))), Repeat)
-
-
-def test_iterating_needs_a_scope():
-    fastseed.init(42)
-    with pytest.raises(RuntimeError, match=r"call fastseed\.reseed"):
-        list(MixtureSampler(SIZES, WEIGHTS))
-
-
-def test_the_name_is_in_the_state_without_shuffling_too():
-    """The name keys the choice of sources."""
-    fastseed.init(42, rank=0, world_size=1)
-    fastseed.reseed(1)
-    one, other = (
-        MixtureSampler({"w": 50, "c": 50}, {"w": 1, "c": 1}, n=40, shuffle=False, name=name)
-        for name in "xy"
-    )
-    assert list(one) != list(other) and one.spec.describe() != other.spec.describe()
-
-
-def test_the_smallest_weight_is_sampled():
-    start()
-    smallest = MixtureSampler({"a": 5, "b": 5}, {"a": 2.0**32 - 1, "b": 1.0})
-    assert smallest.counts(2**32)["b"] == 1

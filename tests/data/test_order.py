@@ -11,13 +11,11 @@ import torch
 from helpers import vectors
 from helpers.sampled import sampler_at
 from helpers.simd import set_simd
-from helpers.support import needs_native, run_python, seeder
+from helpers.support import needs_native, run_python
 
-import fastseed
 from fastseed._backend import derive
 from fastseed._backend.reference import scalar
 from fastseed._backend.reference import shuffle as _reference_shuffle
-from fastseed.data import ShuffleSampler
 from fastseed.data.order.permutation import Permutation
 
 LARGE = (65536, 65537, 10**6 + 3, 10**9, 2**32 + 1, 2**48 - 1, 2**48)
@@ -234,24 +232,6 @@ def test_each_coordinate_matters():
             assert sum(x == y for x, y in zip(orders[a], orders[b], strict=True)) < 5
 
 
-def test_all_ranks_have_one_order():
-    everywhere = []
-    for rank in range(3):
-        fastseed.init(42, rank=rank, world_size=3)
-        everywhere.append(ShuffleSampler(10**9).index(5, task=1, epoch=7))
-    assert len(set(everywhere)) == 1
-
-
-def test_keys_are_those_of_the_lookups():
-    """Domain 5 of the stream key: no sample, stream or scope has the same."""
-    scope, words = scalar.scope_key(42, 1, 7, 0), scalar.name_words("shuffle")
-    name = scalar.name_key(scope, words)
-    keys = {scalar.stream_key(name, 0, 0, 100, domain) for domain in (2, 3, 5)}
-    assert len(keys) == 3
-    assert derive.shuffle_key(scope, words, 100) in keys
-    assert seeder(42).derive_key("shuffle", task=1, epoch=7, rank=0, index=100) in keys
-
-
 # ---------------------------------------------------------------- where it is written
 
 
@@ -266,20 +246,6 @@ def test_out_is_written_and_returned():
     assert torch.equal(strided[:, 1], right) and not strided[:, 0].any() and not strided[:, 2].any()
     meta = torch.empty(100, dtype=torch.int64, device="meta")
     assert sampler.indices(3, 103, out=meta) is meta
-
-
-BAD_OUT = [
-    ([0], TypeError, "out must be a tensor"),
-    (torch.empty(3), TypeError, "out must be of dtype torch.int64, got torch.float32"),
-    (torch.empty(2, dtype=torch.int64), ValueError, r"out must be of shape \(3,\), got \(2,\)"),
-    (torch.empty(1, dtype=torch.int64).expand(3), ValueError, "out must not overlap itself"),
-]
-
-
-@pytest.mark.parametrize(("out", "error", "message"), BAD_OUT)
-def test_bad_outputs(out, error, message):
-    with pytest.raises(error, match=f"fastseed.data.ShuffleSampler.indices: {message}"):
-        sampler_at(10, **WHERE).indices(0, 3, out=out)
 
 
 # ---------------------------------------------------------------- the operator

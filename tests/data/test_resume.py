@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 
 import pytest
 import torch
 from helpers.loaders import Failing, Plain, flat, same, start
-from torch.utils.data import BatchSampler, SequentialSampler
+from torch.utils.data import BatchSampler
 
 import fastseed
-from fastseed.data import Loader, Seekable, ShuffleSampler
+from fastseed.data import Loader, Seekable
 
 
 def make(n=20, batch=4, **more):
@@ -68,15 +67,6 @@ def test_position_counts_what_was_delivered(workers):
     assert (position(batches), batches.state_dict()["epoch"]) == (0, 1)
 
 
-def test_position_with_ranks():
-    start(rank=1, world_size=3)
-    batches = make(20, 2)
-    assert [position(batches) for _ in batches] == [6, 12, 18, 20]
-    start(rank=1, world_size=3)
-    batches = make(20, 2, drop_last=True)
-    assert [position(batches) for _ in batches] == [6, 12, 18]
-
-
 def test_an_older_iteration_does_not_count():
     start()
     batches = make()
@@ -123,20 +113,6 @@ def test_state_before_and_after_loading():
     other.restart()
     assert position(other) == 0
     assert len(flat(other)) == 20
-
-
-def test_loading_needs_no_init():
-    start()
-    batches = make()
-    order = flat(batches)
-    next(iter(batches))
-    state = batches.state_dict()
-    fastseed.derivation.context.seeder = None
-    fastseed.derivation.context.set_current(None)
-    batches = make(batch=5)
-    batches.load_state_dict(state)
-    start()
-    assert flat(batches) == order[4:]
 
 
 # ---------------------------------------------------------------- the epoch
@@ -252,80 +228,7 @@ def test_resuming_is_for_one_iteration():
     assert flat(batches) == whole, "abandoned, so it restarts"
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_the_main_process_draws_nothing_for_it(workers):
-    from helpers.support import scramble, snapshot
-
-    state = stopped(3, 2)
-    start(3)
-    batches = make(num_workers=workers)
-    scramble()
-    before = snapshot()
-    batches.load_state_dict(state)
-    assert len(list(batches)) == 3
-    batches.state_dict()
-    assert snapshot() == before
-
-
 # ---------------------------------------------------------------- refusals
 
 
-def damaged(state):
-    yield "not a dict", TypeError, [1], "state must be a dict"
-    yield "nothing", ValueError, {}, "state must be a dict of drop_last, epoch, format"
-    yield "other format", ValueError, {**state, "format": "torch"}, "state['format'] must be"
-    for version in (2, "1", True, None):
-        yield "version", ValueError, {**state, "version": version}, "state['version'] must be 1"
-    yield "more", ValueError, {**state, "more": 1}, "state must be a dict of"
-    for field in state:
-        if field not in ("format", "version"):
-            left = {k: v for k, v in state.items() if k != field}
-            yield f"no {field}", ValueError, left, "state must be a dict of"
-    for field in ("task", "epoch", "position", "master_seed"):
-        for value, error in ((-1, ValueError), (2**64, ValueError), (1.0, TypeError)):
-            yield field, error, {**state, field: value}, f"state['{field}'] must be"
-        yield field, TypeError, {**state, field: "1"}, f"state['{field}'] must be"
-        yield field, TypeError, {**state, field: True}, f"state['{field}'] must be"
-    yield "n", ValueError, {**state, "n": 21}, "state['n'] must be 20, as for this loader, got 21"
-    yield "n", ValueError, {**state, "n": "20"}, "state['n'] must be 20"
-    yield "order", ValueError, {**state, "order": "other"}, "state['order'] must be 'shuffle'"
-    yield "order", ValueError, {**state, "order": 3}, "state['order'] must be 'shuffle'"
-    yield "drop_last", ValueError, {**state, "drop_last": 1}, "state['drop_last'] must be 0"
-
-
-def test_every_damaged_state_is_refused_and_nothing_has_changed():
-    state = stopped()
-    batches = make()
-    batches.load_state_dict(state)
-    count = 0
-    for what, error, bad, message in damaged(state):
-        kept = copy.deepcopy(bad)
-        with pytest.raises(error) as raised:
-            batches.load_state_dict(bad)
-        assert str(raised.value).startswith("fastseed.data.Loader.load_state_dict: "), what
-        assert message in str(raised.value), what
-        assert bad == kept and batches.state_dict() == state, what
-        count += 1
-    assert count > 35
-    start(3)
-    assert len(flat(batches)) == 12
-
-
 # ---------------------------------------------------------------- the documented recipe
-
-
-def test_samplers_of_ours_by_hand():
-    start()
-    sampler = ShuffleSampler(10, name="mine")
-    batches = Loader(Plain(10), 3, sampler=sampler, collate_fn=same)
-    whole = flat(batches)
-    next(iter(batches))
-    state = batches.state_dict()
-    assert state["order"] == "mine"
-    batches.load_state_dict(state)
-    assert flat(batches) == whole[3:]
-    for other in (ShuffleSampler(10), ShuffleSampler(10, name="mine", shuffle=False)):
-        with pytest.raises(ValueError, match=r"state\['order'\] must be"):
-            Loader(Plain(10), sampler=other).load_state_dict(state)
-    with pytest.raises(ValueError, match=r"state\['order'\] must be 'SequentialSampler'"):
-        Loader(Plain(10), sampler=SequentialSampler(range(10))).load_state_dict(state)

@@ -53,14 +53,6 @@ def test_any_world_and_batch_after_any_other(n):
             assert len(sizes) == 1, "ranks do the same number of steps"
 
 
-def test_stops_again_and_again():
-    expected, done, state = order(62), [], None
-    for world, batch, stop in [(2, 3, 3), (3, 2, 2), (1, 7, 1), (4, 1, 3), (2, 5, None)]:
-        shares, state = run(62, world, batch, stop=stop, state=state)
-        done += dealt(shares)
-    assert done[:62] == expected and len(done) == 63 and state["over"] == 1
-
-
 @pytest.mark.parametrize(("workers", "new_workers"), [(2, 1), (1, 3), (0, 2), (2, 0)])
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")
 def test_workers_and_ranks_change_together(workers, new_workers):

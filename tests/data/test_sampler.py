@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+import tracemalloc
 from types import SimpleNamespace
 
 import pytest
 import torch
 from helpers.sampled import SIZES, WORLDS, order, turns
-from helpers.support import snapshot, without_scope
+from helpers.support import without_scope
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 import fastseed
 from fastseed.data import Repeat, ShuffleSampler
@@ -49,16 +52,6 @@ def test_one_order_for_every_number_of_ranks(world_size):
         assert [index.occurrence for index in more] == [1 + k // n for k in range(len(more))]
         whole = turns(shares(n, world_size, drop_last=True))
         assert whole == order(n)[: n // world_size * world_size] and plain(whole)
-
-
-def test_lengths():
-    for n in SIZES:
-        for world_size in WORLDS:
-            for drop_last in (False, True):
-                sampler = ShuffleSampler(n, rank=0, world_size=world_size, drop_last=drop_last)
-                assert len(sampler) == len(list(sampler))
-                sampler.seek(n // 2)
-                assert len(sampler) == (n // world_size if drop_last else -(-n // world_size))
 
 
 @pytest.mark.parametrize("drop_last", [False, True])
@@ -167,20 +160,6 @@ def test_the_mesh_says_how_data_are_shared(monkeypatch):
     assert list(ShuffleSampler(10)) == order(10)[1::2]
 
 
-def test_names_are_orders_of_their_own():
-    assert list(ShuffleSampler(50, name="validation")) == order(50, name="validation")
-    assert order(50, name="validation") != order(50)
-
-
-def test_nothing_else_is_drawn():
-    before = snapshot()
-    sampler = ShuffleSampler(1000)
-    list(sampler)
-    sampler.indices()
-    sampler.index(3)
-    assert snapshot() == before
-
-
 # ---------------------------------------------------------------- the order as a function
 
 
@@ -194,3 +173,67 @@ def test_index_and_indices():
     assert sampler.indices(task=1, epoch=8).tolist() == order(1000, 8)
     out = torch.zeros(1000, dtype=torch.int64)
     assert sampler.indices(out=out) is out and out.tolist() == order(1000)
+
+
+# ---------------------------------------------------------------- in a DataLoader
+
+
+class Squares(Dataset):
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __getitem__(self, index: int) -> int:
+        return index * index
+
+
+def script(sampler_class, workers: int = 0, **more) -> list[list[int]]:
+    """A training loop as it is written for DistributedSampler."""
+    dataset = Squares(22)
+    sampler = sampler_class(dataset, **more)
+    loader = DataLoader(dataset, batch_size=4, sampler=sampler, num_workers=workers)
+    assert len(loader) == -(-len(sampler) // 4)
+    epochs = []
+    for epoch in range(2):
+        sampler.set_epoch(epoch)
+        epochs.append([int(x) for batch in loader for x in batch])
+    return epochs
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_in_the_place_of_distributed_sampler(workers):
+    theirs = [script(DistributedSampler, num_replicas=4, rank=r) for r in range(4)]
+    ours = [script(ShuffleSampler, workers, world_size=4, rank=r) for r in range(4)]
+    for epoch in range(2):
+        seen = turns([rank[epoch] for rank in ours])
+        assert [len(rank[epoch]) for rank in ours] == [len(rank[epoch]) for rank in theirs]
+        assert seen[:22] == [j * j for j in order(22, epoch)]
+        assert sorted(set(seen)) == sorted({x for rank in theirs for x in rank[epoch]})
+
+
+def test_memory_does_not_depend_on_the_size():
+    large = ShuffleSampler(2**48)
+    tracemalloc.start()
+    try:
+        distinct = len(set(itertools.islice(large, 100_000)))
+        large.index(2**47)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert distinct == 100_000
+    assert peak < 40_000_000  # the set of what was found, and chunks
+
+
+def test_a_refused_call_changes_nothing():
+    sampler = ShuffleSampler(10)
+    for call in (
+        lambda: sampler.seek(11),
+        lambda: sampler.indices(5, 4),
+        lambda: sampler.index(10),
+    ):
+        with pytest.raises(ValueError, match=r"must be in \[0, "):
+            call()
+    sampler.seek(7)
+    assert [list(sampler), list(sampler)] == [order(10)[7:], order(10)], "for one iteration"

@@ -20,7 +20,6 @@ from torch.utils.data import (
 )
 
 import fastseed
-from fastseed._utils.warn_once import warn_once
 from fastseed.data import Loader, ShuffleSampler, count_occurrences
 
 N = 24
@@ -91,22 +90,6 @@ def test_an_order_knows_nothing_of_workers_and_epochs_before(name):
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_a_resumed_order_is_the_same_on_other_workers(name):
-    start(5)
-    expected = flat(make(Loader, MAKERS[name]()))
-    for (workers, persistent), (new_workers, new_persistent) in zip(
-        POOLS, POOLS[1:] + POOLS[:1], strict=True
-    ):
-        batches = make(Loader, MAKERS[name](), workers, persistent)
-        done = flat(itertools.islice(batches, 3))
-        random.seed(workers)  # elsewhere
-        np.random.seed(workers)
-        again = make(Loader, MAKERS[name](), new_workers, new_persistent, batch=5)
-        again.load_state_dict(batches.state_dict())
-        assert done + flat(again) == expected, (workers, new_workers)
-
-
-@pytest.mark.parametrize("name", MAKERS)
 def test_ranks_draw_apart_and_the_main_process_draws_nothing(name):
     orders = []
     for rank in range(2):
@@ -115,26 +98,6 @@ def test_ranks_draw_apart_and_the_main_process_draws_nothing(name):
         orders.append(flat(make(Loader, MAKERS[name]())))
         assert snapshot() == before
     assert orders[0] != orders[1]
-
-
-def test_a_users_sampler_that_fails_leaves_the_generators_as_they_were():
-    class Fails(Balanced):
-        def __iter__(self):
-            yield from itertools.islice(super().__iter__(), 3)
-            random.random()
-            raise KeyError("no more")
-
-    start()
-    before = snapshot()
-    with pytest.raises(KeyError):
-        flat(make(Loader, Fails(), batch=1))
-    assert snapshot() == before
-
-
-def test_a_users_order_is_not_what_the_main_process_draws():
-    start()
-    order = flat(make(Loader, Balanced()))
-    assert list(Balanced()) != order
 
 
 @pytest.mark.parametrize("kind", [list, tuple, torch.tensor, np.array])
@@ -193,16 +156,3 @@ def test_two_loaders_with_one_sampler_follow_the_epoch(name):
         fastseed.reseed(1, epoch)
         for batches in pair[:: (-1) ** epoch]:
             assert flat(batches) == expected[epoch]
-
-
-def test_a_count_by_set_epoch_alone_is_warned_of(caplog):
-    """The loader sets the epoch of ``reseed``, which a script that never calls it has not moved."""
-    warn_once.cache_clear()
-    fastseed.init(42, rank=0, world_size=1)
-    sampler = DistributedSampler(range(N), 2, 1)
-    batches = Loader(Plain(N), 4, sampler=sampler)
-    for epoch in range(2):
-        sampler.set_epoch(epoch)
-        list(batches)
-    assert "iterated again in the scope of fastseed.init" in caplog.text
-    warn_once.cache_clear()

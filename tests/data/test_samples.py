@@ -190,14 +190,6 @@ def test_set_epoch_has_the_task_of_the_last_reseed():
     )
 
 
-def test_registered_with_reseed_it_follows():
-    data = per_sample(Draws("python"))
-    fastseed.register_generator(data, name="train")
-    fastseed.reseed(1, 5)
-    assert data[1] == random.Random(reference_sample_key("python", 1)).getrandbits(62)
-    assert len(flat(DataLoader(data, **options()))) == len(data)
-
-
 def test_without_any_scope_it_refuses():
     data = per_sample(Draws("python"))
     before = snapshot()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import re
 
 import numpy as np
 import pytest
@@ -49,28 +50,57 @@ def freed():
     return tensor
 
 
-# ---------------------------------------------------------------- hostile values
+# ---------------------------------------------------------------- damage
 
 
-@pytest.mark.parametrize("bad", [freed, lambda: torch.tensor(1), lambda: np.ones(3), lambda: None])
-def test_values_of_other_types_are_refused_unread(bad):
+NUMBERS = ("master_seed", "task", "epoch", "step", "position", "over")
+
+
+def damaged(state):
+    """States that are not ``state``, of any format."""
+    yield from ([1], None, {}, {"model": {}, "state": state}, {**state, "more": 1})
+    yield {**state, freed(): 1}
+    for field, value in state.items():
+        yield {key: state[key] for key in state if key != field}
+        for bad in (freed(), torch.tensor(1), np.ones(3), None, "other", -1, 2**64, 1.0):
+            yield {**state, field: bad}
+        if type(value) is int:
+            yield {**state, field: str(value)}
+            if field not in NUMBERS:
+                yield {**state, field: value + 1}
+
+
+def test_damaged_states_are_refused_and_nothing_has_changed():
+    """Tensors are never read: their memory may have been freed."""
     state, loop = stopped(2), make()
+    loop.loader.load_state_dict(state["loader"])
     before = loop.state_dict()
-    for field in state["loader"]:
-        wrong = {**state["loader"], field: bad()}
-        with pytest.raises((TypeError, ValueError), match=rf"state\['{field}'\] must be"):
-            loop.loader.load_state_dict(wrong)
-        with pytest.raises((TypeError, ValueError), match=r"data\.steps\.load_state_dict: state"):
-            loop.load_state_dict({**state, "loader": wrong})
-    for field in state:
-        with pytest.raises((TypeError, ValueError), match=r"data\.steps\.load_state_dict: state"):
-            loop.load_state_dict({**state, field: bad()})
-    for key in (freed(), "more"):
-        with pytest.raises(ValueError, match="state must be a dict of"):
-            loop.loader.load_state_dict({**state["loader"], key: 1})
-        with pytest.raises(ValueError, match="state must be a dict of"):
-            loop.load_state_dict({**state, key: freed()})
+    for bad in damaged(state["loader"]):
+        with pytest.raises((TypeError, ValueError), match=r"^fastseed\.data\.Loader\.load_s.*: st"):
+            loop.loader.load_state_dict(bad)
+        with pytest.raises((TypeError, ValueError), match=r"^fastseed\.data\.steps\.load_s.*: st"):
+            loop.load_state_dict({**state, "loader": bad})
+    for bad in damaged(state):
+        with pytest.raises((TypeError, ValueError), match=r"^fastseed\.data\.steps\.load_s.*: st"):
+            loop.load_state_dict(bad)
     assert loop.state_dict() == before
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format": "torch"}, "state['format'] must be 'fastseed.loader', as for this loader"),
+        ({"version": 2}, "state['version'] must be 1, as for this loader, got 2"),
+        ({"n": 21}, "state['n'] must be 10, as for this loader, got 21"),
+        ({"order": "other"}, "state['order'] must be 'shuffle', as for this loader, got 'other'"),
+        ({"epoch": -1}, "state['epoch'] must be in [0, 4294967295], got -1"),
+        ({"more": 1}, "state must be a dict of drop_last, epoch, format"),
+    ],
+)
+def test_what_is_wrong_with_a_state_is_named(change, message):
+    loop = make()
+    with pytest.raises(ValueError, match=re.escape(message)):
+        loop.loader.load_state_dict({**stopped(2)["loader"], **change})
 
 
 def test_numpy_integers_are_accepted():
@@ -82,13 +112,6 @@ def test_numpy_integers_are_accepted():
 
 
 # ---------------------------------------------------------------- the wrong dict
-
-
-def test_a_checkpoint_around_the_state_is_refused():
-    state, loop = stopped(2), make()
-    for wrong in ({"model": {}, "steps": state}, state["loader"]):
-        with pytest.raises(ValueError, match=r"state must be a dict of .* of a loop, got"):
-            loop.load_state_dict(wrong)
 
 
 def test_a_state_of_another_master_seed_says_which():

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import random
+
+import numpy as np
 import pytest
+import torch
 from helpers.loaders import Indexed, Plain, dealt, draw, flat, on_ranks, same, start
 from torch.utils.data import (
     BatchSampler,
     DistributedSampler,
     RandomSampler,
+    Sampler,
     SequentialSampler,
     SubsetRandomSampler,
     WeightedRandomSampler,
@@ -61,6 +66,7 @@ KINDS = {
         "sampler": count_occurrences(WeightedRandomSampler([1.0] * 30, 30)),
     },
     "counted, ours": lambda: {"batch_size": 4, "sampler": count_occurrences(ShuffleSampler(30))},
+    "a user's": lambda: {"batch_size": 4, "sampler": Balanced()},
     "lists of lists": lambda: {"batch_sampler": [[0, 1, 2], [3], [4, 5], [1, 2, 3, 4], [29]]},
     "samples": lambda: {"dataset": per_sample(Indexed(30)), "batch_size": 4, "shuffle": True},
     "one sample": lambda: {"dataset": per_sample(Indexed(30)), "shuffle": True},
@@ -76,6 +82,18 @@ def numbers(position):
 
 def occurrences(batch):
     return [(int(i), getattr(i, "occurrence", 0)) for i in batch]
+
+
+class Balanced(Sampler):
+    """A sampler as users write it: the order is drawn from the global generators, bit by bit."""
+
+    def __len__(self):
+        return 30
+
+    def __iter__(self):
+        left = list(np.random.permutation(30))
+        while left:
+            yield left.pop(random.randrange(len(left)) ^ int(torch.randint(1, ())))
 
 
 class Lists(Untouched):
@@ -172,3 +190,43 @@ def test_every_rank_that_reads_everything_counts_for_itself():
         assert batches.state_dict()["position"] == 2
         batches.load_state_dict(batches.state_dict())
         assert flat(batches) == list(range(2, 9))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_epochs_after_a_resumed_one_are_whole(workers):
+    def make():
+        kept = {"num_workers": workers, "persistent_workers": workers > 0}
+        return Loader(per_sample(Indexed(24)), 4, True, collate_fn=same, **kept)
+
+    start(3)
+    whole, state = make(), make().state_dict()
+    expected = {}
+    for epoch in (3, 4, 5):
+        fastseed.reseed(1, epoch)
+        expected[epoch] = list(whole)
+    batches = make()
+    batches.load_state_dict({**state, "task": 1, "epoch": 3, "position": 8})
+    for epoch in (3, 4, 5):
+        fastseed.reseed(1, epoch)
+        assert list(batches) == expected[epoch][2 * (epoch == 3) :]
+
+
+def test_streams_of_workers_draw_nothing_again():
+    """Without per_sample the augmentation after a resume is new: that of the stop's position."""
+    for workers in (1, 2):
+        start(3)
+        batches = Loader(
+            Indexed(24), batch_size=2, shuffle=True, num_workers=workers, collate_fn=same
+        )
+        log, position = [], None
+        for k, batch in enumerate(batches):
+            log.append(batch)
+            if k == 5:
+                position = batches.state_dict()
+        batches.load_state_dict(position)
+        rest = list(batches)
+        flat = [[s for batch in part for s in batch] for part in (log[:6], log[6:], rest)]
+        assert [s[0] for s in flat[1]] == [s[0] for s in flat[2]]
+        assert not {n for s in flat[0] for n in s[1:]} & {n for s in flat[2] for n in s[1:]}
+        batches.load_state_dict(position)
+        assert list(batches) == rest, "and it is reproducible"

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import copy
-import gc
 import logging
 import pickle
 import random
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +13,6 @@ import torch
 from helpers.support import Key, without_scope
 from helpers.worker_cases import (
     KINDS,
-    TOP,
     Draws,
     DrawsAll,
     Epochs,
@@ -30,9 +27,7 @@ from torch.utils.data import DataLoader, get_worker_info
 import fastseed
 from fastseed import GeneratorPool
 from fastseed.data import worker_init_fn
-from fastseed.data.worker import seeding
 from fastseed.data.worker.scope import IterationScope, ScopeInSharedMemory
-from fastseed.data.worker.seeding import ScopedDataset
 from fastseed.random import StreamBank
 
 GLOBALS = ("python", "numpy", "torch")
@@ -195,17 +190,6 @@ def test_persistent_workers_follow_the_epoch(kind):
         assert now == processes
 
 
-def test_more_workers_than_samples():
-    assert len(Epochs(Draws("python", 1)).run(0)) == 1
-
-
-def test_without_workers_nothing_is_reseeded():
-    random.seed(1)
-    expected = [draw_from("python") for _ in range(4)]
-    random.seed(1)
-    assert Epochs(Draws("python", 4), workers=0).run(0) == expected
-
-
 # ---------------------------------------------------------------- the user's own set-up
 
 
@@ -236,30 +220,6 @@ def test_the_users_function_runs_after_ours():
 
 def test_the_users_function_sees_its_data_set():
     assert sorted(Epochs(Shares(None), user_init=cut, batch_size=1).run(0)) == [100, 101]
-
-
-def test_what_the_users_function_raises_comes_through():
-    def fails(worker_id):
-        raise KeyError("mine")
-
-    with pytest.raises(KeyError, match="mine"):
-        Epochs(Draws("python"), user_init=fails).run(0)
-
-
-class Named(Draws):
-    """Has attributes of its own."""
-
-    classes = ("a", "b")
-
-
-def test_following_passes_everything_through():
-    data = Named(None, 5)
-    wrapped = ScopedDataset(data)
-    assert len(wrapped) == 5 and wrapped.classes == ("a", "b")
-    wrapped.n = 7
-    assert data.n == 7
-    for twin in (copy.deepcopy(wrapped), pickle.loads(pickle.dumps(wrapped))):
-        assert twin.dataset is not data and twin.classes == ("a", "b")
 
 
 # ---------------------------------------------------------------- worker_init_fn alone
@@ -310,29 +270,6 @@ def test_cell_copies_are_cells_of_their_own():
         twin.write(IterationScope(9, 9, 0, 2))
         assert cell.read().task == 1
         assert twin._tensor.is_shared()
-
-
-def test_no_file_descriptor_is_left_behind():
-    def once():
-        Epochs(Draws(np.random.default_rng(0), 4), batch_size=1).run(0)
-        gc.collect()
-        return len(list(Path("/proc/self/fd").iterdir()))
-
-    once()
-    assert once() <= once()
-
-
-def test_setup_pickles_leave_nothing_of_a_sink():
-    """Only generators travel: their adapters are new."""
-    made = registered()
-    owner = seeding.WorkerSeeder.from_seeder(fastseed.derivation.context.current("test"))
-    twin = pickle.loads(pickle.dumps(owner))
-    assert [e.name for e in twin.entries] == list(made)
-    for entry, original in zip(twin.entries, owner.entries, strict=True):
-        assert entry.generator is not original.generator
-        entry.adapter.reseed(Key(5))
-        original.adapter.reseed(Key(5))
-        assert draw_from(entry.generator) == draw_from(original.generator) < TOP
 
 
 def test_persistent_workers_follow_another_init():
