@@ -119,20 +119,11 @@ def agree(
     group: dist.ProcessGroup | None = None,
     seconds: float | None = None,
 ) -> Any:
-    """Raise on every rank, naming the ranks, where records differ or a rank has a problem.
+    """Return what the first rank has ``chosen``, where all ranks have one record and no problem.
 
-    Args:
-        function: the name of the caller, for messages.
-        record: what all ranks must have in common, in JSON's types.
-        problem: the error of this rank, which is raised here and reported to the others.
-        rows: more of it: (name, value) in an order, such as the tensors of a model. Digests are
-            compared, and the rows themselves only where these differ.
-        chosen: what all ranks will use if this is the first one.
-        group: the ranks; None: all.
-        seconds: as for ``exchange_records``.
-
-    Returns:
-        What the first rank has chosen.
+    Otherwise every rank raises, naming the ranks; this one its ``problem``, if it has one. ``rows``
+    are more of the record: (name, value) in an order, such as the tensors of a model. They are
+    compared by digests, and sent only where these differ.
     """
     if _size_of(group) == 1:
         if problem is not None:
@@ -146,8 +137,7 @@ def agree(
             own = {"problem": str(problem)}
         verdict = rendezvous.exchange_records(function, own, judge, group=group, seconds=seconds)
         if verdict.get("rows differ"):
-            own = {"rows": rows}
-            judge = functools.partial(_judge_rows, function)
+            own, judge = {"rows": rows}, functools.partial(_judge_rows, function)
             verdict = rendezvous.exchange_records(
                 function, own, judge, group=group, seconds=seconds
             )

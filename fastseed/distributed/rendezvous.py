@@ -103,28 +103,37 @@ def _verdict(
     ranks = dist.get_process_group_ranks(group)
     name = hashlib.sha256(json.dumps(ranks).encode()).hexdigest()[:16]
     store = dist.distributed_c10d.PrefixStore(f"fastseed.{function}/{_attempt()}{name}", store)
-    call = _Call(store, ranks, limit, record, decide)
+    results: list[Any] = []
+    left = threading.Event()
+
+    def run() -> None:
+        try:
+            results.append(_meet(store, ranks, limit, record, decide, left))
+        except Exception as error:
+            results.append(error)
+
     # A client waits for ever for a store whose process is stopped, so another thread waits there.
-    thread = threading.Thread(target=call.run, daemon=True)
+    thread = threading.Thread(target=run, daemon=True)
     thread.start()
     try:
         thread.join(limit + 2 * GRACE)
     finally:
-        call.left = True  # the thread posts nothing more
-    if call.result is None:
+        left.set()  # the thread posts nothing more
+    keeper = "the process that keeps it (rank 0, unless a launcher does)"
+    if not results:
         raise TimeoutError(
             f"fastseed.{function}: the store of torch.distributed did not answer within {limit:g} "
-            "seconds; the process that keeps it (rank 0, unless a launcher does) is stopped or "
-            "cannot be reached; look there for the cause"
+            f"seconds; {keeper} is stopped or cannot be reached; look there for the cause"
         )
-    if isinstance(call.result, dist.DistError):
+    result = results[0]
+    if isinstance(result, dist.DistError):
         raise RuntimeError(
-            f"fastseed.{function}: the store of torch.distributed does not answer; the process "
-            f"that keeps it (rank 0, unless a launcher does) has ended: {call.result}"
-        ) from call.result
-    if isinstance(call.result, Exception):
-        raise call.result
-    return call.result
+            f"fastseed.{function}: the store of torch.distributed does not answer; {keeper} has "
+            f"ended: {result}"
+        ) from result
+    if isinstance(result, Exception):
+        raise result
+    return dict(result)
 
 
 def collective(
@@ -156,63 +165,51 @@ def collective(
         ) from error
 
 
-class _Call:
-    """One call of one rank, which a thread makes."""
-
-    def __init__(
-        self, store: Any, ranks: list[int], seconds: float, record: Record, decide: Decide
-    ) -> None:
-        self._store, self._ranks, self._seconds = store, ranks, seconds
-        self._record, self._decide = record, decide
-        self.left = False  # whether the rank has left the call
-        self.result: Record | Exception | None = None
-
-    def run(self) -> None:
-        """Set the result."""
-        try:
-            self.result = self._run()
-        except Exception as error:
-            self.result = error
-
-    def _run(self) -> Record | None:
-        store, ranks = self._store, self._ranks
-        me, until = ranks.index(dist.get_rank()), time.monotonic() + self._seconds
-        # Counted in the store: a rank that missed a call finds the verdict of that one first.
-        call = store.add(f"calls/{me}", 1)
-        keys = [f"{call}/{i}" for i in range(len(ranks))]
-        verdict_key = f"{call}/verdict"
-        if self.left:
-            return None
-        store.set(keys[me], json.dumps(self._record))
-        if self._record.get("problem"):  # nothing to wait for: the other ranks hear of it at once
-            verdict = self._decide([ranks[me]], [self._record])
-            store.compare_set(verdict_key, "", json.dumps(verdict))
-        # The first rank decides, so that the work of the others does not grow with their number. If
-        # there is no verdict in time, each rank decides; compare_set keeps the first verdict.
-        if not store.check([verdict_key]):
-            _wait(store, keys if me == 0 else [verdict_key], until)
-        if not store.check([verdict_key]):
-            absent = [rank for rank, key in zip(ranks, keys, strict=True) if not store.check([key])]
-            if absent:
-                verdict = {"missing": absent, "seconds": self._seconds}
-            else:
-                verdict = self._decide(ranks, [json.loads(text) for text in store.multi_get(keys)])
-                if call > 1:  # every rank has come to this call: the previous one's keys may go
-                    for key in (*range(len(ranks)), "verdict", "read"):
-                        store.delete_key(f"{call - 1}/{key}")
-            if self.left:
-                return None
-            store.compare_set(verdict_key, "", json.dumps(verdict))
-        verdict = dict(json.loads(store.get(verdict_key)))
-        readers = store.add(f"{call}/read", 1)
-        until = time.monotonic() + GRACE
-        # An error may end the first process, and with it the store, before the others have read it.
-        while me == 0 and verdict.keys() & {"missing", "error"} and time.monotonic() < until:
-            if readers >= len(ranks) - len(verdict.get("missing", ())):
-                break
-            time.sleep(0.01)
-            readers = store.add(f"{call}/read", 0)
-        return verdict
+def _meet(
+    store: Any,
+    ranks: list[int],
+    seconds: float,
+    record: Record,
+    decide: Decide,
+    left: threading.Event,
+) -> Record:
+    """Return the verdict of one call; nothing is posted once this rank has ``left`` it."""
+    me, until = ranks.index(dist.get_rank()), time.monotonic() + seconds
+    # Counted in the store: a rank that missed a call finds the verdict of that one first.
+    call = store.add(f"calls/{me}", 1)
+    keys = [f"{call}/{i}" for i in range(len(ranks))]
+    verdict_key = f"{call}/verdict"
+    if left.is_set():
+        return {}
+    store.set(keys[me], json.dumps(record))
+    if record.get("problem"):  # nothing to wait for: the other ranks hear of it at once
+        store.compare_set(verdict_key, "", json.dumps(decide([ranks[me]], [record])))
+    # The first rank decides, so that the work of the others does not grow with their number. If
+    # there is no verdict in time, each rank decides; compare_set keeps the first verdict.
+    if not store.check([verdict_key]):
+        _wait(store, keys if me == 0 else [verdict_key], until)
+    if not store.check([verdict_key]):
+        absent = [rank for rank, key in zip(ranks, keys, strict=True) if not store.check([key])]
+        if absent:
+            verdict: Record = {"missing": absent, "seconds": seconds}
+        else:
+            verdict = decide(ranks, [json.loads(text) for text in store.multi_get(keys)])
+            if call > 1:  # every rank has come to this call: the previous one's keys may go
+                for key in (*range(len(ranks)), "verdict", "read"):
+                    store.delete_key(f"{call - 1}/{key}")
+        if left.is_set():
+            return {}
+        store.compare_set(verdict_key, "", json.dumps(verdict))
+    verdict = dict(json.loads(store.get(verdict_key)))
+    readers = store.add(f"{call}/read", 1)
+    until = time.monotonic() + GRACE
+    # An error may end the first process, and with it the store, before the others have read it.
+    while me == 0 and verdict.keys() & {"missing", "error"} and time.monotonic() < until:
+        if readers >= len(ranks) - len(verdict.get("missing", ())):
+            break
+        time.sleep(0.01)
+        readers = store.add(f"{call}/read", 0)
+    return verdict
 
 
 def _wait(store: Any, keys: list[str], until: float) -> None:

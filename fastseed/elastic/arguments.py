@@ -50,18 +50,12 @@ def check_model(model: object) -> nn.Module:
     """Return the model if it is neither wrapped nor communicates in the forward pass."""
     module = validation.check_instance(FUNCTION, "model", model, nn.Module, "a torch.nn.Module")
     for name, part in module.named_modules():
-        where = f" (here: {name!r})" if name else ""
         kind = type(part).__name__
         if kind in ("DistributedDataParallel", "FullyShardedDataParallel"):
-            rule = (
-                f"the module itself, without {kind}, which adds gradients in its own order{where}"
-            )
+            rule = f"without {kind}, which adds gradients in its own order (here: {name!r})"
             raise validation.type_error(FUNCTION, "model", rule, part)
         if isinstance(part, nn.SyncBatchNorm):
-            rule = (
-                "without SyncBatchNorm, whose statistics depend on the number of ranks; use "
-                f"BatchNorm, with the statistics of each slot{where}"
-            )
+            rule = f"without SyncBatchNorm, which depends on the ranks: BatchNorm (here: {name!r})"
             raise validation.value_error(FUNCTION, "model", rule, kind)
     return module
 

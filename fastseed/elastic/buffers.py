@@ -64,21 +64,16 @@ class SlotBuffers:
             value.copy_(buffer.tensor)
         self._kept = []
 
-    def collect(self) -> None:
-        """Keep what a slot of this rank has left, and restore the values at the step's start.
-
-        It waits for the device unless all buffers have changed before.
-        """
+    def keep(self) -> None:
+        """Keep what a slot has left; it waits for the device unless all have changed before."""
         values = [_value(buffer) for buffer in self._all]
         constant = [i for i in range(len(values)) if i not in self._moving]
         start = [self._at_start[i] for i in constant]
         flags = self._differ([values[i] for i in constant], start)
         self._moving |= {i for i, differs in zip(constant, flags, strict=True) if differs}
         self._kept.append({i: values[i].clone() for i in self._moving})
-        self.restore()
 
     def restore(self) -> None:
-        """Give every buffer the value at the start of the step."""
         for buffer, value in zip(self._all, self._at_start, strict=True):
             private_torch.buffers_of(buffer.owner)[buffer.name] = buffer.tensor
             if not _is_expanded(buffer.tensor):  # else it cannot be written, also by a slot
@@ -155,7 +150,6 @@ class SlotBuffers:
             tensor.copy_(found.clone().view(tensor.dtype).view(tensor.shape))
 
     def discard(self) -> None:
-        """Forget the values of the slots, and what is under way."""
         self._kept, self._sent, self._buckets = [], [], []
 
     def _differ(self, ones: list[torch.Tensor], others: list[torch.Tensor]) -> list[bool]:

@@ -19,7 +19,6 @@ from .peers import check_group
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
-    from torch.distributed.tensor import DTensor
 
 _EPSILON = 1e-6  # as in torch.nn.utils.clip_grad_norm_
 
@@ -33,7 +32,7 @@ def clip_grad_norm_(
 ) -> torch.Tensor:
     """Scale all gradients so that their 2-norm is at most ``max_norm``; return the norm before.
 
-    As :func:`torch.nn.utils.clip_grad_norm_`, but the norm is that of :func:`get_total_norm`, the
+    As :func:`torch.nn.utils.clip_grad_norm_`, with the norm of :func:`get_total_norm`, which is the
     same on any layout. Gradients are multiplied in place by ``max_norm / (norm + 1e-6)``, computed
     in float64, where that is less than 1. It waits for the device once.
 
@@ -48,12 +47,8 @@ def clip_grad_norm_(
         The norm, as :func:`get_total_norm` returns it.
 
     Raises:
-        TypeError: a parameter is no tensor, or a gradient is not of float16, bfloat16, float32 or
-            float64.
-        ValueError: ``max_norm`` is negative or NaN, or a gradient is sparse or a DTensor of partial
-            sums.
-        RuntimeError: the norm is not finite and ``error_if_nonfinite`` is true; or another rank
-            ended, or did not answer in time, with its name.
+        TypeError, ValueError: as :func:`get_total_norm`, or ``max_norm`` is negative or NaN.
+        RuntimeError: as there, or the norm is not finite and ``error_if_nonfinite`` is true.
 
     Examples:
         >>> import torch, fastseed
@@ -81,14 +76,11 @@ def clip_grad_norm_(
 @torch.no_grad()
 def _scale(gradients: list[torch.Tensor], scale: float) -> None:
     """Multiply gradients by ``scale`` in float64 or float32, and round them once."""
-    by_kind: dict[tuple[torch.device, torch.dtype], list[torch.Tensor]] = {}
+    wide = [gradient for gradient in gradients if gradient.dtype.itemsize > 2]
+    if wide:
+        private_torch.multiply_(wide, scale)
     for gradient in gradients:
-        by_kind.setdefault((gradient.device, gradient.dtype), []).append(gradient)
-    for (_, dtype), alike in by_kind.items():
-        if dtype.itemsize > 2:
-            private_torch.multiply_(alike, scale)
-            continue
-        for gradient in alike:  # on the CPU, kernels of 16 bits round the factor first
+        if gradient.dtype.itemsize == 2:  # on the CPU, kernels of 16 bits round the factor first
             gradient.copy_(gradient.float().mul_(scale))
 
 
@@ -99,9 +91,8 @@ def get_total_norm(
 ) -> torch.Tensor:
     """Return the 2-norm of all elements of all tensors, correctly rounded.
 
-    The sum of squares is exact and its root is rounded once, to nearest, so the norm depends on the
-    elements alone: not on their order, nor on how they are cut over ranks. All ranks of a mesh have
-    to call it with the same tensors.
+    The sum of squares is exact and its root is rounded once, so the norm depends on the elements
+    alone, not on their order or layout. All ranks of a mesh have to call it with the same tensors.
 
     Args:
         tensors: tensors or one of them. A ``DTensor`` counts once: the ranks along the mesh
@@ -116,8 +107,8 @@ def get_total_norm(
         infinite or the norm is beyond the largest number. 0 without elements.
 
     Raises:
-        TypeError: one of them is no tensor, or not of float16, bfloat16, float32 or float64.
-        ValueError: one of them is sparse or a DTensor of partial sums.
+        TypeError, ValueError: one of them is no tensor, not of a real dtype, sparse, or a DTensor
+            of partial sums.
         RuntimeError: another rank ended, or did not answer in time; with its name.
 
     Examples:
@@ -155,12 +146,15 @@ def _read(
                 continue
             tensor, label = tensor.grad, f"{label}.grad"
         device = device or tensor.device
-        cut, local = None, tensor
+        cut: _Cut = None
+        local = tensor
         if layout.is_dtensor(tensor):
             if any(placement.is_partial() for placement in tensor.placements):
                 rule = "without partial sums (see DTensor.redistribute)"
                 raise validation.value_error(name, label, rule, tensor.placements)
-            cut, local = _cut_of(tensor), tensor.to_local()
+            places = enumerate(tensor.placements)
+            sharded = tuple(d for d, placement in places if not placement.is_replicate())
+            cut, local = (tensor.device_mesh, sharded), tensor.to_local()
         tensors.check_dtype(name, label, local, *REALS)
         tensors.check_dense(name, label, local)
         parts.setdefault(cut, []).append(local.detach())
@@ -185,9 +179,3 @@ def _norm(name: str, parts: _Parts, group: dist.ProcessGroup | None) -> tuple[fl
     if special:
         return sum(special), dtype
     return rounding.square_root(sum(t.finite for t in found), sums.EXPONENT, dtype), dtype
-
-
-def _cut_of(tensor: DTensor) -> _Cut:
-    """Return which ranks have the other parts of a tensor."""
-    sharded = (d for d, placement in enumerate(tensor.placements) if not placement.is_replicate())
-    return tensor.device_mesh, tuple(sharded)

@@ -17,25 +17,16 @@ from .peers import FUNCTION, Peers
 
 
 class SlotPlan(NamedTuple):
-    """Which rank has which slots: in micro-step j rank r of w has slot j w + r, if it is below V.
+    """Which rank has which slots: in micro-step j rank r of w has slot j w + r, if below V."""
 
-    Attributes:
-        slots: V, the number of slots of a step.
-        rank: r, of this process in ``group``.
-        ranks: w.
-        group: the ranks that divide the data; None in a job of one process.
-        peers: how they wait for each other.
-    """
-
-    slots: int
-    rank: int = 0
-    ranks: int = 1
-    group: dist.ProcessGroup | None = None
-    peers: Peers = Peers(None)
+    slots: int  # V
+    rank: int = 0  # r, in the group
+    ranks: int = 1  # w
+    group: dist.ProcessGroup | None = None  # None in a job of one process
+    peers: Peers = Peers(None)  # how they wait for each other
 
     @property
     def micro_steps(self) -> int:
-        """Micro-steps of a step, on every rank."""
         return -(-self.slots // self.ranks)
 
     def slot(self, micro_step: int) -> int | None:
@@ -54,19 +45,14 @@ class Collector:
     The calls of a step, on every rank: ``begin``; ``start`` and ``collect`` for each micro-step,
     around the passes of its slot; ``check``, ``used``, ``finish``. An error or a ``break`` ends the
     step by ``discard``. Sums are those of ``TreeSum``.
-
-    Attributes:
-        names: the first name of each parameter that requires a gradient.
-        parameters: these parameters, once each, in the same order.
-        needs_every_rank: whether a rank without a slot in the last micro-step has to run a forward
-            and a backward pass all the same, because they hold collectives; it adds no leaf.
-        replicas: the ranks that have the same shards of parameters; None if there are none.
-        order: 64 bits that say which collectives the passes of this rank ran in the step.
     """
 
     needs_every_rank = False
+    """Whether a rank without a slot runs the passes all the same, because they hold collectives."""
     replicas: dist.ProcessGroup | None = None
+    """The ranks that have the same shards of parameters."""
     order = 0
+    """64 bits that say which collectives the passes of this rank ran in the step."""
 
     def __init__(self, model: nn.Module, plan: SlotPlan) -> None:
         self._model, self._plan = model, plan
@@ -82,22 +68,12 @@ class Collector:
         weakref.finalize(self, _call_all, self._undo)
 
     def _fingerprint(self) -> list[tuple[object, ...]]:
-        """Return what may not change between steps, of each parameter with a gradient."""
+        """Return what may not change between steps."""
         return [
             (name, id(p), p.shape, p.dtype, p.device)
             for name, p in self._model.named_parameters()
             if p.requires_grad
         ]
-
-    def _weak(self, call: Callable[..., None], *own: object) -> Callable[..., None]:
-        """Return a hook that calls a method with ``own``, and does not keep this object alive."""
-        this = weakref.ref(self)
-
-        def hook(*given: object) -> None:
-            if (found := this()) is not None:
-                call(found, *own, *given)
-
-        return hook
 
     def _after_gradient(self, tensor: torch.Tensor, hook: Callable[..., None]) -> None:
         """Call a hook after each gradient of a tensor, as long as this object exists."""
@@ -105,10 +81,7 @@ class Collector:
         self._undo.append(handle.remove)
 
     def begin(self) -> None:
-        """Check at the start of a step that the model is the one that was given, without gradients.
-
-        It raises RuntimeError before anything has changed.
-        """
+        """RuntimeError if the model is not the one that was given, or has gradients already."""
         self._check_unchanged()
         for name, parameter in zip(self.names, self.parameters, strict=True):
             if parameter.grad is not None:
@@ -145,11 +118,8 @@ class Collector:
         """Take the gradients of the next backward pass as the leaf of ``plan.slot(micro_step)``."""
         raise NotImplementedError
 
-    def collect(self) -> None:
-        """End the micro-step: all of its leaves are sent, and no parameter has a gradient.
-
-        It raises RuntimeError if there was no backward pass.
-        """
+    def collect(self) -> bool:
+        """Send the rest of the leaves of a micro-step; False without a backward pass."""
         raise NotImplementedError
 
     def used(self) -> list[bool]:
@@ -157,10 +127,7 @@ class Collector:
         return self._used
 
     def finish(self, divisor: Fraction, used: list[bool]) -> None:
-        """Leave the sum of all leaves, divided once by ``divisor``, in the parameters' gradients.
-
-        A parameter that was not ``used`` on any rank has none.
-        """
+        """Leave the sum of all leaves, divided once, in parameters that some rank has ``used``."""
         raise NotImplementedError
 
     def discard(self) -> None:
@@ -172,6 +139,17 @@ class Collector:
 def _call_all(actions: list[Callable[[], None]]) -> None:
     while actions:
         actions.pop()()
+
+
+def weak(method: Callable[..., None], *own: object) -> Callable[..., None]:
+    """Return a hook that calls a method with ``own``, and does not keep its object alive."""
+    this = weakref.WeakMethod(method)
+
+    def hook(*given: object) -> None:
+        if (found := this()) is not None:
+            found(*own, *given)
+
+    return hook
 
 
 def check_dense(name: str, gradient: torch.Tensor) -> None:

@@ -24,8 +24,7 @@ def leaf_dtype(dtype: torch.dtype) -> torch.dtype:
 class Bucket:
     """A flat leaf of several tensors of one device and leaf dtype, of which each rank adds a piece.
 
-    ``send`` gives each of the w ranks its piece of this rank's leaf. A rank adds the leaves of its
-    piece in the order of the slots, and ``gather`` gives every rank the pieces of the mean.
+    A rank adds the leaves of its piece in the order of the slots, and divides the sum once.
     """
 
     def __init__(self, tensors: Sequence[torch.Tensor], plan: SlotPlan) -> None:
@@ -101,13 +100,11 @@ class Bucket:
         self._sum.recycle(mean)
 
     def wait(self) -> None:
-        """Wait for the mean."""
         work, self._work = self._work, None
         if work is not None:
             self._plan.peers.wait(work, self._flat)
 
     def discard(self) -> None:
-        """Forget the leaves."""
         if self._work is not None:  # nobody waits for it, because another rank may be gone
             self._work = None
             self._flat = torch.zeros_like(self._flat)
@@ -127,15 +124,16 @@ def make_buckets(
 ) -> tuple[list[Bucket], list[Place]]:
     """Return buckets of at least ``size`` bytes, in about the order in which gradients come."""
     groups: list[list[int]] = []
-    is_open: dict[tuple[torch.device, torch.dtype], list[int]] = {}
+    is_open: dict[tuple[torch.device, torch.dtype], tuple[list[int], int]] = {}
     for i in reversed(range(len(tensors))):
-        dtype = leaf_dtype(tensors[i].dtype)
-        group = is_open.setdefault((tensors[i].device, dtype), [])
+        key = tensors[i].device, leaf_dtype(tensors[i].dtype)
+        group, elements = is_open.pop(key, ([], 0))
         if not group:
             groups.append(group)
         group.append(i)
-        if sum(tensors[j].numel() for j in group) * dtype.itemsize >= size:
-            del is_open[tensors[i].device, dtype]
+        elements += tensors[i].numel()
+        if elements * key[1].itemsize < size:
+            is_open[key] = group, elements
     places = {i: Place(b, at) for b, group in enumerate(groups) for at, i in enumerate(group)}
     buckets = [Bucket([tensors[i] for i in group], plan) for group in groups]
     return buckets, [places[i] for i in range(len(tensors))]

@@ -22,17 +22,11 @@ from .tree import TreeSum
 
 
 class ShardMesh(NamedTuple):
-    """How ranks divide the parameters: rank i S + s has shard s of replica i.
+    """How ranks divide the parameters: rank i S + s has shard s of replica i."""
 
-    Attributes:
-        shards: S, the ranks that share the parameters.
-        replicas: R; 1 without HSDP.
-        group: the R ranks that have the same shard; None if R is 1.
-    """
-
-    shards: int
-    replicas: int
-    group: dist.ProcessGroup | None
+    shards: int  # S
+    replicas: int  # 1 without HSDP
+    group: dist.ProcessGroup | None  # the ranks with the same shard
 
 
 class Piece(NamedTuple):
@@ -60,7 +54,6 @@ class MicroStep:
             finish()
 
     def discard(self) -> None:
-        """Forget the micro-step and what is under way."""
         self.number, self.current, self.finish = None, None, None
 
     @property
@@ -84,7 +77,6 @@ class WatchedGather:
         group: dist.ProcessGroup,
         async_op: bool = False,
     ) -> dist.Work | None:
-        """Gather the parameters; wait for them here unless ``async_op``."""
         if self._step.number is not None:
             self._step.gathered.append(f"{self._step.number} {self._name}")
         work: dist.Work | None = self._gather(output_tensor, input_tensor, group, async_op=True)
@@ -101,17 +93,12 @@ class LeafScatter:
     pass into the input, calls this object (not where S is 1), and views the output as gradients.
     Here the input has the dtype of the gradients, and the output is not written: gradients are
     those of ``finish``.
-
-    Attributes:
-        pieces: the place of each parameter in the shard, by its index; known after a backward pass.
-        taken: whether the group had a gradient in this step.
-        dtype: that of the gradients, in which leaves are sent; None if it is not known yet.
     """
 
     def __init__(self, name: str, plan: SlotPlan, mesh: ShardMesh, step: MicroStep) -> None:
-        self.pieces: dict[int, Piece] = {}
-        self.taken = False
-        self.dtype: torch.dtype | None = None
+        self.pieces: dict[int, Piece] = {}  # by the index of the parameter, after a backward pass
+        self.taken = False  # whether the group had a gradient in this step
+        self.dtype: torch.dtype | None = None  # of the gradients, in which leaves are sent
         self._name, self._plan, self._mesh, self._step = name, plan, mesh, step
         self._input: torch.Tensor | None = None
         self._micro_step: int | None = None  # of the last backward pass
@@ -164,7 +151,6 @@ class LeafScatter:
         op: object,
         async_op: bool = False,
     ) -> None:
-        """Begin to exchange the leaves of this micro-step."""
         received = torch.empty_like(input_tensor)
         self._step.receive()  # one exchange at a time: its memory is that of a whole group
         work = dist.all_to_all_single(received, input_tensor, group=group, async_op=True)
@@ -228,7 +214,6 @@ class LeafScatter:
             self._slots = slot
 
     def finish(self, divisor: Fraction) -> torch.Tensor:
-        """Return the mean of the shard."""
         part = -(-self._elements // self._mesh.replicas)
         self._fill(self._plan.slots, part)
         mean = self._sum.mean(divisor)
@@ -242,7 +227,6 @@ class LeafScatter:
         return mean
 
     def discard(self) -> None:
-        """Forget the leaves."""
         self._sum.discard()
         self._input, self._micro_step, self._slots, self.taken = None, None, 0, False
 

@@ -32,9 +32,9 @@ def mean(
 ) -> torch.Tensor:
     """Return the mean of all values of all ranks, correctly rounded.
 
-    The sum is exact and the quotient is rounded once, to nearest, so the mean depends on the values
-    alone: not on their order, nor on which rank has which of them. A rank may have none. Every rank
-    of the group has to call it, and gets the same bits.
+    The sum is exact and the quotient is rounded once, so the mean depends on the values alone: not
+    on their order, nor on which rank has which of them. Every rank of the group has to call it,
+    also one without values, and gets the same bits.
 
     Args:
         values: a tensor of any shape, or tensors and numbers, of which each tensor has one element;
@@ -46,8 +46,7 @@ def mean(
 
     Returns:
         A tensor without dimensions on the device of the values: float32 if those of all ranks are
-        of float32, float16 and bfloat16, else float64. A sum of 0 gives +0. It is NaN without
-        values, where one is NaN, and with infinities of both signs; with one kind, that infinity.
+        of float32, float16 and bfloat16, else float64. NaN without values.
 
     Raises:
         TypeError: values or weights are neither numbers nor tensors of them.
@@ -113,20 +112,21 @@ def _numbers(name: str, given: torch.Tensor | Iterable[torch.Tensor | float]) ->
     except TypeError:
         rule = "a tensor, or tensors and numbers"
         raise validation.type_error(_NAME, name, rule, given) from None
-    found = [_checked(f"{name}[{i}]", _as_tensor(f"{name}[{i}]", x)) for i, x in enumerate(listed)]
-    if any(x.numel() != 1 for x in found):
-        bad = next(i for i, x in enumerate(found) if x.numel() != 1)
-        raise validation.value_error(_NAME, f"{name}[{bad}]", "of one element", listed[bad])
+    found = []
+    for i, value in enumerate(listed):
+        label = f"{name}[{i}]"
+        number = value if isinstance(value, torch.Tensor) else _as_tensor(label, value)
+        if number.numel() != 1:
+            raise validation.value_error(_NAME, label, "of one element", value)
+        found.append(_checked(label, number).reshape(()))
     if not found:
         return torch.zeros(0)
     dtype = functools.reduce(torch.promote_types, [x.dtype for x in found])
     home = next((x.device for x in found if x.device.type != "cpu"), found[0].device)
-    return torch.stack([x.reshape(()).to(home, dtype) for x in found])
+    return torch.stack([x.to(home, dtype) for x in found])
 
 
 def _as_tensor(name: str, value: object) -> torch.Tensor:
-    if isinstance(value, torch.Tensor):
-        return value
     if isinstance(value, (bool, str)) or not isinstance(value, SupportsFloat):
         raise validation.type_error(_NAME, name, "a number or a tensor", value)
     if isinstance(value, int) and abs(value) > _EXACT_INTEGER:

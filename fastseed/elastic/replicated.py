@@ -11,7 +11,7 @@ from torch.autograd.graph import get_gradient_edge
 
 from .._utils import validation
 from ..random.layout import is_dtensor
-from .collector import Collector, SlotPlan, check_dense
+from .collector import Collector, SlotPlan, check_dense, weak
 from .exchange import gather_means, make_buckets
 from .peers import FUNCTION
 
@@ -33,12 +33,11 @@ class ReplicatedCollector(Collector):
         self._sent = 0  # buckets of this micro-step
         self._nodes = [get_gradient_edge(p).node for p in self.parameters]
         for index, parameter in enumerate(self.parameters):
-            check = self._weak(ReplicatedCollector._check, index)
+            check = weak(self._check, index)
             self._undo.append(self._nodes[index].register_prehook(check).remove)
-            self._after_gradient(parameter, self._weak(ReplicatedCollector._take, index))
+            self._after_gradient(parameter, weak(self._take, index))
 
     def start(self, micro_step: int) -> None:
-        """Wait for the leaves of a slot."""
         self._micro_step, self._sent = micro_step, 0
         self._missing = [set(range(len(bucket))) for bucket in self._buckets]
 
@@ -81,22 +80,20 @@ class ReplicatedCollector(Collector):
         self._buckets[self._sent].send(self._micro_step)
         self._sent += 1
 
-    def collect(self) -> None:
+    def collect(self) -> bool:
         """Send the remaining buckets, with leaves of +0 for parameters without a gradient."""
         assert self._micro_step is not None
-        slot = self._plan.slot(self._micro_step)
-        if slot is not None and all(
-            len(m) == len(b) for m, b in zip(self._missing, self._buckets, strict=True)
-        ):
-            raise RuntimeError(f"fastseed.{FUNCTION}.step: slot {slot} has no backward pass")
+        has_slot = self._plan.slot(self._micro_step) is not None
+        if has_slot and sum(map(len, self._missing)) == len(self.parameters):
+            return False
         while self._sent < len(self._buckets):
-            for place in self._missing[self._sent] if slot is not None else ():
+            for place in self._missing[self._sent] if has_slot else ():
                 self._buckets[self._sent].write(place, None)
             self._send()
         self._micro_step = None
+        return True
 
     def finish(self, divisor: Fraction, used: list[bool]) -> None:
-        """Gather the means of the buckets."""
         gather_means(self._buckets, divisor)
         for index, parameter in enumerate(self.parameters):
             if used[index]:
@@ -104,7 +101,6 @@ class ReplicatedCollector(Collector):
                 parameter.grad = self._buckets[bucket].view(place).to(parameter.dtype)
 
     def discard(self) -> None:
-        """Forget the leaves."""
         super().discard()
         self._micro_step = None
         for bucket in self._buckets:

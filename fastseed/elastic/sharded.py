@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, cast
 
@@ -12,7 +13,7 @@ from torch.distributed.tensor import DTensor
 
 from .._backend import private_torch
 from .._utils import validation
-from .collector import Collector, SlotPlan, check_dense
+from .collector import Collector, SlotPlan, check_dense, weak
 from .leaf_scatter import LeafScatter, MicroStep, Piece, ShardMesh, WatchedGather
 from .peers import FUNCTION
 
@@ -34,15 +35,12 @@ class ShardedCollector(Collector):
         self._modules = {n: m for n, m in model.named_modules() if isinstance(m, FSDPModule)}
         self._reshard()
         super().__init__(model, plan)
-        self._shards = [
-            _check_parameter(name, p) for name, p in zip(self.names, self.parameters, strict=True)
-        ]
-        self._mesh = _common_mesh(self.names, self._shards, plan)
+        self._mesh = _check_parameters(self.names, self.parameters, list(self._modules), plan)
+        self._shards = cast("list[DTensor]", self.parameters)
         self.replicas = self._mesh.group
         if plan.slots < plan.ranks:
             rule = f"at least the number of ranks, {plan.ranks}, under fully_shard"
             raise validation.value_error(FUNCTION, "slots", rule, plan.slots)
-        _check_dtypes(self.names, self._shards, list(self._modules))
         number = {id(p): index for index, p in enumerate(self.parameters)}
         self._indices = {
             name: number[id(p)]
@@ -72,11 +70,11 @@ class ShardedCollector(Collector):
             module.set_requires_all_reduce(True, recurse=False)
             # so that ranks exchange the same parameters, whichever their slots use
             module.set_reduce_scatter_unused_params(True, recurse=False)
-            watch = self._weak(ShardedCollector._watch, name)
+            watch = weak(self._watch, name)
             handle = self._model.get_submodule(name).register_forward_pre_hook(watch)
             self._undo.append(handle.remove)
         for index, parameter in enumerate(self.parameters):
-            self._after_gradient(parameter, self._weak(ShardedCollector._place, index))
+            self._after_gradient(parameter, weak(self._place, index))
 
     def _check_hooks(self) -> None:
         """Refuse hooks on sharded parameters, which get no gradient of a slot."""
@@ -89,7 +87,7 @@ class ShardedCollector(Collector):
                 )
 
     def _reshard(self) -> None:
-        """Return to the sharded parameters, which a forward pass without a backward pass leaves."""
+        """Undo what a forward pass without a backward pass leaves: unsharded parameters."""
         for module in self._modules.values():
             module.reshard()
 
@@ -105,26 +103,20 @@ class ShardedCollector(Collector):
             self._install()
 
     def check(self) -> None:
-        """Return to the sharded parameters, and check them."""
         self._reshard()
         super().check()
 
     def start(self, micro_step: int) -> None:
-        """Wait for the leaves of a slot."""
         self._step.number, self._step.current = micro_step, None
 
-    def collect(self) -> None:
-        """Add the leaves that are under way."""
+    def collect(self) -> bool:
         self._step.receive()
-        number, self._step.number = self._step.number, None
-        if self._step.current is None:
-            assert number is not None
-            slot = self._plan.slot(number)
-            raise RuntimeError(f"fastseed.{FUNCTION}.step: slot {slot} has no backward pass")
+        self._step.number = None
         if self._mesh.replicas > 1:
             for name, scatter in self._scatters.items():
                 # torch has shown where gradients lie; its own sum over replicas is not needed
                 self._modules[name].set_requires_all_reduce(not scatter.pieces, recurse=False)
+        return self._step.current is not None
 
     def used(self) -> list[bool]:
         for scatter in self._scatters.values():
@@ -134,18 +126,21 @@ class ShardedCollector(Collector):
         return self._used
 
     def finish(self, divisor: Fraction, used: list[bool]) -> None:
-        """Divide the sums of the shards."""
         for scatter in self._scatters.values():
             if scatter.taken:
                 mean = scatter.finish(divisor)
                 for index, piece in scatter.pieces.items():
                     if used[index]:
                         shard = self._shards[index]
-                        part = mean.as_strided(*piece).to(shard.dtype)
-                        shard.grad = _like(shard, part)
+                        shard.grad = DTensor.from_local(
+                            mean.as_strided(*piece).to(shard.dtype),
+                            *(shard.device_mesh, shard.placements),
+                            run_check=False,
+                            shape=shard.shape,
+                            stride=shard.stride(),
+                        )
 
     def discard(self) -> None:
-        """Forget the leaves."""
         self._step.discard()
         for scatter in self._scatters.values():
             scatter.discard()
@@ -166,7 +161,7 @@ class ShardedCollector(Collector):
                 continue
             if parameter is not self.parameters[index]:
                 self._watched[index] = parameter.dtype
-                self._after_gradient(parameter, self._weak(ShardedCollector._use, index))
+                self._after_gradient(parameter, weak(self._use, index))
 
     def _use(self, index: int, parameter: torch.Tensor) -> None:
         """Note that a parameter has a gradient in a slot of this rank."""
@@ -187,51 +182,33 @@ class ShardedCollector(Collector):
             parameter.grad = None
 
 
-def _like(parameter: DTensor, local: torch.Tensor) -> DTensor:
-    """Return a DTensor with the layout of ``parameter``."""
-    return DTensor.from_local(
-        local,
-        parameter.device_mesh,
-        parameter.placements,
-        run_check=False,
-        shape=parameter.shape,
-        stride=parameter.stride(),
-    )
-
-
-def _check_parameter(name: str, parameter: torch.Tensor) -> DTensor:
-    """Return a trainable parameter if ``fully_shard`` manages it on the device of its mesh."""
-    if not isinstance(parameter, DTensor):
-        rule = f"under fully_shard with all of its trainable parameters, but {name!r} is not"
-        raise validation.value_error(FUNCTION, "model", rule, "a plain parameter")
-    if parameter.device.type != parameter.device_mesh.device_type:
-        rule = f"on the device of its mesh, without offload of parameters, but {name!r} is not"
-        raise validation.value_error(FUNCTION, "model", rule, parameter.device)
-    return parameter
-
-
-def _check_dtypes(names: list[str], parameters: list[DTensor], modules: list[str]) -> None:
-    """Refuse parameters of two dtypes in one group of ``fully_shard``, which torch refuses."""
-    first: dict[str, tuple[str, torch.dtype]] = {}
-    for name, parameter in zip(names, parameters, strict=True):
-        group = max((m for m in modules if f"{name}.".startswith(f"{m}." if m else "")), key=len)
-        other, dtype = first.setdefault(group, (name, parameter.dtype))
-        if dtype != parameter.dtype:
-            rule = (
-                f"of one dtype in each group of fully_shard, but {other!r} is {dtype} and {name!r}"
-                " is not"
-            )
-            raise validation.value_error(FUNCTION, "model", rule, parameter.dtype)
-
-
-def _common_mesh(names: list[str], parameters: list[DTensor], plan: SlotPlan) -> ShardMesh:
+def _check_parameters(
+    names: list[str], parameters: Sequence[torch.Tensor], modules: list[str], plan: SlotPlan
+) -> ShardMesh:
     """Return how the ranks of the plan divide the parameters, all in the same way."""
-    meshes = [_shard_mesh(n, p, plan) for n, p in zip(names, parameters, strict=True)]
-    for name, mesh in zip(names, meshes, strict=True):
-        if mesh[:2] != meshes[0][:2]:
-            rule = f"sharded over one mesh, but {names[0]!r} and {name!r} are not"
-            raise validation.value_error(FUNCTION, "model", rule, [meshes[0][:2], mesh[:2]])
-    return meshes[0]
+    found: ShardMesh | None = None
+    dtypes: dict[str, torch.dtype] = {}  # of the parameters of each module under fully_shard
+    for name, parameter in zip(names, parameters, strict=True):
+        rule = ""
+        if not isinstance(parameter, DTensor):
+            rule = "under fully_shard with all of its trainable parameters"
+        elif parameter.device.type != parameter.device_mesh.device_type:
+            rule = "on the device of its mesh, without offload of parameters"
+        else:
+            mesh = _shard_mesh(name, parameter, plan)
+            found = found or mesh
+            above = [m for m in modules if f"{name}.".startswith(f"{m}." if m else "")]
+            group = max(above, key=len, default="")
+            if mesh[:2] != found[:2]:
+                rule = "sharded over one mesh"
+            elif dtypes.setdefault(group, parameter.dtype) != parameter.dtype:
+                rule = "of one dtype in each group of fully_shard"
+        if rule:
+            raise validation.value_error(
+                FUNCTION, "model", f"{rule}, but {name!r} is not", parameter
+            )
+    assert found is not None
+    return found
 
 
 def _shard_mesh(name: str, parameter: DTensor, plan: SlotPlan) -> ShardMesh:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from typing import Any, TypeVar
 
@@ -21,7 +20,7 @@ from ..distributed.rendezvous import name_ranks
 from ..nn.dropout.rows import rows
 from . import arguments
 from .buffers import SlotBuffers
-from .collector import Collector, SlotPlan
+from .collector import Collector, SlotPlan, weak
 from .draws import DrawWatch
 from .peers import FUNCTION
 from .replicated import ReplicatedCollector
@@ -62,7 +61,7 @@ class Slot:
 
     @property
     def is_padding(self) -> bool:
-        """Return whether the passes only keep collectives in step: no gradient or loss counts."""
+        """Whether the passes only keep collectives in step: no gradient or loss counts."""
         return self.number is None
 
     @property
@@ -159,13 +158,11 @@ class SlotGradients:
             batch again, on a rank without a slot in the last micro-step of a sharded model.
 
         Raises:
-            RuntimeError: the last step was left early; ranks differ in arguments, model or machine;
-                parameters have a gradient at the start, were changed since, or written in a slot; a
-                slot has no backward pass, or a second one; slots leave different values in a buffer
-                of integers; ranks ran different modules under ``fully_shard``; a rank left the
-                step, ended, or did not answer in time.
-            ValueError: there are fewer or more batches than slots of this rank; some slots have a
-                weight and others have none; all weights are 0.
+            RuntimeError: the last step was left early; ranks differ; the model was changed, or has
+                gradients at the start; a slot has no backward pass, or a second one; slots leave
+                different integers in a buffer; a rank left the step, ended or did not answer.
+            ValueError: there are not as many batches as slots of this rank; only some slots have a
+                weight, or all weights are 0.
             TimeoutError: some ranks did not come to the first step in time.
         """
         self._steps += 1
@@ -174,7 +171,7 @@ class SlotGradients:
         self._left = "before its first slot"
         weights: dict[int, float | None] = {}
         try:
-            self._guard = _guard_optimizers(weakref.WeakMethod(self._refuse_step))
+            self._guard = register_optimizer_step_pre_hook(weak(self._refuse_step))
             for slot, batch in self._slots(iter(batches)):
                 self._left = f"in slot {slot.number}"
                 yield slot, batch
@@ -233,7 +230,7 @@ class SlotGradients:
             agree(FUNCTION, {}, rows=shards, group=replicas)
         return str(name)
 
-    def _refuse_step(self, optimizer: torch.optim.Optimizer) -> None:
+    def _refuse_step(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
         """RuntimeError if an optimizer has parameters of the model, whose step is not complete."""
         own = {id(parameter) for parameter in self._collector.parameters}
         if any(id(p) in own for group in optimizer.param_groups for p in group["params"]):
@@ -244,7 +241,6 @@ class SlotGradients:
             )
 
     def _end(self) -> None:
-        """End a step, whose gradients are complete or dropped."""
         self._left = None
         if self._guard is not None:
             self._guard.remove()
@@ -255,7 +251,6 @@ class SlotGradients:
         self._buffers.discard()
 
     def _slots(self, batches: Iterator[Batch]) -> Iterator[tuple[Slot, Batch]]:
-        """Yield the slots of this rank, and exchange the leaves of each micro-step."""
         plan, held = self._plan, []
         for micro_step in range(plan.micro_steps):
             slot = Slot(plan.slot(micro_step))
@@ -267,9 +262,13 @@ class SlotGradients:
                 row = (plan.rank + 1) % plan.ranks if slot.number is None else slot.number
                 with rows(row, plan.slots, count=1), self._draws.slot(slot.number):
                     yield slot, held[0]
-            self._collector.collect()
+            if not self._collector.collect():
+                raise RuntimeError(
+                    f"fastseed.{FUNCTION}.step: slot {slot.number} has no backward pass"
+                )
             if not slot.is_padding:
-                self._buffers.collect()
+                self._buffers.keep()
+            self._buffers.restore()
         for _ in batches:
             raise self._wrong_batches("more")
 
@@ -279,9 +278,9 @@ class SlotGradients:
         raise self._wrong_batches(f"none for slot {slot.number}")
 
     def _wrong_batches(self, found: str) -> ValueError:
-        plan = self._plan
-        have = len(range(plan.rank, plan.slots, plan.ranks))
-        rule = f"{have} micro-batches, one for each slot of rank {plan.rank} of {plan.ranks}"
+        rank, ranks = self._plan.rank, self._plan.ranks
+        have = len(range(rank, self._plan.slots, ranks))
+        rule = f"{have} micro-batches, one for each slot of rank {rank} of {ranks}"
         return ValueError(f"fastseed.{FUNCTION}.step: batches must be {rule}, got {found}")
 
     def _finish(self, weights: dict[int, float | None]) -> None:
@@ -318,16 +317,6 @@ class SlotGradients:
                 "that only some slots run must be under the fully_shard of the module that calls "
                 "it, without one of its own"
             )
-
-
-def _guard_optimizers(refuse: weakref.WeakMethod[Callable[[Any], None]]) -> Any:
-    """Call ``refuse`` before each step of an optimizer, as long as its object exists."""
-
-    def check(optimizer: Any, *_: object) -> None:
-        if (found := refuse()) is not None:
-            found(optimizer)
-
-    return register_optimizer_step_pre_hook(check)
 
 
 def _divisor(weights: list[float]) -> Fraction:

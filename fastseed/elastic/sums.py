@@ -25,14 +25,10 @@ EXPONENT = -reference.FRACTION_BITS
 class Total(NamedTuple):
     """The contents of an accumulator."""
 
-    finite: int
-    """The sum of the finite values, times 2**2176."""
-    special: float | None
-    """The sum of the others, NaN or an infinity; None if all values are finite."""
-    values: int
-    """The number of values of any kind."""
-    wide: int
-    """The number of tensors of float64, of all ranks."""
+    finite: int  # the sum of the finite values, times 2**2176
+    special: float | None  # the sum of the others, NaN or an infinity
+    values: int  # their number, of any kind
+    wide: int  # the number of tensors of float64, of all ranks
 
 
 _WIDE = exact_op.SIZE  # behind an accumulator: how many tensors are of float64

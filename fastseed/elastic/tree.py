@@ -21,8 +21,7 @@ class TreeSum:
     """Add tensors pairwise, in the order of their slots, with a partial sum for each power of two.
 
     Leaf s is pushed s-th. Two partial sums of equally many leaves are added at once, so at most
-    log2(V) + 1 tensors are kept. At the end the rest is added from the newest to the oldest. Each
-    addition is rounded once, in the dtype of the leaves, so the bits depend on the leaves alone.
+    log2(V) + 1 tensors are kept. At the end the rest is added from the newest to the oldest.
     Memory that the sum owns is used again, also for the sums of later steps.
     """
 
@@ -48,11 +47,7 @@ class TreeSum:
             self._parts.append(_Part(self.buffer(leaf).copy_(leaf), leaves, False))
 
     def result(self) -> torch.Tensor:
-        """Return the sum of all leaves; the next leaf begins another one.
-
-        Raises:
-            IndexError: no leaf was pushed.
-        """
+        """Return the sum of all leaves, of which there is one; the next leaf begins another sum."""
         self.keep()
         total = self._parts.pop()
         while self._parts:

@@ -63,7 +63,7 @@ def test_arguments_are_checked(arguments, error, match):
 def test_wrapped_models_are_refused_by_name(monkeypatch):
     wrapped = DistributedDataParallel.__new__(DistributedDataParallel)
     nn.Module.__init__(wrapped)
-    with pytest.raises(TypeError, match="the module itself, without DistributedDataParallel"):
+    with pytest.raises(TypeError, match="model must be without DistributedDataParallel"):
         SlotGradients(nn.Sequential(wrapped), 1)
     SlotGradients(DataParallel(nn.Linear(1, 1)), 1)  # the gradients are those of the module
 
