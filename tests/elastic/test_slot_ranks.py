@@ -2,67 +2,285 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import pytest
-from helpers.processes import run_ranks
+import torch
+import torch.distributed as dist
+from helpers.ranks import ranks
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
 
-SAME = ("base", "few", "odd", "steps")
+import fastseed
+from fastseed.debug import digest
+from fastseed.elastic import SlotGradients
 
-
-def run(ranks, *cases):
-    return run_ranks("elastic_ranks.py", ranks, *cases, timeout=100)
-
-
-def agreed(ranks, *cases):
-    """Return what each case says, equal on all ranks."""
-    first, *others = run(ranks, *cases)
-    assert all(other == first for other in others)
-    return first
+STEPS, ROWS, WIDTH = 4, 4, 6
 
 
-def test_two_ranks_have_the_weights_of_one():
-    cases = ("base", "odd", "steps", "all_reduce")
-    one, two = agreed(1, *cases), agreed(2, *cases)
-    assert {case for case in cases if two[case] == one[case]} == {"base", "odd", "steps"}
+@pytest.fixture(autouse=True)
+def one_thread():
+    """As ranks have; kernels of several threads may add in another order."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("ranks", [3, 4])
-def test_any_number_of_ranks_has_the_weights_of_one(ranks):
-    one = agreed(1, *SAME)
-    assert agreed(ranks, *SAME, "buckets") == {**one, "buckets": one["base"]}
+class Model(nn.Module):
+    """Dropout, two experts, a tied head, a frozen and an unused parameter, and maybe BatchNorm."""
+
+    def __init__(self, norm=False):
+        super().__init__()
+        self.embed = nn.Linear(WIDTH, WIDTH, bias=False)
+        self.norm = nn.BatchNorm1d(WIDTH) if norm else nn.LayerNorm(WIDTH)
+        self.experts = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(2))
+        self.dropout = nn.Dropout(0.3)
+        self.head = nn.Linear(WIDTH, WIDTH, bias=False)
+        self.head.weight = self.embed.weight
+        self.frozen = nn.Parameter(torch.full((WIDTH,), 0.5), requires_grad=False)
+        self.unused = nn.Parameter(torch.ones(3))
+
+    def forward(self, x):
+        hidden = self.norm(self.embed(x) * self.frozen)
+        return self.head(self.dropout(self.experts[int(x[0, 0] > 0)](hidden).tanh()))
 
 
-@pytest.mark.slow
-def test_ranks_that_differ_are_named_before_the_first_step():
-    for rank, found in enumerate(run(3, "models_differ", "one_refuses", "counters_differ")):
-        errors, text = found["models_differ"], "of the tensors and modules, in order, is"
-        for change, message in (
-            ("slots", "slots is 3 on ranks 0, 2 but 4 on rank 1"),
-            ("order", f"number 3 {text} \"parameter 'norm.weight'\" on ranks 0, 2 but"),
-            ("one more", f"number 9 {text} \"buffer 'norm.running_mean'\" on ranks 0, 2 but"),
-            ("weight", "parameter 'frozen' is"),  # the first one in the model's order
-            ("buffer", "buffer 'norm.running_var' is"),
-            ("dropout", "module 'dropout' is 'training=True, p=0.3' on ranks 0, 2 but"),
-        ):
-            assert "all ranks must agree, but " in errors[change] and message in errors[change]
-            assert "on rank 1" in errors[change]
-        own = "ValueError: fastseed.elastic.SlotGradients: slots must be in"
-        others = "RuntimeError: fastseed.elastic.SlotGradients: all ranks must agree, but rank 1"
-        assert found["one_refuses"].startswith(own if rank == 1 else others)
-        error, seen, without_gradient = found["counters_differ"]
-        assert "different values in the buffers ['seen']" in error
-        assert seen == 0 and all(without_gradient)
+def make(norm=False):
+    fastseed.init(42)
+    torch.manual_seed(0)
+    return fastseed.nn.convert(Model(norm))
 
 
-@pytest.mark.slow
-def test_buckets_are_sent_early_and_constants_never():
-    ranks = run(3, "overlap", "subgroups", "constants")
-    own = {0: 2, 1: 1, 2: 1}  # slots of 4
-    for rank, found in enumerate(ranks):
-        sent, late, table = found["constants"]
-        leaf, changed = own[rank] * 9, own[rank] * 12  # with what fills up three pieces
+def place():
+    return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+
+
+def slots_of(step, slots):
+    rank, world = place()
+    data = torch.randn(slots, ROWS, WIDTH, generator=torch.Generator().manual_seed(step))
+    return [data[s] for s in range(rank, slots, world)]
+
+
+def state_of(model, optimizer):
+    return str(digest([model.state_dict(), optimizer.state_dict()["state"]]))
+
+
+def train(slots=8, norm=False, weighted=False, bucket_mb=1e-4):
+    """Train, and return a digest of everything."""
+    model = make(norm)
+    gradients = SlotGradients(model, slots, bucket_mb=bucket_mb)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    for step in range(STEPS):
+        fastseed.reseed(1, 0, step=step)
+        for slot, batch in gradients.step(slots_of(step, slots)):
+            loss = model(batch).square()
+            if weighted:
+                slot.weight = 1 + slot.number % 3
+            (loss.sum() if weighted else loss.mean()).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert model.unused not in optimizer.state
+    return state_of(model, optimizer)
+
+
+def train_on_dataset():
+    """Order, slots, dropout and gradients together."""
+    model = make()
+    gradients, optimizer = SlotGradients(model, 6), torch.optim.AdamW(model.parameters(), lr=1e-2)
+    data = torch.randn(50, WIDTH, generator=torch.Generator().manual_seed(0))
+    loader = torch.utils.data.DataLoader(data, batch_size=2, shuffle=True)
+    for _, _, batches in fastseed.data.steps(loader, epochs=1, task=1, slots=6):
+        for _, batch in gradients.step(batches):
+            model(batch).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return state_of(model, optimizer)
+
+
+def train_with_all_reduce(slots=8):
+    """As train, with the gradients of the slots of a rank added, and then those of the ranks."""
+    (rank, world), model = place(), make()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    for step in range(STEPS):
+        fastseed.reseed(1, 0, step=step)
+        for j, batch in enumerate(slots_of(step, slots)):
+            with fastseed.nn.rows(j * world + rank, slots, count=1):
+                (model(batch).square().mean() / slots).backward()
+        for p in model.parameters():
+            p.grad = torch.zeros_like(p) if p.grad is None else p.grad
+            if world > 1:
+                dist.all_reduce(p.grad)
+        optimizer.step()
+        optimizer.zero_grad()
+    return state_of(model, optimizer)
+
+
+CASES = {
+    "base": (train, ()),
+    "few": (train, (2, True)),
+    "odd": (train, (5, True, True)),
+    "buckets": (train, (8, False, False, 25)),
+    "dataset": (train_on_dataset, ()),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("world", [2, pytest.param(3, marks=pytest.mark.slow)])
+def test_any_number_of_ranks_has_the_weights_of_one(world, case):
+    train, arguments = CASES[case]
+    assert ranks(world, train, *arguments) == [train(*arguments)] * world
+
+
+def test_all_reduce_depends_on_the_ranks():
+    (found, again) = ranks(2, train_with_all_reduce)
+    assert found == again != train_with_all_reduce()
+
+
+def train_in_groups():
+    """The first rank alone, and the others together."""
+    world = dist.get_world_size()
+    groups = [dist.new_group([0]), dist.new_group(list(range(1, world)))]
+    group = groups[dist.get_rank() > 0]
+    rank, size = dist.get_rank(group), dist.get_world_size(group)
+    if size > 1:
+        group = DeviceMesh.from_group(group, "cpu")
+    model = make()
+    data = torch.randn(5, ROWS, WIDTH, generator=torch.Generator().manual_seed(0))
+    for _, batch in SlotGradients(model, 5, group=group).step([*data[rank::size]]):
+        model(batch).square().mean().backward()
+    return str(digest([p.grad for p in model.parameters() if p.grad is not None]))
+
+
+def test_groups_train_for_themselves():
+    assert len(set(ranks(3, train_in_groups))) == 1
+
+
+# ---------------------------------------------------------------- what is sent, and when
+
+
+def count_early_buckets():
+    """Return how many buckets were sent before the backward pass had its last gradient, and all."""
+    model, events, world = make(), [], dist.get_world_size()
+    model.embed.weight.register_post_accumulate_grad_hook(lambda p: events.append("last"))
+    gradients = SlotGradients(model, world, bucket_mb=1e-6)
+    real = dist.all_to_all_single
+
+    def send(*args, **more):
+        events.append("sent")
+        return real(*args, **more)
+
+    with mock.patch.object(dist, "all_to_all_single", send):
+        for _, batch in gradients.step(slots_of(0, world)):
+            batch[0, 0] = -1.0  # the first expert; what it leaves out would delay other buckets
+            (model(batch).sum() + model.unused.sum() + model.experts[1](batch).sum()).backward()
+    return events.index("last"), events.count("sent")
+
+
+def test_buckets_are_sent_during_the_backward_pass():
+    for before_the_last, sent in ranks(2, count_early_buckets):
+        assert before_the_last == sent - 2 > 3  # the rest wait for the first layer
+
+
+def count_sent_elements():
+    """Return the elements that are sent in each of three steps, and the buffers afterwards.
+
+    ``late`` changes in the second step for the first time.
+    """
+    torch.manual_seed(0)
+    model, sent = nn.Linear(WIDTH, 1), []
+    model.register_buffer("table", torch.ones(1000))
+    model.register_buffer("late", torch.zeros(10))
+    gradients, real = SlotGradients(model, 4), dist.all_to_all_single
+
+    def scatter(out, leaf, *more, **options):
+        sent[-1] += leaf.numel()
+        return real(out, leaf, *more, **options)
+
+    with mock.patch.object(dist, "all_to_all_single", scatter):
+        for step in range(3):
+            sent.append(0)
+            for slot, batch in gradients.step(slots_of(step, 4)):
+                model(batch).sum().backward()
+                if step > 0 and slot.number > 1:
+                    model.late += slot.number
+            model.zero_grad()
+    return sent, model.late.tolist(), model.table.sum().item()
+
+
+def test_buffers_are_sent_in_steps_that_change_them():
+    for slots, (sent, late, table) in zip([2, 1, 1], ranks(3, count_sent_elements), strict=True):
+        leaf, changed = slots * 9, slots * 12  # with what fills up three pieces
         assert sent == [leaf, leaf + changed, leaf + changed] and table == 1000
         assert late == [2.5] * 10  # (2 + 3) / 4 in each of two steps
-        assert found["subgroups"] == ranks[0]["subgroups"]
-        before_the_last, sent = found["overlap"]
-        assert before_the_last == sent - 2 > 3  # the rest wait for the first layer
+
+
+# ---------------------------------------------------------------- errors
+
+
+def differ(change, rank, model):
+    """Let one rank have another order, number, value or setting."""
+    if rank != 1:
+        return
+    if change == "order":
+        model.norm = model._modules.pop("norm")
+    elif change == "one more":
+        model.experts.append(nn.Linear(2, 2))
+    elif change == "weight":
+        model.experts[1].weight[0, 0] += 1
+        model.frozen += 1
+    elif change == "buffer":
+        model.norm.running_var += 1
+    elif change == "dropout":
+        model.dropout.p = 0.2
+    elif change == "threads":
+        torch.set_num_threads(2)
+
+
+def error_of_first_step(change):
+    (rank, world), model = place(), make(norm=True)
+    with torch.no_grad():
+        differ(change, rank, model)
+    model.register_buffer("seen", torch.tensor(0))
+    slots = {"slots": world + 1, "no slots": 0}.get(change, world) if rank == 1 else world
+    try:
+        for slot, batch in SlotGradients(model, slots).step(slots_of(0, world)):
+            with fastseed.nn.label("first step"):
+                model(batch).sum().backward()
+            if change == "counter":
+                model.seen += slot.number
+    except (ValueError, RuntimeError) as error:
+        assert model.seen == 0 and all(p.grad is None for p in model.parameters())
+        return str(error)
+    return "no error"
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ("slots", "slots is 3 on ranks 0, 2 but 4 on rank 1"),
+        ("threads", "threads is 1 on ranks 0, 2 but 2 on rank 1 (set OMP_NUM_THREADS"),
+        ("order", "number 3 of the tensors and modules, in order, is \"parameter 'norm.weight'\""),
+        ("one more", "\"buffer 'seen'\" on ranks 0, 2 but \"parameter 'experts.2.weight'\" on"),
+        ("weight", "parameter 'frozen' is"),  # the first one in the model's order
+        ("buffer", "buffer 'norm.running_var' is"),
+        ("dropout", "module 'dropout' is 'training=True, p=0.3' on ranks 0, 2 but"),
+    ],
+)
+def test_ranks_that_differ_are_named_in_the_first_step(change, says):
+    for found in ranks(3, error_of_first_step, change):
+        assert found.startswith("fastseed.elastic.SlotGradients: all ranks must agree, but ")
+        assert says in found and "on rank 1" in found
+
+
+def test_a_rank_that_refuses_an_argument_is_named_on_the_others():
+    for rank, found in enumerate(ranks(3, error_of_first_step, "no slots")):
+        own = "fastseed.elastic.SlotGradients: slots must be in"
+        others = "fastseed.elastic.SlotGradients: all ranks must agree, but rank 1 failed: "
+        assert found.startswith(own if rank == 1 else others + own)
+
+
+def test_a_counter_that_depends_on_the_slot_is_an_error_on_all_ranks():
+    """Within none of the ranks slots differ."""
+    for found in ranks(3, error_of_first_step, "counter"):
+        assert "different values in the buffers ['seen']" in found
