@@ -109,12 +109,12 @@ def _below(node: object) -> Iterator[tuple[str, object]]:
     if isinstance(node, dict):
         items = node.items()
     elif isinstance(node, (list, tuple)) and not isinstance(node, Tensor):
-        items = ((str(i), held) for i, held in enumerate(node))
+        items = enumerate(node)
     elif isinstance(node, Opaque):
         items = (("", held) for held in (node.args, node.state, node.items))
     for key, held in items:
         if isinstance(held, (Opaque, dict, list, tuple)):
-            yield key if isinstance(key, str) else "…", held
+            yield str(key) if isinstance(key, (str, int)) else "…", held
 
 
 # ---------------------------------------------------------------- forms

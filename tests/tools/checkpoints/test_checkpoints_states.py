@@ -98,7 +98,7 @@ def test_states_of_one_stream_have_names_of_their_own(tmp_path):
         generators = [torch.Generator().manual_seed(s).get_state() for s in (seed, 5)]
         save(tmp_path / folder / "x.pt", rng=generators[0])
         save(tmp_path / folder / "y.pt", rng=generators[1])
-        numbers = {i: np.random.RandomState(s).get_state() for i, s in enumerate((5, seed, 6))}
+        numbers = {(s,): np.random.RandomState(s).get_state() for s in (5, seed, 6)}
         (tmp_path / f"{folder}.pkl").write_bytes(pickle.dumps(numbers))
     (found,) = compare(tmp_path / "a", tmp_path / "b")
     assert found.name == "all ranks torch.cpu in x.pt: rng"
