@@ -96,23 +96,28 @@ def check_positions(
     return positions.contiguous()
 
 
+_PARAMETERS: dict[str, tuple[torch.dtype, Callable[[Any], Any], str]] = {
+    "temperature": (
+        torch.float64,
+        lambda t: (t == 0) | ((t >= 2.0**-20) & (t <= 2.0**20)),
+        "0 or in [2**-20, 2**20]",
+    ),
+    "top_k": (torch.int64, lambda k: k >= 0, "0 (off) or more"),
+    "top_p": (torch.float64, lambda p: (p > 0) & (p <= 1), "in (0, 1]"),
+    "min_p": (torch.float64, lambda p: (p >= 0) & (p <= 1), "in [0, 1]"),
+}
+"""Parameters of sampling: dtype, what is valid, the rule in words."""
+
+
 def check_parameter(
-    function: str,
-    argument: str,
-    value: object,
-    rows: int,
-    device: torch.device,
-    dtype: torch.dtype,
-    is_valid: Callable[[Any], Any],
-    rule: str,
+    function: str, argument: str, value: object, logits: torch.Tensor
 ) -> torch.Tensor:
-    """Return a number, or one a row, as (rows,) of ``dtype``; values on a device are not read."""
+    """Return a number, or one a row, as (B,); values on a device are not read."""
+    dtype, is_valid, rule = _PARAMETERS[argument]
+    rows, device = logits.size(0), logits.device
     if not isinstance(value, torch.Tensor):
-        number: float
-        if dtype == torch.int64:
-            number = validation.check_int(function, argument, value, -(2**62), 2**62)
-        else:
-            number = validation.check_float(function, argument, value, -(2.0**62), 2.0**62)
+        check = validation.check_int if dtype == torch.int64 else validation.check_float
+        number = check(function, argument, value, -(2**62), 2**62)
         if not is_valid(number):
             raise validation.value_error(function, argument, rule, value)
         return torch.full((rows,), number, dtype=dtype, device=device)
@@ -124,13 +129,3 @@ def check_parameter(
         row = int((~valid).nonzero()[0])
         raise validation.value_error(function, f"{argument}[{row}]", rule, found[row].item())
     return found
-
-
-def check_temperature(
-    function: str, value: object, rows: int, device: torch.device
-) -> torch.Tensor:
-    """Return one temperature a row, float64."""
-    return check_parameter(
-        function, "temperature", value, rows, device, torch.float64,
-        lambda t: (t == 0) | ((t >= 2.0**-20) & (t <= 2.0**20)), "0 or in [2**-20, 2**20]",
-    )  # fmt: skip

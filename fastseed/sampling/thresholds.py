@@ -113,7 +113,7 @@ def find_threshold(
     function = "sampling.find_threshold"
     logits = arguments.check_numbers(function, "logits", logits, 2)
     first = arguments.check_vocabulary(function, vocab_offset, logits.size(1))
-    temperatures = arguments.check_temperature(function, temperature, logits.size(0), logits.device)
+    temperatures = arguments.check_parameter(function, "temperature", temperature, logits)
     filters = check_filters(function, top_k, top_p, min_p, logits)
     if group is not None:
         from torch.distributed import ProcessGroup
@@ -128,14 +128,8 @@ def check_filters(
 ) -> Filters:
     """Return the filters that are not off for all rows."""
     found: list[torch.Tensor | None] = []
-    for argument, value, off, dtype, is_valid, rule in (
-        ("top_k", top_k, 0, torch.int64, lambda k: k >= 0, "0 (off) or more"),
-        ("top_p", top_p, 1, torch.float64, lambda p: (p > 0) & (p <= 1), "in (0, 1]"),
-        ("min_p", min_p, 0, torch.float64, lambda p: (p >= 0) & (p <= 1), "in [0, 1]"),
-    ):
-        checked = arguments.check_parameter(
-            function, argument, value, logits.size(0), logits.device, dtype, is_valid, rule
-        )
+    for argument, value, off in (("top_k", top_k, 0), ("top_p", top_p, 1), ("min_p", min_p, 0)):
+        checked = arguments.check_parameter(function, argument, value, logits)
         is_off = not isinstance(value, torch.Tensor) and value == off
         found.append(None if is_off else checked)
     return Filters(*found)

@@ -81,7 +81,7 @@ def sample(
     n, device = logits.size(0), logits.device
     first = arguments.check_vocabulary(function, vocab_offset, logits.size(1))
     role = validation.check_choice(function, "role", role, ("target", "draft"))
-    temperatures = arguments.check_temperature(function, temperature, n, device)
+    temperatures = arguments.check_parameter(function, "temperature", temperature, logits)
     filters = thresholds.check_filters(function, top_k, top_p, min_p, logits)
     row_positions = arguments.check_positions(function, positions, n, device)
     if threshold is not None:
@@ -114,10 +114,8 @@ def sample(
 class Verified(NamedTuple):
     """The result of ``accept_equal``."""
 
-    tokens: torch.Tensor
-    """(B, K + 1) torch.int64: the accepted tokens, the one that follows them, then -1."""
-    accepted: torch.Tensor
-    """(B,) torch.int64: how many drafted tokens were accepted."""
+    tokens: torch.Tensor  # (B, K + 1): the accepted ones, the one that follows them, then -1
+    accepted: torch.Tensor  # (B,): how many drafted tokens were accepted
 
 
 def accept_equal(
@@ -149,7 +147,8 @@ def accept_equal(
         min_p: as for ``sample``.
 
     Returns:
-        A tuple of ``tokens`` and ``accepted``.
+        A tuple of ``tokens``, (B, K + 1) torch.int64: the accepted ones, the one that follows them,
+        then -1; and ``accepted``, (B,): how many drafted tokens were accepted.
 
     Raises:
         TypeError, ValueError: as ``sample``.
@@ -171,7 +170,7 @@ def accept_equal(
         raise validation.value_error(function, "target_logits", rule, tuple(logits.shape))
     tensors.check_tensor(function, "draft_tokens", draft_tokens, torch.int64, (n, each - 1), device)
     tensors.check_values(function, "draft_tokens", draft_tokens, size - 1)
-    temperatures = arguments.check_temperature(function, temperature, n, device)
+    temperatures = arguments.check_parameter(function, "temperature", temperature, logits)
     filters = thresholds.check_filters(function, top_k, top_p, min_p, logits)
     first = arguments.check_positions(function, positions, n, device, following=each - 1)
     if keys is None or (isinstance(keys, (list, tuple)) and None in keys):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -56,10 +56,6 @@ def _uniform(tensor: torch.Tensor, key: int, low: float = 0.0, high: float = 1.0
 
 def _randint(tensor: torch.Tensor, key: int, low: int = 0, high: int | None = None) -> None:
     randint_(tensor, key, low, torch.iinfo(tensor.dtype).max + 1 if high is None else high)
-
-
-def _randint_below(tensor: torch.Tensor, key: int, high: int) -> None:
-    randint_(tensor, key, 0, high)
 
 
 def orthogonal_(tensor: torch.Tensor, key: int, gain: float = 1.0) -> None:
@@ -149,40 +145,33 @@ def keep_part(tensor: torch.Tensor, whole: torch.Tensor, as_zeros: bool = False)
 # ---------------------------------------------------------------- the table
 
 
-class Target(NamedTuple):
-    """What a random operator would write to, and the parameters that its fill takes."""
-
-    tensor: torch.Tensor
-    parameters: Arguments = ()
+def _given(_: OpOverload, args: Arguments, kwargs: Keywords) -> Arguments:
+    return args
 
 
-def _given(_: OpOverload, args: Arguments, kwargs: Keywords) -> Target:
-    return Target(args[0], args[1:])
-
-
-def _out(_: OpOverload, args: Arguments, kwargs: Keywords) -> Target | None:
+def _out(_: OpOverload, args: Arguments, kwargs: Keywords) -> Arguments | None:
     out = kwargs["out"]
-    return Target(out) if args[0] == out.numel() else None
+    return (out,) if args[0] == out.numel() else None
 
 
-def _new(func: OpOverload, args: Arguments, kwargs: Keywords) -> Target:
+def _new(func: OpOverload, args: Arguments, kwargs: Keywords) -> Arguments:
     """Return an uninitialized tensor like the one that the operator would make."""
     options = {k: kwargs[k] for k in ("dtype", "device") if kwargs.get(k) is not None}
     if isinstance(args[0], torch.Tensor):
-        return Target(torch.empty_like(args[0], **options))
+        return (torch.empty_like(args[0], **options),)
     if func is _ATEN.randperm.default:
         options.setdefault("dtype", torch.int64)
-    return Target(torch.empty(args[0], **options))
+    return (torch.empty(args[0], **options),)
 
 
-FILLS: dict[object, tuple[Fill, Callable[..., Target | None]]] = {
+FILLS: dict[object, tuple[Fill, Callable[..., Arguments | None]]] = {
     _ATEN.normal_.default: (normal_, _given),
     _ATEN.uniform_.default: (_uniform, _given),
     _ATEN.exponential_.default: (exponential_, _given),
     _ATEN.bernoulli_.float: (bernoulli_, _given),
     _ATEN.random_.default: (_randint, _given),
     getattr(_ATEN.random_, "from"): (_randint, _given),
-    _ATEN.random_.to: (_randint_below, _given),
+    _ATEN.random_.to: (lambda tensor, key, high: randint_(tensor, key, 0, high), _given),
     _ATEN.randperm.out: (_randperm, _out),
     _ATEN.randperm.generator_out: (_randperm, _out),
     _ATEN.randperm.default: (_randperm, _new),
@@ -191,7 +180,7 @@ FILLS: dict[object, tuple[Fill, Callable[..., Target | None]]] = {
     _ATEN.randn_like.default: (normal_, _new),
     _ATEN.rand_like.default: (uniform_, _new),
 }
-"""Operators, what a key fills in place of each, and what finds the tensor that it fills."""
+"""Operators, what a key fills in place of each, and what finds the tensor and the parameters."""
 
 INITIALIZERS: dict[str, Fill] = {
     "trunc_normal_": trunc_normal_,

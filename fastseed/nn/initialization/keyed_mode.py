@@ -47,12 +47,11 @@ class KeyedMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         if torch.Tag.nondeterministic_seeded not in func.tags:
             return self.run(func, args, kwargs)
-        fill, target_of = FILLS.get(func, (None, None))
-        target = None if target_of is None else target_of(func, args, kwargs)
-        if fill is None or target is None:
+        fill, find = FILLS.get(func, (None, None))
+        found = None if find is None else find(func, args, kwargs)
+        if fill is None or found is None:
             raise self.refusal(func, args, kwargs)
-        generator = kwargs.get("generator")
-        return self.replace(func, fill, target.tensor, *target.parameters, generator=generator)
+        return self.replace(func, fill, *found, generator=kwargs.get("generator"))
 
     def replace(
         self,
