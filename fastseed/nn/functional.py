@@ -1,5 +1,5 @@
-"""Dropout as a function of a key, and attention with it."""
+"""Dropout as a function of a key."""
 
-from .dropout.functional import dropout, scaled_dot_product_attention
+from .dropout.functional import dropout
 
-__all__ = ["dropout", "scaled_dot_product_attention"]
+__all__ = ["dropout"]

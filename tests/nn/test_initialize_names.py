@@ -34,8 +34,8 @@ def test_a_second_model_with_equal_names_in_one_scope_is_a_warning(caplog):
     (message,) = caplog.messages
     assert message == (
         "fastseed.nn.initialize: 4 tensors (0.weight, 0.bias, 1.weight, ...) have the random "
-        "numbers of another model, whose tensors of the same names were initialized at the same "
-        "task 0, epoch 0, step 0: pass prefix= or another task= for other weights"
+        "numbers of another model of the same names, at task 0, epoch 0, step 0: pass prefix= or "
+        "another task="
     )
 
 

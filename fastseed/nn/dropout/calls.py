@@ -71,11 +71,12 @@ class Calls:
         enable_gqa: bool = False,
     ) -> torch.Tensor:
         """Do what ``scaled_dot_product_attention`` does."""
-        if enable_gqa:
-            key = functional.repeated_heads(key, query)
-            value = functional.repeated_heads(value, query)
-        weights = functional.attention_weights(query, key, attn_mask, is_causal, scale)
-        return drop_layer(self.attention, weights, dropout_p, self.batch_dim, self.cut) @ value
+
+        def drop_weights(weights: torch.Tensor) -> torch.Tensor:
+            return drop_layer(self.attention, weights, dropout_p, self.batch_dim, self.cut)
+
+        tensors = query, key, value
+        return functional.attend(drop_weights, *tensors, attn_mask, is_causal, scale, enable_gqa)
 
 
 # ---------------------------------------------------------------- functions without one

@@ -187,10 +187,7 @@ def _refusal(module: nn.Module) -> str:
     if isinstance(module, (nn.AlphaDropout, nn.FeatureAlphaDropout)):
         return "set its p to 0" if module.p > 0 else ""
     if isinstance(module, nn.MultiheadAttention) and module.dropout > 0:
-        return (
-            "set its attribute dropout to 0.0, or call "
-            "torch.nn.functional.scaled_dot_product_attention in a module of your own"
-        )
+        return "set its attribute dropout to 0.0, or call scaled_dot_product_attention instead"
     if isinstance(module, nn.RNNBase):
         return "set its dropout to 0" if module.dropout > 0 else ""
     return "use nn.LeakyReLU" if isinstance(module, nn.RReLU) else ""

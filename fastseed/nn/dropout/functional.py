@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
 _FUNCTION = "nn.functional.dropout"
-_ATTENTION = "nn.functional.scaled_dot_product_attention"
 
 
 class Mask(NamedTuple):
@@ -175,41 +174,45 @@ def drop_dtensor(
     )  # fmt: skip
 
 
-def repeated_heads(tensor: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
-    """Return keys or values with as many heads as the queries have."""
-    if min(tensor.dim(), query.dim()) < 3 or tensor.size(-3) in (0, query.size(-3)):
-        return tensor
-    return tensor.repeat_interleave(query.size(-3) // tensor.size(-3), -3)
-
-
-def attention_weights(
+def attend(
+    drop_weights: Callable[[torch.Tensor], torch.Tensor],
     query: torch.Tensor,
     key: torch.Tensor,
+    value: torch.Tensor,
     attn_mask: torch.Tensor | None = None,
     is_causal: bool = False,
     scale: float | None = None,
+    enable_gqa: bool = False,
 ) -> torch.Tensor:
-    """Return softmax(query key^T * scale + mask), as torch documents it for its function.
+    """Return softmax(query key^T * scale + mask), dropped, times value, as torch documents it.
 
     Scores of 16-bit types are computed in float32, also under autocast, which would round them.
     """
     if attn_mask is not None:
-        tensors.check_dtype(_ATTENTION, "attn_mask", attn_mask, torch.bool, *REALS)
+        tensors.check_dtype("nn.convert", "attn_mask", attn_mask, torch.bool, *REALS)
+    if enable_gqa:
+        key, value = _repeated_heads(key, query), _repeated_heads(value, query)
     with _without_autocast(query.device.type):
         scores = _wide(query) @ _wide(key).transpose(-2, -1)
         scores = scores * (max(query.size(-1), 1) ** -0.5 if scale is None else scale)
         if is_causal:
             above = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
             scores = scores.masked_fill(_as(scores, above), -math.inf)
-        if attn_mask is not None and attn_mask.dtype == torch.bool:
-            scores = scores.masked_fill(~attn_mask, -math.inf)
-        elif attn_mask is not None:
-            scores = scores + attn_mask
-        if attn_mask is None:
-            return scores.softmax(-1).to(query.dtype)
-        nothing = (scores == -math.inf).all(-1, keepdim=True)  # a row without anything is 0
-        weights = scores.masked_fill(nothing, 0.0).softmax(-1)
-        return weights.masked_fill(nothing, 0.0).to(query.dtype)
+        if attn_mask is not None:
+            is_bool = attn_mask.dtype == torch.bool
+            scores = scores.masked_fill(~attn_mask, -math.inf) if is_bool else scores + attn_mask
+            nothing = (scores == -math.inf).all(-1, keepdim=True)  # a row without anything is 0
+            weights = scores.masked_fill(nothing, 0.0).softmax(-1).masked_fill(nothing, 0.0)
+        else:
+            weights = scores.softmax(-1)
+        weights = weights.to(query.dtype)
+    return drop_weights(weights) @ value
+
+
+def _repeated_heads(tensor: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
+    if min(tensor.dim(), query.dim()) < 3 or tensor.size(-3) in (0, query.size(-3)):
+        return tensor
+    return tensor.repeat_interleave(query.size(-3) // tensor.size(-3), -3)
 
 
 def _as(scores: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -231,50 +234,3 @@ def _without_autocast(device_type: str) -> contextlib.AbstractContextManager[obj
 
 def _wide(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
-
-
-def scaled_dot_product_attention(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attn_mask: torch.Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    *,
-    dropout_key: Key,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-    shard: Shard | None = None,
-) -> torch.Tensor:
-    """Return attention whose weights are dropped by a key: the weights are computed in full.
-
-    Args:
-        query: (..., heads, L, E); it and the next six are arguments of torch's function.
-        key: (..., heads, S, E).
-        value: (..., heads, S, V).
-        attn_mask: torch.bool or added to the scores; broadcast to (..., heads, L, S).
-        dropout_p: the probability with which a weight becomes zero, [0, 1].
-        is_causal: mask what lies above the diagonal.
-        dropout_key: a 128-bit integer, or (2,) torch.uint64 on the device of ``query``.
-        scale: the factor of the scores. None: 1 / sqrt(E).
-        enable_gqa: repeat the heads of ``key`` and ``value``.
-        shard: which part of the whole weights, (..., heads, L, S), these are.
-
-    Returns:
-        (..., heads, L, V).
-
-    Raises:
-        TypeError, ValueError: a type, mask, probability, key or shard is invalid.
-        RuntimeError: torch's own, for shapes that do not fit.
-
-    Examples:
-        >>> import torch
-        >>> x = torch.ones(1, 1, 2, 4)
-        >>> attend = fastseed.nn.functional.scaled_dot_product_attention
-        >>> attend(x, x, x, dropout_p=0.5, dropout_key=42)[0, 0, :, 0]
-        tensor([2., 1.])
-    """
-    if enable_gqa:
-        key, value = repeated_heads(key, query), repeated_heads(value, query)
-    weights = attention_weights(query, key, attn_mask, is_causal, scale)
-    return dropout(weights, dropout_p, dropout_key, shard=shard) @ value

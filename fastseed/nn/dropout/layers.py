@@ -178,8 +178,8 @@ def _drop(
 ) -> torch.Tensor:
     if private_torch.is_batched(input):
         raise RuntimeError(
-            f"fastseed.{_CLASS}: {layer.name!r} would have the same mask for all of torch.vmap's "
-            "batch, whose indices it cannot see: use fastseed.nn.functional.dropout with a key each"
+            f"fastseed.{_CLASS}: {layer.name!r} would have one mask for all of torch.vmap's batch: "
+            "use fastseed.nn.functional.dropout with a key each"
         )
     shape = input.shape[:2] if channels else input.shape
     where = _Placed.of(shape, batch_dim, scope.rows)

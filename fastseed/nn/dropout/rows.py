@@ -59,8 +59,7 @@ class rows(Block):
     def of_micro_batch(cls, count: int, micro_batch: int = 0, micro_batches: int = 1) -> rows:
         """Return the rows of a micro-batch of this rank, as fastseed's loaders cut the data.
 
-        The ranks that divide the data take turns: sample k of rank r of w has position k w + r in
-        the step.
+        Sample k of rank r of the w that divide the data has position k w + r in the step.
 
         Args:
             count: the number of samples in the micro-batch of this rank.

@@ -230,7 +230,7 @@ def device_scope(device: torch.device, scope: ThreadScope) -> tuple[torch.Tensor
 
 
 def has_values(tensor: torch.Tensor) -> bool:
-    """Return whether a new tensor has values: under torch's FakeTensorMode none has."""
+    """Return whether a new tensor has values: under ``FakeTensorMode`` none has."""
     is_graph = torch.compiler.is_compiling() or private_torch.is_traced()
     return is_graph or not private_torch.is_fake(tensor)
 
@@ -298,10 +298,7 @@ def _repeats_in_graph(name: str, label_index: int) -> str:
     if (name, label_index) not in layers:
         layers.add((name, label_index))
         return ""
-    wrong = (
-        f"fastseed.nn.Dropout: {name!r} is used twice in one compiled graph, and its mask would "
-        "repeat: use a layer of another name for the second"
-    )
+    wrong = f"fastseed.nn.Dropout: {name!r} is used twice in one compiled graph with one mask"
     logger.warning(wrong)  # also where torch goes on after the error, in two graphs
     return wrong
 

@@ -114,13 +114,10 @@ def _code_for(name: str) -> types.CodeType:
     return code.replace(co_consts=tuple(name if c == "<name>" else c for c in code.co_consts))
 
 
-def _copy(function: Any) -> Any:
-    """Return a function that keeps the code that ``function`` has now."""
-    copy = types.FunctionType(
-        *(function.__code__, function.__globals__, function.__name__),
-        *(function.__defaults__, function.__closure__),
-    )
-    copy.__kwdefaults__ = function.__kwdefaults__
+def _copy(f: Any) -> Any:
+    """Return a function that keeps the code that ``f`` has now."""
+    copy = types.FunctionType(f.__code__, f.__globals__, f.__name__, f.__defaults__)
+    copy.__kwdefaults__ = f.__kwdefaults__
     return copy
 
 
@@ -151,7 +148,6 @@ def keyed(mode: KeyedMode) -> Iterator[None]:
 
 
 def _end(mode: KeyedMode) -> None:
-    """Leave a mode, also one that is half entered, half left or left."""
     private_torch.leave_dispatch_mode(mode, mode.flags)
     with _lock:
         _open.discard(mode)

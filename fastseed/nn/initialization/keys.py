@@ -1,7 +1,4 @@
-"""The key of a fill, by scope, name and count, and a warning where two models share keys.
-
-Equal names in one scope give equal weights: right for a repetition, wrong in an ensemble.
-"""
+"""The key of a fill, by scope, name and count, and a warning where two models share keys."""
 
 from __future__ import annotations
 
@@ -36,7 +33,10 @@ def keys_at(function: str, task: int, epoch: int, step: int) -> tuple[Scope, Key
 
 
 class EqualNames:
-    """The names of one block from which tensors of other models were filled before."""
+    """The names of one block from which tensors of other models were filled before.
+
+    They give equal weights: right for a repetition, wrong in an ensemble.
+    """
 
     def __init__(self, function: str, scope: Scope) -> None:
         self._function, self._scope = function, scope
@@ -53,9 +53,8 @@ class EqualNames:
         if self._names:
             names = list(self._names)
             logger.warning(
-                "fastseed.%s: %d tensors (%s) have the random numbers of another model, whose "
-                "tensors of the same names were initialized at the same task %d, epoch %d, "
-                "step %d: pass prefix= or another task= for other weights",
+                "fastseed.%s: %d tensors (%s) have the random numbers of another model of the same "
+                "names, at task %d, epoch %d, step %d: pass prefix= or another task=",
                 *(self._function, len(names)),
                 ", ".join(names[:3]) + (", ..." if len(names) > 3 else ""),
                 *self._scope,

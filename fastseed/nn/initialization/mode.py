@@ -165,8 +165,8 @@ def initialize(
     modules that ``fully_shard`` has sharded have their original classes.
 
     Args:
-        model: the model, or a part of one. Parameters may be plain tensors, on any device or on
-            the meta device until ``to_empty``, or ``DTensor``; modules may be added in the block.
+        model: the model, or a part of one, of plain tensors or ``DTensor``; modules may be added in
+            the block.
         task: [0, 2**24). The key is that of the stream ``init/<name>`` at this task, epoch and
             step, shared by all ranks, with the count of fills that the name has had as its index.
         epoch: [0, 2**32).
@@ -176,9 +176,8 @@ def initialize(
 
     Raises:
         TypeError, ValueError: an argument is invalid.
-        RuntimeError: before ``init``; while another thread initializes the same sharded model; in
-            the block, for a random operator that cannot be mapped, which is named with its
-            parameter, for a generator that is passed, or for tied weights that are two tensors.
+        RuntimeError: before ``init``; in the block, for a random operator that cannot be mapped,
+            a generator that is passed, or tied weights that are two tensors.
 
     Examples:
         >>> import torch

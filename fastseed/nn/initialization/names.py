@@ -60,8 +60,7 @@ class Owner(NamedTuple):
 class OwnerTable:
     """Which parameter or buffer of a model a tensor shares its memory with.
 
-    It refers to storages: a tensor that something refers to weakly cannot be swapped, as
-    ``to_empty`` does with a ``DTensor``.
+    It refers to storages: tensors with weak references cannot be swapped, as by ``to_empty``.
     """
 
     def __init__(self, model: torch.nn.Module, prefix: str = "") -> None:
