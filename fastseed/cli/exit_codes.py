@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 OK, FOUND, USAGE, UNAVAILABLE, BUG, INTERRUPTED, PIPE = 0, 1, 2, 3, 70, 130, 141
+NOT_STARTED, NOT_FOUND = 126, 127  # what `env` and shells end with
 
 MEANINGS = {
     OK: "success: equal, passed, nothing found",
@@ -11,6 +12,8 @@ MEANINGS = {
     UNAVAILABLE: "not possible here: a missing extra or tool, a full disk, or an invalid state",
     BUG: "an unexpected error, with a traceback",
     INTERRUPTED: "interrupted (129 after SIGHUP, 143 after SIGTERM)",
+    NOT_STARTED: "run: the program cannot be run",
+    NOT_FOUND: "run: there is no such program",
     PIPE: "broken pipe",
 }
 """The meanings. An unexpected error is never 1, so that CI does not take it for a finding."""
@@ -56,5 +59,5 @@ def code_of(error: BaseException) -> int:
 
 def describe() -> str:
     """Return the exit codes as help shows them."""
-    codes = "\n".join(f"  {code:>3}  {text}" for code, text in MEANINGS.items())
+    codes = "\n".join(f"  {code:>3}  {text}" for code, text in sorted(MEANINGS.items()))
     return f"exit codes (`fastseed run` ends with the program's own):\n{codes}"

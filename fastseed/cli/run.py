@@ -8,8 +8,6 @@ import shlex
 
 from . import exit_codes, output
 
-NOT_STARTED, NOT_FOUND = 126, 127  # what `env` and shells end with
-
 _ABOUT = """\
 Set PYTHONHASHSEED and the other variables that are read once at the start, and become the program:
 its output, its signals and its exit code are its own. No shell is involved. In a Python program
@@ -17,19 +15,12 @@ its output, its signals and its exit code are its own. No shell is involved. In 
 or `-m` with a module is started by this Python. With --out and no program, only the environment is
 recorded.
 """
-_CODES = f"""\
-exit codes: the program's own (a shell shows 128 + n after signal n), whatever they mean, and before
-it starts
-  {exit_codes.USAGE:>3}  wrong usage, a folder that is in use
-  {NOT_STARTED:>3}  the program cannot be run
-  {NOT_FOUND:>3}  there is no such program
-"""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Describe this subcommand and add its arguments."""
     parser.usage = "fastseed run [--seed N] [--deterministic[=warn]] [--out DIR] PROGRAM ..."
-    parser.description, parser.epilog = _ABOUT, _CODES
+    parser.description, parser.epilog = _ABOUT, exit_codes.describe()
     parser.add_argument("--seed", type=int, metavar="N", help="the master seed, 0 to 2**64 - 1")
     output.add_deterministic(parser)
     text = "the folder of this run: the environment goes to DIR/environment, Watch writes to DIR"
@@ -67,5 +58,6 @@ def run(args: argparse.Namespace) -> int:
         return launch.become(command, os.environ)
     except OSError as error:
         problem = f"{shlex.join(command[:1])}: {error.strerror}"
-        code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_STARTED
+        is_missing = isinstance(error, FileNotFoundError)
+        code = exit_codes.NOT_FOUND if is_missing else exit_codes.NOT_STARTED
         raise exit_codes.Exit(f"fastseed run: {problem}", code) from None

@@ -22,8 +22,7 @@ commands {run} is an empty folder, the same one when a run is started again, and
 """
 _EXAMPLES = """\
 examples:
-  fastseed verify --seed 42 train.py --checkpoint {run}/checkpoint.pt
-  fastseed verify --out verified --log log.jsonl train.py --folder {run}
+  fastseed verify --seed 42 --out verified --log log.jsonl train.py --folder {run}
   fastseed verify --stop "python train.py --epochs 2 --save {run}/c.pt" \\
     --resume "python train.py --epochs 4 --load {run}/c.pt" train.py --epochs 4
   fastseed verify --ranks 1,2,4 train.py
@@ -99,10 +98,9 @@ def _print(report: Report, args: argparse.Namespace) -> None:
     for note in report.notes:
         output.say(f"note: {note}")
     if args.out is not None:
-        names = [name for name in ("report.json", "losses.png")
-                 if os.path.exists(os.path.join(args.out, name))]  # fmt: skip
-        output.say(f"wrote {', '.join(os.path.join(args.out, name) for name in names)}")
-        if len(names) == 1 and any(map(report.losses_of, report.runs)):
+        output.say(f"wrote {args.out}")
+        has_picture = os.path.exists(os.path.join(args.out, "losses.png"))
+        if not has_picture and any(map(report.losses_of, report.runs)):
             output.say('note: no losses.png without matplotlib: pip install "fastseed[report]"')
     output.say(report.verdict.upper())
 

@@ -13,7 +13,6 @@ import pytest
 from helpers.support import LAUNCHER_VARIABLES, SCRIPTS
 
 from fastseed.cli import exit_codes, main
-from fastseed.cli import run as command
 from fastseed.determinism import launch
 from fastseed.tools import environment as environment_of_run
 
@@ -192,7 +191,7 @@ def test_the_exit_code_is_the_programs():
 
 @pytest.mark.parametrize(
     "program, code",
-    [("no-such-program-at-all", command.NOT_FOUND), (os.devnull, command.NOT_STARTED)],
+    [("no-such-program-at-all", exit_codes.NOT_FOUND), (os.devnull, exit_codes.NOT_STARTED)],
 )
 def test_a_program_that_cannot_be_started(monkeypatch, capsys, program, code):
     monkeypatch.setenv("PYTHONHASHSEED", "0")

@@ -24,20 +24,12 @@ BIT_GENERATORS = {
 
 @dataclass(frozen=True)
 class GeneratorState:
-    """The state of a generator.
+    """The state of a generator; Python's and torch's on the CPU are those of an MT19937."""
 
-    Attributes:
-        algorithm: the name of a bit generator of NumPy (also for Python's generator and for torch's
-            on the CPU), or ``"CUDA Philox"`` for the one of torch on a GPU.
-        text: its state as JSON: what the ``state`` of that bit generator takes, or seed and offset.
-        seed: the seed that torch stores with the state; None for other libraries.
-        cached: numbers that were made but not yet returned (Gaussians).
-    """
-
-    algorithm: str
-    text: str
-    seed: int | None = None
-    cached: tuple[float, ...] = ()
+    algorithm: str  # the name of a bit generator of NumPy, or CUDA
+    text: str  # what the ``state`` of that bit generator takes, or seed and offset, as JSON
+    seed: int | None = None  # which torch stores with the state; None for other libraries
+    cached: tuple[float, ...] = ()  # Gaussians that were made but not yet returned
 
 
 def make_state(
@@ -84,11 +76,7 @@ def read_torch_cpu(data: bytes) -> GeneratorState:
 
 
 def read_adapter(state: torch.Tensor) -> GeneratorState:
-    """Return what the adapter of one generator of Python, NumPy or torch on the CPU has written.
-
-    Raises:
-        ValueError, TypeError, LookupError, OverflowError: it is another state.
-    """
+    """Return what the adapter of one generator of Python, NumPy or torch on the CPU has written."""
     data = unpack(state)
     if len(data) == CPU_STATE.itemsize:
         return read_torch_cpu(data)
