@@ -9,7 +9,8 @@ class Difference(NamedTuple):
     """A part in which two trees, recordings, checkpoints or environments differ."""
 
     name: str
-    a: object  # the value on the first side; None if it is absent there
+    a: object
+    """The value on the first side; None if it is absent there."""
     b: object
     text: str
 

@@ -41,9 +41,11 @@ T = TypeVar("T")
 class Row(NamedTuple):
     """One thing that ``check`` examined."""
 
-    topic: str  # build, job, streams, ranks, process, or use for what ran
+    topic: str
+    """``build``, ``job``, ``streams``, ``ranks``, ``process``, or ``use`` for what ran."""
     item: str
-    status: str  # fine, note (worth knowing) or wrong (to be fixed)
+    status: str
+    """``fine``, ``note`` (worth knowing) or ``wrong`` (to be fixed)."""
     detail: str
 
 
@@ -71,7 +73,8 @@ class _Made(NamedTuple):
     """A generator with an earlier state; held, so that it exists to the end of the block."""
 
     generator: object
-    where: str  # the call that made it; empty if it is older than the block
+    where: str
+    """The file and line of the call that made it; empty if it is older than the block."""
     state: bytes
     unseeded: bool
 

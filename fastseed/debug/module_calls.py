@@ -33,8 +33,10 @@ class CallTensor(NamedTuple):
     """A tensor of a module's call; its text is the name in a recording."""
 
     module: str
-    call: int  # of the module, counted from 0 in each step
-    path: str  # ``input`` or ``output`` and its position: ``input.1``, ``output.logits``
+    call: int
+    """Calls of a module are counted from 0 in each step."""
+    path: str
+    """``input`` or ``output``, followed by its position: ``input.1``, ``output.logits``."""
 
     def __str__(self) -> str:
         return f"{self.module} #{self.call} {self.path}"

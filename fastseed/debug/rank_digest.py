@@ -1,10 +1,12 @@
-"""Digests of tensors that are sharded over ranks: sums are exchanged, not data."""
+"""Digests of tensors that are sharded over ranks: each rank digests its shard, and sums are added.
+
+A tensor whose shards cut groups of 16 bytes, a short one as a rule, is gathered.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from itertools import chain
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import torch
@@ -13,7 +15,7 @@ import torch.distributed as dist
 from ..distributed.rendezvous import collective
 from ..random import layout
 from . import tensor_digest
-from .tensor_digest import MODULUS, Fragment, Part
+from .tensor_digest import MODULUS, Part
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -31,8 +33,16 @@ def parts_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, Part]:
     It is a collective only if a ``DTensor`` is ``Partial``.
     """
     found = {name: tensor for name, tensor in tensors.items() if layout.is_dtensor(tensor)}
+    if not found:
+        return tensor_digest.parts_of(tensors)
     sharded = {name: _without_partial(name, tensor) for name, tensor in found.items()}
-    parts = tensor_digest.parts_of({**tensors, **sharded} if sharded else tensors)
+    cut = {name: tensor for name, tensor in sharded.items() if _cuts_groups(tensor)}
+    whole = {name: sharded.get(name, t) for name, t in tensors.items() if name not in cut}
+    parts = tensor_digest.parts_of(whole)
+    for name, tensor in cut.items():
+        tensor_digest.plain(name, tensor.to_local())  # raises where it has no memory
+        header = tensor_digest.header_of(tensor.dtype, tensor.shape)
+        parts[name] = Part(header, cut=tensor.detach().clone())
     for name, tensor in sharded.items():
         parts[name].mesh, placements = tensor.device_mesh, enumerate(tensor.placements)
         parts[name].dims = tuple(dim for dim, p in placements if not p.is_replicate())
@@ -51,9 +61,10 @@ def join(parts: Mapping[str, Part]) -> None:
         for dim in dims:
             _check_names(mesh, dim, parts, names)
             _reduce(mesh, dim, [parts[name] for name in names])
-    incomplete = [name for name, part in parts.items() if part.fragments]
-    if incomplete:
-        raise RuntimeError(f"fastseed.debug.digest: a mesh holds only a part of {incomplete[0]!r}")
+    cut = {name: part.cut for name, part in parts.items() if part.cut is not None}
+    gathered = {name: tensor.full_tensor() for name, tensor in cut.items()}
+    for name, part in tensor_digest.parts_of(gathered).items():
+        parts[name].total = part.total
 
 
 def _without_partial(name: str, found: DTensor) -> DTensor:
@@ -70,6 +81,16 @@ def _without_partial(name: str, found: DTensor) -> DTensor:
         return found.redistribute(placements=whole)
 
 
+def _cuts_groups(tensor: DTensor) -> bool:
+    """Return whether an edge between shards may lie inside a group."""
+    shards = 1
+    for size, placement in zip(tensor.device_mesh.shape, tensor.placements, strict=True):
+        if getattr(placement, "dim", None) == tensor.dim() - 1:
+            shards *= size * getattr(placement, "split_factor", 1)
+    length = tensor.element_size() * (tensor.shape[-1] if tensor.dim() else 1)
+    return shards > 1 and length % (shards * tensor_digest.GROUP) != 0
+
+
 def _check_names(mesh: DeviceMesh, dim: int, parts: Mapping[str, Part], names: list[str]) -> None:
     """Raise on all ranks of a mesh dimension if they would add up different tensors."""
     text = repr([(name, parts[name].header) for name in names])
@@ -78,29 +99,19 @@ def _check_names(mesh: DeviceMesh, dim: int, parts: Mapping[str, Part], names: l
     group = mesh.get_group(dim)
     collective(_DIGEST, dist.all_reduce, both, op=dist.ReduceOp.MAX, group=group)
     if both.tolist() != [mine, -mine]:
-        rule = "all ranks of a mesh must hold the same DTensors, but another rank differs from"
-        here = f"the {len(names)} here, {names[0]!r} to {names[-1]!r}"
-        raise RuntimeError(f"fastseed.debug.digest: {rule} {here}")
+        raise RuntimeError(
+            "fastseed.debug.digest: all ranks of a mesh must hold the same DTensors, but another "
+            f"rank differs from the {len(names)} here, {names[0]!r} to {names[-1]!r}"
+        )
 
 
 def _reduce(mesh: DeviceMesh, dim: int, parts: list[Part]) -> None:
-    """Add up the parts along one dimension of the mesh, and join their fragments."""
-    group = mesh.get_group(dim)
+    """Add up the parts along one dimension of the mesh."""
     limbs = [[part.total >> 32 * i & 0xFFFFFFFF for i in range(_LIMBS)] for part in parts]
-    fragments = sum(len(part.fragments) for part in parts)
-    words = torch.tensor([*limbs, [fragments, 0, 0, 0]], device=mesh.device_type)
-    collective(_DIGEST, dist.all_reduce, words, group=group)
-    *limbs, (fragments, *_) = words.tolist()
-    for part, summed in zip(parts, limbs, strict=True):
+    words = torch.tensor(limbs, device=mesh.device_type)
+    collective(_DIGEST, dist.all_reduce, words, group=mesh.get_group(dim))
+    for part, summed in zip(parts, words.tolist(), strict=True):
         part.total = sum(limb << 32 * i for i, limb in enumerate(summed)) % MODULUS
-    if fragments == 0:
-        return
-    everyone: list[list[Sequence[Fragment]]] = [[]] * dist.get_world_size(group)
-    fragments_here = [part.fragments for part in parts]
-    collective(_DIGEST, dist.all_gather_object, everyone, fragments_here, group=group)
-    for part, theirs in zip(parts, zip(*everyone, strict=True), strict=True):
-        total, part.fragments = tensor_digest.join(part.header.key, chain.from_iterable(theirs))
-        part.total = (part.total + total) % MODULUS
 
 
 def process_count() -> int:

@@ -1,7 +1,6 @@
 """Sums over the groups of tensors, whole or in parts (docs/spec/digests.md).
 
-A group is 16 bytes of a row of the last dimension; groups are numbered over the whole tensor. A
-part whose edge cuts a group keeps its bytes as a *fragment*, which is joined with those of others.
+A group is 16 bytes of a row of the last dimension; groups are numbered over the whole tensor.
 """
 
 from __future__ import annotations
@@ -10,12 +9,11 @@ import functools
 import hashlib
 import struct
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from .._backend import native
@@ -41,17 +39,12 @@ _PLAN = struct.Struct("=7Q")  # a row of a plan for the operator
 class Rows(NamedTuple):
     """Rows of bytes that begin at a group and end at a group or with a tensor's row."""
 
-    matrix: torch.Tensor  # 2-D uint8; its rows are contiguous
-    first: int  # the number of the first group of the first row
-    step: int  # from the number of one row's first group to that of the next row
-
-
-class Fragment(NamedTuple):
-    """Some bytes of one group; the others are zero."""
-
-    group: int
-    mask: int  # bit k is set if byte k is present
-    bytes: bytes  # all 16
+    matrix: torch.Tensor
+    """2-D uint8; its rows are contiguous."""
+    first: int
+    """The number of the first group of the first row."""
+    step: int
+    """From the number of one row's first group to that of the next row."""
 
 
 class Header(NamedTuple):
@@ -66,13 +59,17 @@ class Header(NamedTuple):
 
 @dataclass(slots=True)
 class Part:
-    """The sum of the groups that a process holds, and the fragments at the edges of its part."""
+    """The sum of the groups that a process holds of a tensor.
+
+    Of a ``DTensor`` the sums are added up over dimensions of its mesh. If its shards cut groups, it
+    is kept instead, to be gathered.
+    """
 
     header: Header
     total: int = 0
-    fragments: Sequence[Fragment] = ()
-    mesh: DeviceMesh | None = None  # of a DTensor, whose parts are added up over these dimensions
+    mesh: DeviceMesh | None = None
     dims: tuple[int, ...] = ()
+    cut: Any = None
 
 
 @functools.lru_cache(maxsize=4096)
@@ -107,9 +104,8 @@ def parts_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, Part]:
     owners: list[Part] = []
     rows: list[Rows] = []
     for name in [name for name in tensors if name not in parts]:
-        found, fragments = _rows(name, tensors[name])
-        header = header_of(tensors[name].dtype, tensors[name].shape)
-        parts[name] = Part(header, fragments=fragments)
+        found = _rows(name, tensors[name])
+        parts[name] = Part(header_of(tensors[name].dtype, tensors[name].shape))
         rows += found
         owners += [parts[name]] * len(found)
     totals = sum_rows([part.header.key for part in owners], rows)
@@ -118,37 +114,19 @@ def parts_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, Part]:
     return parts
 
 
-def join(key: int, fragments: Iterable[Fragment]) -> tuple[int, list[Fragment]]:
-    """Return the sum of the groups that fragments complete, and the remaining fragments.
-
-    The last group of a row may have fewer bytes: the part with the row's end has filled the mask.
-    """
-    groups: dict[int, Fragment] = {}
-    for group, mask, data in fragments:
-        _, other, held = groups.get(group, (0, 0, bytes(GROUP)))
-        both = bytes(a | b for a, b in zip(held, data, strict=True))
-        groups[group] = Fragment(group, other | mask, both)
-    full = (1 << GROUP) - 1
-    whole = [found for found in groups.values() if found.mask == full]
-    numbers = np.array([found.group for found in whole], np.uint64)
-    words = np.frombuffer(b"".join(found.bytes for found in whole), "<u4").reshape(-1, 4)
-    total = reference.digest_groups(key, numbers, words)
-    return total, [found for found in groups.values() if found.mask != full]
-
-
-def _rows(name: str, tensor: torch.Tensor) -> tuple[list[Rows], list[Fragment]]:
-    """Return the rows of a tensor that this process holds, and the fragments at their edges."""
+def _rows(name: str, tensor: torch.Tensor) -> list[Rows]:
+    """Return the rows of a tensor that this process holds."""
     local, runs = tensor, None
     if layout.is_dtensor(tensor):
         with torch.no_grad():
             local, runs = layout.runs_of_dtensor("digest", tensor)
-    local = _plain(name, local)
+    local = plain(name, local)
     if local.numel() == 0:
-        return [], []
+        return []
     if runs is not None:
         return rows_of_shard(local, runs, tensor.shape)
     table = _bytes(local)
-    return [Rows(table, 0, -(-table.shape[1] // GROUP))], []
+    return [Rows(table, 0, -(-table.shape[1] // GROUP))]
 
 
 def _is_whole(tensor: torch.Tensor) -> bool:
@@ -161,7 +139,7 @@ def _is_whole(tensor: torch.Tensor) -> bool:
         return False
 
 
-def _plain(name: str, tensor: torch.Tensor) -> torch.Tensor:
+def plain(name: str, tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor whose memory has the bits that arithmetic uses; TypeError without memory.
 
     Reading freed storage, fake tensors and subclasses that hold other tensors would crash.
@@ -199,45 +177,21 @@ def _is_in_memory(tensor: torch.Tensor) -> bool:
 
 def rows_of_shard(
     local: torch.Tensor, boxes: list[list[layout.Run]], shape: Sequence[int]
-) -> tuple[list[Rows], list[Fragment]]:
-    """Return the rows of a local tensor that holds these indices of a tensor of ``shape``."""
+) -> list[Rows]:
+    """Return the rows of a local tensor that holds these indices; its edges cut no group."""
     size = local.element_size()
-    length = (shape[-1] if shape else 1) * size  # bytes of a whole row
-    groups = -(-length // GROUP)
+    groups = -(-size * (shape[-1] if shape else 1) // GROUP)
     table = _bytes(local)
     rows: list[Rows] = []
-    fragments: list[Fragment] = []
     at = 0
     for first, count in _row_runs(boxes[:-1], shape[:-1]):
         left = 0
         for column, width in boxes[-1] if boxes else [(0, 1)]:
             part = table[at : at + count, left : left + width * size]
-            begin, end = column * size, (column + width) * size
-            inner = -(-begin // GROUP) * GROUP, end if end == length else end // GROUP * GROUP
-            if inner[0] < inner[1]:
-                middle = part[:, inner[0] - begin : inner[1] - begin]
-                rows.append(Rows(middle, first * groups + inner[0] // GROUP, groups))
-            for low, high in ((begin, min(inner[0], end)), (max(inner), end)):
-                if low < high:
-                    edge = part[:, low - begin : high - begin].cpu().numpy()
-                    fragments += _fragments(edge, first, groups, low, high, length)
+            rows.append(Rows(part, first * groups + column * size // GROUP, groups))
             left += width * size
         at += count
-    return rows, fragments
-
-
-def _fragments(
-    edge: npt.NDArray[np.uint8], row: int, groups: int, low: int, high: int, length: int
-) -> list[Fragment]:
-    """Return bytes [low, high), within one group, of consecutive rows."""
-    shift = low % GROUP
-    upto = GROUP if high == length else shift + high - low  # zeros follow the end of a row
-    mask = (1 << upto) - (1 << shift)
-    padded = (bytes(shift) + line.tobytes() for line in edge)
-    return [
-        Fragment((row + i) * groups + low // GROUP, mask, data.ljust(GROUP, b"\0"))
-        for i, data in enumerate(padded)
-    ]
+    return rows
 
 
 def _row_runs(boxes: list[list[layout.Run]], shape: Sequence[int]) -> list[layout.Run]:
@@ -306,6 +260,8 @@ def _table(plan: tuple[bytes, ...]) -> torch.Tensor:
     """Return a plan as the operator reads it."""
     table = torch.from_numpy(np.ndarray((len(plan), 7), np.int64, bytearray().join(plan)))
     if type(table) is not torch.Tensor:  # it would be kept for other calls
-        rule = "must not be called in a mode where new tensors have no values"
-        raise RuntimeError(f"fastseed.{_FUNCTION}: {rule}, got a {type(table).__name__}")
+        raise RuntimeError(
+            f"fastseed.{_FUNCTION}: must not be called in a mode where new tensors have no values, "
+            f"got a {type(table).__name__}"
+        )
     return table

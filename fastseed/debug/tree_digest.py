@@ -36,7 +36,8 @@ class Leaf(NamedTuple):
     """The digest of one tensor, array or plain value of a tree."""
 
     value: int
-    dtype: str  # of a plain value its type
+    dtype: str
+    """Of a plain value its type, as ``int``."""
     shape: tuple[int, ...]
 
     @property
@@ -109,14 +110,18 @@ def table_of(leaves: Iterable[tuple[str, object]]) -> dict[str, Leaf]:
     tensors: dict[str, torch.Tensor] = {}
     for name, leaf in leaves:
         if name in named:
-            rule = f"obj must have one leaf of each name, got two at {name!r}"
-            raise ValueError(f"fastseed.{_FUNCTION}: {rule}")
+            raise ValueError(
+                f"fastseed.{_FUNCTION}: obj must have one leaf of each name, got two at {name!r}"
+            )
         named[name] = leaf
         if isinstance(leaf, torch.Tensor):
             tensors[name] = leaf
     parts = rank_digest.parts_of(tensors)
     rank_digest.join(parts)
-    return {n: leaf_of(parts[n]) if n in parts else _scalar(leaf) for n, leaf in named.items()}
+    return {
+        name: leaf_of(parts[name]) if name in parts else _scalar(leaf)
+        for name, leaf in named.items()
+    }
 
 
 def assert_ranks_agree(module: object) -> None:

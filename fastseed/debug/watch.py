@@ -114,8 +114,10 @@ class Watch:
         self._folder = _folder(path)
         file = self._folder / f"rank-{job.rank}.watch"
         if file.exists() and not append:
-            rule = f"path must be a folder without {file.name}, got {str(self._folder)!r}"
-            raise FileExistsError(f"fastseed.{_FUNCTION}: {rule}; append=True continues it")
+            raise FileExistsError(
+                f"fastseed.{_FUNCTION}: path must be a folder without {file.name}, got "
+                f"{str(self._folder)!r}; append=True continues the recording"
+            )
         self._folder.mkdir(parents=True, exist_ok=True)
         start, _ = self._state(start=True)
         is_new = not file.exists()
@@ -161,8 +163,9 @@ class Watch:
             RuntimeError: after ``close``.
         """
         if self._writer is None:
-            rule = "this Watch is closed; create one with append=True"
-            raise RuntimeError(f"fastseed.{_FUNCTION}.record: {rule}")
+            raise RuntimeError(
+                f"fastseed.{_FUNCTION}.record: this Watch is closed; create one with append=True"
+            )
         if step is not None:
             self._step = check_int(f"{_FUNCTION}.record", "step", step, 0, _MAX_STEP)
         now = self._step
@@ -247,8 +250,9 @@ def _folder(path: str | os.PathLike[str] | None) -> Path:
         return folder
     if run := os.environ.get(environ.RUN_DIR):
         return Path(run, FOLDER)
-    rule = f"path is None and {environ.RUN_DIR} is not set; pass path="
-    raise RuntimeError(f"fastseed.{_FUNCTION}: {rule}")
+    raise RuntimeError(
+        f"fastseed.{_FUNCTION}: path is None and {environ.RUN_DIR} is not set; pass path="
+    )
 
 
 def _optimizers(optimizer: object) -> list[Any]:

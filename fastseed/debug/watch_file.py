@@ -19,10 +19,14 @@ from .._utils.validation import value_error
 from .tree_digest import Leaf
 
 FORMAT = "fastseed watch 2"
-FOLDER = "watch"  # of recordings in the folder of a run
-STATE = ("generator", "buffer", "gradient", "optimizer", "parameter")  # recorded after a step
-CALLS = ("forward", "backward")  # of modules
-GROUPS = (STATE[0], *CALLS, *STATE[1:])  # in the order of a training step
+FOLDER = "watch"
+"""The folder of recordings in the folder of a run."""
+STATE = ("generator", "buffer", "gradient", "optimizer", "parameter")
+"""The groups that are recorded after a step."""
+CALLS = ("forward", "backward")
+"""The groups of the calls of modules."""
+GROUPS = (STATE[0], *CALLS, *STATE[1:])
+"""In the order in which a training step uses and changes them."""
 
 _CRC = b'{"crc32": "'
 _REST = len(_CRC) + 8  # where the other members begin

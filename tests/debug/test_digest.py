@@ -199,32 +199,22 @@ def test_digest_changes_nothing_and_draws_nothing():
 # ---------------------------------------------------------------- parts
 
 
-def part_of(tensor, shape, offsets):
-    """The rows and fragments of a tensor of ``shape`` whose box at ``offsets`` is ``tensor``."""
-    boxes = [[(offset, size)] for offset, size in zip(offsets, tensor.shape, strict=True)]
-    return tensor_digest.rows_of_shard(tensor, boxes, shape) if tensor.numel() else ([], [])
-
-
-@pytest.mark.parametrize(
-    "shape", [(11,), (10, 7), (4, 5, 33), (64,), (3, 16), (2, 2, 2, 3)], ids=str
-)
-@pytest.mark.parametrize(
-    "dtype", [torch.bfloat16, torch.float32, torch.int8, torch.float64], ids=str
-)
+@pytest.mark.parametrize("shape", [(11,), (10, 7), (4, 5, 33), (64,), (3, 48)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.int8], ids=str)
 def test_parts_add_up_however_they_are_cut(shape, dtype):
+    """Along the last dimension between groups of 16 bytes, along the others anywhere."""
     whole = (torch.randn(shape, generator=torch.Generator().manual_seed(3)) * 99).to(dtype)
     *_, key, header, _ = tensor_digest.header_of(whole.dtype, shape)
-    for dim, chunks in itertools.product(range(len(shape)), (2, 3, 5)):
-        total, fragments, at = header, [], 0
-        for chunk in whole.chunk(chunks, dim):
-            offsets = [at if d == dim else 0 for d in range(len(shape))]
-            rows, edges = part_of(chunk, shape, offsets)
+    for dim, size in itertools.product(range(len(shape)), (1, 2, 3)):
+        total, at = header, 0
+        width = size * (16 // whole.element_size() if dim == len(shape) - 1 else 1)
+        for part in whole.split(width, dim):
+            boxes = [[(0, n)] for n in shape]
+            boxes[dim] = [(at, part.shape[dim])]
+            rows = tensor_digest.rows_of_shard(part, boxes, shape)
             total += sum(tensor_digest.sum_rows([key] * len(rows), rows))
-            fragments += edges
-            at += chunk.shape[dim]
-        joined, left = tensor_digest.join(key, fragments)
-        assert left == []
-        assert (total + joined) % MODULUS == value(whole)
+            at += part.shape[dim]
+        assert total % MODULUS == value(whole)
 
 
 # ---------------------------------------------------------------- trees
