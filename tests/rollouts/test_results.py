@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import builtins
 import contextlib
 import json
 import os
 import resource
 import signal
 import sqlite3
+import sys
 import time
 from pathlib import Path
 
@@ -51,18 +51,11 @@ def test_results_that_were_not_trained_are_there_after_a_restart(path):
     book.close()
     again = ledger(path)
     again.load_state_dict(json.loads(json.dumps(state)))
-    assert [unit.number for unit in again.lease(9)] == [0, 2]
+    first, third = again.lease(9)
+    assert (first.number, third.number) == (0, 2)
     assert again.dropped == {"no answer": 1} and again.counts()["generated"] == 1
-    again.close()
-
-
-def test_results_are_the_same_before_and_after_a_restart(path):
-    book = ledger(path, prompts=1, batch_size=1)
-    book.complete(book.lease()[0], {"tokens": (1, 2), "p": 0.1 + 0.2})
-    before = book.next_batch().results
-    book.close()
-    again = ledger(path, prompts=1, batch_size=1)
-    assert before == again.next_batch().results == [{"tokens": [1, 2], "p": 0.1 + 0.2}]
+    again.complete(first, 0.1 + 0.2)
+    assert again.next_batch().results == [0.1 + 0.2, {"tokens": [1, 2]}]
     again.close()
 
 
@@ -223,17 +216,11 @@ def test_a_torn_log_of_a_killed_process_is_dropped(path):
         copy.write_bytes(whole)
         copy.with_name("copy-wal").write_bytes(of_log[:size])
         found.append(count_generated(copy))
-        assert complete_all(copy) == 4
+        with contextlib.closing(ledger(copy)) as book:  # which is usable
+            for unit in book.lease(9):
+                book.complete(unit, "text")
+            assert book.counts()["generated"] == 4
     assert found == sorted(found) and set(found) == {0, 1, 2, 3, 4}
-
-
-def complete_all(path: Path) -> int:
-    book = ledger(path)
-    for unit in book.lease(9):
-        book.complete(unit, "text")
-    found = book.counts()["generated"]
-    book.close()
-    return found
 
 
 def other_database() -> bytes:
@@ -270,11 +257,8 @@ def test_the_results_of_another_job_are_refused(path):
 def test_a_result_that_is_no_json_is_refused_and_the_lease_holds(path):
     book = ledger(path)
     [unit] = book.lease()
-    for result, error in (
-        (object(), TypeError),
-        (float("nan"), ValueError),
-        ({1: 2, "1": 3}, ValueError),
-    ):
+    refused = ((object(), TypeError), (float("nan"), ValueError), ({1: 2, "1": 3}, ValueError))
+    for result, error in refused:
         with pytest.raises(error, match="result must be plain JSON, for the file of results"):
             book.complete(unit, result)
         assert book.counts()["leased"] == 1
@@ -350,14 +334,7 @@ def test_a_file_that_was_deleted_or_replaced_is_noticed(path, suffix):
 
 
 def test_a_python_without_sqlite_is_an_error(path, monkeypatch):
-    real = builtins.__import__
-
-    def without(name, *arguments):
-        if name == "sqlite3":
-            raise ModuleNotFoundError("No module named '_sqlite3'")
-        return real(name, *arguments)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setitem(sys.modules, "sqlite3", None)
     with pytest.raises(RuntimeError, match="results needs the module sqlite3, which this Python"):
         ledger(path)
 
