@@ -18,8 +18,9 @@ MAX_OCCURRENCE = scopes.MAX_WORKER
 class Repeat(int):
     """The index of a sample that an epoch has had before, for ``per_sample``.
 
-    Args:
-        index: the index of the sample, [0, 2**64), which is the value of the int.
+    ``index`` is in [0, 2**64): the index of the sample, which is the value of the int.
+
+    Attributes:
         occurrence: 1 when the sample comes for the second time, and so on: [1, 2**32).
 
     Raises:
