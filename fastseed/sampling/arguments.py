@@ -36,8 +36,7 @@ def check_numbers(function: str, argument: str, value: object, dims: int) -> tor
     value = tensors.check_dtype(function, argument, value, *NUMBERS)
     tensors.check_dense(function, argument, value)
     if value.dim() != dims or value.size(-1) == 0:
-        shape = ("(B, V)", "(B, K, V)")[dims - 2]
-        rule = f"of shape {shape}, V at least 1"
+        rule = f"of shape {'(B, V)' if dims == 2 else '(B, K, V)'}, V at least 1"
         raise validation.value_error(function, argument, rule, tuple(value.shape))
     check_device(function, argument, value.device)
     found = value.detach()
@@ -78,8 +77,7 @@ def check_keys(function: str, keys: Keys, rows: int, device: torch.device) -> to
 
 def _fresh_keys(rows: int, device: torch.device) -> torch.Tensor:
     """Return keys of torch's default generator."""
-    low, high = -(2**63), 2**63 - 1
-    words = torch.randint(low, high, (rows, 2), dtype=torch.int64, device=device)
+    words = torch.randint(-(2**63), 2**63 - 1, (rows, 2), device=device)
     return words.view(torch.uint64)
 
 

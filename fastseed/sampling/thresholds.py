@@ -1,7 +1,7 @@
 """The filters of sampling: the least code of a row that survives top-k, top-p and min-p.
 
-``docs/spec/sampling.md`` specifies codes and masses. The search takes the five digits of the
-threshold one after another from histograms of integers, whose sums over processes are exact.
+``docs/spec/sampling.md`` specifies codes and masses. The search takes the digits of the threshold
+one by one from histograms of integers, whose sums over processes are exact.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Integers = int | torch.Tensor
 
 
 class Filters(NamedTuple):
-    """Checked filters, one number a row; None where a filter is off for all rows."""
+    """Checked filters, one number a row; None: off for all rows."""
 
     top_k: torch.Tensor | None
     top_p: torch.Tensor | None
@@ -118,8 +118,7 @@ def find_threshold(
     if group is not None:
         from torch.distributed import ProcessGroup
 
-        rule = "a torch.distributed.ProcessGroup or None"
-        validation.check_instance(function, "group", group, ProcessGroup, rule)
+        validation.check_instance(function, "group", group, ProcessGroup, "a ProcessGroup or None")
     return threshold_of(Rows(logits, temperatures, first, group), filters)
 
 

@@ -36,9 +36,8 @@ def sample(
 ) -> Found:
     """Sample one token for each row of logits, independently of the rest of the batch.
 
-    The token of a row is a function of its logits, key, position and role that
-    ``docs/spec/sampling.md`` specifies. Filters are applied after the temperature: min_p, top_k,
-    top_p; of equal logits, the lower token survives.
+    The token of a row is a function of its logits, key, position and role. Filters are applied
+    after the temperature: min_p, top_k, top_p; of equal logits, the lower token survives.
 
     Args:
         logits: (B, V) float32, bfloat16 or float16, on the CPU or a CUDA device; V at most 2**24.
@@ -57,14 +56,12 @@ def sample(
         threshold: (B,) torch.int64 from ``find_threshold``, in place of the filters.
         out: (B,) torch.int64, the tensor to write the tokens to.
         return_scores: also return the scores, for ``merge``; rows may then have no token.
-        return_logprobs: also return the log-probabilities of the tokens among those that survive in
-            ``logits``, which must be the whole vocabulary; not with ``vocab_offset``.
+        return_logprobs: also return the log-probabilities of the tokens among those that survive.
 
     Returns:
         The tokens, (B,) torch.int64, or a tuple of them and (B,) float64 scores or float32
-        log-probabilities. A row without a token, all of whose logits are -inf or one of which is
-        NaN or +inf, has token -1 where it is not an error: on a CUDA device, in compiled code, and
-        with ``return_scores``.
+        log-probabilities. A row without a token (all logits -inf, or one NaN or +inf) has token -1
+        where it is no error: on a CUDA device, in compiled code, and with ``return_scores``.
 
     Raises:
         TypeError, ValueError: an argument is invalid, or a row on the CPU has no token. Values of
@@ -90,11 +87,9 @@ def sample(
             raise validation.value_error(function, "threshold", "None with filters", threshold)
     return_scores = validation.check_bool(function, "return_scores", return_scores)
     return_logprobs = validation.check_bool(function, "return_logprobs", return_logprobs)
-    if return_logprobs and first:
-        rule = "False with vocab_offset, as a part does not know the whole's probabilities"
+    if return_logprobs and (first or return_scores):
+        rule = "False with vocab_offset or return_scores"
         raise validation.value_error(function, "return_logprobs", rule, True)
-    if return_scores and return_logprobs:
-        raise validation.value_error(function, "return_logprobs", "False with return_scores", True)
     if out is not None:
         tensors.check_out(function, "out", out, (n,), torch.int64, device)
     row_keys = arguments.check_keys(function, keys, n, device)
