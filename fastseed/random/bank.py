@@ -15,12 +15,13 @@ from .._utils import StateDict
 from .._utils.validation import check_int, value_error
 from ..derivation import context, member_states, reserved, scopes, streams
 from ..derivation.shared_use import StreamUsers
-from . import bank_state, distributions, functional
+from . import distributions, functional
 from .distributions import Distribution
 from .functional import Shape
 
 _STREAM = scalar.DOMAIN_STREAM << 24
 _HINT = "reseed_from_seeds"
+_State = tuple[torch.Tensor, torch.Tensor, bool]  # keys, positions, whether they are set
 # torch computes little with unsigned dtypes; these hold the same bits.
 _SIGNED = {torch.uint32: torch.int32, torch.uint64: torch.int64}
 
@@ -33,11 +34,10 @@ _users: StreamUsers[StreamBank] = StreamUsers(
 class StreamBank:
     """n counter-based streams on one device, each with a key and a position.
 
-    Row i of every result comes from stream i alone, whatever n, the other rows and the device are.
-    Each call advances the positions on the device, so that every replay of a captured CUDA graph
-    returns new numbers. The methods have the arguments of the functions of their names in
-    ``fastseed.random``; ``shape`` is that of each stream. They return ``out`` or a new tensor,
-    (rows, *shape), on the bank's device.
+    Row i of every result comes from stream i alone. Each call advances the positions on the device,
+    so that every replay of a captured CUDA graph returns new numbers. Methods have the arguments of
+    the functions of their names in ``fastseed.random``, with the ``shape`` of each stream. They
+    return ``out`` or a new tensor, (rows, *shape).
 
     ``rows`` chooses streams. Indices, (m,) torch.int64 or int32 in [0, n) (checked on the CPU
     only): the result has m rows, and these streams advance, once each if one is repeated. A mask,
@@ -306,8 +306,8 @@ class StreamBank:
         function = f"random.StreamBank.{name}"
         if not private_torch.is_plain_eager():
             parameters = tuple(map(distributions.constant, parameters))
-        if out is not None:
-            dtype = functional.dtype_of(dtype, out)
+        if dtype is None and isinstance(out, torch.Tensor):
+            dtype = out.dtype
         distribution = make(function, dtype, *parameters)
         self._check_seeded(function)
         sizes, count = functional.check_shape(function, shape, distribution.words)
@@ -364,14 +364,21 @@ class StreamBank:
         return member_states.header("StreamBank", self.name, len(self))
 
     def _pack(self) -> torch.Tensor:
-        """Return the exact state: 1-D uint8 on the CPU, 24 bytes a stream and 1."""
-        return bank_state.pack(self._keys, self._positions, self._seeded)
+        """Return the exact state, uint8 on the CPU: keys, positions, one byte for ``_seeded``."""
+        parts = (self._keys, self._positions, torch.tensor([self._seeded], device="cpu"))
+        return torch.cat([part.cpu().view(torch.uint8).reshape(-1) for part in parts])
 
-    def _parse(self, states: torch.Tensor) -> bank_state.State:
+    def _parse(self, states: torch.Tensor) -> _State:
         """Return what ``_load`` takes; TypeError or ValueError if ``_pack`` did not make it."""
-        return bank_state.unpack(states, len(self))
+        tensors.check_tensor("random.StreamBank.load_state_dict", "states", states, torch.uint8)
+        n = self._n
+        if states.numel() != 24 * n + 1:
+            raise ValueError(f"it must be {24 * n + 1} bytes, got {states.numel()}")
+        states = states.to("cpu", copy=True, memory_format=torch.contiguous_format)
+        keys = states[: 16 * n].view(torch.uint64).view(n, 2)
+        return keys, states[16 * n : 24 * n].view(torch.int64), bool(states[-1])
 
-    def _load(self, state: bank_state.State) -> None:
+    def _load(self, state: _State) -> None:
         keys, positions, is_seeded = state
         self._seeded = False  # until both are written: an interrupt leaves a bank without keys
         self._keys.copy_(keys)

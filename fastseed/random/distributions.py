@@ -19,8 +19,7 @@ from .._backend.ops.draws import REALS
 from .._backend.reference.scalar import signed
 from .._utils.validation import type_error, value_error
 
-MAX_WORDS = 2**56
-"""Words of one stream: the end of the range of positions."""
+MAX_WORDS = 2**56  # of one stream: the end of the range of positions
 
 # For each dtype: bits of precision, the exponent of its smallest number, the largest number.
 _FORMATS = {
@@ -40,7 +39,12 @@ _REAL_TYPES = (int, float, np.integer, np.floating, torch.SymInt, torch.SymFloat
 
 
 class Distribution(NamedTuple):
-    """An operator and what it needs besides tensors."""
+    """An operator and what it needs besides tensors.
+
+    ``op(out, keys, positions, sizes, strides, offset, *parameters)`` fills ``out`` with a row of
+    values for each row of ``keys``: the values ``offset + sum(i_d * strides[d])`` over the indices
+    i of ``sizes``, or those from ``offset`` on.
+    """
 
     op: Callable[..., None]
     dtype: torch.dtype
@@ -50,22 +54,6 @@ class Distribution(NamedTuple):
     def advance(self, values: int) -> int:
         """Return by how much ``values`` values move a position: whole blocks of 4 words."""
         return (values * self.words + 3) // 4 * 4
-
-    def fill(
-        self,
-        out: torch.Tensor,
-        keys: torch.Tensor,
-        positions: torch.Tensor | None,
-        sizes: tuple[int, ...] = (),
-        strides: tuple[int, ...] = (),
-        offset: int = 0,
-    ) -> None:
-        """Fill ``out``, contiguous, with a row of values for each row of ``keys``, (n, 2).
-
-        Each row holds the values ``offset + sum(i_d * strides[d])`` over the indices i of
-        ``sizes``, or those from ``offset`` on.
-        """
-        self.op(out, keys, positions, sizes, strides, offset, *self.parameters)
 
 
 # ---------------------------------------------------------------- the distributions
@@ -111,8 +99,7 @@ def exponential(function: str, dtype: torch.dtype | None, rate: object) -> Distr
     return Distribution(draws.draw_exponential, dtype, _WORDS[dtype], (scale,))
 
 
-LEAST_SPAN = 2.0**-64
-"""The least part of the normal distribution that an interval may hold: 9.1 std from the mean."""
+LEAST_SPAN = 2.0**-64  # the least part of the normal distribution that an interval may hold
 _FURTHEST = 16.0  # the normal distribution beyond it is less than a part in 2^120 of that
 _AREA_BITS = 640
 

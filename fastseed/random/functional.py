@@ -245,8 +245,8 @@ def _draw(
     is_plain = private_torch.is_plain_eager()
     if not is_plain:
         parameters = tuple(map(distributions.constant, parameters))
-    if out is not None:
-        dtype = dtype_of(dtype, out)
+    if dtype is None and isinstance(out, torch.Tensor):
+        dtype = out.dtype
     distribution = make(function, dtype, *parameters)
     sizes, count = check_shape(function, shape, distribution.words)
     if is_plain and out is None and type(position) is int and position == 0 and is_key(key):
@@ -273,12 +273,12 @@ def draw_into(
     """Fill ``out``, still to be checked, or a new tensor."""
     if out is not None:
         tensors.check_out(function, "out", out, shape, distribution.dtype, keys.device)
-        if is_direct(out):
-            distribution.fill(out, keys, positions)
-            return out
-    found = keys.new_empty(shape, dtype=distribution.dtype)
-    distribution.fill(found, keys, positions)
-    return found if out is None else out.copy_(found)
+    if out is not None and is_direct(out):
+        found = out
+    else:
+        found = keys.new_empty(shape, dtype=distribution.dtype)
+    distribution.op(found, keys, positions, (), (), 0, *distribution.parameters)
+    return found if out is None or found is out else out.copy_(found)
 
 
 def is_key(key: object) -> TypeGuard[int]:
@@ -355,11 +355,6 @@ def check_shape(function: str, shape: object, words: int) -> tuple[tuple[int, ..
     if count * words > MAX_WORDS:
         raise validation.value_error(function, "shape", "of at most 2**56 words", shape)
     return tuple(shape), count
-
-
-def dtype_of(dtype: torch.dtype | None, out: object) -> torch.dtype | None:
-    """Return ``dtype``, or that of ``out`` where none is given."""
-    return out.dtype if dtype is None and isinstance(out, torch.Tensor) else dtype
 
 
 def is_direct(out: torch.Tensor) -> bool:

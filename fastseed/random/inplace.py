@@ -181,11 +181,9 @@ def _fill(
     if at_start and is_plain and functional.is_key(key) and tensors.is_whole(tensor):
         words = functional.words_of(key)  # nearly every call
         distribution.op(tensor, words, None, (), (), 0, *distribution.parameters)
-    elif tensor.requires_grad:
+    else:
         with torch.no_grad():
             _write(function, distribution, tensor, key, position, shard)
-    else:
-        _write(function, distribution, tensor, key, position, shard)
     return tensor
 
 
@@ -214,7 +212,7 @@ def _write(
         view = local[box] if box else local
         direct = functional.is_direct(view)
         out = view if direct else view.new_empty(view.shape)
-        distribution.fill(out, keys, at, sizes, strides, offset)
+        distribution.op(out, keys, at, sizes, strides, offset, *distribution.parameters)
         if not direct:
             view.copy_(out)
     if local is not tensor and not tensor.is_inference():  # the DTensor around it

@@ -20,8 +20,7 @@ from .._utils import validation
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor, Placement
 
-MAX_NUMEL = 2**53
-"""Elements of a logical tensor: whatever they are, a stream has words for them."""
+MAX_NUMEL = 2**53  # elements of a logical tensor, for which a stream has words in any dtype
 
 Run = tuple[int, int]  # (first index, how many): indices of a logical dimension that follow it
 
@@ -48,10 +47,8 @@ class Shard(NamedTuple):
 class Piece(NamedTuple):
     """A box of a local tensor, and the values of the stream that it takes."""
 
-    box: tuple[slice, ...]
-    """One slice a dimension; () for all of the tensor."""
-    sizes: tuple[int, ...]
-    """The box as a grid of values, as operators take it; () for consecutive ones."""
+    box: tuple[slice, ...]  # one slice a dimension; () for all of the tensor
+    sizes: tuple[int, ...]  # the box as a grid of values; () for consecutive ones
     strides: tuple[int, ...]
     offset: int
 

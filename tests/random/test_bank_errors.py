@@ -153,17 +153,13 @@ def test_a_mask_of_a_negated_view_draws_like_any_other():
 
 
 @pytest.mark.parametrize("fake", [False, True])
-def test_a_bank_without_data_says_so(fake):
+def test_a_bank_without_data_draws_shapes(fake):
     with FakeTensorMode() if fake else contextlib.nullcontext():
         bank = StreamBank(3, "b", None if fake else "meta")
         bank.reseed_from_seeds(torch.zeros(3, dtype=torch.int64))
         assert bank.uniform(2).shape == (3, 2)
         tokens = fastseed.sampling.sample(torch.zeros(3, 5, device=bank.device), bank, 0)
         assert tokens.shape == (3,)
-        with pytest.raises(
-            RuntimeError, match=r"^fastseed\.random\.StreamBank\.state_dict: the bank m"
-        ):
-            bank.state_dict()
 
 
 def test_a_worker_cannot_reseed_a_bank(monkeypatch):
