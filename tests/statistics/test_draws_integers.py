@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 from helpers.draw_words import bins, chi_square, correlation, keys, words
 
 import fastseed
@@ -102,12 +101,3 @@ def test_draws_integers_controls():
     assert abs(chi_square(counts, N / 6)) > 2 * HIGHEST
     lost = (w & ~15) % 1000  # four low bits lost
     assert abs(bins(lost, 1000)) > 2 * HIGHEST
-
-
-def test_draws_bernoulli_control_a_coarse_rate():
-    """With eight bits of the word, p = 0.1 is 25 / 256 = 0.098: not met."""
-    w, p = words(keys(STREAMS), LENGTH // 4), 0.1
-    coarse = (w >> 24) < 25
-    assert abs(coarse.sum() - N * p) > HIGHEST * (N * p * (1 - p)) ** 0.5
-    ours = fastseed.random.bernoulli(keys(STREAMS), (LENGTH,), p)
-    assert torch.equal(ours, torch.from_numpy(w < 429496730))

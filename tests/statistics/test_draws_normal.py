@@ -135,17 +135,6 @@ def test_draws_normal_control_few_rounds():
         assert worst(scores(normals(words(keys(STREAMS), LENGTH // 4, rounds)))) > 2 * HIGHEST
 
 
-def test_draws_exponential_controls():
-    w = words(keys(STREAMS), LENGTH // 4)
-    e = exponentials(w)
-    for damaged in (
-        e * np.float32(1.01),
-        exponentials(w | np.uint32(0x3FFFF)),  # none above 9.7
-        np.repeat(e[:, 0::2], 2, axis=1),
-    ):
-        assert worst(exponential_scores(damaged)) > 2 * HIGHEST
-
-
 TRUNCATED = [
     (0.0, 1.0, -2.0, 2.0),
     (0.0, 1.0, -100.0, 100.0),
@@ -180,5 +169,3 @@ def test_draws_truncated_normal_is_random(bounds, dtype):
     found = truncated_scores(made.astype(np.float64), *bounds)
     assert 0.35 < found.pop("kolmogorov") < 2.6
     assert worst(found) < HIGHEST, found
-    shifted = truncated_scores(made.astype(np.float64), mean + 0.05 * std, std, a, b)
-    assert worst(shifted) > HIGHEST or b - a > 50 or b - a < 1  # the control

@@ -110,12 +110,6 @@ def test_draws_uniform_control_damaged_words(name):
     assert worst(scores(uniforms(damaged), 24)) > 2 * HIGHEST
 
 
-def test_draws_uniform_control_few_rounds():
-    for rounds in (3, 4):
-        few = uniforms(words(keys(STREAMS), LENGTH // 4, rounds))
-        assert worst(scores(few, 24)) > 2 * HIGHEST
-
-
 def test_draws_bits_control_lost_bits():
     """Four low bits of a word, which float32 never shows, are looked at in the words."""
     w = words(keys(STREAMS), LENGTH // 4) & ~np.uint32(15)
