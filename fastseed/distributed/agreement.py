@@ -41,11 +41,9 @@ _ADVICE = {
 def verify_agreement(*, timeout: float = 60.0, group: dist.ProcessGroup | None = None) -> None:
     """Raise on every rank, naming the ranks, unless all ranks agree about the job.
 
-    It compares the versions of fastseed and of the derivation, the scheme, the master seed, the
-    world size, the scope, the sizes of the mesh, ``data_over``, ``distinct_over``, ``on_os_fork``
-    and the names of registered generators; ranks and coordinates in the mesh must be unique. Every
-    rank of the group has to make the call. No generator changes. In a job of one rank, and on a
-    rank that is not in ``group``, it returns at once.
+    It compares versions, the arguments of ``init``, the scope and the names of registered
+    generators; ranks and coordinates in the mesh must be unique. Every rank of the group has to
+    make the call. On a rank that is not in ``group`` it returns at once.
 
     Args:
         timeout: seconds in [0.001, 86400] to wait for the other ranks; give every rank the same.
@@ -53,9 +51,8 @@ def verify_agreement(*, timeout: float = 60.0, group: dist.ProcessGroup | None =
 
     Raises:
         TypeError, ValueError: an argument is invalid; the other ranks raise RuntimeError.
-        RuntimeError: ranks differ, a rank has an error of its own, ``fastseed.init`` was not
-            called, there are several ranks and no process group to compare them, the process that
-            keeps the store of torch.distributed has ended, or this is a forked child of a rank.
+        RuntimeError: ranks differ, or one has an error of its own; there are several ranks and no
+            process group; the process that keeps the store of torch.distributed has ended.
         TimeoutError: some ranks, which the message names, did not call it in time, or the store did
             not answer, as when rank 0 is stopped.
 
@@ -129,18 +126,14 @@ def agree(
         if problem is not None:
             raise problem
         return chosen
+    meet = functools.partial(rendezvous.exchange_records, function, group=group, seconds=seconds)
     digest = hashlib.sha256(json.dumps(rows).encode()).hexdigest()
     own = {**record, "chosen": chosen, "rows": digest}
-    judge = functools.partial(_judge, function)
     try:
-        if problem is not None:
-            own = {"problem": str(problem)}
-        verdict = rendezvous.exchange_records(function, own, judge, group=group, seconds=seconds)
+        own = own if problem is None else {"problem": str(problem)}
+        verdict = meet(own, functools.partial(_judge, function))
         if verdict.get("rows differ"):
-            own, judge = {"rows": rows}, functools.partial(_judge_rows, function)
-            verdict = rendezvous.exchange_records(
-                function, own, judge, group=group, seconds=seconds
-            )
+            verdict = meet({"rows": rows}, functools.partial(_judge_rows, function))
     except (TimeoutError, RuntimeError):
         if problem is not None:
             raise problem from None

@@ -127,11 +127,9 @@ def locate(
 ) -> ProcessRank:
     """Return the rank of this process, from the arguments of ``init`` and from its environment.
 
-    fwr13y's ``ngpus`` and ``local_rank`` are documented as global but are often a node's, and then
-    every node would repeat the seeds of the first. Where the environment knows a larger world, it
-    is used instead, with a warning (``correct=False``: a warning only), unless it names another
-    rank within the node: it then describes the parent of this process. Given together with ``rank``
-    or ``world_size`` they must be the same numbers.
+    fwr13y's ``ngpus`` and ``local_rank`` are documented as global but are often a node's. Where the
+    environment knows a larger world, it is used instead, with a warning (``correct=False``: a
+    warning only), unless it names another rank within the node: that of the parent process.
     """
     explicit = rank is not None or world_size is not None
     size = _one_of(function, "ngpus", ngpus, "world_size", world_size, 1)
@@ -158,14 +156,13 @@ def locate(
         return _check(function, given)  # the environment knows no more than the caller
     is_parent = size == found.world_size and found.local_rank not in (None, here)
     correct = correct and not is_parent
+    used = "former: if they are a node's, nodes repeat each other's seeds"
+    if correct:
+        used = "latter, so that no two nodes repeat each other's seeds"
     logger.warning(
-        "fastseed.%s: local_rank=%d of ngpus=%d were given, but %s says rank %d of %d; using the "
-        "%s%s",
-        *(function, here, size, found.source, found.rank, found.world_size),
-        "latter" if correct else "former",
-        ", so that no two nodes repeat each other's seeds"
-        if correct
-        else ": if they are a node's, nodes repeat each other's seeds",
+        "fastseed.%s: local_rank=%d of ngpus=%d were given, but %s says rank %d of %d; using "
+        "the %s",
+        *(function, here, size, found.source, found.rank, found.world_size, used),
     )
     return found if correct else _check(function, given)
 

@@ -47,7 +47,6 @@ class Mesh(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Number of ranks."""
         return math.prod(self.sizes)
 
     def along(self, dimensions: Dimensions) -> tuple[int, int]:
@@ -192,7 +191,6 @@ class RankFields:
         return self._resolve("fork_rng", name, "distinct_over", given)
 
     def _resolve(self, function: str, name: str, argument: str, given: object) -> int:
-        """Return the rank field of a stream whose own argument says ``given``."""
         if given is None:
             return self.of(name)
         dimensions = check_dimensions(function, argument, given, self.mesh)

@@ -76,27 +76,10 @@ def exchange_records(
     with a text under ``"problem"`` is decided alone at once; no rank waits for that one.
 
     Raises:
-        TimeoutError: ranks did not come in time (the message names them), or the process that keeps
-            the store did not answer.
+        TimeoutError: ranks did not come in time (the message names them), or the process that
+            keeps the store did not answer.
         RuntimeError: the process that keeps the store has ended, or this is a forked child.
     """
-    verdict = _verdict(function, record, decide, group, seconds)
-    if verdict.get("missing"):
-        raise TimeoutError(
-            f"fastseed.{function}: {name_ranks(verdict['missing'])} did not call it within "
-            f"{verdict['seconds']:g} seconds of the others; look there for the cause"
-        )
-    return verdict
-
-
-def _verdict(
-    function: str,
-    record: Record,
-    decide: Decide,
-    group: dist.ProcessGroup | None,
-    seconds: float | None,
-) -> Record:
-    """Return the verdict, with ``missing`` ranks and the ``seconds`` if some did not come."""
     refuse_forked(function)
     store = private_torch.default_store()
     limit = store.timeout.total_seconds() if seconds is None else seconds
@@ -133,6 +116,11 @@ def _verdict(
         ) from result
     if isinstance(result, Exception):
         raise result
+    if result.get("missing"):
+        raise TimeoutError(
+            f"fastseed.{function}: {name_ranks(result['missing'])} did not call it within "
+            f"{result['seconds']:g} seconds of the others; look there for the cause"
+        )
     return dict(result)
 
 
@@ -154,14 +142,11 @@ def collective(
     except RuntimeError as error:
         reason = str(error).strip().partition("\n")[0]
         try:
-            verdict = _verdict(function, {}, lambda ranks, records: {}, group, GRACE)
-        except (TimeoutError, RuntimeError) as found:  # of the store
-            raise RuntimeError(f"{found} ({reason})") from error
-        ranks = name_ranks(verdict["missing"]) if "missing" in verdict else ""
-        gone = f"{ranks} did not answer within {GRACE:g} seconds: look there for the cause"
+            exchange_records(function, {}, lambda *_: {}, group=group, seconds=GRACE)
+        except (TimeoutError, RuntimeError) as lost:
+            raise RuntimeError(f"{lost} ({reason})") from error
         raise RuntimeError(
-            f"fastseed.{function}: a collective call failed, and "
-            f"{gone if ranks else 'all ranks answer'} ({reason})"
+            f"fastseed.{function}: a collective call failed, and all ranks answer ({reason})"
         ) from error
 
 

@@ -64,10 +64,8 @@ def describe_machine(device: torch.device) -> StateDict:
     """Return what decides about the kernels that run, and so about the bits of a slot."""
     found: StateDict = {"torch": torch.__version__, "device": device.type}
     if device.type == "cpu":
-        found |= {
-            "threads": torch.get_num_threads(),
-            "instructions of the processor": torch.backends.cpu.get_cpu_capability(),
-        }
+        found["threads"] = torch.get_num_threads()
+        found["instructions of the processor"] = torch.backends.cpu.get_cpu_capability()
     elif device.type == "cuda":
         found["GPU"] = torch.cuda.get_device_name(device)
     return found

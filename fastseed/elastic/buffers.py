@@ -37,8 +37,7 @@ class SlotBuffers:
 
     def __init__(self, model: nn.Module, plan: SlotPlan, bucket_bytes: int) -> None:
         self._model, self._plan, self._bucket_bytes = model, plan, bucket_bytes
-        self.device = next(model.parameters()).device
-        """The device on which flags are added over ranks."""
+        self.device = next(model.parameters()).device  # of flags that are added over ranks
         self._all = _find(model)
         self._at_start = [buffer.tensor.detach().clone() for buffer in self._all]
         self._moving: set[int] = set()  # buffers that changed in this or an earlier step
@@ -81,7 +80,6 @@ class SlotBuffers:
                     buffer.tensor.copy_(value)
 
     def changed(self) -> list[bool]:
-        """Return for each buffer whether a slot of this rank changed it."""
         pairs = [(i, value) for kept in self._kept for i, value in kept.items()]
         start = [self._at_start[i] for i, _ in pairs]
         flags = self._differ([value for _, value in pairs], start)
@@ -100,7 +98,6 @@ class SlotBuffers:
             self._take_common_values(others)
         if floats:
             self._take_means(floats)
-        self._kept = []
 
     @torch.no_grad()
     def _take_means(self, indices: list[int]) -> None:

@@ -36,8 +36,7 @@ _NO_WEIGHT = -1.0
 class Slot:
     """One slot of a step: a micro-batch with a forward and a backward pass of its own.
 
-    Attributes:
-        number: the slot, [0, V); None where the passes only keep collectives in step.
+    ``number`` is in [0, V), or None where the passes only keep collectives in step.
 
     Examples:
         >>> import torch
@@ -85,12 +84,11 @@ class SlotGradients:
 
     A step has V slots: micro-batches, each with a forward and a backward pass of its own. In
     micro-step j, rank r of w has slot j w + r. Gradients are added in an order that the numbers of
-    the slots fix, and divided once. A parameter without one in all slots keeps ``grad`` None.
+    the slots fix, and divided once. After a step ``p.grad`` lies in memory that the next step
+    writes; it is None where no slot had a gradient.
 
-    Every rank makes the object, of a replicated model or after ``fully_shard``, without
-    ``DistributedDataParallel``. The first step compares arguments, parameters, buffers and the
-    kind of machine. After a step ``p.grad`` lies in memory that the next step writes. A backward
-    pass through the model outside of a slot is an error as long as the object exists.
+    Every rank makes the object, and the first step compares arguments, model and machine. A
+    backward pass outside of a slot is an error as long as the object exists.
 
     Args:
         model: a module with parameters that require a gradient, on one or several devices.
@@ -139,7 +137,7 @@ class SlotGradients:
 
     @property
     def slots(self) -> int:
-        """V, the number of slots of a step."""
+        """The number of slots of a step."""
         return self._plan.slots
 
     def step(self, batches: Iterable[Batch]) -> Iterator[tuple[Slot, Batch]]:
@@ -188,10 +186,7 @@ class SlotGradients:
                 self._drop()
 
     def discard(self) -> None:
-        """Drop the gradients of a step that was left, so that the next step can begin.
-
-        With several ranks, all of them have to have left the step in the same slot.
-        """
+        """Drop the gradients of a step that was left, on every rank in the same slot."""
         if self._left is not None:
             self._drop()
         self._end()
