@@ -21,8 +21,7 @@ from .order.spec import OrderSpec
 
 STOPPED = -1  # in place of the number of an order: no step follows
 
-Point = tuple[int, int]
-"""An epoch and the number of a step in it."""
+Point = tuple[int, int]  # an epoch and the number of a step in it
 
 
 class Entry(NamedTuple):
@@ -86,7 +85,7 @@ class Span(NamedTuple):
         return self.entry.layout(self.spec.n)
 
     def positions(self, step: int) -> tuple[int, int]:
-        """Return the first position of a step, and the one after its last."""
+        """Return the first position of a step and the one after its last."""
         return self.layout.positions(self.entry.position, step - self.entry.step)
 
 
@@ -115,8 +114,7 @@ class History:
     def with_entry(self, entry: Entry, spec: OrderSpec) -> History:
         """Return the history of a job that continues at ``entry``, whose order is ``spec``.
 
-        Later steps are left out, since they are done again. An attempt that continues as the one
-        before needs no entry.
+        Later steps are done again. An attempt that continues as the one before needs no entry.
         """
         at = entry.point
         kept = tuple(e for e in self.entries if e.point < at)

@@ -13,11 +13,9 @@ N = TypeVar("N", int, np.ndarray)
 
 
 class StepLayout(NamedTuple):
-    """The cut of an order into steps.
+    """The cut of an order into steps, of one batch of each rank or of ``slots`` batches.
 
-    Without slots, ranks take turns in the order, and a step is one batch of each rank. With slots,
-    a step is ``slots`` batches, whatever the number of ranks. ``docs/spec/data-order.md``
-    ("From positions to steps") specifies it.
+    ``docs/spec/data-order.md`` ("From positions to steps") specifies it.
     """
 
     n: int  # positions in an epoch, or UNKNOWN
@@ -45,12 +43,7 @@ class StepLayout(NamedTuple):
         return samples // size if self.drop_last else -(-samples // size)
 
     def positions(self, start: int, step: int) -> tuple[int, int]:
-        """Return the first position of a step, and the one after its last.
-
-        Args:
-            start: the position at which step 0 begins.
-            step: its number from there on.
-        """
+        """Return the first position of a step and the one after its last, where 0 is at start."""
         first = start + step * self.step_size
         end = first + self.step_size
         if self.slots:

@@ -36,11 +36,7 @@ _NAME = "data.steps"
 
 
 def steps(
-    loader: DataLoader[Any],
-    epochs: int | None = None,
-    *,
-    task: int = 1,
-    slots: int | None = None,
+    loader: DataLoader[Any], epochs: int | None = None, *, task: int = 1, slots: int | None = None
 ) -> StepLoop:
     """Iterate the batches of all epochs as (epoch, step, batch), each step in its own scope.
 
@@ -69,9 +65,8 @@ def steps(
         ``load_state_dict(state)``, ``lineage()``, ``quarantine(samples)``, ``skip(...)``.
 
     Raises:
-        TypeError, ValueError: an argument has the wrong type or is out of range; or ``slots`` is
-            given, and ``loader`` is iterable-style or has another sampler; or, from the loop, an
-            epoch has no step, as with ``drop_last`` and fewer samples than a batch.
+        TypeError, ValueError: an argument has the wrong type or value; or, from the loop, an epoch
+            has no step, as with ``drop_last`` and fewer samples than a batch.
 
     Examples:
         >>> import fastseed, torch
@@ -237,7 +232,7 @@ class StepLoop:
             check_known(_NAME, "the order of the loader", history.latest_order)
         sampler = samples_of(index_sampler_of(self.loader))
         if isinstance(sampler, ShuffleSampler):
-            sampler._remove(history.removed(count) if count else None)
+            sampler._removed = history.removed(count) if count else None
         entry = history.entry_at(epoch, first)
         if entry is not None and step != first:
             layout = entry.layout(history.orders[entry.order].n)
@@ -353,11 +348,7 @@ class StepLoop:
     # ------------------------------------------------------------------ the history
 
     def lineage(self) -> Lineage:
-        """Return which samples the steps of this job have, before and after now.
-
-        Raises:
-            RuntimeError: ``fastseed.init`` was not called.
-        """
+        """Return which samples the steps of this job have, before and after now."""
         return Lineage(self._planned(self.epoch, self.step))
 
     def quarantine(self, samples: int | Iterable[int], source: str | None = None) -> None:
@@ -373,7 +364,7 @@ class StepLoop:
         Raises:
             TypeError, ValueError: a sample does not exist; all removed have more than half of the
                 positions; or the order is not that of a ``ShuffleSampler``. Nothing is changed.
-            RuntimeError: ``fastseed.init`` was not called; or ranks call it otherwise.
+            RuntimeError: ranks call it otherwise.
         """
         function = f"{_NAME}.quarantine"
         planned = self._planned(self.epoch, self.step)
@@ -393,7 +384,7 @@ class StepLoop:
         Raises:
             TypeError, ValueError: some steps are not to come, or skipped already; or the order is
                 not that of a ``ShuffleSampler``. Nothing is changed.
-            RuntimeError: ``fastseed.init`` was not called; or ranks call it otherwise.
+            RuntimeError: ranks call it otherwise.
         """
         function = f"{_NAME}.skip"
         planned = self._planned(self.epoch, self.step)

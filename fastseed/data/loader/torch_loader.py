@@ -155,14 +155,10 @@ class LoaderIterator:
             raise
         finally:
             thread_scope.set(before)
-        iteration.deliver(self._count())
-        return batch
-
-    def _count(self) -> int:
-        """Return the number of the batch that torch returned last, from 1."""
         # With workers an error may be that of a batch, of a worker or a timeout: torch knows.
         received = private_torch.received_batches(self._batches)
-        return self._returned if received is None else received
+        iteration.deliver(self._returned if received is None else received)
+        return batch
 
 
 def raise_if_killed(batches: object) -> None:

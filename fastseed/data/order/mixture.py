@@ -65,10 +65,6 @@ class Mixture(Order):
         inside = np.bincount(self._sources(block)[:i], minlength=len(before))
         return list((before + inside).tolist())
 
-    def part(self, start: int, count: int, stride: int = 1) -> torch.Tensor:
-        indices = itertools.chain.from_iterable(self._chunks(start, stride, count))
-        return torch.tensor(list(map(int, indices)), dtype=torch.int64, device="cpu")
-
     def entries(self, start: int, count: int) -> tuple[Array, Array]:
         found = [(np.empty(0, np.int64),) * 2, *self._parts(start, start + count)]
         samples, occurrences = map(np.concatenate, zip(*found, strict=True))

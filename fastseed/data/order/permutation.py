@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ..._backend import derive, native, tensors
-from ..._backend.compile import refuse_capture
+from ..._backend import derive, native
 from .repeats import Repeat
 
 # Indices made at a time: soon, then in bulk, but without waking other threads.
@@ -36,7 +35,8 @@ class Order:
 
     def part(self, start: int, count: int, stride: int = 1) -> torch.Tensor:
         """Return the samples at positions start, start + stride, ...: ``count`` of them."""
-        raise NotImplementedError
+        indices = itertools.chain.from_iterable(self._chunks(start, stride, count))
+        return torch.tensor(list(map(int, indices)), dtype=torch.int64, device="cpu")
 
     def index(self, i: int) -> int:
         """Return the sample at position ``i``."""
@@ -51,21 +51,12 @@ class Order:
 
         Returns:
             (indices into ``samples``, positions, occurrences), one element for each visit.
-
-        Raises:
-            RuntimeError: there may be more than 2**27 visits.
         """
         raise NotImplementedError
 
-    def write_part(self, function: str, out: torch.Tensor, start: int, count: int) -> torch.Tensor:
+    def write(self, out: torch.Tensor, start: int) -> torch.Tensor:
         """Write the samples at positions start, start + 1, ... to ``out``, which is checked."""
-        tensors.check_out(function, "out", out, (count,), torch.int64)
-        instead = "call it before the capture and copy the result"
-        refuse_capture(function, out.device, instead)
-        return self._write(out, start, count)
-
-    def _write(self, out: torch.Tensor, start: int, count: int) -> torch.Tensor:
-        return out.copy_(self.part(start, count))
+        return out.copy_(self.part(start, len(out)))
 
     def share(self, first: int, rank: int, world_size: int, size: int) -> Iterator[int]:
         """Yield a rank's ``size`` indices: positions first + rank, and every world_size-th."""
@@ -118,11 +109,11 @@ class Permutation(Order):
             derive.fill_shuffle(out, self.key, self.n, start, stride)
         return out
 
-    def _write(self, out: torch.Tensor, start: int, count: int) -> torch.Tensor:
+    def write(self, out: torch.Tensor, start: int) -> torch.Tensor:
         on_cuda = out.device.type == "cuda" and native.has_cuda
         if out.is_contiguous() and (on_cuda or out.device.type == "cpu"):
             return self._fill(out, start, 1)
-        return super()._write(out, start, count)
+        return super().write(out, start)
 
     def _chunks(self, start: int, stride: int, size: int) -> Iterator[list[int]]:
         inside = max(0, min(size, -(-(self.n - start) // stride)))

@@ -7,11 +7,9 @@ order and the removed samples alone, so it is the same on any number of ranks.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 
 import numpy as np
-import torch
 
 from .permutation import MOST_VISITS, Array, Order
 from .repeats import Repeat
@@ -74,10 +72,6 @@ class Quarantined(Order):
             found.append((asked, *(np.full(len(asked), a[k]) for a in (places, times))))
         which, positions, occurrences = map(np.concatenate, zip(*found, strict=True))
         return which, positions, occurrences
-
-    def part(self, start: int, count: int, stride: int = 1) -> torch.Tensor:
-        indices = itertools.chain.from_iterable(self._chunks(start, stride, count))
-        return torch.tensor(list(map(int, indices)), dtype=torch.int64, device="cpu")
 
     def _chunks(self, start: int, stride: int, size: int) -> Iterator[list[int]]:
         places = zip(

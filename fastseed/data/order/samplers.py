@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sized
 import torch
 from torch.utils.data import BatchSampler, Sampler
 
+from ..._backend import tensors
+from ..._backend.compile import refuse_capture
 from ..._utils import validation
 from ...derivation import scopes
 from ...seeder.seeder import current_seeder
@@ -81,7 +83,7 @@ class ShuffleSampler(Sampler[int]):
         self.task: int | None = None
         self.epoch: int | None = None
         self._first = 0  # the position at which the next iteration begins
-        self._removed: Array | None = None  # samples in quarantine, sorted
+        self._removed: Array | None = None  # samples in quarantine, sorted; a loop sets it
 
     @property
     def n(self) -> int:
@@ -101,30 +103,17 @@ class ShuffleSampler(Sampler[int]):
     # ------------------------------------------------------------------ the scope
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch of the next iterations, whatever the epoch of ``reseed``.
-
-        Args:
-            epoch: [0, 2**32).
-        """
+        """Set the epoch of the next iterations, [0, 2**32), whatever that of ``reseed``."""
         function = f"{_CLASS}.set_epoch"
         self.epoch = validation.check_int(function, "epoch", epoch, 0, scopes.MAX_EPOCH)
 
     def set_scope(self, task: int, epoch: int) -> None:
-        """Set the task and epoch of the next iterations, whatever those of ``reseed``.
-
-        Args:
-            task: [0, 2**24).
-            epoch: [0, 2**32).
-        """
+        """Set the task and epoch of the next iterations, whatever those of ``reseed``."""
         at = scopes.check_scope(f"{_CLASS}.set_scope", task, epoch, 0)
         self.task, self.epoch = at.task, at.epoch
 
     def seek(self, position: int) -> None:
-        """Start the next iteration, and only that one, at a global position.
-
-        Args:
-            position: [0, n].
-        """
+        """Start the next iteration, and only that one, at a global position, [0, n]."""
         self._first = validation.check_int(f"{_CLASS}.seek", "position", position, 0, self.n)
 
     def _scope(self, function: str, task: int | None, epoch: int | None) -> tuple[int, int]:
@@ -158,14 +147,15 @@ class ShuffleSampler(Sampler[int]):
         seeder = current_seeder(_CLASS)
         return seeder.data_rank, seeder.data_world_size
 
-    def _layout(self, world_size: int) -> StepLayout:
-        return StepLayout(self.n, 1, world_size, ranks_drop_last=self.drop_last)
+    def _size(self, world_size: int, first: int = 0) -> int:
+        """Return how many indices a rank yields from a position on."""
+        return StepLayout(self.n, 1, world_size, 0, False, self.drop_last).samples_left(first)
 
     # ------------------------------------------------------------------ iterations
 
     def __len__(self) -> int:
         """Return how many indices this rank yields in a whole epoch."""
-        return self._layout(self._rank_and_size()[1]).samples_left(0)
+        return self._size(self._rank_and_size()[1])
 
     def __iter__(self) -> Iterator[int]:
         """Yield this rank's indices as Python ints, in the scope and on the ranks of this moment.
@@ -176,18 +166,13 @@ class ShuffleSampler(Sampler[int]):
         rank, world_size = self._rank_and_size()
         refuse_second_division(self, world_size)
         order, first = self._begin()
-        size = self._layout(world_size).samples_left(first)
-        return order.share(first, rank, world_size, size)
+        return order.share(first, rank, world_size, self._size(world_size, first))
 
     def _begin(self) -> tuple[Order, int]:
         """Return the order of an iteration that begins now, and the position where it begins."""
         order = self._order(_CLASS, None, None)
         first, self._first = self._first, 0
         return order, first
-
-    def _remove(self, samples: Array | None) -> None:
-        """Replace these samples, sorted, in the next iterations; None: no sample."""
-        self._removed = samples
 
     # ------------------------------------------------------------------ the order as a function
 
@@ -196,11 +181,8 @@ class ShuffleSampler(Sampler[int]):
 
         Args:
             i: the position, [0, n).
-            task: None: that of the next iteration.
-            epoch: None: that of the next iteration.
-
-        Returns:
-            An int of [0, n).
+            task: None: that of the next iteration, as for ``epoch``.
+            epoch: [0, 2**32).
 
         Raises:
             RuntimeError: ``fastseed.init`` was not called, or the epoch is not known.
@@ -223,8 +205,8 @@ class ShuffleSampler(Sampler[int]):
         Args:
             start: [0, stop].
             stop: [0, n]; None: n.
-            task: None: that of the next iteration.
-            epoch: None: that of the next iteration.
+            task: as for ``index``.
+            epoch: as for ``index``.
             out: a tensor to write to, on any device: (stop - start,), torch.int64.
 
         Returns:
@@ -239,7 +221,9 @@ class ShuffleSampler(Sampler[int]):
         order = self._order(function, task, epoch)
         if out is None:
             return order.part(start, stop - start)
-        return order.write_part(function, out, start, stop - start)
+        tensors.check_out(function, "out", out, (stop - start,), torch.int64)
+        refuse_capture(function, out.device, "call it before the capture and copy the result")
+        return order.write(out, start)
 
 
 class SlotSampler(BatchSampler):
@@ -277,9 +261,8 @@ def check_size(function: str, argument: str, data: Sized | int) -> int:
     """Return how many samples ``data`` has, which is a dataset or this number."""
     if isinstance(data, Sized):
         try:
-            size = len(data)
+            data, argument = len(data), f"len({argument})"
         except (TypeError, RuntimeError) as error:  # of a tensor without dimensions, for example
             rule = "a dataset with a length, or a number of samples"
             raise validation.type_error(function, argument, rule, data) from error
-        data, argument = size, f"len({argument})"
     return validation.check_int(function, argument, data, 1, MAX_N)
