@@ -283,11 +283,8 @@ def indices_of(
     sizes = [spec.size for spec in specs]
     if source is not None:
         parts = [part for spec in specs for part in spec.sources]
-        names = list(dict.fromkeys(part.name for part in parts))
-        if not names:
-            rule = "None without a MixtureSampler"
-            raise validation.value_error(function, "source", rule, source)
-        validation.check_choice(function, "source", source, names)
+        names = dict.fromkeys(part.name for part in parts)
+        validation.check_choice(function, "source", source, tuple(names) or (None,))
         sizes = [part.size for part in parts if part.name == source]
     top = max(sizes) - 1
     if getattr(given, "ndim", 1) == 0:
@@ -299,10 +296,9 @@ def indices_of(
     elif not isinstance(given, torch.Tensor):
         given = list(given)
     cpu = torch.device("cpu")
-    found = tensors.as_int64(function, argument, given, len(given), 0, top, cpu).to(cpu)
+    found: Any = tensors.as_int64(function, argument, given, len(given), 0, top, cpu).to(cpu)
     tensors.check_values(function, argument, found, top)
-    indices: Array = found.numpy()
-    return indices
+    return found.numpy()  # type: ignore[no-any-return]
 
 
 def shift(spec: OrderSpec, samples: Array, source: str | None) -> Array:

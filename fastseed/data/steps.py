@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import hashlib
 import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import torch.distributed as dist
 from torch.utils.data import DataLoader
 
 from .._utils import StateDict, validation
 from ..derivation import context, scopes
-from ..distributed.agreement import compare
-from ..distributed.rendezvous import Record, exchange_records
+from ..distributed.agreement import agree
 from ..seeder import api
 from . import journal
 from .history import Entry, History
@@ -392,14 +389,9 @@ class StepLoop:
 
     def _change(self, function: str, before: History, after: History) -> None:
         """Continue with another history; all ranks must make the same call in the same step."""
-        if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
-            text = journal.to_json(dataclasses.replace(after, orders=(), entries=()))
-            digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-            record = {"step": list(after.point), "left out": digest}
-            judge = functools.partial(_judge, function)
-            verdict = exchange_records(function, record, judge, seconds=60.0)
-            if "error" in verdict:
-                raise RuntimeError(verdict["error"])
+        text = journal.to_json(dataclasses.replace(after, orders=(), entries=()))
+        digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+        agree(function, {"next step": list(after.point), "left out": digest}, seconds=60.0)
         if after is not before:
             self._history, self._is_changed = after, True
 
@@ -422,10 +414,3 @@ class StepLoop:
         entry = Entry(epoch, step, position, 0, layout.ranks, *size, *flags)
         history = self._current_history().at_step(*(next_step or (epoch, step)))
         return history.with_entry(entry, samples.spec)
-
-
-def _judge(function: str, ranks: list[int], records: list[Record]) -> Record:
-    """Return the error of ranks whose records differ."""
-    problems = compare(ranks, records)
-    text = f"fastseed.{function}: all ranks must call it alike in the same step"
-    return {"error": f"{text}, but {'; '.join(problems)}"} if problems else {}

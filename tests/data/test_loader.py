@@ -6,7 +6,7 @@ import gc
 
 import pytest
 import torch
-from helpers.loaders import Indexed, Numbers, Plain, flat, same, start
+from helpers.loaders import Numbers, Plain, flat, same, start
 from helpers.support import scramble, snapshot, without_scope
 from torch.utils.data import (
     BatchSampler,
@@ -207,13 +207,6 @@ def test_stop_iteration_of_a_dataset_is_an_error(workers, quick_shutdown):
         next(iterator)
 
 
-def test_stop_iteration_inside_per_sample_is_an_error():
-    start()
-    samples = per_sample(Stopping(10))
-    with pytest.raises(RuntimeError, match=r"the dataset must not raise StopIteration.* index 6"):
-        list(DataLoader(samples, batch_size=5))
-
-
 def stop_at_six(batch):
     """A collate function that raises StopIteration."""
     return next(iter([])) if 6 in batch else batch
@@ -231,21 +224,6 @@ def test_stop_iteration_of_a_collate_function_is_an_error(workers, quick_shutdow
 
 
 # ---------------------------------------------------------------- workers
-
-
-class InBulk(Indexed):
-    def __getitems__(self, indices):
-        return [("bulk", int(i)) for i in indices]
-
-
-@pytest.mark.parametrize("workers", [0, 1])
-def test_getitems_is_used_where_there_is_one(workers):
-    start()
-    batches = Loader(
-        InBulk(4), batch_size=2, num_workers=workers, persistent_workers=workers > 0,
-        collate_fn=same,
-    )  # fmt: skip
-    assert list(batches) == [[("bulk", 0), ("bulk", 1)], [("bulk", 2), ("bulk", 3)]]
 
 
 # ---------------------------------------------------------------- settings

@@ -58,20 +58,6 @@ def test_two_iterations_of_one_loader_in_turns(workers):
     assert [b for _, b in pairs] == second[: len(pairs)]
 
 
-def test_iterations_begun_but_not_yet_read_keep_their_scope():
-    start(0)
-    batches = Loader(Plain(12), shuffle=True, collate_fn=same)
-    first = list(batches)
-    fastseed.reseed(1, 1)
-    second = list(batches)
-    fastseed.reseed(1, 0)
-    one = iter(batches)
-    fastseed.reseed(1, 1)
-    other = iter(batches)
-    assert list(one) == first and list(other) == second
-    assert list(batches) == second, "and that is not taken for an epoch that the user chose"
-
-
 def test_persistent_workers_serve_one_iteration_at_a_time():
     start()
     batches = Loader(Plain(12), num_workers=1, persistent_workers=True, collate_fn=same)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 from helpers.loaders import Numbers, Plain, Stateful
@@ -62,10 +61,7 @@ def refused(call, error, rule):
         (lambda: steps(Own(Plain(4))), TypeError, "Loader: loader must be a DataLoader without it"),
         (lambda: steps([1, 2], 1), TypeError, "steps: loader must be a DataLoader"),
         (lambda: iter(steps(Loader(Plain(3)))), TypeError, "steps: epochs must be the .*in_epoch"),
-        *(
-            (lambda bad=bad: Seekable(bad), TypeError, "Seekable: source must be a function of a p")
-            for bad in (3, NUMBERS, int)
-        ),
+        (lambda: Seekable(NUMBERS), TypeError, "Seekable: source must be a function of a p"),
     ],
 )
 def test_loaders(call, error, rule):
@@ -93,20 +89,14 @@ def test_loaders_without_a_state_are_iterated_and_raise_where_a_state_is_needed(
     [
         (lambda: per_sample(Stream(0)), TypeError, "per_sample: dataset .* have no index, got"),
         (lambda: per_sample(Plain(3), "numpy"), TypeError, r"per_sample: .* \(index, generator\)"),
-        *(
-            (lambda bad=bad: per_sample(Plain(3), bad), ValueError, "per_sample: generator must be")
-            for bad in ("jax", "", 3, np.random)
-        ),
+        (lambda: per_sample(Plain(3), "jax"), ValueError, "per_sample: generator must be"),
         (lambda: per_sample(Plain(3), transform=3), TypeError, "per_sample: transform must be a f"),
         (
             lambda: per_sample(Plain(3), "torch", transform=id),
             TypeError,
             "per_sample: transform must be a f",
         ),
-        *(
-            (lambda bad=bad: per_sample(Plain(3))[bad], TypeError, "per_sample: index must be an i")
-            for bad in ("3", 1.0, None, True, (1, 2), torch.tensor(1.0))
-        ),
+        (lambda: per_sample(Plain(3))["3"], TypeError, "per_sample: index must be an i"),
         (lambda: per_sample(Plain(3))[2**64], IndexError, r"per_sample: index must be in \[0, 184"),
         (lambda: per_sample(Plain(3))[-33], IndexError, "per_sample: index must be in .* got -30"),
         (lambda: Repeat(0, 0), ValueError, "Repeat: occurrence must be in"),
@@ -121,10 +111,8 @@ def test_samples(call, error, rule):
     ("arguments", "error", "rule"),
     [
         ({"data": 0}, ValueError, "data must be in"),
-        ({"data": []}, ValueError, r"len\(data\) must be in"),
         ({"data": torch.tensor(5)}, TypeError, "data must be a dataset with a length, or a number"),
         ({"rank": 0}, TypeError, "world_size must be an integer, got None"),
-        ({"world_size": 2}, TypeError, "rank must be an integer, got None"),
         ({"rank": 2, "world_size": 2}, ValueError, r"rank must be in \[0, 1\], got 2"),
     ],
 )
@@ -135,23 +123,15 @@ def test_shuffle_sampler(arguments, error, rule):
 @pytest.mark.parametrize(
     ("changed", "error", "rule"),
     [
-        ({"sources": [1]}, TypeError, "sources must be a dict of datasets"),
         ({"sources": {}}, ValueError, "sources must be between 1 and 1024 datasets"),
         ({"sources": {**SIZES, "web": 0}}, ValueError, r"sources\['web'\] must be in \[1"),
-        ({"sources": {**SIZES, "web": torch.tensor(1)}}, TypeError, r"sources\['web'\] must be a"),
         ({"weights": {"web": 1}}, ValueError, "weights must be a number for each of 'web', 'code'"),
         (
             {"weights": {"web": 0, "code": 1}},
             ValueError,
             r"weights\['web'\] must be positive, and at least",
         ),
-        (
-            {"weights": {"web": 1e12, "code": 1}},
-            ValueError,
-            r"weights\['code'\] must be positive, and",
-        ),
         ({"skip": {"other": 1}}, ValueError, "skip must be a number for each of"),
-        ({"skip": 5}, TypeError, "skip must be a dict of numbers, got 5"),
     ],
 )
 def test_mixture_sampler(changed, error, rule):

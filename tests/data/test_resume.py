@@ -150,20 +150,6 @@ def test_another_epoch_than_the_states_is_refused(seed, task, epoch, workers):
     assert len(flat(batches)) == 12
 
 
-def test_nothing_left_of_an_epoch_does_not_stand_in_the_way():
-    """Saved in the last loop body of epoch 3: that epoch has no batch then, the next is whole."""
-    for drop_last in (False, True):
-        state = stopped(3, 5 - drop_last, n=20 - 2 * drop_last, drop_last=drop_last)
-        assert state["position"] == 20 - 4 * drop_last
-        batches = make(20 - 2 * drop_last, drop_last=drop_last)
-        batches.load_state_dict(state)
-        start(3)
-        assert list(batches) == []
-        batches.load_state_dict(state)
-        start(4)
-        assert len(list(batches)) == 5 - drop_last
-
-
 @pytest.mark.parametrize("drop_last", [False, True])
 @pytest.mark.parametrize("source", ["map style", "function", "batches"])
 def test_of_an_epoch_that_is_over_nothing_is_left_and_any_other_may_follow(source, drop_last):

@@ -53,15 +53,6 @@ def test_any_world_and_batch_after_any_other(n):
             assert len(sizes) == 1, "ranks do the same number of steps"
 
 
-@pytest.mark.parametrize(("workers", "new_workers"), [(2, 1), (1, 3), (0, 2), (2, 0)])
-@pytest.mark.filterwarnings("ignore:This DataLoader will create")
-def test_workers_and_ranks_change_together(workers, new_workers):
-    expected = order(40)
-    before, state = run(40, 2, 3, stop=3, workers=workers)
-    after, _ = run(40, 1, 4, state=state, workers=new_workers)
-    assert dealt(before) + dealt(after) == expected
-
-
 def test_drop_last_drops_what_does_not_fill_a_batch_of_the_reader():
     expected = order(50)
     before, state = run(50, 2, 4, stop=3, drop_last=True)

@@ -156,16 +156,6 @@ def test_spawned_workers_give_the_same():
     assert flat(plain) == expected
 
 
-def test_set_epoch_reaches_persistent_workers():
-    data = per_sample(Draws("python"))
-    loader = DataLoader(data, persistent_workers=True, **options())
-    found = []
-    for epoch in (0, 1, 0):
-        data.set_epoch(epoch)
-        found.append(flat(loader))
-    assert found[0] == found[2] and not set(found[0]) & set(found[1])
-
-
 def test_a_loader_of_ours_has_the_last_word():
     data = per_sample(Draws("python", 4))
     data.set_scope(7, 7)
@@ -276,15 +266,6 @@ def test_generators_registered_later_are_set_too():
     assert data[1] == expected
     fastseed.unregister_generator(LATE)
     assert data[1] != expected
-
-
-def test_a_callable_that_fails_is_named_and_everything_comes_back():
-    fastseed.reseed(1, 0)
-    fastseed.register_generator(lambda seed: 1 / 0, name="broken")
-    before = snapshot()
-    with pytest.raises(fastseed.ReseedError, match="broken: ZeroDivisionError"):
-        per_sample(Draws("python"))[0]
-    assert snapshot() == before
 
 
 def test_pools_and_banks_have_members_of_their_own():

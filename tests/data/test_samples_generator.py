@@ -7,10 +7,9 @@ import pickle
 
 import numpy as np
 import pytest
-import torch
 from helpers.support import holds_key, reference_sample_key, snapshot
-from helpers.worker_cases import Draws, Epochs, draw_from, flat, options
-from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, SequentialSampler
+from helpers.worker_cases import Epochs, draw_from
+from torch.utils.data import BatchSampler, Dataset, SequentialSampler
 
 import fastseed
 from fastseed.data import Repeat, count_occurrences, per_sample
@@ -124,12 +123,3 @@ def test_counting_passes_the_rest_through():
     with pytest.raises(AttributeError):
         sampler.nothing  # noqa: B018
     assert occurrences(pickle.loads(pickle.dumps(count_occurrences([1, 1])))) == [(1, 0), (1, 1)]
-
-
-def test_oversampling_draws_anew_each_time():
-    sampler = RandomSampler(range(12), replacement=True, num_samples=100)
-    sampler.generator = torch.Generator().manual_seed(0)
-    data = per_sample(Draws("python", 12))
-    data.set_epoch(0)
-    found = flat(DataLoader(data, sampler=count_occurrences(sampler), **options()))
-    assert len(found) == len(set(found)) == 100

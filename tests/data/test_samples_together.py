@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import pickle
 import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +13,7 @@ import pytest
 import torch
 from helpers.support import scramble, snapshot
 from helpers.worker_cases import Draws, DrawsAll, draw_from, flat, options
-from torch.utils.data import ConcatDataset, Dataset, WeightedRandomSampler
+from torch.utils.data import ConcatDataset, Dataset
 
 import fastseed
 from fastseed._backend.reference import scalar
@@ -151,12 +150,6 @@ def test_names_have_the_keys_of_the_specification():
     assert found == random.Random(expected).getrandbits(62)
 
 
-def test_names_travel_with_copies(caplog):
-    data = per_sample(Draws("python", 6), name="masks")
-    assert pickle.loads(pickle.dumps(data))[3] == data[3]
-    assert "name='masks'" in repr(data)
-
-
 # ---------------------------------------------------------------- loaders
 
 
@@ -228,17 +221,6 @@ def test_epochs_that_repeat_in_the_scope_of_init_warn(caplog):
     fastseed.reseed(0)
     list(shuffled)  # the script knows its scope
     assert not any("iterated again" in text for text in warnings(caplog))
-
-
-def test_torchs_samplers_that_repeat_in_the_scope_of_init_warn(caplog):
-    warn_once.cache_clear()
-    fastseed.init(42, rank=0, world_size=1)
-    weighted = Loader(list(range(9)), 9, sampler=WeightedRandomSampler([1.0] * 9, 9))
-    first, again = (next(iter(weighted)).tolist() for _ in range(2))
-    assert first == again
-    (message,) = warnings(caplog)
-    assert "iterated again in the scope of fastseed.init" in message
-    warn_once.cache_clear()
 
 
 # ---------------------------------------------------------------- interrupts, threads, forks

@@ -98,24 +98,6 @@ def test_workers_change_nothing(workers, other):
     assert before | after == expected(3, False)
 
 
-def test_slots_dealt_by_rank_are_other_samples():
-    """The negative control: ranks that take turns in the samples, and number their own batches."""
-
-    def by_rank(world, slots):
-        seen = {}
-        for rank in range(world):
-            fastseed.init(42, rank=rank, world_size=world)
-            existing = DataLoader(per_sample(Indexed(24)), 2, shuffle=True, collate_fn=same)
-            for _, number, batch in steps(existing, 1, task=1):
-                step, turn = divmod(number, slots // world)
-                seen[0, step, turn * world + rank] = batch
-        return seen
-
-    whole = expected(4, True, n=24, epochs=1)
-    assert by_rank(1, 4) == whole and set(by_rank(2, 4)) == set(whole)
-    assert by_rank(2, 4) != whole
-
-
 class Counted(Plain):
     """Counts the samples that were read, in this process."""
 
@@ -155,17 +137,6 @@ def test_the_order_of_the_dataset_and_its_repeats():
         ((0, 1, 0), [4, 5]),
         ((0, 1, 1), [6, 0]),
     ]
-
-
-def test_ranks_of_the_sampler_count():
-    whole = run(1, lambda: make(Plain(N), slots=3))[0]
-    seen = {}
-    fastseed.init(42, rank=0, world_size=1)
-    for rank in range(2):
-        sampler = ShuffleSampler(N, rank=rank, world_size=2)
-        for epoch, step, batches in make(Plain(N), slots=3, sampler=sampler):
-            seen |= {(epoch, step, 2 * j + rank): b for j, b in enumerate(batches)}
-    assert seen == whole
 
 
 def test_micro_batches_are_fetched_one_by_one():
@@ -254,9 +225,6 @@ def test_states_of_other_slots():
 
 def test_arguments():
     data = Plain(N)
-    for slots, kind in ((0, ValueError), (2**24, ValueError), (True, TypeError), (2.0, TypeError)):
-        with pytest.raises(kind, match=r"fastseed\.data\.steps: slots must be"):
-            make(data, slots=slots)
     replaced = RandomSampler(data, replacement=True)
     divided = DistributedSampler(data, num_replicas=2, rank=0)
     for sampler in (replaced, divided):

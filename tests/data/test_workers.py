@@ -65,11 +65,6 @@ def test_the_three_globals_have_the_streams_of_their_worker():
         assert list(samples[worker]) == [worker, *expected]
 
 
-def test_the_step_is_where_the_iteration_began():
-    samples = Epochs(Draws("python", 40), batch_size=1).run(5, start=17)
-    assert samples[1] == first_of(key("python", 1, step=17), "python")
-
-
 def test_held_generators_have_their_paths_as_names():
     samples = Epochs(DrawsAll([make() for make in KINDS.values()], 2), batch_size=1).run(5)
     for worker in range(2):

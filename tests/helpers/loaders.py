@@ -8,7 +8,7 @@ import random
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset, IterableDataset, Sampler, get_worker_info
+from torch.utils.data import Dataset, IterableDataset, Sampler
 
 import fastseed
 
@@ -106,28 +106,9 @@ class Stateful(Numbers):
         self.next = state["next"]
 
 
-class Epochal:
-    """A source of numbers that begins elsewhere in each epoch; called with a position."""
-
-    def __init__(self, n: int) -> None:
-        self.n, self.shift = n, 0
-
-    def set_epoch(self, epoch: int) -> None:
-        self.shift = 1000 * epoch
-
-    def __call__(self, position: int):
-        return (self.shift + i for i in range(position, self.n))
-
-
 def same(batch):
     """A collate function that changes nothing; not a lambda, so that spawned workers get it."""
     return batch
-
-
-def worker_draw(batch):
-    """Collate: the samples, and which worker had them."""
-    info = get_worker_info()
-    return [-1 if info is None else info.id, *batch]
 
 
 def start(epoch: int = 0, master_seed: int = 42, rank: int = 0, world_size: int = 1) -> None:

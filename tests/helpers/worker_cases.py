@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
+from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 import fastseed
 from fastseed.data.loader.iteration import Iteration
@@ -16,7 +16,6 @@ from fastseed.data.worker.scope import IterationScope
 
 N, WORKERS, EPOCHS = 32, 2, 3
 TOP = 2**62
-METHODS = ("fork", "spawn", "forkserver")
 
 
 def draw_from(generator: Any) -> int:
@@ -163,11 +162,3 @@ def epochs_of(
     """The samples of so many epochs, in one list each."""
     runs = Epochs(dataset, method, **more)
     return [runs.run(epoch) for epoch in range(epochs)]
-
-
-def plain_epochs(
-    dataset: Any, method: str = "fork", epochs: int = EPOCHS, **more: Any
-) -> list[list[Any]]:
-    """The same with torch's DataLoader alone."""
-    loader = DataLoader(dataset, **options(method, **more))
-    return [flat(loader) for _ in range(epochs)]
