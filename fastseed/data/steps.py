@@ -19,8 +19,7 @@ from .history import Entry, History
 from .lineage import Lineage, check_known, with_quarantine, with_skip
 from .loader.iteration import Iteration
 from .loader.loader import Loader, slot_loader
-from .loader.sample_layout import index_sampler_of, layout_of, samples_of
-from .loader.states import check_state, parse
+from .loader.states import check_state, index_sampler_of, layout_of, parse, samples_of
 from .order.samplers import ShuffleSampler, SlotSampler
 from .worker.scope import keyed_seeder
 

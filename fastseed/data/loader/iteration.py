@@ -26,7 +26,7 @@ from ..order.samplers import ShuffleSampler
 from ..worker.scope import IterationScope
 from ..worker.seeding import GENERATORS
 from ..worker.streams import torch_generator
-from .sample_layout import index_sampler_of, is_iterable, layout_of, samples_of
+from .states import index_sampler_of, is_iterable, layout_of, samples_of
 
 _NAME = "loader"
 _KNOWN_MODULES = ("torch.utils.data.", "fastseed.")

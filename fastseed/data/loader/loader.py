@@ -21,15 +21,22 @@ from ..._utils.warn_once import warn_once
 from ...derivation import context, scopes
 from ...derivation.shared_use import StreamUsers
 from ...seeder.seeder import Seeder
-from .. import framework_checks
-from ..order.nested import samplers_in, without_generator
+from ..order.nested import HOW, samplers_in, warn_of_unprepared, without_generator
 from ..order.samplers import ShuffleSampler, SlotSampler
 from ..worker.per_sample import PerSample
 from ..worker.scope import IterationScope, epoch_scope, keyed_seeder
-from . import states
 from .iteration import Iteration
-from .sample_layout import index_sampler_of, is_iterable, layout_of, samples_of
 from .seekable import Seekable, can_seek, slice_of
+from .states import (
+    check_resumable,
+    has_dataset_state,
+    index_sampler_of,
+    is_iterable,
+    layout_of,
+    make_state,
+    parse,
+    samples_of,
+)
 from .torch_loader import OF_SAMPLERS, LoaderIterator, Settings, TorchLoader, settings_of
 
 logger = logging.getLogger("fastseed")
@@ -109,10 +116,9 @@ class Loader(DataLoader[Any]):
                 rule = "a dataset; the settings of a DataLoader are taken as they are"
                 raise validation.type_error(_CLASS, "dataset", rule, dataset)
             settings = loader_settings(_CLASS, dataset)
-            dataset, batch_size = settings.pop("dataset"), settings.pop("batch_size", 1)
-            shuffle, sampler = settings.pop("shuffle", None), settings.pop("sampler", None)
-            batch_sampler, own_name = settings.pop("batch_sampler", None), settings.pop("name")
-            name = own_name if name is None else name
+            own_name = settings.pop("name")
+            self.__init__(name=own_name if name is None else name, **settings)  # type: ignore[misc]
+            return
         _check_dataset(dataset)
         if not (batch_size is None or isinstance(batch_size, int)):
             raise validation.type_error(_CLASS, "batch_size", "an integer or None", batch_size)
@@ -142,7 +148,7 @@ class Loader(DataLoader[Any]):
         """Refuse ``accelerator.prepare``, which reads this and would make another loader."""
         raise TypeError(
             f"fastseed.{_CLASS}: accelerator.prepare must not be given a loader of fastseed, whose "
-            f"division into ranks and whose position it would lose: {framework_checks.HOW}"
+            f"division into ranks and whose position it would lose: {HOW}"
         )
 
     def __len__(self) -> int:
@@ -170,7 +176,7 @@ class Loader(DataLoader[Any]):
             if isinstance(sampler, ShuffleSampler):
                 scope = scope._replace(start=sampler._first)  # of the user's seek
         iteration = Iteration(self, seeder, scope, is_over)
-        framework_checks.warn_of_unprepared(self, isinstance(self.batch_sampler, SlotSampler))
+        warn_of_unprepared(self, isinstance(self.batch_sampler, SlotSampler))
         self._warn_of_ranks(seeder, iteration.samples.ranks)
         self._warn_of_equal_streams(scope, seeder)
         iterator = self._start(iteration, seeder)
@@ -250,15 +256,15 @@ class Loader(DataLoader[Any]):
                 of torch with a generator, or an iterable dataset that cannot.
         """
         function = f"{_CLASS}.state_dict"
-        states.check_resumable(function, self)
+        check_resumable(function, self)
         if self._loaded is not None:
             return dict(self._loaded)
         seeder, latest = context.current(function), self._latest
         task, epoch = (0, 0) if latest is None else (latest.scope.task, latest.scope.epoch)
         is_over = latest is not None and latest.is_over
         numbers = seeder.master_seed, task, epoch, self._position(), int(is_over)
-        state = states.make(self, *numbers)
-        if states.has_dataset_state(self):
+        state = make_state(self, *numbers)
+        if has_dataset_state(self):
             state["dataset"] = self.dataset.state_dict()  # type: ignore[attr-defined]
         return state
 
@@ -275,7 +281,7 @@ class Loader(DataLoader[Any]):
             TypeError, ValueError: ``state`` is damaged, of another version, of another order, or
                 of a dataset of another size; or the loader cannot resume. Nothing is changed.
         """
-        self._loaded = states.parse(f"{_CLASS}.load_state_dict", self, state)
+        self._loaded = parse(f"{_CLASS}.load_state_dict", self, state)
         self._latest = None
 
     def restart(self) -> None:
@@ -289,7 +295,7 @@ class Loader(DataLoader[Any]):
 
     def _seek(self, task: int, epoch: int, position: int) -> None:
         """Start the next iteration, which must be of this task and epoch, at a position."""
-        self._loaded = states.make(self, keyed_seeder(_CLASS).master_seed, task, epoch, position, 0)
+        self._loaded = make_state(self, keyed_seeder(_CLASS).master_seed, task, epoch, position, 0)
         self._latest = None
 
     def _has_batch_left(self) -> bool:

@@ -23,8 +23,8 @@ from ..worker.scope import ScopeInSharedMemory, thread_scope
 from ..worker.seeding import ScopedDataset, WorkerInit, WorkerSeeder
 from ..worker.streams import CheckedCollate
 from .iteration import Iteration
-from .sample_layout import is_iterable
 from .seekable import RankSlice, slice_of
+from .states import is_iterable
 
 logger = logging.getLogger("fastseed")
 

@@ -12,9 +12,9 @@ from ..._backend.compile import refuse_capture
 from ..._utils import validation
 from ...derivation import scopes
 from ...seeder.seeder import current_seeder
-from ..framework_checks import refuse_second_division
 from ..layout import StepLayout
 from ..worker.scope import current_scope, epoch_scope, keyed_seeder
+from .nested import refuse_second_division
 from .permutation import Array, Order
 from .quarantine import Quarantined
 from .spec import MAX_N, SEQUENCE, SHUFFLE, OrderSpec
