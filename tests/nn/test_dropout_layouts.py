@@ -61,20 +61,6 @@ def test_rows_of_any_layout_equal_the_whole(x, dim):
             assert torch.equal(found, whole.index_select(dim, torch.arange(start, x.size(dim), 2)))
 
 
-def test_compiled_layouts():
-    torch._dynamo.reset()
-    compiled = torch.compile(
-        lambda x: dropout(x, 0.5, KEY), fullgraph=True, backend="aot_eager", dynamic=False
-    )
-    for name in ("channels_last", "heads", "sliced"):
-        x = LAYOUTS[name]
-        found = compiled(x)
-        assert (
-            torch.equal(found, dropout(x, 0.5, KEY))
-            and found.stride() == dropout(x, 0.5, KEY).stride()
-        )
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
 def test_channels_follow_the_rule_of_elements(dtype, memory_format):

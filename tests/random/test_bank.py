@@ -103,15 +103,8 @@ def test_scope_refuses():
     fastseed.init(42)
     with pytest.raises(ValueError, match=r"^fastseed\.derive_scope_key: task must be in"):
         fastseed.derive_scope_key(-1)
-    for out, says in (
-        (torch.zeros(2), "dtype torch.uint64, got torch.float32"),
-        (torch.zeros(3, dtype=torch.uint64), r"shape \(2,\), got \(3,\)"),
-    ):
-        with pytest.raises(
-            (TypeError, ValueError), match=rf"^fastseed\.derive_scope_key: out must be.*{says}"
-        ):
-            fastseed.derive_scope_key(1, out=out)
-        assert not out.any()
+    with pytest.raises(TypeError, match=r"^fastseed\.derive_scope_key: out must be.*torch.uint64"):
+        fastseed.derive_scope_key(1, out=torch.zeros(2))
     fastseed.pyt.init(42, scheme="fwr13y")
     with pytest.raises(
         ValueError, match="derive_scope_key: scheme must be 'philox-v1', got 'fwr13y'"
@@ -260,15 +253,6 @@ def test_rows_by_mask_draw_and_advance_alone(name, dtype):
         for i in range(6):
             assert torch.equal(found[i], full[i] if mask[i] else torch.zeros_like(full[i]))
         assert torch.equal(bank.positions, torch.where(mask, other.positions, before))
-
-
-def test_a_mask_is_its_indices():
-    bank, other = bank_of(9), bank_of(9)
-    for step in range(5):
-        mask = torch.arange(9) % (step + 1) == 0
-        found = bank.normal(3, rows=mask)
-        assert torch.equal(found[mask], other.normal(3, rows=mask.nonzero().view(-1)))
-        assert torch.equal(bank.positions, other.positions)
 
 
 def test_rows_depend_on_nothing_but_their_own_stream():

@@ -79,15 +79,6 @@ def test_draw_of_positions(name, dtype):
 
 
 @each_call
-def test_draw_of_one_key_is_the_row(name, dtype):
-    keys = some_keys(3)
-    rows = draw(name, dtype, keys, (2, 5))
-    for key, row in zip(keys, rows, strict=True):
-        assert same(draw(name, dtype, key, (2, 5)), row)
-        assert same(draw(name, dtype, key, ()), row[0, 0])
-
-
-@each_call
 def test_draw_is_prefix_stable_and_order_free(name, dtype):
     keys = some_keys(6)
     long = draw(name, dtype, keys, 101)

@@ -110,17 +110,6 @@ def test_position_is_rounded_up_to_a_block(dtype):
     assert at_block[4][:4].equal(at_block[0][4 * 4 // (dtype.itemsize) :][:4])
 
 
-def test_defaults_are_standard():
-    zeros, key = torch.zeros(50), KEY
-    for a, b in [
-        (inplace.uniform_, lambda x: inplace.uniform_(x, key, 0.0, 1.0)),
-        (inplace.normal_, lambda x: inplace.normal_(x, key, 0.0, 1.0)),
-        (inplace.exponential_, lambda x: inplace.exponential_(x, key, 1.0)),
-        (inplace.bernoulli_, lambda x: inplace.bernoulli_(x, key, 0.5)),
-    ]:
-        assert a(zeros.clone(), key).equal(b(zeros.clone()))
-
-
 # ---------------------------------------------------------------- any tensor
 
 STRIDED = {
