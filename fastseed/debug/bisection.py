@@ -122,8 +122,10 @@ def bisect(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Bisection:
     one, other = (recordings("debug.bisect", *side) for side in (("a", a), ("b", b)))
     common = sorted(one.keys() & other.keys())
     if not common:
-        got = f"got {_numbers(one)} of {str(a)!r} and {_numbers(other)} of {str(b)!r}"
-        raise ValueError(f"fastseed.debug.bisect: a and b must have a rank in common, {got}")
+        raise ValueError(
+            "fastseed.debug.bisect: a and b must have a rank in common, got "
+            f"{_numbers(one)} of {str(a)!r} and {_numbers(other)} of {str(b)!r}"
+        )
     only = (("a", one.keys() - other.keys()), ("b", other.keys() - one.keys()))
     notes = [f"only {which} has ranks {_numbers(ranks)}" for which, ranks in only if ranks]
     compared: set[int] = set()
@@ -136,14 +138,16 @@ def bisect(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Bisection:
         compared |= steps
         differing |= {(step, rank) for step in steps if _differ(left, right, step, unused)}
     if not compared:
-        rule = f"a and b must have a step in common, got {a!s} and {b!s}"
-        raise ValueError(f"fastseed.debug.bisect: {rule}")
-    notes += [f"{name} differs at some steps, unused there" for name in sorted(unused)]
+        raise ValueError(
+            f"fastseed.debug.bisect: a and b must have a step in common, got {a!s} and {b!s}"
+        )
     if not differing:
+        notes += _notes_of_unused(unused)
         return Bisection(None, False, None, (), None, None, len(compared), 0, tuple(notes))
     step, rank = min(differing)
     runs = one[rank], other[rank]
     differences = _compare_step(*runs, step, unused)
+    notes += _notes_of_unused(unused)
     start = any(run.values(step).start for run in runs)
     call = _first_call(*runs, step, differences)
     if call is None and not start:
@@ -153,6 +157,10 @@ def bisect(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Bisection:
     return Bisection(
         step, start, rank, differences, elements, call, len(compared), count, tuple(notes)
     )
+
+
+def _notes_of_unused(names: set[str]) -> list[str]:
+    return [f"{name} differs at some steps, unused there" for name in sorted(names)]
 
 
 def _note_of_calls(runs: tuple[Recording, Recording], step: int) -> list[str]:
