@@ -7,7 +7,6 @@ equal the whole. Ranks do not communicate. Parameters are filled without gradien
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import torch
@@ -15,7 +14,7 @@ import torch
 from .._backend import private_torch, tensors
 from .._utils import validation
 from . import distributions, functional, layout
-from .distributions import MAX_WORDS, Distribution
+from .distributions import Distribution
 from .functional import Key
 from .layout import Shard
 
@@ -26,7 +25,6 @@ def uniform_(
     low: float = 0.0,
     high: float = 1.0,
     *,
-    position: int = 0,
     shard: Shard | None = None,
 ) -> torch.Tensor:
     """Fill a tensor with uniform random numbers in [low, high), never ``high`` itself.
@@ -36,7 +34,6 @@ def uniform_(
         key: a 128-bit integer, or (2,) torch.uint64.
         low: the lower bound, finite in the tensor's dtype.
         high: the upper bound, above ``low``; ``high - low`` is finite in that dtype.
-        position: words of the stream to skip, below 2**56, rounded up to a multiple of 4.
         shard: which part of a larger tensor this is; None for a ``DTensor``, which records it.
 
     Returns:
@@ -50,7 +47,7 @@ def uniform_(
         >>> fastseed.random.uniform_(torch.empty(3), 42)
         tensor([0.6130, 0.4686, 0.0732])
     """
-    return _fill(distributions.uniform, "random.uniform_", tensor, key, position, shard, low, high)
+    return _fill(distributions.uniform, "random.uniform_", tensor, key, shard, low, high)
 
 
 def normal_(
@@ -59,7 +56,6 @@ def normal_(
     mean: float = 0.0,
     std: float = 1.0,
     *,
-    position: int = 0,
     shard: Shard | None = None,
 ) -> torch.Tensor:
     """Fill a tensor with normally distributed random numbers, as ``fastseed.random.normal`` does.
@@ -74,7 +70,7 @@ def normal_(
         >>> torch.equal(rows, whole[2:])
         True
     """
-    return _fill(distributions.normal, "random.normal_", tensor, key, position, shard, mean, std)
+    return _fill(distributions.normal, "random.normal_", tensor, key, shard, mean, std)
 
 
 def exponential_(
@@ -82,16 +78,13 @@ def exponential_(
     key: Key,
     rate: float = 1.0,
     *,
-    position: int = 0,
     shard: Shard | None = None,
 ) -> torch.Tensor:
     """Fill a tensor with exponentially distributed random numbers, as ``exponential`` does.
 
     The rest is as for ``fastseed.random.uniform_``.
     """
-    return _fill(
-        distributions.exponential, "random.exponential_", tensor, key, position, shard, rate
-    )
+    return _fill(distributions.exponential, "random.exponential_", tensor, key, shard, rate)
 
 
 def trunc_normal_(
@@ -102,16 +95,13 @@ def trunc_normal_(
     a: float = -2.0,
     b: float = 2.0,
     *,
-    position: int = 0,
     shard: Shard | None = None,
 ) -> torch.Tensor:
     """Fill a tensor with truncated normally distributed numbers, as ``trunc_normal`` does.
 
     The rest is as for ``fastseed.random.uniform_``.
     """
-    return _fill(
-        distributions.trunc_normal, "trunc_normal_", tensor, key, position, shard, mean, std, a, b
-    )
+    return _fill(distributions.trunc_normal, "trunc_normal_", tensor, key, shard, mean, std, a, b)
 
 
 def bernoulli_(
@@ -119,14 +109,13 @@ def bernoulli_(
     key: Key,
     p: float = 0.5,
     *,
-    position: int = 0,
     shard: Shard | None = None,
 ) -> torch.Tensor:
     """Fill a tensor with ones (True) and zeros, as ``bernoulli`` does.
 
     The rest is as for ``fastseed.random.uniform_``.
     """
-    return _fill(distributions.bernoulli, "random.bernoulli_", tensor, key, position, shard, p)
+    return _fill(distributions.bernoulli, "random.bernoulli_", tensor, key, shard, p)
 
 
 def randint_(
@@ -135,28 +124,26 @@ def randint_(
     low: int,
     high: int,
     *,
-    position: int = 0,
     shard: Shard | None = None,
 ) -> torch.Tensor:
     """Fill a tensor with random integers of [low, high), as ``randint`` does.
 
     The rest is as for ``fastseed.random.uniform_``.
     """
-    return _fill(distributions.randint, "random.randint_", tensor, key, position, shard, low, high)
+    return _fill(distributions.randint, "random.randint_", tensor, key, shard, low, high)
 
 
 def bits_(
     tensor: torch.Tensor,
     key: Key,
     *,
-    position: int = 0,
     shard: Shard | None = None,
 ) -> torch.Tensor:
     """Fill a tensor with words of the stream, as ``bits`` does.
 
     The rest is as for ``fastseed.random.uniform_``.
     """
-    return _fill(distributions.bits, "random.bits_", tensor, key, position, shard)
+    return _fill(distributions.bits, "random.bits_", tensor, key, shard)
 
 
 # ---------------------------------------------------------------- shared by all of them
@@ -167,7 +154,6 @@ def _fill(
     function: str,
     tensor: torch.Tensor,
     key: object,
-    position: object,
     shard: Shard | None,
     *parameters: object,
 ) -> torch.Tensor:
@@ -177,13 +163,12 @@ def _fill(
     if not is_plain:
         parameters = tuple(map(distributions.constant, parameters))
     distribution = make(function, tensor.dtype, *parameters)
-    at_start = shard is None and type(position) is int and position == 0
-    if at_start and is_plain and functional.is_key(key) and tensors.is_whole(tensor):
+    if is_plain and shard is None and functional.is_key(key) and tensors.is_whole(tensor):
         words = functional.words_of(key)  # nearly every call
         distribution.op(tensor, words, None, (), (), 0, *distribution.parameters)
     else:
         with torch.no_grad():
-            _write(function, distribution, tensor, key, position, shard)
+            _write(function, distribution, tensor, key, shard)
     return tensor
 
 
@@ -192,7 +177,6 @@ def _write(
     distribution: Distribution,
     tensor: torch.Tensor,
     key: object,
-    position: object,
     shard: Shard | None,
 ) -> None:
     """Fill the part of a logical tensor that this process has."""
@@ -205,14 +189,11 @@ def _write(
     if keys.dim() != 1:
         raise validation.value_error(function, "key", "of shape (2,)", tuple(keys.shape))
     keys = keys.to(local.device).view(1, 2)
-    count = math.prod(tensor.shape if shard is None else shard.global_shape)
-    last = MAX_WORDS - distribution.advance(count)
-    at = functional.check_position(function, position, last, (), local.device)
     for box, sizes, strides, offset in pieces if local.numel() else ():
         view = local[box] if box else local
         direct = functional.is_direct(view)
         out = view if direct else view.new_empty(view.shape)
-        distribution.op(out, keys, at, sizes, strides, offset, *distribution.parameters)
+        distribution.op(out, keys, None, sizes, strides, offset, *distribution.parameters)
         if not direct:
             view.copy_(out)
     if local is not tensor and not tensor.is_inference():  # the DTensor around it

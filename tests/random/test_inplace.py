@@ -22,11 +22,9 @@ def key_tensor(key: int = KEY) -> torch.Tensor:
     return torch.tensor([key & LOW64, key >> 64], dtype=torch.uint64)
 
 
-def whole(name: str, dtype: torch.dtype, numel: int, key: int = KEY, position: int = 0):
+def whole(name: str, dtype: torch.dtype, numel: int, key: int = KEY):
     """The first values of the draw of a name, by the reference."""
-    return expected(
-        FUNCTIONS[name], dtype, key_tensor(key)[None], numel, 0, torch.tensor([position])
-    )[0]
+    return expected(FUNCTIONS[name], dtype, key_tensor(key)[None], numel, 0, torch.tensor([0]))[0]
 
 
 FUNCTIONS = {  # in-place forms, and the functions of the same values
@@ -74,17 +72,17 @@ def cut_shapes(draw):
 
 @each_case
 @settings(max_examples=4, deadline=None)
-@given(cut_shapes(), st.integers(0, 2**56 - 2**20), st.integers(0, 2**128 - 1))
-def test_parts_make_the_whole(name, dtype, cut, position, key):
+@given(cut_shapes(), st.integers(0, 2**128 - 1))
+def test_parts_make_the_whole(name, dtype, cut, key):
     shape, cuts = cut
     together = torch.zeros(shape, dtype=dtype)
     for offsets, size in boxes(shape, cuts):
         part = torch.zeros(size, dtype=dtype)
-        fill(part, name, key, shard=Shard(shape, offsets), position=position)
+        fill(part, name, key, shard=Shard(shape, offsets))
         together[tuple(slice(o, o + n) for o, n in zip(offsets, size, strict=True))] = part
-    unsharded = fill(torch.zeros(shape, dtype=dtype), name, key, position=position)
+    unsharded = fill(torch.zeros(shape, dtype=dtype), name, key)
     assert together.equal(unsharded)
-    assert unsharded.equal(whole(name, dtype, math.prod(shape), key, position).view(shape))
+    assert unsharded.equal(whole(name, dtype, math.prod(shape), key).view(shape))
 
 
 @each_case
@@ -99,15 +97,6 @@ def test_parts_of_tensors_that_nobody_could_hold(name, dtype):
         for k in range(3):
             one = fill(torch.zeros(1, dtype=dtype), name, shard=Shard((2**52,), (start + k,)))
             assert one.item() == row[k].item()
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_position_is_rounded_up_to_a_block(dtype):
-    at_block = {p: fill(torch.zeros(9, dtype=dtype), "normal_", position=p) for p in range(9)}
-    for p, found in at_block.items():
-        assert found.equal(at_block[(p + 3) // 4 * 4])
-    # the next block starts where the first ends
-    assert at_block[4][:4].equal(at_block[0][4 * 4 // (dtype.itemsize) :][:4])
 
 
 # ---------------------------------------------------------------- any tensor
@@ -216,7 +205,6 @@ KEYS = torch.zeros(1, 2, dtype=torch.uint64)
         ("normal_", ([0.0], KEY), {}, TypeError, "tensor must be a torch.Tensor, got "),
         ("normal_", (0, True), {}, TypeError, "key must be an integer or a tensor"),
         ("normal_", (0, KEYS), {}, ValueError, r"key must be of shape \(2,\), got \(1, 2\)"),
-        ("normal_", (0, KEY), {"position": 2**56 - 4}, ValueError, "position must be in "),
         ("normal_", (0, KEY), {"shard": (4, 4)}, TypeError, "shard must be a fastseed.random.Sha"),
         ("normal_", (0, KEY), {"shard": Shard((4,), (0,))}, ValueError, "shard must hold"),
         ("normal_", (0, KEY, 0.0, -1.0), {}, ValueError, "std must"),
@@ -229,11 +217,6 @@ def test_errors_name_what_is_wrong(function, arguments, more, error, says):
     with pytest.raises(error, match=rf"^fastseed\.random\.{function}: {says}"):
         getattr(inplace, function)(first, *arguments[1:], **more)
     assert (tensor == 7).all() and tensor._version == 0
-
-
-def test_the_last_place_of_a_stream():
-    last = fill(torch.zeros(8), "uniform_", position=2**56 - 8)
-    assert last.equal(whole("uniform_", torch.float32, 8, position=2**56 - 8))
 
 
 # ---------------------------------------------------------------- torch.compile
