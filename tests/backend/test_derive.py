@@ -227,6 +227,7 @@ def test_op_index_wraps_at_64_bits(op):
 
 
 @needs_native
+@pytest.mark.slow
 def test_op_compiles_into_a_full_graph():
     """In a process of its own, which then has imported Dynamo."""
     found = run_script("compiled_ops.py")

@@ -67,7 +67,6 @@ def test_tokens_have_their_probabilities(filters):
         check_tokens(i, filters, 50_000)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("i", range(20))
 def test_a_million_tokens_have_their_probabilities(i):
     for filters in FILTERS:
