@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from ...debug.bisection import Bisection, bisect
-from .runs import Run
+from .runs import OTHER, WHOLE, Run
 
 _SHOWN = 200  # characters of a line
 _FEW_DIGITS = 8  # one more identifies every float32
@@ -140,7 +140,8 @@ def notes_about(runs: Sequence[Run], failed: bool) -> Iterator[str]:
             f"losses have at most {_FEW_DIGITS} significant digits, so only these are compared; "
             "write them with repr() or as JSON"
         )
-    left_out = max((run.losses.left_out for run in runs), default=0)
+    whole = [run for run in runs if run.experiment in (WHOLE, OTHER)]  # others repeat steps
+    left_out = max((run.losses.left_out for run in whole), default=0)
     if left_out and values:
         yield f"up to {left_out} lines of a log are broken, have no step or repeat one"
     names = sorted({name for run in runs for name in run.written})

@@ -93,20 +93,22 @@ class Starter:
         seconds = time.perf_counter() - begin
         written = tuple(sorted(name for name, at in _listed().items() if before.get(name) != at))
         lines = _lines(folder, place, killed)
-        losses = Losses({}, 0) if experiment == "ranks" else self._losses(name, place, killed)
+        losses = Losses({}, 0)
+        if experiment in EXPERIMENTS:
+            losses = self._losses(name, place, is_whole=experiment in (WHOLE, OTHER))
         run = Run(
             experiment, number, folder, place, words, seconds, killed, written, lines, losses
         )  # fmt: skip
         self.progress(run)
         return run
 
-    def _losses(self, name: str, place: Path, killed: bool) -> Losses:
+    def _losses(self, name: str, place: Path, is_whole: bool) -> Losses:
         """Read losses from the log below ``{run}``, else from the output."""
         if self.log is None:
             return read_losses(self.root / name / OUT, self.value)
         files = [one for one in place.glob(self.log) if one.is_file()]
         found = read_losses(files[0], self.value) if len(files) == 1 else Losses({}, 0)
-        if not found.values and not killed:  # a killed run may not have begun its log
+        if not found.values and is_whole:  # others may not have begun their log
             raise ValueError(
                 f"fastseed.verify: log must be one file below {{run}} with JSON lines that have "
                 f"{self.value!r} and a step, got {self.log!r}, which matches {len(files)} files "
