@@ -39,7 +39,6 @@ class Entry(NamedTuple):
 
     @property
     def point(self) -> Point:
-        """The first step."""
         return self.epoch, self.step
 
     def layout(self, n: int) -> StepLayout:
@@ -65,7 +64,6 @@ class Quarantine(NamedTuple):
 
     @property
     def point(self) -> Point:
-        """The first step without them."""
         return self.epoch, self.step
 
 
@@ -81,7 +79,6 @@ class Span(NamedTuple):
 
     @property
     def layout(self) -> StepLayout:
-        """The cut of the order."""
         return self.entry.layout(self.spec.n)
 
     def positions(self, step: int) -> tuple[int, int]:

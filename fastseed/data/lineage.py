@@ -99,10 +99,6 @@ class Lineage:
 
         Args:
             path: the file; one that exists is replaced at once.
-
-        Raises:
-            TypeError, ValueError: ``path`` is no path.
-            OSError: it cannot be written.
         """
         path = validation.check_path(f"{_CLASS}.save", "path", path)
         atomic_file.replace(path, journal.to_json(self.history).encode() + b"\n")
@@ -123,7 +119,6 @@ class Lineage:
         Raises:
             TypeError, ValueError: an argument has the wrong type; the epoch has no such step; or
                 its order is not a function of the epoch.
-            RuntimeError: there are not enough spare positions for the samples in quarantine.
         """
         function = f"{_CLASS}.at"
         epoch = validation.check_int(function, "epoch", epoch, 0, scopes.MAX_EPOCH)
@@ -154,8 +149,7 @@ class Lineage:
         Raises:
             TypeError, ValueError: an argument has the wrong type; the sample or the source does not
                 exist; or the order of an epoch is not a function of it.
-            RuntimeError: there are not enough spare positions for the samples in quarantine, or
-                there may be more than 2**27 visits.
+            RuntimeError: there may be more than 2**27 visits.
         """
         function = f"{_CLASS}.where"
         epoch, step = self.history.point
@@ -187,9 +181,6 @@ class Lineage:
 
         Returns:
             (count, 2), numpy.uint64: the low and the high 64 bits of the 128-bit keys.
-
-        Raises:
-            TypeError, ValueError: ``visits`` is no record array of a lineage, ``name`` no name.
         """
         function = f"{_CLASS}.keys"
         validation.check_instance(function, "visits", visits, np.recarray, "what at returned")

@@ -65,23 +65,6 @@ def test_augmentation_that_belongs_to_the_sample():
             assert flat(batches) == whole[3 * stop :]
 
 
-@pytest.mark.parametrize("kind", ["iterable", "map style"])
-@pytest.mark.parametrize("workers", [0, 2])
-def test_samples_keep_their_epoch_whatever_the_job_does_meanwhile(kind, workers):
-    start(1)
-    samples = per_sample(Indexed(9))
-    from_position = Seekable(lambda position: (samples[i] for i in range(position, 9)))
-    dataset = from_position if kind == "iterable" else samples
-    batches = Loader(dataset, num_workers=workers, collate_fn=same)
-    first = list(batches)
-    iterator = iter(batches)
-    found = [next(iterator)]
-    fastseed.reseed(2, 8)  # validation, say
-    assert found + list(iterator) == first
-    fastseed.reseed(1, 1)
-    assert list(batches) == first
-
-
 class Drawing(IterableDataset):
     """Draws for each sample; a worker's streams decide what."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 
-import numpy as np
 import pytest
 import torch
 from helpers.support import reference_sample_key, snapshot
@@ -116,21 +115,6 @@ def test_a_dataset_that_draws_is_an_error(name, workers):
     with pytest.raises(RuntimeError, match=message):
         flat(Loader(data, **options(workers=workers)))
     assert snapshot() == before
-
-
-def test_a_dataset_that_draws_from_a_generator_of_its_own_is_an_error():
-    class Draws(Rows):
-        def __init__(self):
-            self.rng = np.random.default_rng(3)
-
-        def __getitem__(self, i):
-            return self.rng.random()
-
-    data = per_sample(Draws(), transform=Augment())
-    state = data.rng.bit_generator.state
-    with pytest.raises(RuntimeError, match=r"it drew from 'dataset\.rng'"):
-        data[0]
-    assert data.rng.bit_generator.state == state
 
 
 def test_wrong_transforms_and_datasets_are_refused():

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 import torch
-from helpers.loaders import Indexed, Plain, Stateful, dealt, draw, same
+from helpers.loaders import Indexed, dealt, draw, same
 from torch.utils.data import DataLoader
 
 import fastseed
@@ -118,21 +118,6 @@ def test_another_number_of_ranks_continues():
     assert [place[:2] for place in after[0]][:3] == [(0, 3), (0, 4), (1, 0)]
     drawn = [place[3] for seen in before + after for place in seen]
     assert len(set(drawn)) == len(drawn)
-
-
-def test_other_loaders_become_resumable():
-    whole, _ = run(make(data=Plain(10)))
-    existing = DataLoader(Plain(10), 4, shuffle=True, collate_fn=same)
-    for other in (existing, Loader(Plain(10), 4, shuffle=True, collate_fn=same)):
-        kind = type(other)
-        loop = steps(other, EPOCHS, task=1)
-        assert type(other) is kind and type(loop.loader) is Loader
-        assert run(loop)[0] == whole
-    kept = Loader(Plain(10), 4)
-    assert steps(kept, 1).loader is kept
-    stateful = make(data=Stateful(10), shuffle=None, epochs=1)
-    seen = run(stateful, 2)[0]
-    assert [b for _, _, b, _ in seen + run(stateful)[0]] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
 
 
 def test_another_use_of_the_loader_is_refused():

@@ -129,16 +129,6 @@ def test_orders_of_other_kinds(loop):
     assert all(repr(seen[at]) == repr(batch) for at, batch in one.items())
 
 
-def test_the_order_of_the_dataset_and_its_repeats():
-    seen, _ = run(3, lambda: make(Plain(7), slots=2, shuffle=False, epochs=1))
-    assert sorted(seen.items()) == [
-        ((0, 0, 0), [0, 1]),
-        ((0, 0, 1), [2, 3]),
-        ((0, 1, 0), [4, 5]),
-        ((0, 1, 1), [6, 0]),
-    ]
-
-
 def test_micro_batches_are_fetched_one_by_one():
     fastseed.init(42, rank=0, world_size=1)
     data = Counted(N)

@@ -87,7 +87,6 @@ class ShuffleSampler(Sampler[int]):
 
     @property
     def n(self) -> int:
-        """The number of positions in an epoch."""
         return self.spec.n
 
     @property

@@ -50,7 +50,6 @@ class WorkerSeeder(NamedTuple):
 
     @classmethod
     def from_seeder(cls, seeder: Seeder, name: str | None = None) -> WorkerSeeder:
-        """Return what workers need of ``seeder``."""
         return cls(seeder.master_seed, seeder.data_rank, seeder._registry.generators, name)
 
     def __reduce__(self) -> tuple[object, ...]:
