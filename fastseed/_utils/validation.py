@@ -1,7 +1,6 @@
-"""Argument checks and the one form that error messages have.
+"""Argument checks; errors read ``fastseed.<function>: <argument> must be <rule>, got <value>``.
 
-``fastseed.<function>: <argument> must be <rule>, got <value>``; a ``TypeError`` also names the
-type. Checks return the value in the type that the rest of the code uses.
+Checks return the value in the type that the rest of the code uses.
 """
 
 from __future__ import annotations
@@ -40,10 +39,10 @@ _PLAIN_OF_TORCH = ("dtype", "device", "layout", "memory_format")
 
 
 def short_repr(value: object) -> str:
-    """Return a text of at most 80 characters for an error message, at once, whatever it is.
+    """Return a text of at most 80 characters for an error message, whatever the value is.
 
-    The elements of tensors and arrays are not read: their memory may have been freed. An object of
-    another class is only named, because its own ``repr`` may print tensors, or megabytes.
+    It reads no elements of tensors, whose memory may have been freed, and calls no ``repr`` of
+    other classes, which may print megabytes.
     """
     text = ""
     try:
