@@ -10,12 +10,11 @@ import torch.distributed as dist
 from torch import nn
 
 from .._backend import private_torch
+from .._backend.ops.draws import REALS
 from .._utils import validation
-from .collector import SlotPlan
+from .collector import Rows, SlotPlan, check_same
 from .exchange import Bucket, Place, gather_means, make_buckets
 from .peers import FUNCTION
-
-_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 class _Buffer(NamedTuple):
@@ -48,17 +47,8 @@ class SlotBuffers:
 
     def begin(self) -> None:
         """Take the values at the start of a step; RuntimeError if there are other buffers now."""
-        found, known = (
-            {(buffer.label, id(buffer.tensor)) for buffer in buffers}
-            for buffers in (_find(self._model), self._all)
-        )
-        if found != known:
-            changed = sorted({label for label, _ in found ^ known})
-            raise RuntimeError(
-                f"fastseed.{FUNCTION}.step: the buffers must be those of the model that was given, "
-                f"but {changed[:3]} were added, removed or replaced since: make a new "
-                "SlotGradients, on every rank"
-            )
+        found: Rows = [(buffer.label, id(buffer.tensor)) for buffer in _find(self._model)]
+        check_same("buffers", found, [(buffer.label, id(buffer.tensor)) for buffer in self._all])
         for buffer, value in zip(self._all, self._at_start, strict=True):
             value.copy_(buffer.tensor)
         self._kept = []
@@ -92,7 +82,7 @@ class SlotBuffers:
         It raises RuntimeError, on every rank, if slots left different values in one without a mean.
         """
         indices = [i for i, was in enumerate(changed) if was]
-        floats = [i for i in indices if self._all[i].tensor.dtype in _FLOATS]
+        floats = [i for i in indices if self._all[i].tensor.dtype in REALS]
         others = [i for i in indices if i not in floats]
         if others:
             self._take_common_values(others)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 import torch.distributed as dist
@@ -14,6 +14,8 @@ from torch import nn
 from .._backend import private_torch
 from .._utils import validation
 from .peers import FUNCTION, Peers
+
+Rows: TypeAlias = list[tuple[object, ...]]
 
 
 class SlotPlan(NamedTuple):
@@ -67,7 +69,7 @@ class Collector:
         self._undo: list[Callable[[], None]] = []  # what this object did to the model
         weakref.finalize(self, _call_all, self._undo)
 
-    def _fingerprint(self) -> list[tuple[object, ...]]:
+    def _fingerprint(self) -> Rows:
         """Return what may not change between steps."""
         return [
             (name, id(p), p.shape, p.dtype, p.device)
@@ -82,7 +84,7 @@ class Collector:
 
     def begin(self) -> None:
         """RuntimeError if the model is not the one that was given, or has gradients already."""
-        self._check_unchanged()
+        check_same("parameters with gradients", self._fingerprint(), self._known)
         for name, parameter in zip(self.names, self.parameters, strict=True):
             if parameter.grad is not None:
                 raise RuntimeError(
@@ -93,19 +95,9 @@ class Collector:
         named = self._model.named_parameters()
         self._written = [(name, p, private_torch.version_of(p)) for name, p in named]
 
-    def _check_unchanged(self) -> None:
-        found = self._fingerprint()
-        if found != self._known:
-            changed = sorted({str(row[0]) for row in {*found} ^ {*self._known}})
-            raise RuntimeError(
-                f"fastseed.{FUNCTION}.step: the parameters with gradients must be those of the "
-                f"model that was given, but {changed[:3]} were added, removed, replaced, "
-                "frozen or moved since: make a new SlotGradients, on every rank"
-            )
-
     def check(self) -> None:
         """RuntimeError if parameters changed, or were written in place, since the step began."""
-        self._check_unchanged()
+        check_same("parameters with gradients", self._fingerprint(), self._known)
         for name, tensor, version in self._written:
             if private_torch.version_of(tensor) != version:
                 raise RuntimeError(
@@ -139,6 +131,17 @@ class Collector:
 def _call_all(actions: list[Callable[[], None]]) -> None:
     while actions:
         actions.pop()()
+
+
+def check_same(kind: str, found: Rows, known: Rows) -> None:
+    """RuntimeError that names what changed between two lists of (name, ...)."""
+    changed = sorted({str(row[0]) for row in {*found} ^ {*known}})
+    if changed:
+        raise RuntimeError(
+            f"fastseed.{FUNCTION}.step: the {kind} must be those of the model that was given, but "
+            f"{changed[:3]} were added, removed, replaced, frozen or moved since: make a new "
+            "SlotGradients, on every rank"
+        )
 
 
 def weak(method: Callable[..., None], *own: object) -> Callable[..., None]:

@@ -29,7 +29,8 @@ class Bucket:
 
     def __init__(self, tensors: Sequence[torch.Tensor], plan: SlotPlan) -> None:
         self._plan = plan
-        self._shapes = [(tensor.shape, _dense_strides(tensor)) for tensor in tensors]
+        dense = [torch.empty_like(tensor, device="meta") for tensor in tensors]  # without gaps
+        self._shapes = [(tensor.shape, tensor.stride()) for tensor in dense]
         self._offsets = [0]
         for tensor in tensors:
             self._offsets.append(self._offsets[-1] + tensor.numel())
@@ -145,8 +146,3 @@ def gather_means(buckets: Sequence[Bucket], divisor: Fraction) -> None:
         bucket.gather(divisor)
     for bucket in buckets:
         bucket.wait()
-
-
-def _dense_strides(tensor: torch.Tensor) -> tuple[int, ...]:
-    """Return the strides of a tensor without gaps, in the same order of dimensions."""
-    return torch.empty_like(tensor, device="meta").stride()

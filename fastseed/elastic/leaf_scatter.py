@@ -29,14 +29,6 @@ class ShardMesh(NamedTuple):
     group: dist.ProcessGroup | None  # the ranks with the same shard
 
 
-class Piece(NamedTuple):
-    """The place of a parameter's gradient in the flat shard of its group."""
-
-    size: torch.Size
-    stride: tuple[int, ...]
-    offset: int
-
-
 class MicroStep:
     """The micro-step of all scatters of one model, and the exchange that is under way."""
 
@@ -96,7 +88,8 @@ class LeafScatter:
     """
 
     def __init__(self, name: str, plan: SlotPlan, mesh: ShardMesh, step: MicroStep) -> None:
-        self.pieces: dict[int, Piece] = {}  # by the index of the parameter, after a backward pass
+        # size, strides and offset in the shard, by the index of a parameter; after a backward pass
+        self.pieces: dict[int, tuple[torch.Size, tuple[int, ...], int]] = {}
         self.taken = False  # whether the group had a gradient in this step
         self.dtype: torch.dtype | None = None  # of the gradients, in which leaves are sent
         self._name, self._plan, self._mesh, self._step = name, plan, mesh, step
@@ -172,7 +165,8 @@ class LeafScatter:
         end = min(first + self._plan.ranks, self._plan.slots)
         mesh, count = self._mesh, 1
         if mesh.replicas > 1:
-            count = _block(mesh.shards, self._plan.slots)
+            common = math.gcd(mesh.shards, self._plan.slots)
+            count = common & -common  # the largest power of two that divides both
             leaves = self._exchange(leaves, first, count)
         self._empty = leaves.new_empty(0)
         self._fill(first, leaves.shape[1])
@@ -229,9 +223,3 @@ class LeafScatter:
     def discard(self) -> None:
         self._sum.discard()
         self._input, self._micro_step, self._slots, self.taken = None, None, 0, False
-
-
-def _block(shards: int, slots: int) -> int:
-    """Return the largest power of two that divides both."""
-    common = math.gcd(shards, slots)
-    return common & -common

@@ -14,7 +14,7 @@ from torch.distributed.tensor import DTensor
 from .._backend import private_torch
 from .._utils import validation
 from .collector import Collector, SlotPlan, check_dense, weak
-from .leaf_scatter import LeafScatter, MicroStep, Piece, ShardMesh, WatchedGather
+from .leaf_scatter import LeafScatter, MicroStep, ShardMesh, WatchedGather
 from .peers import FUNCTION
 
 if TYPE_CHECKING:  # what set_custom_reduce_scatter takes has no public name
@@ -177,7 +177,7 @@ class ShardedCollector(Collector):
         if self._step.number is not None and scatter is not None:
             assert isinstance(parameter.grad, DTensor)
             local = parameter.grad.to_local()
-            scatter.pieces[index] = Piece(local.size(), local.stride(), int(local.storage_offset()))
+            scatter.pieces[index] = local.size(), local.stride(), int(local.storage_offset())
             scatter.dtype = self._watched.get(index)
             parameter.grad = None
 

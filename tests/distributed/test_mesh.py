@@ -24,10 +24,6 @@ SUBSETS = [s for n in range(4) for s in itertools.combinations(NAMES, n)]
 # ---------------------------------------------------------------- exactly the ranks that should
 
 
-def test_there_are_ten_meshes():
-    assert len(SHAPES) == 10
-
-
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_every_mesh_of_eight_ranks(shape):
     """Built-in, registered and named streams, over every set of dimensions."""

@@ -45,8 +45,8 @@ def draws(shape, distinct_over):
     return dict(zip(NAMES, ((c, None) for c in coordinates), strict=True)), found, forked
 
 
-@pytest.mark.parametrize("shape", [(4, 1, 1), (2, 2, 1), (1, 2, 2)])
-@pytest.mark.parametrize("distinct_over", [None, ("dp",), ("pp", "dp"), ()])
+@pytest.mark.parametrize("shape", [(2, 2, 1), (1, 2, 2)])
+@pytest.mark.parametrize("distinct_over", [None, ("pp", "dp")])
 def test_exactly_the_ranks_that_should_share_a_stream_share_it(shape, distinct_over):
     meshes, found, forked = zip(*ranks(4, draws, shape, distinct_over), strict=True)
     expected = expected_groups(meshes, NAMES if distinct_over is None else distinct_over)

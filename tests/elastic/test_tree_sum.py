@@ -87,17 +87,6 @@ def test_borrowed_leaves_are_only_read():
     assert all(torch.equal(*pair) for pair in zip(values, before, strict=True))
 
 
-def test_a_kept_leaf_may_be_overwritten():
-    values = leaves(3)
-    tree = TreeSum()
-    borrowed = torch.empty(200)
-    for leaf in values:
-        tree.push(borrowed.copy_(leaf), borrowed=True)
-        tree.keep()
-    borrowed.zero_()
-    assert torch.equal(tree.result(), tree_sum(values))
-
-
 def test_at_most_log2_partial_sums_are_kept_and_used_again():
     tree, taken = TreeSum(), []
     for _ in range(3):  # steps
@@ -135,8 +124,3 @@ def test_discarded_leaves_are_no_part_of_the_next_sum():
     for leaf in values:
         tree.push(leaf.clone())
     assert torch.equal(tree.result(), tree_sum(values))
-
-
-def test_a_sum_without_leaves_is_an_error():
-    with pytest.raises(IndexError):
-        TreeSum().result()
