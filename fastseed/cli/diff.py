@@ -23,8 +23,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.description = _ABOUT
     parser.add_argument("a", metavar="A", help="a file, or the folder of a run or a checkpoint")
     parser.add_argument("b", metavar="B", help="the same of the other run")
-    text = "of jobs: the loop's task, if a checkpoint has several loops"
-    parser.add_argument("--task", metavar="T", type=int, help=text)
+    parser.add_argument("--task", metavar="T", type=int, help="the task of one of several loops")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -22,10 +22,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("path", metavar="X", help="a file, or the folder of a run or a checkpoint")
     parser.add_argument("question", nargs="?", choices=("at", "where"), help="of a job")
     parser.add_argument("number", nargs="?", type=int, metavar="STEP | SAMPLE")
-    text = "at: STEP is counted in this epoch (default: from 0, over all epochs)"
-    parser.add_argument("--epoch", metavar="E", type=int, help=text)
-    text = "of a job: the loop's task, if a checkpoint has several loops"
-    parser.add_argument("--task", metavar="T", type=int, help=text)
+    parser.add_argument("--epoch", metavar="E", type=int, help="at: count STEP in this epoch")
+    parser.add_argument("--task", metavar="T", type=int, help="the task of one of several loops")
 
 
 def run(args: argparse.Namespace) -> int:

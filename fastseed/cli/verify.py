@@ -40,21 +40,17 @@ def add(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(name, help=help, **how)
 
     option("--times", "runs of each experiment (default: 2)", type=int, default=2, metavar="N")
-    text = "a command that stops in the middle, in place of the kill"
-    option("--stop", text, type=shlex.split, metavar="CMD")
+    option("--stop", "a command that stops, in place of a kill", type=shlex.split, metavar="CMD")
     option("--resume", "the command that then continues", type=shlex.split, metavar="CMD")
     option("--no-kill", "kill no run", action="store_false", dest="kill")
     option("--no-other-seed", "with no other seed", action="store_false", dest="other_seed")
-    text = "in place of all this: run under torchrun with each of these numbers of ranks"
-    option("--ranks", text, type=_numbers, metavar="N,N,...")
-    text = "the seed of init() without a number (default: the program's own)"
-    option("--seed", text, type=int, metavar="N")
+    option("--ranks", "compare only these numbers of ranks", type=_numbers, metavar="N,N,...")
+    option("--seed", "the seed of init() without a number", type=int, metavar="N")
     output.add_deterministic(parser)
     option("--log", "a log of losses below {run} (default: the output)", metavar="PATH")
     option("--value", "name of the loss (default: loss)", default="loss", metavar="KEY")
     option("--timeout", "time limit of each run", type=float, metavar="SECONDS")
-    text = "keep the runs, a report and a picture of the losses in this new folder"
-    option("--out", text, metavar="DIR")
+    option("--out", "a new folder for runs, report and picture of losses", metavar="DIR")
     output.add_program(parser)
 
 
