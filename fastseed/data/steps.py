@@ -303,22 +303,20 @@ class StepLoop:
         new_order = validation.check_bool(function, "new_order", new_order)
         others = ("epoch", "step", "loader", "journal")
         check_state(function, "loop", state, self._own_fields(), others)
-        limits = {"epoch": scopes.MAX_EPOCH + 1, "step": scopes.MAX_STEP}
-        epoch, step = (
-            validation.check_int(function, f"state[{field!r}]", state[field], 0, limit)
-            for field, limit in limits.items()
-        )
+        most = scopes.MAX_EPOCH + 1
+        epoch = validation.check_int(function, "state['epoch']", state["epoch"], 0, most)
+        step = validation.check_int(function, "state['step']", state["step"], 0, scopes.MAX_STEP)
         if new_order and self._slots is not None and step:
             rule = "False with slots within an epoch: begin the order with an epoch"
             raise validation.value_error(function, "new_order", rule, new_order)
         loaded = None if new_order else parse(function, self.loader, state["loader"])
         history = self._parse_history(function, state, new_order)
-        for saved in (history.master_seed, loaded["master_seed"] if loaded else master_seed):
-            if saved != master_seed:
-                raise ValueError(
-                    f"fastseed.{function}: the state was saved under master seed {saved}, but the "
-                    f"job has {master_seed}: call fastseed.init({saved})"
-                )
+        seeds = {history.master_seed, loaded["master_seed"] if loaded else master_seed}
+        for saved in seeds - {master_seed}:
+            raise ValueError(
+                f"fastseed.{function}: the state was saved under master seed {saved}, but the job "
+                f"has {master_seed}: call fastseed.init({saved})"
+            )
         self.loader.restart()
         if loaded is not None:
             self.loader.load_state_dict(loaded)
@@ -330,15 +328,14 @@ class StepLoop:
         where, text = "state['journal']", state["journal"]
         validation.check_instance(function, where, text, str, "the text of a journal")
         history = journal.from_json(function, where, text)
-        own = {"task": self._task, "epoch": state["epoch"], "step": state["step"]}
-        for field, value in own.items():
-            if getattr(history, field) != value:
-                rule, given = f"{value}, as of this state", getattr(history, field)
-                raise validation.value_error(function, f"{where}[{field!r}]", rule, given)
+        own, given = (self._task, state["epoch"], state["step"]), (history.task, *history.point)
+        if given != own:
+            rule = f"of task, epoch and step {own}, as this state"
+            raise validation.value_error(function, where, rule, given)
         n, latest = layout_of(self.loader).layout.n, history.entry_at(*history.point)
         if latest is not None and not new_order and history.orders[latest.order].n != n:
-            rule, given = f"of {n} positions, as for this loop", history.orders[latest.order].n
-            raise validation.value_error(function, where, rule, given)
+            rule, size = f"of {n} positions, as for this loop", history.orders[latest.order].n
+            raise validation.value_error(function, where, rule, size)
         return history
 
     # ------------------------------------------------------------------ the history
