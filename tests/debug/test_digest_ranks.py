@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.distributed as dist
+from helpers.parallel import fsdp, fsdp_over_tensor_parallel, hybrid, tensor_parallel
 from helpers.ranks import ranks
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.distributed.tensor.placement_types import _StridedShard
 
 from fastseed.debug.tree_digest import assert_ranks_agree, digest
@@ -67,27 +66,6 @@ class Block(nn.Module):
 
     def forward(self, x):
         return self.down(torch.relu(self.norm(self.up(x))))
-
-
-def fsdp(model):
-    fully_shard(model, mesh=init_device_mesh("cpu", (4,)))
-
-
-def tensor_parallel(model, mesh=None):
-    plan = {"up": ColwiseParallel(use_local_output=mesh is None), "down": RowwiseParallel()}
-    parallelize_module(model, mesh or init_device_mesh("cpu", (4,)), plan)
-
-
-def fsdp_over_tensor_parallel(model):
-    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
-    tensor_parallel(model, mesh["tp"])
-    fully_shard(model, mesh=mesh["dp"])
-    assert isinstance(model.up.weight.placements[0], _StridedShard)
-
-
-def hybrid(model):
-    names = ("replicate", "shard")
-    fully_shard(model, mesh=init_device_mesh("cpu", (2, 2), mesh_dim_names=names))
 
 
 def full(tree):

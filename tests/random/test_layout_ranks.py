@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from helpers.parallel import fsdp, fsdp_over_tensor_parallel, hybrid, tensor_parallel
 from helpers.ranks import ranks
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.distributed.tensor.placement_types import _StridedShard
 
 import fastseed
@@ -49,8 +48,8 @@ def fill_layouts(mesh_shape):
             for name, (dtype, arguments) in FILLS.items():
                 fill, zeros = getattr(fastseed.random, name), torch.zeros(shape, dtype=dtype)
                 tensor = distribute_tensor(zeros, mesh, layout, src_data_rank=None)
-                fill(tensor, KEY, *arguments, position=8)
-                alone = fill(zeros.clone(), KEY, *arguments, position=8)
+                fill(tensor, KEY, *arguments)
+                alone = fill(zeros.clone(), KEY, *arguments)
                 assert same(tensor.full_tensor(), alone), (layout, shape, name)
 
 
@@ -64,27 +63,6 @@ class Block(nn.Module):
         super().__init__()
         self.up = nn.Linear(12, 22)
         self.down = nn.Linear(22, 12)
-
-
-def fsdp(model):
-    fully_shard(model, mesh=init_device_mesh("cpu", (4,)))
-
-
-def tensor_parallel(model, mesh=None):
-    plan = {"up": ColwiseParallel(), "down": RowwiseParallel()}
-    parallelize_module(model, mesh or init_device_mesh("cpu", (4,)), plan)
-
-
-def fsdp_over_tensor_parallel(model):
-    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
-    tensor_parallel(model, mesh["tp"])
-    fully_shard(model, mesh=mesh["dp"])
-    assert isinstance(model.up.weight.placements[0], _StridedShard)
-
-
-def hybrid(model):
-    names = ("replicate", "shard")
-    fully_shard(model, mesh=init_device_mesh("cpu", (2, 2), mesh_dim_names=names))
 
 
 def fill_module(parallelise):
