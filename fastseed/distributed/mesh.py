@@ -170,10 +170,7 @@ class RankFields:
         return self._fields.get(name, self.default)
 
     def of_registered(self, name: str, shared: bool, distinct_over: object) -> int:
-        """Return the rank field of a stream that is being registered, after checking conflicts.
-
-        ``shared`` is another way to write ``distinct_over=()``.
-        """
+        """Return that of a stream to register; ``shared`` is another word for ``()``."""
         function = "register_generator"
         if shared and distinct_over is None:
             return self._resolve(function, name, "shared", ())

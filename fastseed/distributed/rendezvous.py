@@ -131,11 +131,10 @@ def collective(
     group: dist.ProcessGroup | None = None,
     **more: object,
 ) -> Any:
-    """Call a collective of torch; where it fails, name the ranks that do not answer.
+    """Call a collective of torch; where it fails, RuntimeError names ranks that do not answer.
 
-    Raises:
-        RuntimeError: it failed. A rank that is stopped is noticed after the time limit of the
-            process group; others that wait for it in the call cannot answer either.
+    A rank that is stopped is noticed at the time limit of the process group; others that wait for
+    it in the call cannot answer either.
     """
     try:
         return operation(*args, group=group, **more)

@@ -29,9 +29,8 @@ class _Buffer(NamedTuple):
 class SlotBuffers:
     """Gives each slot the values at the start of the step, and leaves the mean of what slots left.
 
-    The mean is that of ``TreeSum``, without the weights of the slots, for buffers of floating point
-    numbers that changed. Other buffers, such as counters, must have one value after every slot.
-    What slots leave is kept until the end of the step, and sent then; constants never are.
+    The mean is that of ``TreeSum``, without weights. Buffers of integers, such as counters, must
+    have one value after every slot. What changed is kept until the end of the step, and sent then.
     """
 
     def __init__(self, model: nn.Module, plan: SlotPlan, bucket_bytes: int) -> None:

@@ -103,11 +103,7 @@ class LeafScatter:
     def allocate(
         self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device
     ) -> torch.Tensor:
-        """Return memory for an input or, when that was copied to, for an output.
-
-        torch calls it twice for each group and backward pass, for the input first
-        (``foreach_reduce`` of torch 2.13); ``_input`` is not None between the two.
-        """
+        """Return memory for an input or, in torch's second call of a pass, for an output."""
         if self._input is None:
             self._check()
             sent = leaf_dtype(dtype) if self.dtype is None else self.dtype
@@ -178,8 +174,7 @@ class LeafScatter:
     def _exchange(self, leaves: torch.Tensor, first: int, count: int) -> torch.Tensor:
         """Return the leaves of this rank's part of the shard from all ranks, added ``count`` each.
 
-        Slots of a replica follow each other, so aligned runs of a power of two are whole subtrees,
-        which are added before they are sent.
+        These are whole subtrees: slots of a replica follow each other.
         """
         mesh, plan = self._mesh, self._plan
         part = -(-self._elements // mesh.replicas)

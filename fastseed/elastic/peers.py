@@ -49,10 +49,9 @@ class Peers:
                 private_torch.default_store().compare_set(self._step, "", text)  # the first counts
 
     def wait(self, work: dist.Work, tensor: torch.Tensor) -> None:
-        """Wait for a collective; on an accelerator its stream waits, and the host goes on.
+        """Wait for a collective; RuntimeError names a rank that left, ended or does not answer.
 
-        Raises:
-            RuntimeError: a rank left the step, ended, or did not answer in time: with its name.
+        On an accelerator its stream waits, and the host goes on.
         """
         if tensor.device.type != "cpu":
             work.wait()

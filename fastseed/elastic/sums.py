@@ -44,8 +44,7 @@ def accumulate(
 ) -> torch.Tensor:
     """Return an accumulator of all elements, or of their products with ``factors``.
 
-    Tensors do not require grad. The accumulator lies where the first one does. A tensor that is
-    not contiguous is copied, and one of a device without the operator is copied to the CPU.
+    It lies where the first tensor does. Those of a device without the operator are copied.
     """
     devices = list(dict.fromkeys(t.device for t in tensors)) or [torch.device("cpu")]
     parts = []

@@ -20,9 +20,8 @@ class _Part(NamedTuple):
 class TreeSum:
     """Add tensors pairwise, in the order of their slots, with a partial sum for each power of two.
 
-    Leaf s is pushed s-th. Two partial sums of equally many leaves are added at once, so at most
-    log2(V) + 1 tensors are kept. At the end the rest is added from the newest to the oldest.
-    Memory that the sum owns is used again, also for the sums of later steps.
+    Two partial sums of equally many leaves are added at once, so at most log2(V) + 1 are kept. At
+    the end the rest is added from the newest to the oldest. Memory is used again by later sums.
     """
 
     def __init__(self) -> None:
