@@ -58,10 +58,16 @@ def clip_grad_norm_(
         tensor(5.)
     """
     name = "elastic.clip_grad_norm_"
-    if not (isinstance(max_norm, float) and max_norm == math.inf):
-        max_norm = validation.check_float(name, "max_norm", max_norm, 0, math.inf)
-    parts, device = _read(name, "parameters", parameters)
-    norm, dtype = _norm(name, parts, check_group(name, group))
+    ranks = check_group(name, group)
+    problem: Exception | None = None
+    try:
+        error_if_nonfinite = validation.check_bool(name, "error_if_nonfinite", error_if_nonfinite)
+        if not (isinstance(max_norm, float) and max_norm == math.inf):
+            max_norm = validation.check_float(name, "max_norm", max_norm, 0, math.inf)
+    except (TypeError, ValueError) as error:
+        problem = error
+    parts, device, wrong = _read(name, "parameters", parameters)
+    norm, dtype = _norm(name, parts, ranks, problem or wrong)
     if error_if_nonfinite and not math.isfinite(norm):
         raise RuntimeError(
             f"fastseed.{name}: the norm must be finite, got {norm}; call it with "
@@ -109,7 +115,8 @@ def get_total_norm(
     Raises:
         TypeError, ValueError: one of them is no tensor, not of a real dtype, sparse, or a DTensor
             of partial sums.
-        RuntimeError: another rank ended, or did not answer in time; with its name.
+        RuntimeError: another rank has such an error, ended, or did not answer in time; with its
+            name.
 
     Examples:
         >>> import torch, fastseed
@@ -117,8 +124,9 @@ def get_total_norm(
         tensor(7.)
     """
     name = "elastic.get_total_norm"
-    parts, device = _read(name, "tensors", tensors)
-    norm, dtype = _norm(name, parts, check_group(name, group))
+    ranks = check_group(name, group)
+    parts, device, problem = _read(name, "tensors", tensors)
+    norm, dtype = _norm(name, parts, ranks, problem)
     return torch.tensor(norm, dtype=dtype, device=device)
 
 
@@ -130,50 +138,67 @@ _Parts: TypeAlias = dict[_Cut, list[torch.Tensor]]
 @torch.no_grad()
 def _read(
     name: str, argument: str, given: torch.Tensor | Iterable[object]
-) -> tuple[_Parts, torch.device]:
-    """Return this rank's parts of tensors by the ranks that share them, and the first device."""
+) -> tuple[_Parts, torch.device, Exception | None]:
+    """Return this rank's parts by the ranks that share them, the first device, and an error.
+
+    A tensor with an error adds nothing, but its ranks are there: other ranks wait for this one.
+    """
     parts: _Parts = {}
-    device = None
+    device, problem = None, None
     try:
         listed = [given] if isinstance(given, torch.Tensor) else list(given)
     except TypeError:
-        raise validation.type_error(name, argument, "tensors or a tensor", given) from None
+        error = validation.type_error(name, argument, "tensors or a tensor", given)
+        return parts, torch.device("cpu"), error
     for i, value in enumerate(listed):
         label = f"{argument}[{i}]"
-        tensor = validation.check_instance(name, label, value, torch.Tensor, "a tensor")
-        if argument == "parameters":
-            if tensor.grad is None:
-                continue
-            tensor, label = tensor.grad, f"{label}.grad"
-        device = device or tensor.device
-        cut: _Cut = None
-        local = tensor
-        if layout.is_dtensor(tensor):
-            if any(placement.is_partial() for placement in tensor.placements):
-                rule = "without partial sums (see DTensor.redistribute)"
-                raise validation.value_error(name, label, rule, tensor.placements)
-            places = enumerate(tensor.placements)
-            sharded = tuple(d for d, placement in places if not placement.is_replicate())
-            cut, local = (tensor.device_mesh, sharded), tensor.to_local()
-        tensors.check_dtype(name, label, local, *REALS)
-        tensors.check_dense(name, label, local)
-        parts.setdefault(cut, []).append(local.detach())
-    return parts, device or torch.device("cpu")
+        try:
+            tensor = validation.check_instance(name, label, value, torch.Tensor, "a tensor")
+            if argument == "parameters":
+                if tensor.grad is None:
+                    continue
+                tensor, label = tensor.grad, f"{label}.grad"
+            device = device or tensor.device
+            _add(name, label, tensor, parts)
+        except (TypeError, ValueError) as error:
+            problem = problem or error
+    return parts, device or torch.device("cpu"), problem
 
 
-def _norm(name: str, parts: _Parts, group: dist.ProcessGroup | None) -> tuple[float, torch.dtype]:
-    """Return the norm of the parts of all ranks, and its dtype."""
+def _add(name: str, label: str, tensor: torch.Tensor, parts: _Parts) -> None:
+    cut: _Cut = None
+    local = tensor
+    if layout.is_dtensor(tensor):
+        places = enumerate(tensor.placements)
+        sharded = tuple(d for d, placement in places if not placement.is_replicate())
+        cut, local = (tensor.device_mesh, sharded), tensor.to_local()
+    part = parts.setdefault(cut, [])
+    if layout.is_dtensor(tensor) and any(p.is_partial() for p in tensor.placements):
+        rule = "without partial sums (see DTensor.redistribute)"
+        raise validation.value_error(name, label, rule, tensor.placements)
+    tensors.check_dtype(name, label, local, *REALS)
+    tensors.check_dense(name, label, local)
+    tensors.check_data(name, label, local)
+    part.append(local.detach())
+
+
+def _norm(
+    name: str, parts: _Parts, group: dist.ProcessGroup | None, problem: Exception | None
+) -> tuple[float, torch.dtype]:
+    """Return the norm of the parts of all ranks, and its dtype; raise where one has a problem."""
     if group is not None:  # also a rank without tensors adds its 0
         parts = {None: [], **parts}
     found = []
     for cut, local in parts.items():
         total = sums.accumulate(local, local)
+        sums.mark(total, problem)
         if cut is not None:
             for dim in cut[1]:
                 total = sums.all_reduce(name, total, cut[0].get_group(dim))
         elif group is not None:
             total = sums.all_reduce(name, total, group)
         found.append(sums.read(total))
+    sums.check(name, found, problem)
     dtype = sums.dtype_of(found)
     special = [total.special for total in found if total.special is not None]
     if special:

@@ -52,26 +52,36 @@ def mean(
         TypeError: values or weights are neither numbers nor tensors of them.
         ValueError: there are not as many weights as values, or one is negative or not finite, or
             all add up to 0; an integer is beyond 2**53; some ranks give weights, and others none.
-        RuntimeError: another rank ended, or did not answer in time; with its name.
+        RuntimeError: another rank has such an error, ended, or did not answer in time; with its
+            name.
 
     Examples:
         >>> import fastseed
         >>> fastseed.elastic.mean([0.1, 0.2, 0.3], weights=[1, 1, 2])
         tensor(0.2250, dtype=torch.float64)
     """
-    numbers = _numbers("values", values)
+    ranks = check_group(_NAME, group)
+    problem: Exception | None = None
+    numbers, factors = torch.zeros(0), None
+    try:
+        numbers = _numbers("values", values)
+        factors = None if weights is None else _weights(weights, numbers)
+    except (TypeError, ValueError) as error:
+        problem = error
     totals = [sums.accumulate([numbers])]
-    if weights is None:
+    if factors is None:
         totals += [torch.zeros_like(totals[0])] * 2  # so that ranks can differ and be told so
     else:
-        factors = _weights(weights, numbers)
         totals.append(sums.accumulate([numbers.to(torch.float64)], [factors]))
         totals.append(sums.accumulate([factors]))
-    found, size, ranks = torch.stack(totals), 1, check_group(_NAME, group)
+    rows, size = torch.stack(totals), 1
     if dist.is_available() and dist.is_initialized():
-        found, size = sums.all_reduce(_NAME, found, ranks), dist.get_world_size(ranks)
-    plain, products, shares = (sums.read(row) for row in found.cpu())
-    dtype = sums.dtype_of([plain])
+        sums.mark(rows, problem)
+        rows, size = sums.all_reduce(_NAME, rows, ranks), dist.get_world_size(ranks)
+    found = [sums.read(row) for row in rows.cpu()]
+    sums.check(_NAME, found[:1], problem)
+    plain, products, shares = found
+    dtype = sums.dtype_of(found[:1])
     if shares.wide not in (0, size):
         rule = "given on all ranks or on none"
         raise validation.value_error(_NAME, "weights", rule, f"{shares.wide} of {size}")
@@ -131,7 +141,10 @@ def _as_tensor(name: str, value: object) -> torch.Tensor:
         raise validation.type_error(_NAME, name, "a number or a tensor", value)
     if isinstance(value, int) and abs(value) > _EXACT_INTEGER:
         raise validation.value_error(_NAME, name, "at most 2**53", value)
-    return torch.tensor(float(value), dtype=torch.float64)
+    try:
+        return torch.tensor(float(value), dtype=torch.float64)
+    except TypeError:  # an array of several elements
+        raise validation.type_error(_NAME, name, "a number or a tensor", value) from None
 
 
 def _checked(name: str, tensor: torch.Tensor) -> torch.Tensor:
@@ -139,6 +152,7 @@ def _checked(name: str, tensor: torch.Tensor) -> torch.Tensor:
     if layout.is_dtensor(tensor):
         raise validation.type_error(_NAME, name, "a tensor of this rank, not a DTensor", tensor)
     tensors.check_dense(_NAME, name, tensor)
+    tensors.check_data(_NAME, name, tensor)
     tensor = tensor.detach()
     if tensor.dtype in REALS:
         return tensor

@@ -29,9 +29,12 @@ class Total(NamedTuple):
     special: float | None  # the sum of the others, NaN or an infinity
     values: int  # their number, of any kind
     wide: int  # the number of tensors of float64, of all ranks
+    refusals: int  # how many ranks refused an argument
+    refusing: int  # the sum of their numbers: the rank, where there is one
 
 
-_WIDE = exact_op.SIZE  # behind an accumulator: how many tensors are of float64
+# behind an accumulator: how many tensors are of float64, how many ranks refused, and their sum
+_WIDE, _REFUSALS, _REFUSING = range(exact_op.SIZE, exact_op.SIZE + 3)
 
 
 def dtype_of(totals: Sequence[Total]) -> torch.dtype:
@@ -56,13 +59,30 @@ def accumulate(
         others = values
         if factors is not tensors:
             others = [factors[i].to(work).contiguous() for i in here if factors]
-        total = torch.zeros(_WIDE + 1, dtype=torch.int64, device=work)
+        total = torch.zeros(_REFUSING + 1, dtype=torch.int64, device=work)
         if wide := sum(t.dtype == torch.float64 for t in values):
             total[_WIDE] = wide
         exact_op.exact_sum(total[: exact_op.SIZE], values, others)
         parts.append(total if work == devices[0] else total.to(devices[0]))
     # limbs are below 2**32: those of 2**30 devices and ranks can be added
     return parts[0] if len(parts) == 1 else torch.stack(parts).sum(0)
+
+
+def mark(totals: torch.Tensor, problem: Exception | None) -> None:
+    """Note that this rank refuses an argument; it takes part, so that no other rank waits."""
+    if problem is not None and dist.is_available() and dist.is_initialized():
+        totals[..., _REFUSALS], totals[..., _REFUSING] = 1, dist.get_rank()
+
+
+def check(function: str, totals: Sequence[Total], problem: Exception | None) -> None:
+    """Raise this rank's problem, or RuntimeError where another rank has one."""
+    if problem is not None:
+        raise problem
+    for total in totals:
+        if total.refusals:
+            alone = total.refusals == 1
+            who = rendezvous.name_ranks([total.refusing]) if alone else f"{total.refusals} ranks"
+            raise RuntimeError(f"fastseed.{function}: {who} refused an argument: look there")
 
 
 def all_reduce(

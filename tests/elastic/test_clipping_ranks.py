@@ -148,3 +148,27 @@ def refused(case):
 )
 def test_all_ranks_refuse_alike(case, says):
     assert all(found.startswith(f"fastseed.elastic.{says}") for found in ranks(4, refused, case))
+
+
+def refused_by_the_first(case):
+    mistaken = dist.get_rank() == 0
+    group = dist.group.WORLD
+    weight = nn.Parameter(torch.ones(2))
+    weight.grad = torch.ones(2)
+    calls = {
+        "values[0]": lambda: elastic.mean(["x" if mistaken else 1.0]),
+        "weights": lambda: elastic.mean([1.0], weights=[-1.0 if mistaken else 1.0]),
+        "tensors[0]": lambda: elastic.get_total_norm([1 if mistaken else weight], group=group),
+        "max_norm": lambda: elastic.clip_grad_norm_(weight, -1 if mistaken else 1, group=group),
+    }
+    with pytest.raises((TypeError, ValueError, RuntimeError)) as raised:
+        calls[case]()
+    return str(raised.value)
+
+
+@pytest.mark.parametrize("case", ["values[0]", "weights", "tensors[0]", "max_norm"])
+def test_what_one_rank_refuses_is_an_error_on_all(case):
+    """No rank waits for one that raised before the sum."""
+    own, *others = ranks(4, refused_by_the_first, case)
+    assert f": {case} must be" in own
+    assert all(found.endswith("rank 0 refused an argument: look there") for found in others)
