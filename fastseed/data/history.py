@@ -186,17 +186,14 @@ class History:
 
     def _cut(self, entry: Entry, last: int) -> Iterator[Span]:
         """Yield the spans of the steps of an entry before ``last``."""
-        epoch, first, spec = entry.epoch, entry.step, self.orders[entry.order]
-        skips = sorted((s.first, s.last + 1) for s in self.skips if s.epoch == epoch)
-        cuts = [q.step for q in self.quarantines if q.epoch == epoch]
-        for begin, end in (*skips, (last, last)):
-            end_of_part = min(begin, last)
-            inside = slice(*(bisect.bisect_left(cuts, edge) for edge in (first, end_of_part)))
-            for cut in (*cuts[inside], end_of_part):
-                if first < (cut := min(cut, end_of_part)):
-                    yield Span(epoch, first, cut, entry, spec, self.quarantines_at(epoch, first))
-                    first = cut
-            first = max(first, end)
+        epoch, spec = entry.epoch, self.orders[entry.order]
+        edges = {entry.step, last, *(q.step for q in self.quarantines if q.epoch == epoch)}
+        for skip in self.skips:
+            edges |= {skip.first, skip.last + 1} if skip.epoch == epoch else set()
+        inside = sorted(edge for edge in edges if entry.step <= edge <= last)
+        for first, end in itertools.pairwise(inside):
+            if self.first_kept(epoch, first) == first:
+                yield Span(epoch, first, end, entry, spec, self.quarantines_at(epoch, first))
 
     def first_kept(self, epoch: int, step: int) -> int:
         """Return the first step from ``step`` on that is not skipped."""
