@@ -176,9 +176,12 @@ def _read_zip(file: IO[bytes]) -> Any:
     try:
         archive = zipfile.ZipFile(file)
         names = [name for name in archive.namelist() if name.endswith("/data.pkl")]
-        data = archive.read(names[0]) if len(names) == 1 else b""
+        size = archive.getinfo(names[0]).file_size if len(names) == 1 else 0
+        data = archive.read(names[0]) if 0 < size <= MAX_BYTES else b""
     except _BROKEN as error:
         raise Unreadable(f"its zip file is damaged ({error})") from None
+    if size > MAX_BYTES:
+        raise Unreadable(f"its pickle has {size} bytes, more than {MAX_BYTES}")
     if not data:
         raise Unreadable("it is a zip file, but not one of torch.save")
     return _loads(data, archive, names[0].removesuffix("data.pkl"))

@@ -14,6 +14,7 @@ import torch
 
 from fastseed.cli import main
 from fastseed.tools import checkpoints
+from fastseed.tools.checkpoints import pickles
 
 
 class Payload:
@@ -105,6 +106,15 @@ def test_every_truncation_and_many_flipped_bits(tmp_path):
             data[chosen.randrange(len(data))] ^= 1 << chosen.randrange(8)
         path.write_bytes(data)
         inspect(path)
+
+
+def test_huge_pickles_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(pickles, "MAX_BYTES", 1000)
+    data = pickle.dumps(list(range(2000)))
+    (tmp_path / "a.pkl").write_bytes(data)
+    (tmp_path / "b.pt").write_bytes(torch_file(data))
+    assert inspect(tmp_path / "a.pkl")[1].count("more than 1000") == 1
+    assert inspect(tmp_path / "b.pt")[1].count("more than 1000") == 1
 
 
 def test_pipes_and_devices_are_not_opened(tmp_path):
