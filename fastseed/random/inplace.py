@@ -1,6 +1,6 @@
 """In-place fills from a key: of a tensor, of a part of a larger one, of a ``DTensor``.
 
-A value is a function of (key, position, index in the *logical* tensor): parts that are put together
+A value is a function of (key, index in the *logical* tensor): parts that are put together
 equal the whole. Ranks do not communicate. Parameters are filled without gradients, as by
 ``torch.nn.init``. In compiled code, a key that changes from call to call has to be a tensor.
 """
@@ -74,11 +74,7 @@ def normal_(
 
 
 def exponential_(
-    tensor: torch.Tensor,
-    key: Key,
-    rate: float = 1.0,
-    *,
-    shard: Shard | None = None,
+    tensor: torch.Tensor, key: Key, rate: float = 1.0, *, shard: Shard | None = None
 ) -> torch.Tensor:
     """Fill a tensor with exponentially distributed random numbers, as ``exponential`` does.
 
@@ -105,11 +101,7 @@ def trunc_normal_(
 
 
 def bernoulli_(
-    tensor: torch.Tensor,
-    key: Key,
-    p: float = 0.5,
-    *,
-    shard: Shard | None = None,
+    tensor: torch.Tensor, key: Key, p: float = 0.5, *, shard: Shard | None = None
 ) -> torch.Tensor:
     """Fill a tensor with ones (True) and zeros, as ``bernoulli`` does.
 
@@ -119,12 +111,7 @@ def bernoulli_(
 
 
 def randint_(
-    tensor: torch.Tensor,
-    key: Key,
-    low: int,
-    high: int,
-    *,
-    shard: Shard | None = None,
+    tensor: torch.Tensor, key: Key, low: int, high: int, *, shard: Shard | None = None
 ) -> torch.Tensor:
     """Fill a tensor with random integers of [low, high), as ``randint`` does.
 
@@ -133,12 +120,7 @@ def randint_(
     return _fill(distributions.randint, "random.randint_", tensor, key, shard, low, high)
 
 
-def bits_(
-    tensor: torch.Tensor,
-    key: Key,
-    *,
-    shard: Shard | None = None,
-) -> torch.Tensor:
+def bits_(tensor: torch.Tensor, key: Key, *, shard: Shard | None = None) -> torch.Tensor:
     """Fill a tensor with words of the stream, as ``bits`` does.
 
     The rest is as for ``fastseed.random.uniform_``.
