@@ -36,7 +36,8 @@ _NO_WEIGHT = -1.0
 class Slot:
     """One slot of a step: a micro-batch with a forward and a backward pass of its own.
 
-    ``number`` is in [0, V), or None where the passes only keep collectives in step.
+    Attributes:
+        number: the slot, [0, V); None where the passes only keep collectives in step.
 
     Examples:
         >>> import torch
