@@ -18,7 +18,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 import fastseed
 from fastseed.data import Loader, per_sample
-from fastseed.data.worker import scope, seeding
+from fastseed.data.worker import scope
 from fastseed.data.worker.scope import IterationScope, ScopeInSharedMemory, current_scope
 from fastseed.data.worker.seeding import ScopedDataset, WorkerInit
 
@@ -127,8 +127,7 @@ class Endless(IterableDataset):
 def test_a_worker_that_comes_late_draws_the_same(monkeypatch):
     """It begins an iteration that was abandoned meanwhile, in the scope of the next one."""
     start()
-    monkeypatch.setattr(seeding, "_worker", None)
-    monkeypatch.setattr(scope, "_worker_scope", None)
+    monkeypatch.setattr(scope, "worker", None)
     info = SimpleNamespace(id=0, num_workers=1, seed=0, dataset=None)
     monkeypatch.setattr(torch.utils.data._utils.worker, "_worker_info", info)
     cell = ScopeInSharedMemory()
@@ -146,12 +145,12 @@ def test_a_worker_that_comes_late_draws_the_same(monkeypatch):
 
 def test_a_worker_that_cannot_be_seeded_has_no_scope(monkeypatch):
     start()
-    monkeypatch.setattr(seeding, "_worker", None)
+    monkeypatch.setattr(scope, "worker", None)
     fastseed.register_generator(lambda seed: 1 / 0, name="broken")
     setup = WorkerInit(ScopeInSharedMemory())
     with pytest.raises(fastseed.ReseedError, match="broken"):
         setup(0)
-    assert current_scope() is None and seeding.current_worker() is None
+    assert current_scope() is None and scope.worker is None
 
 
 class Threaded(Indexed):

@@ -17,6 +17,7 @@ from ..._utils import StateDict, validation
 from ...derivation import context, scopes, streams
 from ...derivation.shared_use import StreamUsers
 from ...seeder.seeder import current_seeder
+from . import scope
 from .scope import (
     DatasetWrapper,
     IterationScope,
@@ -27,7 +28,7 @@ from .scope import (
     keyed_seeder,
     read_samples,
 )
-from .seeding import WorkerSeeder, current_worker
+from .seeding import WorkerSeeder
 from .streams import SampleStreams, find_draws, read_in_streams, torch_generator
 
 Indices = Sequence[SupportsIndex]
@@ -117,7 +118,7 @@ class PerSample(DatasetWrapper, Dataset[object]):
         return scope.task, scope.epoch
 
     def _current_seeder(self) -> WorkerSeeder:
-        worker = current_worker()
+        worker = scope.worker
         sent = self._seeder if worker is None else worker.seeder
         return sent or WorkerSeeder.from_seeder(keyed_seeder(_FUNCTION))
 

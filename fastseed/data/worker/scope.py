@@ -64,12 +64,12 @@ class ScopeInSharedMemory:
 
 
 thread_scope: ContextVar[IterationScope | None] = ContextVar("thread_scope", default=None)
-_worker_scope: IterationScope | None = None  # in a worker of a fastseed loader
+worker: Any = None  # the WorkerInit of a worker; its first thread sets it before it reads
 
 
 def current_scope() -> IterationScope | None:
     """Return the scope in which a sample is being fetched; None outside of fastseed's loaders."""
-    return _worker_scope or thread_scope.get()
+    return (worker and worker.scope) or thread_scope.get()
 
 
 def required_scope(function: str) -> IterationScope:
@@ -78,12 +78,6 @@ def required_scope(function: str) -> IterationScope:
     if scope is None:
         raise RuntimeError(f"fastseed.{function}: iterate it with fastseed.data.Loader")
     return scope
-
-
-def set_worker_scope(scope: IterationScope | None) -> None:
-    """Set the scope of all threads of this worker."""
-    global _worker_scope
-    _worker_scope = scope
 
 
 def epoch_scope(seeder: Seeder) -> Scope | None:

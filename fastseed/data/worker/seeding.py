@@ -20,6 +20,7 @@ from ...random.bank import StreamBank
 from ...seeder.errors import reseed_error
 from ...seeder.registry import Registration, adapter_for
 from ...seeder.seeder import Seeder
+from . import scope
 from .discovery import found_in
 from .scope import (
     DatasetWrapper,
@@ -28,7 +29,6 @@ from .scope import (
     is_spawning,
     keyed_seeder,
     read_samples,
-    set_worker_scope,
     thread_scope,
 )
 
@@ -116,13 +116,11 @@ class WorkerInit:
 
     def __call__(self, worker_id: int) -> None:
         """Seed this worker; DataLoader calls it once in each."""
-        global _worker
         self._worker_id = worker_id
         self.reseed()
-        if get_worker_info() is not None and _worker is None:
-            _worker = self
+        if get_worker_info() is not None and scope.worker is None:
+            scope.worker = self
             thread_scope.set(None)  # of an iteration in which this process was forked
-            set_worker_scope(self.scope)
         if self._user_init is not None:
             self._user_init(worker_id)
 
@@ -137,11 +135,11 @@ class WorkerInit:
         at = source.read() if isinstance(source, ScopeInSharedMemory) else source
         found = () if info is None else found_in(info.dataset, self.seeder.entries)
         start = derive.scope_key(self.seeder.master_seed, at.task, at.epoch, at.start)
-        scope = streams.named_scope(start, self.seeder.name)
+        named = streams.named_scope(start, self.seeder.name)
 
         def stream_of(name: str, shared: bool = False) -> streams.Stream:
             rank = scopes.SHARED if shared else self.seeder.rank
-            return streams.stream_in(scope, name, rank, self._worker_id + 1)
+            return streams.stream_in(named, name, rank, self._worker_id + 1)
 
         failures = GENERATORS.reseed(stream_of)
         for entry in (*self.seeder.entries, *found):
@@ -154,16 +152,6 @@ class WorkerInit:
         if failures:
             raise reseed_error(failures)
         self.scope = at if isinstance(source, ScopeInSharedMemory) else None
-        if _worker is self:
-            set_worker_scope(self.scope)
-
-
-_worker: WorkerInit | None = None  # set once, by the first thread of a worker, before it reads
-
-
-def current_worker() -> WorkerInit | None:
-    """Return what seeds this process if it is a worker; None in the main process."""
-    return _worker
 
 
 class ScopedDataset(DatasetWrapper):
@@ -193,8 +181,8 @@ class ScopedDataset(DatasetWrapper):
     def __iter__(self) -> Iterator[object]:
         # A worker that started late may have begun an abandoned iteration in the scope of the
         # next one, so from the second iteration on it is reseeded in any case.
-        if _worker is not None and self._was_iterated:
-            _worker.reseed()
+        if scope.worker is not None and self._was_iterated:
+            scope.worker.reseed()
         else:
             _reseed_if_new()
         self._was_iterated = True
@@ -204,8 +192,8 @@ class ScopedDataset(DatasetWrapper):
 
 
 def _reseed_if_new() -> None:
-    if _worker is not None:
-        _worker.reseed_if_new()
+    if scope.worker is not None:
+        scope.worker.reseed_if_new()
 
 
 # ------------------------------------------------------------------ worker_init_fn
