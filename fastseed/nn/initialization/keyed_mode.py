@@ -38,11 +38,7 @@ class KeyedMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.flags = private_torch.dispatch_mode_flags()
 
     def __torch_dispatch__(
-        self,
-        func: OpOverload,
-        types: object,
-        args: Arguments = (),
-        kwargs: Keywords | None = None,
+        self, func: OpOverload, types: object, args: Arguments = (), kwargs: Keywords | None = None
     ) -> object:
         kwargs = kwargs or {}
         if torch.Tag.nondeterministic_seeded not in func.tags:

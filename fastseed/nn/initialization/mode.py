@@ -151,12 +151,7 @@ def _unmapped(operator: object, owner: Owner | None) -> RuntimeError:
 
 @contextlib.contextmanager
 def initialize(
-    model: torch.nn.Module,
-    *,
-    task: int = 0,
-    epoch: int = 0,
-    step: int = 0,
-    prefix: str = "",
+    model: torch.nn.Module, *, task: int = 0, epoch: int = 0, step: int = 0, prefix: str = ""
 ) -> Iterator[None]:
     """Make the initialization of ``model`` in this block independent of its parallel layout.
 

@@ -11,9 +11,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from ..module_names import strip_wrappers, unwrap
 
 
-def named_tensors(
-    model: torch.nn.Module,
-) -> Iterator[tuple[str, torch.Tensor, torch.nn.Module]]:
+def named_tensors(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor, torch.nn.Module]]:
     """Yield (qualified name, parameter or buffer, its module); tied ones by their first name."""
     model = unwrap(model)
     for named in (model.named_parameters(), model.named_buffers()):
