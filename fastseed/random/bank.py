@@ -306,10 +306,11 @@ class StreamBank:
         function = f"random.StreamBank.{name}"
         if not private_torch.is_plain_eager():
             parameters = tuple(map(distributions.constant, parameters))
-        if dtype is None and isinstance(out, torch.Tensor):
+        if out is not None and dtype is None and isinstance(out, torch.Tensor):
             dtype = out.dtype
         distribution = make(function, dtype, *parameters)
-        self._check_seeded(function)
+        if not self._seeded:
+            self._check_seeded(function)
         sizes, count = functional.check_shape(function, shape, distribution.words)
         keys, positions, whole = self._keys, self._positions, (self._n, *sizes)
         advance: int | torch.Tensor = distribution.advance(count)

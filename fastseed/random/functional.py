@@ -245,7 +245,7 @@ def _draw(
     is_plain = private_torch.is_plain_eager()
     if not is_plain:
         parameters = tuple(map(distributions.constant, parameters))
-    if dtype is None and isinstance(out, torch.Tensor):
+    if out is not None and dtype is None and isinstance(out, torch.Tensor):
         dtype = out.dtype
     distribution = make(function, dtype, *parameters)
     sizes, count = check_shape(function, shape, distribution.words)
