@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .._backend.reference import scalar
@@ -16,14 +17,13 @@ from ..derivation import scopes
 from .history import STOPPED, Entry, History, Quarantine, Skip
 from .order.golden_ratio import UNIT
 from .order.mixture import Source
-from .order.spec import KINDS, MAX_N, MIXTURE, OTHER, OrderSpec
+from .order.spec import KINDS, MAX_N, OrderSpec
 
 FORMAT, VERSION = "fastseed.lineage", 1
 
 _VERSIONS = {"format": FORMAT, "version": VERSION, "derivation": scalar.DERIVATION_VERSION}
 _NUMBERS = ("master_seed", "task", "epoch", "step")
 _RECORDS: dict[str, Any] = {"entries": Entry, "skips": Skip, "quarantines": Quarantine}
-_ORDER = ("kind", "name", "n")
 _STEP, _COUNT, _FLAG = (0, 2**62), (0, 2**63 - 1), (0, 1)
 _LIMITS = {
     **{"master_seed": (0, scopes.MAX_MASTER), "task": (0, scopes.MAX_TASK)},
@@ -48,10 +48,9 @@ def to_dict(history: History) -> JSON:
 
 
 def _order_to_dict(spec: OrderSpec) -> JSON:
-    fields: JSON = {name: getattr(spec, name) for name in _ORDER}
-    if spec.kind == MIXTURE:
+    fields: JSON = {"kind": spec.kind, **vars(spec)}
+    if spec.sources:
         fields["sources"] = [source._asdict() for source in spec.sources]
-        fields["shuffled"] = spec.shuffled
     return fields
 
 
@@ -88,7 +87,13 @@ def from_dict(function: str, argument: str, given: JSON) -> History:
     return history
 
 
-def _fields(function: str, where: str, given: JSON, names: Iterable[str]) -> dict[str, Any]:
+def _fields(
+    function: str,
+    where: str,
+    given: JSON,
+    names: Iterable[str],
+    limits: Mapping[str, tuple[int, int]] = _LIMITS,
+) -> dict[str, Any]:
     """Return the fields of an object that has exactly these."""
     validation.check_instance(function, where, given, dict, "an object")
     if set(given) != set(names):
@@ -97,8 +102,8 @@ def _fields(function: str, where: str, given: JSON, names: Iterable[str]) -> dic
     found = {}
     for name, value in given.items():
         place = f"{where}[{name!r}]"
-        if name in _LIMITS:
-            value = validation.check_int(function, place, value, *_LIMITS[name])
+        if name in limits:
+            value = validation.check_int(function, place, value, *limits[name])
         elif name in ("kind", "name"):
             validation.check_text(function, place, value)
         elif name not in _VERSIONS:
@@ -116,19 +121,18 @@ def _records(function: str, where: str, kind: Any, given: list[JSON]) -> tuple[A
 
 def _order(function: str, where: str, given: JSON) -> OrderSpec:
     validation.check_instance(function, where, given, dict, "an object")
-    kind = validation.check_choice(function, f"{where}['kind']", given.get("kind"), KINDS)
-    if kind != MIXTURE:
-        spec = OrderSpec(**_fields(function, where, given, _ORDER))
-        if spec.n < 1 and kind != OTHER:
-            raise validation.value_error(function, f"{where}['n']", "positive", spec.n)
-        return spec
-    fields, place = _fields(function, where, given, OrderSpec._fields), f"{where}['sources']"
-    fields["sources"] = _records(function, place, Source, fields["sources"])
-    spec = OrderSpec(**fields)
-    names, total = {s.name for s in spec.sources}, sum(s.share for s in spec.sources)
-    if total != UNIT or len(names) != len(spec.sources) or spec.size > MAX_N or spec.n < 1:
-        rule = "of different names, with shares of sum 2**32 and at most 2**48 samples"
-        raise validation.value_error(function, place, rule, given["sources"])
+    kind = validation.check_choice(function, f"{where}['kind']", given.get("kind"), tuple(KINDS))
+    make: Any = KINDS[kind]
+    names = [field.name for field in dataclasses.fields(make)]
+    fields = _fields(function, where, given, ("kind", *names), {**_LIMITS, **make.limits})
+    del fields["kind"]
+    if "sources" in fields:
+        fields["sources"] = _records(function, f"{where}['sources']", Source, fields["sources"])
+    spec: OrderSpec = make(**fields)
+    problem = spec.problem()
+    if problem is not None:
+        field, rule = problem
+        raise validation.value_error(function, f"{where}[{field!r}]", rule, given[field])
     return spec
 
 

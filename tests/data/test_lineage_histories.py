@@ -22,7 +22,7 @@ from fastseed.data.journal import to_dict
 from fastseed.data.layout import StepLayout
 from fastseed.data.order import quarantine
 from fastseed.data.order.permutation import Permutation
-from fastseed.data.order.spec import OrderSpec
+from fastseed.data.order.spec import ShuffleSpec
 
 # All histories take minutes: FASTSEED_SCALE=1. Otherwise a part of them.
 PART = 1 if os.environ.get("FASTSEED_SCALE") == "1" else 10
@@ -204,7 +204,7 @@ def test_the_program_refuses_what_it_does_not_know(path, value, error):
 
 
 def test_the_program_has_no_visits_of_samples_that_do_not_exist():
-    order, entry = OrderSpec("shuffle", "shuffle", 20), Entry(0, 0, 0, 0, 1, 4, 0, 0, 0)
+    order, entry = ShuffleSpec("shuffle", 20), Entry(0, 0, 0, 0, 1, 4, 0, 0, 0)
     contract = to_dict(History(42, 1, (order,), (entry,)))
     counts = [len(SPECIFIED["where"](contract, i, range(2))) for i in (-1, 0, 19, 20, 10**9)]
     assert counts == [0, 2, 2, 0, 0]

@@ -15,8 +15,8 @@ import numpy as np
 from fastseed._backend import derive
 from fastseed._backend.reference import scalar
 from fastseed.data.history import Entry, History, Quarantine, Skip
-from fastseed.data.order.mixture import Mixture, shares_of
-from fastseed.data.order.spec import OrderSpec, Source
+from fastseed.data.order.mixture import Mixture, Source, shares_of
+from fastseed.data.order.spec import KINDS, OrderSpec
 
 RESERVE = 2**24
 Visit = tuple[int, ...]  # as fastseed.data.lineage.Visit
@@ -114,7 +114,7 @@ class Job:
         choose = self.random
         n = choose.choice([1, 2, 7, 16, 30, 61])
         if skips == {} and choose.random() < 0.6:
-            return OrderSpec(choose.choice(["shuffle", "shuffle", "sequence"]), "shuffle", n)
+            return KINDS[choose.choice(["shuffle", "shuffle", "sequence"])]("shuffle", n)
         count = len(skips) or choose.randint(1, 4)
         shares = shares_of([choose.choice([1, 2, 0.5, 5]) for _ in range(count)])
         sizes = [source.size for source in self.spec.sources] if skips else None
@@ -125,7 +125,7 @@ class Job:
             for k, share in enumerate(shares)
         )
         shuffled = self.spec.shuffled if skips else choose.randint(0, 1)
-        return OrderSpec("mixture", "mixture", n, sources, shuffled)
+        return KINDS["mixture"]("mixture", n, sources, shuffled)
 
     def layout(self, step: int, position: int) -> Entry:
         choose = self.random

@@ -14,7 +14,7 @@ from ...seeder.seeder import Seeder
 from ..layout import UNKNOWN, StepLayout
 from ..order.nested import RANDOM_SAMPLERS, samplers_in
 from ..order.samplers import ShuffleSampler, SlotSampler
-from ..order.spec import OTHER, OrderSpec
+from ..order.spec import OrderSpec, OtherSpec
 from .seekable import MAX_POSITION, Seekable
 
 FORMAT = "fastseed.loader"
@@ -93,7 +93,7 @@ def layout_of(loader: DataLoader[Any], seeder: Seeder | None = None) -> SampleLa
             layout = StepLayout(sampler.n, size, ranks, 0, drops, sampler.drop_last)
             spec, is_first = sampler.spec, sampler is samples_of(samplers[0])
             if not (is_first and is_regular and _follows_reseed(sampler)):
-                spec = OrderSpec(OTHER, spec.describe(), layout.n)
+                spec = OtherSpec(spec.describe(), layout.n)
             return SampleLayout(spec, layout, drop_last, is_first, is_regular)
         if hasattr(sampler, "num_replicas"):
             n = _length(getattr(sampler, "dataset", dataset))
@@ -107,7 +107,7 @@ def layout_of(loader: DataLoader[Any], seeder: Seeder | None = None) -> SampleLa
 
 
 def _unknown(source: object, layout: StepLayout) -> OrderSpec:
-    return OrderSpec(OTHER, type(source).__name__, layout.n)
+    return OtherSpec(type(source).__name__, layout.n)
 
 
 def _follows_reseed(sampler: ShuffleSampler) -> bool:

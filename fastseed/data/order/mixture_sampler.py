@@ -4,19 +4,49 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sized
+from dataclasses import dataclass
 from typing import Any
 
 from torch.utils.data import ConcatDataset
 
+from ..._backend import derive
 from ..._utils import validation
 from ...derivation import scopes
 from ..worker.scope import keyed_seeder
-from .mixture import Source, shares_of
+from .golden_ratio import UNIT
+from .mixture import Mixture, Source, shares_of
+from .permutation import Order
 from .samplers import ShuffleSampler, check_size
-from .spec import MAX_N, MIXTURE, OrderSpec
+from .spec import MAX_N, OrderSpec
 
 _CLASS = "data.MixtureSampler"
 _MOST_SOURCES = 1024  # each costs a Python loop at the start of an iteration
+
+
+@dataclass(frozen=True)
+class MixtureSpec(OrderSpec):
+    """A mixture of sources, each of which is shuffled or keeps its order."""
+
+    kind = "mixture"
+    name: str
+    n: int
+    sources: tuple[Source, ...]
+    shuffled: int
+
+    def at(self, master_seed: int, task: int, epoch: int) -> Order:
+        scope = derive.scope_key(master_seed, task, epoch, 0)
+        return Mixture(scope, self.name, self.sources, bool(self.shuffled))
+
+    def describe(self) -> str:
+        mixed = ", ".join(f"{s!r}: {size} * {w} + {skip}" for s, size, w, skip in self.sources)
+        return f"{self.name}{'' if self.shuffled else ' in order'} of {{{mixed}}}"
+
+    def problem(self) -> tuple[str, str] | None:
+        names, total = {s.name for s in self.sources}, sum(s.share for s in self.sources)
+        if total != UNIT or len(names) != len(self.sources) or self.size > MAX_N:
+            rule = "of different names, with shares of sum 2**32 and at most 2**48 samples"
+            return "sources", rule
+        return super().problem()
 
 
 class MixtureSampler(ShuffleSampler):
@@ -81,7 +111,7 @@ class MixtureSampler(ShuffleSampler):
         shuffle = validation.check_bool(_CLASS, "shuffle", shuffle)
         parts = tuple(map(Source, names, sizes, shares, skips))
         name = scopes.check_name(_CLASS, name)
-        self.spec = OrderSpec(MIXTURE, name, n, parts, int(shuffle))
+        self.spec = MixtureSpec(name, n, parts, int(shuffle))
         self._sources = tuple(sources.values())
         self._set_share(rank, world_size, drop_last)
 

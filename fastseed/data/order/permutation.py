@@ -66,22 +66,22 @@ class Order:
         raise NotImplementedError
 
 
-@dataclass(frozen=True)
-class Permutation(Order):
-    """The order of n samples."""
+class Bijection(Order):
+    """An order of n samples, each once: ``_fill`` is one way of a function, ``positions`` back."""
 
     n: int
-    key: int | None  # None: the order of the dataset
+
+    def _fill(self, out: torch.Tensor, start: int, stride: int) -> torch.Tensor:
+        """Write the samples at positions start, start + stride, ... below n, and return ``out``."""
+        raise NotImplementedError
+
+    def positions(self, samples: torch.Tensor) -> torch.Tensor:
+        """Return the position of each of the int64 ``samples``; -1 for one outside of [0, n)."""
+        raise NotImplementedError
 
     @property
     def period(self) -> int:
         return self.n
-
-    def positions(self, samples: torch.Tensor) -> torch.Tensor:
-        """Return the position of each of the int64 ``samples``; -1 for one outside of [0, n)."""
-        if self.key is None:
-            return torch.where((samples >= 0) & (samples < self.n), samples, -1)
-        return derive.shuffle_positions(self.key, self.n, samples)
 
     def entries(self, start: int, count: int) -> tuple[Array, Array]:
         occurrences, i = np.divmod(np.arange(start, start + count), self.n)
@@ -95,12 +95,36 @@ class Permutation(Order):
     def visits(self, samples: Array, limit: int) -> tuple[Array, Array, Array]:
         return _repeated(self.positions(torch.from_numpy(samples)).numpy(), self.n, limit)
 
-    def index(self, i: int) -> int:
-        return i if self.key is None else derive.shuffle_index(self.key, self.n, i)
-
     def part(self, start: int, count: int, stride: int = 1) -> torch.Tensor:
         out = derive.empty_words(count, dtype=torch.int64)
         return self._fill(out, start, stride)
+
+    def _chunks(self, start: int, stride: int, size: int) -> Iterator[list[int]]:
+        inside = max(0, min(size, -(-(self.n - start) // stride)))
+        done, chunk = 0, _FIRST_CHUNK
+        while done < inside:
+            chunk = min(chunk, inside - done)
+            yield self.part(start + done * stride, chunk, stride).tolist()
+            done, chunk = done + chunk, min(4 * chunk, _LARGEST_CHUNK)
+        for k in range(inside, size):  # from the front of the order again
+            occurrence, i = divmod(start + k * stride, self.n)
+            yield [Repeat(self.index(i), occurrence)]
+
+
+@dataclass(frozen=True)
+class Permutation(Bijection):
+    """The shuffle of n samples of a key; without a key the order of the dataset."""
+
+    n: int
+    key: int | None
+
+    def positions(self, samples: torch.Tensor) -> torch.Tensor:
+        if self.key is None:
+            return torch.where((samples >= 0) & (samples < self.n), samples, -1)
+        return derive.shuffle_positions(self.key, self.n, samples)
+
+    def index(self, i: int) -> int:
+        return i if self.key is None else derive.shuffle_index(self.key, self.n, i)
 
     def _fill(self, out: torch.Tensor, start: int, stride: int) -> torch.Tensor:
         if self.key is None:
@@ -114,17 +138,6 @@ class Permutation(Order):
         if out.is_contiguous() and (on_cuda or out.device.type == "cpu"):
             return self._fill(out, start, 1)
         return super().write(out, start)
-
-    def _chunks(self, start: int, stride: int, size: int) -> Iterator[list[int]]:
-        inside = max(0, min(size, -(-(self.n - start) // stride)))
-        done, chunk = 0, _FIRST_CHUNK
-        while done < inside:
-            chunk = min(chunk, inside - done)
-            yield self.part(start + done * stride, chunk, stride).tolist()
-            done, chunk = done + chunk, min(4 * chunk, _LARGEST_CHUNK)
-        for k in range(inside, size):  # from the front of the order again
-            occurrence, i = divmod(start + k * stride, self.n)
-            yield [Repeat(self.index(i), occurrence)]
 
 
 def check_visits(samples: int, passes: int) -> None:

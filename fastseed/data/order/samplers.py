@@ -17,7 +17,7 @@ from ..worker.scope import current_scope, epoch_scope, keyed_seeder
 from .nested import refuse_second_division
 from .permutation import Array, Order
 from .quarantine import Quarantined
-from .spec import MAX_N, SEQUENCE, SHUFFLE, OrderSpec
+from .spec import MAX_N, OrderSpec, SequenceSpec, ShuffleSpec
 
 _CLASS = "data.ShuffleSampler"
 
@@ -69,8 +69,8 @@ class ShuffleSampler(Sampler[int]):
     ) -> None:
         n = check_size(_CLASS, "data", data)
         shuffle = validation.check_bool(_CLASS, "shuffle", shuffle)
-        kind = SHUFFLE if shuffle else SEQUENCE
-        self.spec = OrderSpec(kind, scopes.check_name(_CLASS, name), n)
+        make = ShuffleSpec if shuffle else SequenceSpec
+        self.spec: OrderSpec = make(scopes.check_name(_CLASS, name), n)
         self._set_share(rank, world_size, drop_last)
 
     def _set_share(self, rank: int | None, world_size: int | None, drop_last: bool) -> None:
@@ -92,7 +92,7 @@ class ShuffleSampler(Sampler[int]):
     @property
     def shuffle(self) -> bool:
         """False if the order is that of the dataset."""
-        return self.spec.kind != SEQUENCE and bool(self.spec.shuffled)
+        return bool(self.spec.shuffled)
 
     def __repr__(self) -> str:
         share = "" if self.rank is None else f", rank={self.rank}, world_size={self.world_size}"
@@ -135,7 +135,7 @@ class ShuffleSampler(Sampler[int]):
     def _order(self, function: str, task: int | None, epoch: int | None) -> Order:
         """Return the order that the next iteration has in this scope."""
         task, epoch = self._scope(function, task, epoch)
-        seed = keyed_seeder(function).master_seed if self.spec.kind != SEQUENCE else 0
+        seed = keyed_seeder(function).master_seed if self.spec.is_keyed else 0
         order = self.spec.at(seed, task, epoch)
         return order if self._removed is None else Quarantined(order, self.n, self._removed)
 

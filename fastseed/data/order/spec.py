@@ -3,60 +3,57 @@
 from __future__ import annotations
 
 import itertools
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from ..._backend import derive
 from ...derivation import streams
-from .mixture import Mixture, Source
+from .mixture import Source
 from .permutation import Array, Order, Permutation
 
-SHUFFLE, SEQUENCE, MIXTURE, OTHER = "shuffle", "sequence", "mixture", "other"
-KINDS = (SHUFFLE, SEQUENCE, MIXTURE, OTHER)
 MAX_N = 2**48
+KINDS: dict[str, type[OrderSpec]] = {}
+"""The classes of orders by their ``kind``."""
 
 
-class OrderSpec(NamedTuple):
+class OrderSpec:
     """An order of every epoch; ``at`` makes that of one.
 
-    A journal of ``fastseed.data.steps`` keeps these fields (``docs/spec/data-order.md``).
+    Each subclass is a frozen dataclass. A journal of ``fastseed.data.steps`` keeps its ``kind`` and
+    its fields (``docs/spec/data-order.md``), and reads them within the bounds of ``limits``.
     """
 
-    kind: str
+    kind: ClassVar[str]
+    limits: ClassVar[dict[str, tuple[int, int]]] = {}  # of integers beside those of every kind
+    is_keyed: ClassVar[bool] = True  # False: the order needs no master seed
+    is_function: ClassVar[bool] = True  # False: the order is not a function of the epoch
+
     name: str
     n: int  # positions in an epoch; -1 if that is not known
     sources: tuple[Source, ...] = ()
-    shuffled: int = 1  # 0: a mixture that keeps the order within each source
+    shuffled: int = 1  # 0: the samples of a source, or all, keep their order
+
+    def __init_subclass__(cls) -> None:
+        KINDS[cls.kind] = cls
+
+    def at(self, master_seed: int, task: int, epoch: int) -> Order:
+        """Return the order of an epoch."""
+        raise NotImplementedError
+
+    def describe(self) -> str:
+        """Return a text that is equal for equal orders; a loader's state contains it."""
+        return self.name
+
+    def problem(self) -> tuple[str, str] | None:
+        """Return a field of a journal that is invalid and the rule that it breaks."""
+        return ("n", "positive") if self.n < 1 else None
 
     @property
     def size(self) -> int:
         """The number of samples of the dataset."""
         return sum(source.size for source in self.sources) or self.n
-
-    @property
-    def is_function(self) -> bool:
-        """True if the order is a function of the epoch."""
-        return self.kind != OTHER
-
-    def at(self, master_seed: int, task: int, epoch: int) -> Order:
-        """Return the order of an epoch."""
-        if self.kind == SEQUENCE:
-            return Permutation(self.n, None)
-        scope = derive.scope_key(master_seed, task, epoch, 0)
-        if self.kind == SHUFFLE:
-            name = streams.name_words(self.name)
-            return Permutation(self.n, derive.shuffle_key(scope, name, self.n))
-        return Mixture(scope, self.name, self.sources, bool(self.shuffled))
-
-    def describe(self) -> str:
-        """Return a text that is equal for equal orders; a loader's state contains it."""
-        if self.kind == SEQUENCE:
-            return "in order"
-        if self.kind != MIXTURE:
-            return self.name
-        mixed = ", ".join(f"{s!r}: {size} * {w} + {skip}" for s, size, w, skip in self.sources)
-        return f"{self.name}{'' if self.shuffled else ' in order'} of {{{mixed}}}"
 
     def offsets(self) -> list[int]:
         """Return the index of the first sample of each source, and the number of all samples."""
@@ -69,3 +66,43 @@ class OrderSpec(NamedTuple):
         counts = np.diff(np.searchsorted(samples, self.offsets()))
         pairs = zip(self.sources, counts.tolist(), strict=True)
         return float(sum(s.share / 2**32 * count / s.size for s, count in pairs))
+
+
+@dataclass(frozen=True)
+class ShuffleSpec(OrderSpec):
+    """The shuffle of n samples."""
+
+    kind = "shuffle"
+    name: str
+    n: int
+
+    def at(self, master_seed: int, task: int, epoch: int) -> Order:
+        scope = derive.scope_key(master_seed, task, epoch, 0)
+        return Permutation(self.n, derive.shuffle_key(scope, streams.name_words(self.name), self.n))
+
+
+@dataclass(frozen=True)
+class SequenceSpec(OrderSpec):
+    """The order of the dataset."""
+
+    kind, is_keyed, shuffled = "sequence", False, 0
+    name: str
+    n: int
+
+    def at(self, master_seed: int, task: int, epoch: int) -> Order:
+        return Permutation(self.n, None)
+
+    def describe(self) -> str:
+        return "in order"
+
+
+@dataclass(frozen=True)
+class OtherSpec(OrderSpec):
+    """An order that only its sampler knows."""
+
+    kind, is_function = "other", False
+    name: str
+    n: int
+
+    def problem(self) -> None:
+        return None
