@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import stat
 import sys
 from pathlib import Path
@@ -112,13 +113,15 @@ def test_no_program_is_needed(monkeypatch):
 
 def test_programs_that_hang_are_ended_and_named(tmp_path, monkeypatch):
     """Every program that may be run, first on the PATH, with a child that outlives it."""
+    seconds = f"{random.SystemRandom().uniform(3000, 4000):.6f}"  # of this test alone
     for name in ("git", "nvidia-smi", "dpkg-query"):
-        program(tmp_path / name, "sleep 3127.5 &\nsleep 3127.5")
+        program(tmp_path / name, f"sleep {seconds} &\nsleep {seconds}")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setattr(commands, "TIMEOUT", 0.2)
     problems = environment.collect()[0]["about"]["problems"]
     assert {f"{name}: took longer than 0.2 s" for name in ("git", "nvidia-smi")} <= set(problems)
-    assert not [p for p in Path("/proc").glob("[0-9]*/cmdline") if b"3127.5" in command_line(p)]
+    lines = map(command_line, Path("/proc").glob("[0-9]*/cmdline"))
+    assert not any(seconds.encode() in line for line in lines)
 
 
 def command_line(path):
