@@ -273,4 +273,16 @@ using RandIntNarrow = RandInt<T, uint32_t>;  // of a range below 2^32
 template <class T>
 using RandIntWide = RandInt<T, uint64_t>;
 
+// Every distribution in every type that has loops and kernels.
+#define FS_EACH_REAL(apply, D) apply(D<float>) apply(D<double>) apply(D<Half>) apply(D<BFloat16>)
+
+#define FS_EACH_INTEGER(apply)                                                              \
+  apply(RandIntNarrow<uint8_t>) apply(RandIntNarrow<int32_t>) apply(RandIntNarrow<int64_t>) \
+      apply(RandIntWide<int64_t>)
+
+#define FS_EACH_DISTRIBUTION(apply)                                                               \
+  apply(Bits<uint32_t>) apply(Bits<uint64_t>) FS_EACH_REAL(apply, Uniform)                        \
+      FS_EACH_REAL(apply, Normal) FS_EACH_REAL(apply, Exponential) FS_EACH_REAL(apply, Bernoulli) \
+          apply(Bernoulli<uint8_t>) FS_EACH_INTEGER(apply) FS_EACH_REAL(apply, TruncNormal)
+
 }  // namespace fastseed

@@ -1,7 +1,7 @@
 // Host entries of the draws: pointers, counts, no torch. See docs/spec/random.md.
 //
-// Every distribution of core/draw.h that FS_EACH_DISTRIBUTION names is there on the CPU
-// (launch_draw) and on CUDA devices (launch_draw_cuda).
+// Every distribution of FS_EACH_DISTRIBUTION (core/draw.h) is there on the CPU (launch_draw) and on
+// CUDA devices (launch_draw_cuda).
 #pragma once
 #include <cstdint>
 
@@ -27,16 +27,5 @@ void launch_draw(const D& distribution, const Streams& streams, const Layout& la
 template <class D>
 void launch_draw_cuda(const D& distribution, const Streams& streams, const Layout& layout,
                       typename D::Value* out, void* cuda_stream);
-
-#define FS_EACH_REAL(apply, D) apply(D<float>) apply(D<double>) apply(D<Half>) apply(D<BFloat16>)
-
-#define FS_EACH_INTEGER(apply)                                                              \
-  apply(RandIntNarrow<uint8_t>) apply(RandIntNarrow<int32_t>) apply(RandIntNarrow<int64_t>) \
-      apply(RandIntWide<int64_t>)
-
-#define FS_EACH_DISTRIBUTION(apply)                                                               \
-  apply(Bits<uint32_t>) apply(Bits<uint64_t>) FS_EACH_REAL(apply, Uniform)                        \
-      FS_EACH_REAL(apply, Normal) FS_EACH_REAL(apply, Exponential) FS_EACH_REAL(apply, Bernoulli) \
-          apply(Bernoulli<uint8_t>) FS_EACH_INTEGER(apply) FS_EACH_REAL(apply, TruncNormal)
 
 }  // namespace fastseed

@@ -14,8 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from .._backend.ops import draws
-from .._backend.ops.draws import REALS
+from .._backend.ops.draws import DRAW, REALS
 from .._backend.reference.scalar import signed
 from .._utils.validation import type_error, value_error
 
@@ -62,7 +61,7 @@ class Distribution(NamedTuple):
 def bits(function: str, dtype: torch.dtype | None) -> Distribution:
     """Words of the stream, ``torch.uint32`` (the default) or ``torch.uint64``."""
     dtype = _check_dtype(function, dtype, torch.uint32, (torch.uint32, torch.uint64))
-    return Distribution(draws.draw_bits, dtype, 2 if dtype == torch.uint64 else 1, ())
+    return Distribution(DRAW["bits"], dtype, 2 if dtype == torch.uint64 else 1, ())
 
 
 def uniform(function: str, dtype: torch.dtype | None, low: object, high: object) -> Distribution:
@@ -75,9 +74,7 @@ def uniform(function: str, dtype: torch.dtype | None, low: object, high: object)
     computed_in = torch.float64 if dtype == torch.float64 else torch.float32
     if high - low > _FORMATS[computed_in][2] and math.isinf(rounded(high - low, computed_in)):
         raise value_error(function, "high - low", f"finite in {dtype}", high - low)
-    return Distribution(
-        draws.draw_uniform, dtype, _WORDS[dtype], (high - low, low, below(top, dtype))
-    )
+    return Distribution(DRAW["uniform"], dtype, _WORDS[dtype], (high - low, low, below(top, dtype)))
 
 
 def normal(function: str, dtype: torch.dtype | None, mean: object, std: object) -> Distribution:
@@ -86,7 +83,7 @@ def normal(function: str, dtype: torch.dtype | None, mean: object, std: object) 
     mean, std = _finite(function, "mean", mean, dtype), _finite(function, "std", std, dtype)
     if std < 0:
         raise value_error(function, "std", "0 or more", std)
-    return Distribution(draws.draw_normal, dtype, _WORDS[dtype], (mean, std))
+    return Distribution(DRAW["normal"], dtype, _WORDS[dtype], (mean, std))
 
 
 def exponential(function: str, dtype: torch.dtype | None, rate: object) -> Distribution:
@@ -96,7 +93,7 @@ def exponential(function: str, dtype: torch.dtype | None, rate: object) -> Distr
     scale = 1.0 / rate if 0 < rate < math.inf else 0.0  # in steps: 1 / 5e-324 is infinite
     if not 0 < rounded(scale, dtype) < math.inf:
         raise value_error(function, "rate", f"above 0, with 1 / rate finite in {dtype}", rate)
-    return Distribution(draws.draw_exponential, dtype, _WORDS[dtype], (scale,))
+    return Distribution(DRAW["exponential"], dtype, _WORDS[dtype], (scale,))
 
 
 LEAST_SPAN = 2.0**-64  # the least part of the normal distribution that an interval may hold
@@ -150,9 +147,7 @@ def trunc_normal(
     if areas[1] < LEAST_SPAN:
         rule = "an interval that holds at least 2**-64 of the normal distribution"
         raise value_error(function, "[a, b]", rule, [a, b])
-    return Distribution(
-        draws.draw_trunc_normal, dtype, _WORDS[dtype], (mean, std, *areas, low, high)
-    )
+    return Distribution(DRAW["trunc_normal"], dtype, _WORDS[dtype], (mean, std, *areas, low, high))
 
 
 def bernoulli(function: str, dtype: torch.dtype | None, p: object) -> Distribution:
@@ -161,7 +156,7 @@ def bernoulli(function: str, dtype: torch.dtype | None, p: object) -> Distributi
     p = check_real(function, "p", p)
     if not 0 <= p <= 1:
         raise value_error(function, "p", "in [0, 1]", p)
-    return Distribution(draws.draw_bernoulli, dtype, 1, (round(p * 2.0**32),))
+    return Distribution(DRAW["bernoulli"], dtype, 1, (round(p * 2.0**32),))
 
 
 def randint(function: str, dtype: torch.dtype | None, low: object, high: object) -> Distribution:
@@ -177,7 +172,7 @@ def randint(function: str, dtype: torch.dtype | None, low: object, high: object)
     if dtype != torch.uint8 and size == top - bottom:  # one more than the words can count to
         rule = f"below {'2**64' if dtype == torch.int64 else '2**32'} for {dtype} (or use bits)"
         raise value_error(function, "high - low", rule, size)
-    return Distribution(draws.draw_randint, dtype, 2 if size >= 2**32 else 1, (low, signed(size)))
+    return Distribution(DRAW["randint"], dtype, 2 if size >= 2**32 else 1, (low, signed(size)))
 
 
 # ---------------------------------------------------------------- numbers

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from fastseed._backend.reference import draws as reference
+from fastseed._backend.reference import fp_math
 from helpers.derivation_numpy import HALF, LOW, ROUNDS, philox
 from helpers.support import seeder
 
@@ -35,12 +35,12 @@ def uniforms(w: np.ndarray) -> np.ndarray:
 
 def normals(w: np.ndarray) -> np.ndarray:
     """Return ``randn`` of words."""
-    return reference.standard_normal(w)
+    return fp_math.standard_normal(w)
 
 
 def exponentials(w: np.ndarray) -> np.ndarray:
     """Return ``exponential`` of words."""
-    return reference.standard_exponential(w)
+    return fp_math.standard_exponential(w)
 
 
 # ---------------------------------------------------------------- scores

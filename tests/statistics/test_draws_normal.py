@@ -13,7 +13,7 @@ from helpers.draw_words import bins, correlation, exponentials, keys, kolmogorov
 from scipy import special, stats
 
 import fastseed
-from fastseed._backend.reference import draws as reference
+from fastseed._backend.reference import fp_math
 
 STREAMS, LENGTH = 512, 4096
 N = STREAMS * LENGTH
@@ -108,7 +108,7 @@ def test_draws_exponential_is_random(dtype):
 
 def polar(radius: np.ndarray, turn: np.ndarray) -> np.ndarray:
     """Pairs of radii and of words for angles."""
-    cos, sin = reference.cos_sin(turn)
+    cos, sin = fp_math.cos_sin(turn)
     return np.stack((radius * cos, radius * sin), axis=-1).reshape(*radius.shape[:-1], -1)
 
 

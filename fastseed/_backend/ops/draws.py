@@ -1,8 +1,10 @@
 """The operators of random numbers: ``torch.ops.fastseed.draw_uniform`` and others."""
-# Annotations are read at run time: no `from __future__ import annotations` here.
 
-from collections.abc import Sequence
-from typing import Any, cast
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,9 +29,17 @@ def _runs(sizes: Sequence[int], strides: Sequence[int]) -> tuple[int, list[int]]
     return length, starts.tolist()
 
 
-def _define(name: str, kind: str = "", parameter_names: Sequence[str] = ()) -> Any:
-    """Define ``draw_<name>``, whose values ``fastseed._backend.reference.draws`` computes."""
-    values = getattr(draws, name)
+_OF_DTYPE: dict[str, Callable[[torch.dtype], object]] = {
+    "kind": lambda dtype: str(dtype).removeprefix("torch."),
+    "words": lambda dtype: 2 if dtype == torch.uint64 else 1,
+}
+"""The arguments of references that the dtype of the output gives."""
+
+
+def _define(values: Callable[..., Any]) -> Any:
+    """Define the operator of a reference, whose annotations (strings) are the schema's types."""
+    _, _, _, _, *own = inspect.signature(values).parameters.values()
+    of_dtype = [_OF_DTYPE[p.name] for p in own if p.name in _OF_DTYPE]
 
     def draw(
         out: Tensor, keys: Tensor, positions: Tensor | None,
@@ -37,12 +47,7 @@ def _define(name: str, kind: str = "", parameter_names: Sequence[str] = ()) -> A
     ) -> None:  # fmt: skip
         if out.numel() == 0:
             return
-        if name == "bits":
-            parameters = (2 if out.dtype == torch.uint64 else 1,)
-        elif name == "randint":
-            parameters = (parameters[0], cast(int, parameters[1]) & 2**64 - 1)
-        elif name != "bernoulli":
-            parameters = (str(out.dtype).removeprefix("torch."), *parameters)
+        parameters = (*(argument(out.dtype) for argument in of_dtype), *parameters)
         n = len(keys)
         rows = out.view(n, -1)
         if not sizes:
@@ -54,22 +59,14 @@ def _define(name: str, kind: str = "", parameter_names: Sequence[str] = ()) -> A
             found = values(*streams, offset + start, length, *parameters)
             rows[:, run * length : (run + 1) * length] = torch.from_numpy(found)
 
-    parameters = "".join(f", {kind} {parameter}" for parameter in parameter_names)
+    given = (p for p in own if p.name not in _OF_DTYPE)
+    parameters = "".join(f", {p.annotation} {p.name.rstrip('_')}" for p in given)
     schema = (
         "(Tensor(a0!) out, Tensor keys, Tensor? positions, int[] sizes, int[] strides, int offset"
         f"{parameters}) -> ()"
     )
-    return define(f"draw_{name}", schema, writing(1, draw))
+    return define(f"draw_{values.__name__}", schema, writing(1, draw))
 
 
-draw_bits = _define("bits")
-draw_uniform = _define("uniform", "float", ("span", "shift", "cap"))
-draw_normal = _define("normal", "float", ("mean", "std"))
-draw_exponential = _define("exponential", "float", ("scale",))
-draw_trunc_normal = _define(
-    "trunc_normal",
-    "float",
-    ("mean", "std", "middle", "span", "below", "above", "low", "high"),
-)
-draw_bernoulli = _define("bernoulli", "int", ("threshold",))
-draw_randint = _define("randint", "int", ("low", "range"))
+DRAW = {values.__name__: _define(values) for values in draws.DRAWS}
+"""What calls ``draw_<name>``, by the name of the distribution."""

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import scalar
-from .draws import LN2_64, standard_exponential
+from .fp_math import LN2_64, standard_exponential
 from .philox import U64, blocks
 
 F32 = npt.NDArray[np.float32]
