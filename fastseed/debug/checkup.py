@@ -18,11 +18,12 @@ from ..derivation import context, streams
 from ..determinism import hash_seed
 from ..distributed.agreement import verify_agreement
 from ..generators.accelerator import AcceleratorGenerators, relative_index
+from ..generators.adapter import ADAPTERS
 from ..generators.default import NAMES
 from ..seeder.registry import adapter_for
 from ..seeder.seeder import Seeder
 from .generator_states import bytes_of
-from .generator_use import FINE, KINDS, NOTE, WRONG, Row, watched_use
+from .generator_use import FINE, NOTE, WRONG, Row, watched_use
 from .rank_digest import process_count
 from .tree_digest import assert_ranks_agree
 
@@ -135,7 +136,7 @@ def _streams(current: Seeder) -> Iterator[Row]:
 
 def _generator(current: Seeder, name: str, generator: Any, rank_field: int) -> Row:
     """Compare a generator with a copy that is reseeded."""
-    if type(generator) not in KINDS:
+    if type(generator) not in ADAPTERS:
         detail = f"a {type(generator).__name__}, whose state is not examined"
         return Row("streams", name, FINE, detail)
     assert current.scope is not None

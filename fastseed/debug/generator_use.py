@@ -20,6 +20,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from ..data.worker import discovery
 from ..derivation import context
+from ..generators.adapter import ADAPTERS
 from .generator_states import bytes_of, states_of_defaults
 
 FINE, NOTE, WRONG = "fine", "note", "wrong"
@@ -27,7 +28,6 @@ FINE, NOTE, WRONG = "fine", "note", "wrong"
 _HERE = os.path.join(os.path.dirname(__file__), "")
 _PACKAGE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
 _CHUNK = 1 << 14  # objects that are examined in one call
-KINDS = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
 _SEEDING_CALLS = (
     (random, "random.seed"),
     (np.random, "numpy.random.seed"),
@@ -104,11 +104,11 @@ def _controlled() -> list[object]:
 def _living(more: Iterable[object] = ()) -> list[object]:
     """Return every generator that the garbage collector can reach, and ``more``."""
     found = {id(one): one for one in more}
-    objects = gc.get_objects()
+    objects, classes = gc.get_objects(), tuple(ADAPTERS)
     for first in range(0, len(objects), _CHUNK):
         # The collector does not track torch's generators, but the objects that refer to them.
         part = objects[first : first + _CHUNK]
-        kinds = [one for one in (*part, *gc.get_referents(*part)) if issubclass(type(one), KINDS)]
+        kinds = [one for one in (*part, *gc.get_referents(*part)) if issubclass(type(one), classes)]
         found.update((id(one), one) for one in kinds if discovery.is_generator(one))
     return list(found.values())
 

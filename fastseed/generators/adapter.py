@@ -7,8 +7,10 @@ and restores its exact state. Each library has a module of adapters.
 from __future__ import annotations
 
 import math
+import random
 import struct
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -45,6 +47,29 @@ class GeneratorAdapter(Protocol):
 
     def parse_state(self, state: torch.Tensor) -> Any:
         """Return a state in the form that ``restore`` takes; ValueError if it is invalid."""
+
+
+ADAPTERS: dict[type, Callable[[Any], GeneratorAdapter]] = {}
+"""The adapter of a generator, by the generator's class."""
+
+A = TypeVar("A", bound=Callable[..., Any])
+
+
+def adapts(kind: type) -> Callable[[A], A]:
+    """Make a class the adapter of generators of ``kind`` and of its subclasses."""
+
+    def add(adapter: A) -> A:
+        ADAPTERS[kind] = adapter
+        return adapter
+
+    return add
+
+
+def adapter_of(kind: type) -> Callable[[Any], GeneratorAdapter] | None:
+    """Return the adapter of generators of a class; None for any other class."""
+    if not issubclass(kind, tuple(ADAPTERS)) or issubclass(kind, random.SystemRandom):
+        return None  # a SystemRandom takes no seed
+    return next(ADAPTERS[base] for base in kind.__mro__ if base in ADAPTERS)
 
 
 def pack(data: bytes) -> torch.Tensor:

@@ -16,11 +16,21 @@ from numpy.random import SeedSequence as _SeedSequence
 from .._backend import derive, native
 from .._utils import StateDict, strict_json
 from ..derivation.streams import Stream
-from .adapter import LOW64, MT19937_BYTES, MT_WORDS, pack, pack_mt19937, unpack, unpack_mt19937
+from .adapter import (
+    LOW64,
+    MT19937_BYTES,
+    MT_WORDS,
+    adapts,
+    pack,
+    pack_mt19937,
+    unpack,
+    unpack_mt19937,
+)
 
 _JSON_BLOCK = 1024
 
 
+@adapts(np.random.Generator)
 class NumpyGenerator:
     """A ``numpy.random.Generator``: its bit generator is rebuilt from the key, in place.
 
@@ -113,6 +123,7 @@ def _from_json(data: bytes) -> StateDict:
     return dict(strict_json.parse(data))
 
 
+@adapts(np.random.RandomState)
 class NumpyRandomState(NumpyGenerator):
     """A ``numpy.random.RandomState``; its cached Gaussian is cleared.
 

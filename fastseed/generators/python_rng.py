@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ..derivation.streams import Stream
-from .adapter import MT_WORDS, pack_mt19937, unpack_mt19937
+from .adapter import MT_WORDS, adapts, pack_mt19937, unpack_mt19937
 
 _VERSION = 3  # of random.getstate(), in every supported Python
 _WORDS = struct.Struct(f"<{MT_WORDS}I")
@@ -18,6 +18,7 @@ _WORDS = struct.Struct(f"<{MT_WORDS}I")
 State = tuple[int, tuple[int, ...], float | None]  # of random.getstate()
 
 
+@adapts(random.Random)
 class PythonRandom:
     """The global generator of ``random``, or a ``random.Random``.
 

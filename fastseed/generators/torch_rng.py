@@ -12,7 +12,7 @@ import torch
 from .._backend import derive, native, tensors
 from .._utils import validation
 from ..derivation.streams import Stream
-from .adapter import LOW64, MT_WORDS, check_words, pack, unpack
+from .adapter import LOW64, MT_WORDS, adapts, check_words, pack, unpack
 
 # Generator.get_state() of a CPU generator. `normal` is what torch.randn of float64 caches,
 # `float_normal` that of float32; torch no longer uses the two numbers before `normal`.
@@ -26,6 +26,7 @@ CPU_STATE = np.dtype(
 )  # fmt: skip
 
 
+@adapts(torch.Generator)
 class TorchGenerator:
     """A ``torch.Generator`` of any device; the default one of the CPU unless given.
 

@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from typing import Any, NamedTuple
-
-import numpy as np
-import torch
 
 from .._utils import validation
 from ..derivation import reserved, scopes
 from ..derivation.scopes import SHARED
 from ..distributed.mesh import RankFields
-from ..generators.adapter import GeneratorAdapter
+from ..generators.adapter import ADAPTERS, GeneratorAdapter, adapter_of
 from ..generators.callable_rng import BITS, SeedFunction
 from ..generators.epoch_setters import EpochSetter, is_epoch_setter
-from ..generators.numpy_rng import NumpyGenerator, NumpyRandomState
 from ..generators.pool import GeneratorPool, MembersAdapter
-from ..generators.python_rng import PythonRandom
-from ..generators.torch_rng import TorchGenerator
 from ..random.bank import StreamBank
 
 _FUNCTION = "register_generator"
-_CLASSES = (
-    *(torch.Generator, np.random.Generator, np.random.RandomState, random.Random),
-    *(GeneratorPool, StreamBank),
-)
 
 
 class Registration(NamedTuple):
@@ -47,22 +36,16 @@ def adapter_for(generator: object, bits: int = 31) -> GeneratorAdapter:
     """Return the adapter of a generator of any supported kind; TypeError for anything else."""
     if isinstance(generator, (GeneratorPool, StreamBank)):
         return MembersAdapter(generator)
-    if isinstance(generator, torch.Generator):
-        return TorchGenerator(generator)
-    if isinstance(generator, np.random.Generator):
-        return NumpyGenerator(generator)
-    if isinstance(generator, np.random.RandomState):
-        return NumpyRandomState(generator)
-    if isinstance(generator, random.Random) and not isinstance(generator, random.SystemRandom):
-        return PythonRandom(generator)
+    adapter = adapter_of(type(generator))
+    if adapter is not None:
+        return adapter(generator)
     if isinstance(generator, (list, tuple)) and generator:
         return MembersAdapter(GeneratorPool(generator, "list"))
     if callable(generator):
         return SeedFunction(generator, bits)
     rule = (
-        "a callable, torch.Generator, numpy.random.Generator, numpy.random.RandomState, "
-        "random.Random, GeneratorPool, StreamBank, non-empty list of torch.Generator, or an object "
-        "with set_scope or set_epoch"
+        "a callable, generator of torch, NumPy or Python, GeneratorPool, StreamBank, non-empty "
+        "list of torch.Generator, or an object with set_scope or set_epoch"
     )
     raise validation.type_error(_FUNCTION, "generator", rule, generator)
 
@@ -121,7 +104,8 @@ class Registry:
     def _adapter(self, generator: object, bits: int) -> GeneratorAdapter | EpochSetter:
         """Return the adapter; an error for what is no generator, or registered already."""
         is_setter = is_epoch_setter(generator)
-        if isinstance(generator, type) and (is_setter or issubclass(generator, _CLASSES)):
+        classes = (*ADAPTERS, GeneratorPool, StreamBank)
+        if isinstance(generator, type) and (is_setter or issubclass(generator, classes)):
             rule = f"an instance, as {generator.__name__}()"  # the class would make new ones
             raise validation.type_error(_FUNCTION, "generator", rule, generator)
         if self._functions_only:  # also those that have set_epoch

@@ -19,12 +19,14 @@ from helpers.support import (
     seeder,
     snapshot,
 )
+from torch.utils.data import DataLoader
 
 import fastseed
 from fastseed._backend import derive
 from fastseed._backend.reference import philox
 from fastseed.derivation.scopes import Scope
 from fastseed.generators import numpy_rng
+from fastseed.generators.adapter import ADAPTERS, adapts, pack, unpack
 from fastseed.generators.default import DefaultGenerators
 from fastseed.generators.numpy_rng import NumpyGenerator, NumpyGlobal, NumpyRandomState
 from fastseed.generators.python_rng import PythonRandom
@@ -288,3 +290,82 @@ def test_less_native_code_gives_the_same_states(tmp_path, without, states_of_eve
     assert found["restored"]
     # the known answer of docs/spec/derivation.md: high half, low half
     assert found["cuda"] == "9d357de770f33f19272f96a925b03f44"
+
+
+# ---------------------------------------------------------------- another kind
+
+
+class Lcg:
+    """A generator that no library has."""
+
+    value = 0
+
+    def next(self):
+        self.value = (self.value * 6364136223846793005 + 1442695040888963407) % 2**64
+        return self.value >> 40
+
+
+class Lcgs:
+    """A dataset with one of them."""
+
+    def __init__(self):
+        self.rng = Lcg()
+
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, i):
+        return i, self.rng.next()
+
+
+@pytest.fixture
+def lcg():
+    """Register the adapter of ``Lcg`` while a test runs."""
+
+    @adapts(Lcg)
+    class LcgAdapter:
+        is_bulk = False
+
+        def __init__(self, generator):
+            self._generator = generator
+
+        def reseed(self, stream):
+            self._generator.value = stream.key() % 2**64
+
+        def save(self):
+            return self._generator.value
+
+        def restore(self, saved):
+            self._generator.value = saved
+
+        def state(self):
+            return pack(self._generator.value.to_bytes(8, "little"))
+
+        def parse_state(self, state):
+            return int.from_bytes(unpack(state), "little")
+
+    yield Lcg()
+    del ADAPTERS[Lcg]
+
+
+def test_an_adapter_of_another_kind_serves_registered_generators(lcg):
+    fastseed.init(42, rank=0, world_size=1)
+    fastseed.register_generator(lcg, name="noise")
+    fastseed.reseed(1, 2, 3)
+    assert lcg.value == fastseed.derive_key("noise") % 2**64
+    lcg.next()
+    state = fastseed.state_dict(rng=True)
+    expected = [lcg.next() for _ in range(3)]
+    fastseed.load_state_dict(state)
+    assert [lcg.next() for _ in range(3)] == expected
+
+
+def test_an_adapter_of_another_kind_serves_generators_in_datasets(lcg):
+    fastseed.init(42, rank=0, world_size=1)
+    found = []
+    for batch_size in (2, 3):
+        data = DataLoader(fastseed.data.per_sample(Lcgs()), batch_size, collate_fn=list)
+        found.append(
+            [pair for _, _, batch in fastseed.data.steps(data, 1, task=1) for pair in batch]
+        )
+    assert found[0] == found[1] and len({number for _, number in found[0]}) == 6

@@ -30,6 +30,7 @@ import torch
 
 from ..._utils.warn_once import warn_once
 from ...derivation import scopes
+from ...generators.adapter import adapter_of
 from ...generators.pool import GeneratorPool
 from ...seeder.registry import Registration, adapter_for
 from .scope import DatasetWrapper
@@ -45,7 +46,6 @@ _LEAVES: tuple[type, ...] = (
 _HIDDEN_LEVELS = 4  # of references without a path: function, closure, cell, object
 _PLAIN_KEYS = (str, int, float, bool, bytes, type(None))
 _CONTAINERS = (list, tuple, dict)
-_GENERATORS = (np.random.Generator, np.random.RandomState, random.Random, torch.Generator)
 
 
 class Found(NamedTuple):
@@ -181,8 +181,7 @@ def found_in(
 
 def is_generator(value: object) -> bool:
     """Return True for a generator that can take a key."""
-    kind = type(value)
-    return issubclass(kind, _GENERATORS) and not issubclass(kind, random.SystemRandom)
+    return adapter_of(type(value)) is not None
 
 
 def identity(generator: Any) -> int:
