@@ -16,13 +16,14 @@ from helpers.processes import Script
 KILLED = """
 import os, signal, sys
 saves, replace = 0, os.replace
+last, moment = int(sys.argv.pop(1)), sys.argv.pop(1)
 
 def replace_or_die(source, target):
     global saves
     saves += 1
-    if saves == int(sys.argv[1]) and sys.argv[2] == "after":
+    if saves == last and moment == "after":
         replace(source, target)
-    if saves == int(sys.argv[1]):
+    if saves == last:
         os.kill(os.getpid(), signal.SIGKILL)
     replace(source, target)
 
