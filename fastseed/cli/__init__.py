@@ -36,6 +36,13 @@ class Parser(argparse.ArgumentParser):
         super().__init__(*args, **{"allow_abbrev": False, **kwargs})
         self.formatter_class = argparse.RawDescriptionHelpFormatter
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Refuse unknown options here: argparse would show the usage of `fastseed` alone."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found, unknown
+
     def error(self, message: str) -> NoReturn:
         raise exit_codes.Exit(f"{self.format_usage()}{self.prog}: error: {message}")
 

@@ -89,6 +89,11 @@ def test_wrong_usage_ends_with_2_and_without_a_traceback(arguments, capsys):
     assert "error:" in shown.err and "Traceback" not in shown.err
 
 
+def test_an_unknown_option_shows_the_usage_of_its_subcommand(capsys):
+    assert main(["verify", "--jobs", "train.py"]) == exit_codes.USAGE
+    assert capsys.readouterr().err.startswith("usage: fastseed verify")
+
+
 @pytest.mark.parametrize(
     "error, code",
     [
