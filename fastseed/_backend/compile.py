@@ -9,6 +9,8 @@ from typing import ParamSpec, TypeVar
 
 import torch
 
+from . import private_torch
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -43,9 +45,7 @@ def eager(function: Callable[P, R]) -> Callable[P, R]:
             disabled = torch.compiler.disable(function, reason=reason)  # type: ignore[no-untyped-call]
         return disabled(*args, **kwargs)
 
-    # The marks by which Dynamo knows functions that it must not trace.
-    call._torchdynamo_disable = True  # type: ignore[attr-defined]
-    call._torchdynamo_disable_msg = reason  # type: ignore[attr-defined]
+    private_torch.mark_eager(call, reason)
     return call
 
 

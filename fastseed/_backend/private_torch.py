@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -69,6 +70,12 @@ def answer_at_trace(function: Any) -> Any:
     """Let ``torch.compile`` call a function while it traces: its own decorator imports Dynamo."""
     function._dynamo_marked_constant = True
     return function
+
+
+def mark_eager(function: Any, reason: str) -> None:
+    """Mark a function that ``torch.compile`` must not trace, as ``torch.compiler.disable`` does."""
+    function._torchdynamo_disable = True
+    function._torchdynamo_disable_msg = reason
 
 
 def has_tangents() -> bool:
@@ -152,7 +159,26 @@ def mps_generator() -> torch.Generator:
     return torch.mps._get_default_mps_generator()
 
 
+def set_deterministic(mode: bool, warn_only: bool) -> None:
+    """Set the mode alone: ``torch.use_deterministic_algorithms`` imports Inductor, too."""
+    torch._C._set_deterministic_algorithms(mode, warn_only=warn_only)
+
+
 # ---------------------------------------------------------------- gradients, groups, FSDP2
+
+
+def local_tensor_of(tensor: torch.Tensor) -> object:
+    """Return the tensor that a ``DTensor`` holds, without a gradient's way to it; or ``tensor``."""
+    return getattr(tensor, "_local_tensor", tensor)
+
+
+def finished(tensor: torch.Tensor) -> torch.Tensor:
+    """Wait for the collective that a tensor is the result of, if it is one."""
+    collectives = sys.modules.get("torch.distributed._functional_collectives")
+    if collectives is not None and isinstance(tensor, collectives.AsyncCollectiveTensor):
+        result: torch.Tensor = tensor.wait()
+        return result
+    return tensor
 
 
 def gradient_hooks(tensor: torch.Tensor) -> set[int]:

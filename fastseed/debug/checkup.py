@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import copy
 import os
-import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
 
@@ -19,7 +17,7 @@ from ..determinism import hash_seed
 from ..distributed.agreement import verify_agreement
 from ..generators.accelerator import AcceleratorGenerators, relative_index
 from ..generators.adapter import ADAPTERS
-from ..generators.default import NAMES
+from ..generators.default import NAMES, global_generators
 from ..seeder.registry import adapter_for
 from ..seeder.seeder import Seeder
 from .generator_states import bytes_of
@@ -121,8 +119,7 @@ def _streams(current: Seeder) -> Iterator[Row]:
     if os.getpid() != current._process_id or current._ancestry.forks:
         yield Row("streams", "default generators", NOTE, "not examined in a forked child")
     else:
-        defaults = random._inst, np.random.mtrand._rand, torch.default_generator
-        for name, generator in zip(NAMES, defaults, strict=True):
+        for name, generator in zip(NAMES, global_generators(), strict=True):
             yield _generator(current, name, generator, own)
     for accelerator in current._accelerators:
         yield from _devices(current, accelerator)

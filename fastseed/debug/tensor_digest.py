@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import struct
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 
-from .._backend import native
+from .._backend import native, private_torch
 from .._backend.ops import digest as digest_op
 from .._backend.reference import digest as reference
 from .._utils.validation import type_error
@@ -147,9 +146,7 @@ def plain(name: str, tensor: torch.Tensor) -> torch.Tensor:
     if torch.nn.parameter.is_lazy(tensor):
         rule = "initialized: run the lazy module once"
         raise type_error(_FUNCTION, f"the tensor at {name!r}", rule, type(tensor))
-    collectives = sys.modules.get("torch.distributed._functional_collectives")
-    if collectives is not None and isinstance(tensor, collectives.AsyncCollectiveTensor):
-        tensor = tensor.wait()
+    tensor = private_torch.finished(tensor)
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested:
         raise type_error(_FUNCTION, f"the tensor at {name!r}", "dense and strided", tensor.layout)
     if not _is_in_memory(tensor):

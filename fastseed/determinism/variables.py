@@ -62,6 +62,8 @@ def cublas_refusal() -> str | None:
     """
     import torch
 
+    from .._backend import private_torch
+
     if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return None
     mode = torch.are_deterministic_algorithms_enabled()
@@ -69,7 +71,7 @@ def cublas_refusal() -> str | None:
     try:
         if torch.cuda.is_current_stream_capturing():
             return "a CUDA graph is being captured, during which this cannot be tested"
-        torch._C._set_deterministic_algorithms(True, warn_only=False)
+        private_torch.set_deterministic(True, warn_only=False)
         with torch.inference_mode(), torch.autocast("cuda", enabled=False):
             ones = torch.ones(16, 16, device="cuda")
             torch.mm(ones, ones)
@@ -78,7 +80,7 @@ def cublas_refusal() -> str | None:
             return "torch has called cuBLAS before, and reads it once"
         return f"CUDA is initialized, and a test product failed: {str(error).splitlines()[0]}"
     finally:
-        torch._C._set_deterministic_algorithms(mode, warn_only=warn_only)
+        private_torch.set_deterministic(mode, warn_only)
     return None
 
 

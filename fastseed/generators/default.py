@@ -6,6 +6,9 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+import torch
+
 from .._backend import native
 from .._backend.reference.scalar import ScopeKey
 from ..derivation.scopes import Scope
@@ -16,6 +19,11 @@ from .python_rng import PythonRandom
 from .torch_rng import TorchGenerator
 
 NAMES = ("python", "numpy", "torch.cpu")
+
+
+def global_generators() -> tuple[random.Random, np.random.RandomState, torch.Generator]:
+    """Return the objects behind the three names."""
+    return random._inst, np.random.mtrand._rand, torch.default_generator
 
 
 class DefaultGenerators:

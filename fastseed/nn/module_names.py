@@ -24,8 +24,8 @@ def unwrap(model: torch.nn.Module) -> torch.nn.Module:
     while True:
         if isinstance(model, (parallel.DistributedDataParallel, parallel.DataParallel)):
             model = model.module
-        elif "_orig_mod" in model._modules:
-            model = model.get_submodule("_orig_mod")
+        elif (compiled := dict(model.named_children()).get("_orig_mod")) is not None:
+            model = compiled
         else:
             return model
 

@@ -30,6 +30,11 @@ LAYERS = (
 )
 LEVEL = {folder: level for level, folders in enumerate(LAYERS) for folder in folders}
 ROOT_MODULES = {"__init__", "__main__", "pyt"}
+# What torch documents, though in private modules.
+DOCUMENTED = {
+    "torch.utils._pytree.tree_leaves",
+    "torch.utils._python_dispatch.TorchDispatchMode",
+}
 LIGHT = {"torch", "numpy"}  # what a module may import at its top, besides the standard library
 LONGEST = 420  # lines of a file
 
@@ -120,6 +125,22 @@ def test_folders_inside_a_package_import_without_a_circle():
                 source, target = (tuple(path[: same + 1]) for path in paths)
                 graph.setdefault(source, set()).add(target)
     list(TopologicalSorter(graph).static_order())
+
+
+def private_names(tree: ast.AST) -> Iterator[str]:
+    """Yield the dotted names of torch in a module that have a private part."""
+    for node in running(tree):
+        used = [ast.unparse(node)] if isinstance(node, ast.Attribute) else []
+        if isinstance(node, ast.Import):
+            used = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            used = [f"{node.module}.{alias.name}" for alias in node.names]
+        yield from (name for name in used if re.match(r"torch\b.*\._(?!_)", name))
+
+
+def test_private_names_of_torch_are_in_one_file():
+    found = {name: {*private_names(tree)} - DOCUMENTED for name, tree in TREES.items()}
+    assert {name for name, used in found.items() if used} == {"_backend.private_torch"}
 
 
 def test_heavy_libraries_are_imported_inside_functions():

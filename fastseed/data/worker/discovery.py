@@ -20,7 +20,6 @@ import functools
 import gc
 import itertools
 import logging
-import random
 import types
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
@@ -30,6 +29,7 @@ import torch
 
 from ..._utils.warn_once import warn_once
 from ...derivation import scopes
+from ...generators import default
 from ...generators.adapter import adapter_of
 from ...generators.pool import GeneratorPool
 from ...seeder.registry import Registration, adapter_for
@@ -197,7 +197,7 @@ def identity(generator: Any) -> int:
 def global_generators() -> tuple[object, ...]:
     """Return the process's global generators; those of CUDA once it is initialized."""
     cuda = torch.cuda.default_generators
-    return (np.random.mtrand._rand, random._inst, torch.default_generator, *cuda)
+    return (*default.global_generators(), *cuda)
 
 
 def generators_of(registered: object) -> list[object]:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from ..._backend import private_torch
 from ..module_names import strip_wrappers, unwrap
 
 
@@ -28,7 +29,7 @@ def _module_of(model: torch.nn.Module, name: str) -> torch.nn.Module:
 
 def local_part(tensor: torch.Tensor) -> torch.Tensor:
     """Return the tensor of this process that holds the elements of a ``DTensor``, or ``tensor``."""
-    local = getattr(tensor, "_local_tensor", tensor)
+    local = private_torch.local_tensor_of(tensor)
     return local if isinstance(local, torch.Tensor) else tensor
 
 
