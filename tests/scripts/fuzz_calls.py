@@ -51,10 +51,6 @@ LEFT_OUT = {
     "debug.check": "seconds a call; it takes no tensors",
     "data.Seekable": "an abstract class",
     "ReseedError": "made by the library",
-    **dict.fromkeys(
-        (),
-        "called by the job itself",
-    ),
 }
 
 
