@@ -14,13 +14,11 @@ def enforce_reproducibility(seed: int | None = None, *, warn_only: bool = False)
     """Seed everything, and with a given seed also be deterministic.
 
     Calls ``fastseed.init(seed)``, registers the generators of TensorFlow and CuPy if they are
-    imported, and calls ``fastseed.reseed(0)``. Without a seed one is generated, or taken from
-    ``FASTSEED_MASTER_SEED``, and nothing is slower. The line ``Using seed: N`` has the seed that
-    repeats the run; it goes to the log at level INFO, or to standard error if the log does not take
-    it.
+    imported, and calls ``fastseed.reseed(0)``. The line ``Using seed: N`` in the log, or on
+    standard error, has the seed that repeats the run.
 
     Args:
-        seed: [0, 2**64), or None. With a seed ``fastseed.deterministic`` is called too.
+        seed: [0, 2**64). With a seed ``fastseed.deterministic`` is called too. None: as ``init``.
         warn_only: operations without a deterministic algorithm warn instead of raising.
 
     Returns:

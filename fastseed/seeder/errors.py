@@ -23,7 +23,7 @@ class ReseedError(RuntimeError):
     """
 
     def __init__(self, failures: dict[str, Exception]) -> None:
-        reasons = "; ".join(f"{name}: {_short(repr(e))}" for name, e in failures.items())
+        reasons = "; ".join(f"{name}: {error!r:.500}" for name, error in failures.items())
         super().__init__(f"fastseed.reseed: these generators were not reseeded: {reasons}")
         self.failures = failures
 
@@ -31,10 +31,6 @@ class ReseedError(RuntimeError):
 
     def __reduce__(self) -> tuple[type[ReseedError], tuple[dict[str, Exception]]]:
         return type(self), (self.failures,)
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 500 else f"{text[:497]}..."
 
 
 def reseed_error(failures: dict[str, Exception]) -> ReseedError:

@@ -129,17 +129,8 @@ class Seeder:
         return derive.scope_key(self._master_of(rank_field), *at)
 
     def __repr__(self) -> str:
-        parts = {
-            "master_seed": self.master_seed,
-            "rank": self.rank,
-            "world_size": self.world_size,
-            "scheme": self.scheme,
-            "mesh": self.mesh,
-            "scope": self.scope,
-            "registered": [entry.name for entry in self._registry],
-        }
-        shown = [f"{name}={value!r}" for name, value in parts.items() if value not in (None, [])]
-        return f"Seeder({', '.join(shown)})"
+        place = f"rank={self.rank}, world_size={self.world_size}"
+        return f"Seeder(master_seed={self.master_seed}, {place}, scope={self.scope})"
 
     def __getstate__(self) -> tuple[object, ...]:
         if self._registry:
@@ -180,8 +171,7 @@ class Seeder:
             scheme = philox if self.scheme == "philox-v1" else fwr13y
             with process.reseeding:
                 failures = scheme.reseed(self, at)
-            if self._forks.in_use:
-                self._forks.restart()
+            self._forks.restart()
             if failures:
                 raise reseed_error(failures)
             self.scope = at

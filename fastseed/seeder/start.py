@@ -60,15 +60,12 @@ def start(
 
 
 def _requested(master_seed: int | None) -> Any:
-    """Return the argument, or else what ``fastseed run`` requests; None to draw one.
-
-    A variable that holds no seed is returned as text, so that ``init`` raises on every rank.
-    """
+    """Return the argument, or else what ``fastseed run`` requests; None to draw one."""
     text = environ.get(environ.MASTER_SEED)
     if master_seed is not None or not text:
         return master_seed
     seed = parse_master_seed(text)
-    return f"{environ.MASTER_SEED}={text}" if seed is None else seed
+    return text if seed is None else seed  # a text is refused on every rank
 
 
 def _make(master_seed: Any, place: tuple[Any, ...], scheme: str) -> Seeder:

@@ -1,11 +1,9 @@
 """The state of a seeder, without pickle.
 
-A state is a flat dict of ints, strings and uint8 tensors, which ``torch.load(weights_only=True)``
-reads. It always holds the scope. With ``rng=True`` it also holds the exact states, which are
+A flat dict of ints, strings and uint8 tensors. With ``rng=True`` it also holds the exact states,
 the libraries' own as bytes: ``rng.<rank>.<stream>`` of each generator,
 ``rng.<rank>.<name>/torch.cpu`` (``/torch.cuda``, ...) of each continuing stream of ``fork_rng``,
-and ``rng.<rank>.process.mesh``, the fingerprint of the mesh. Keys differ between ranks, so that the
-states of several ranks can be put together.
+and ``rng.<rank>.process.mesh``, the fingerprint of the mesh. States of ranks can be put together.
 """
 
 from __future__ import annotations
@@ -82,10 +80,8 @@ class ParsedState(NamedTuple):
 
     master_seed: int
     scope: scopes.Scope | None
-    exact: dict[str, Any]
-    """The parsed exact state of each generator, by the name of its adapter."""
-    streams: dict[str, tuple[Parsed, bool]]
-    """The states of streams of ``fork_rng``, and whether this rank saved each."""
+    exact: dict[str, Any]  # by the name of the adapter
+    streams: dict[str, tuple[Parsed, bool]]  # of `fork_rng`, and whether this rank saved each
 
 
 def parse_state(seeder: Seeder, state: StateDict, adapters: Adapters) -> ParsedState:
@@ -120,10 +116,14 @@ def _choose(seeder: Seeder, state: StateDict) -> dict[str, tuple[str, bool]]:
     rows = []
     for key in state:
         if key.startswith(RNG):
-            rank, name = _split_key(key, int(state["world_size"]))
+            found = _EXACT_KEY.fullmatch(key)
+            if found is None or int(found[1]) >= int(state["world_size"]):
+                rule = "'rng.<rank below world_size>.<name>'"
+                raise _refuse(f"state must hold exact states as {rule}", key)
             if not is_bytes(state[key]):
                 raise _refuse(f"state[{key!r}] must be a 1-D uint8 tensor", state[key])
-            rows.append((rank != seeder.rank, rank, name, key))
+            rank = int(found[1])
+            rows.append((rank != seeder.rank, rank, found[2], key))
     own = {name for other, _, name, _ in rows if not other}
     if own and not own.issuperset(NAMES):
         raise _refuse(f"state must hold exact states of all of {NAMES}", sorted(own))
@@ -156,15 +156,6 @@ def _mesh_of(state: StateDict, rank: int) -> str:
     return "" if held is None else unpack(held).decode("utf-8", "replace")
 
 
-def _split_key(key: str, world_size: int) -> tuple[int, str]:
-    """Return rank and stream name of ``rng.<rank>.<stream>``."""
-    found = _EXACT_KEY.fullmatch(key)
-    if found is None or int(found[1]) >= world_size:
-        rule = f"state must hold exact states as 'rng.<rank below {world_size}>.<name>'"
-        raise _refuse(rule, key)
-    return int(found[1]), found[2]
-
-
 def log_missing(seeder: Seeder, state: StateDict, fresh: list[str]) -> None:
     """Log which exact states were not restored; ``fresh`` are generators that have none here."""
     if not any(key.startswith(RNG) for key in state):
@@ -194,21 +185,16 @@ def _refuse(what: str, value: object) -> ValueError:
 def check(state: object, scheme: str) -> scopes.Scope | None:
     """Check everything but the exact states; return the scope."""
     if not isinstance(state, dict):
-        raise TypeError(
-            "fastseed.load_state_dict: state must be a dict from state_dict(), "
-            f"got {validation.short_repr(state)} of type {type(state).__name__}"
-        )
+        rule = "a dict from state_dict()"
+        raise validation.type_error("load_state_dict", "state", rule, state)
     for field, value in (*_EXPECTED.items(), ("scheme", scheme)):
         held = state.get(field)
         if type(held) is not type(value) or held != value:
             newer = isinstance(value, int) and type(held) is int and held > value
             needs = "; a newer fastseed wrote it, load it with that one" if newer else ""
             raise _refuse(f"state[{field!r}] must be {value!r}{needs}", held)
-    if not state.keys() >= _RANGES.keys():
-        absent = f"state must hold {', '.join(sorted(_RANGES.keys() - state.keys()))}"
-        raise _refuse(absent, sorted(map(str, state)))
     for field, (low, high) in _RANGES.items():
-        validation.check_int("load_state_dict", f"state[{field!r}]", state[field], low, high)
+        validation.check_int("load_state_dict", f"state[{field!r}]", state.get(field), low, high)
     for field in state:
         if field not in _KNOWN and not (isinstance(field, str) and field.startswith(RNG)):
             raise _refuse("state must hold nothing but what state_dict() wrote", field)

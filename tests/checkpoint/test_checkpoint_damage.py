@@ -52,12 +52,17 @@ def test_wrong_fields_are_refused(job, change, error, reason):
 )
 def test_keys_that_no_rank_writes_are_refused(job, key):
     state = {**fastseed.state_dict(), key: torch.zeros(9, dtype=torch.uint8)}
-    refused(job, state, ValueError, "state must hold exact states as 'rng.<rank below 8>.<name>'")
+    refused(
+        job,
+        state,
+        ValueError,
+        "state must hold exact states as 'rng.<rank below world_size>.<name>'",
+    )
 
 
 def test_states_of_a_rank_that_the_job_did_not_have_are_refused(job):
     state = {**fastseed.state_dict(rng=True), "world_size": 3}
-    refused(job, state, ValueError, "'rng.<rank below 3>.<name>', got 'rng.3.python'")
+    refused(job, state, ValueError, "'rng.<rank below world_size>.<name>', got 'rng.3.python'")
 
 
 def test_other_ranks_states_must_be_bytes(job):

@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 import fastseed
 from fastseed._backend import private_torch
+from fastseed._utils.warn_once import warn_once
 from fastseed.seeder.process_lock import process
 
 LAYERS = 3
@@ -92,6 +93,7 @@ def test_numbered_blocks_repeat_in_recomputation(weights, call, caplog):
 
 @pytest.mark.parametrize("call", [REENTRANT, NEW])
 def test_continuing_blocks_differ_and_warn(weights, call, caplog):
+    warn_once.cache_clear()
     gradients, _ = Model(weights, numbered=False).run(plain)
     model = Model(weights, numbered=False)
     with caplog.at_level(logging.WARNING):

@@ -9,7 +9,6 @@ A named stream has one generator on the CPU and one on each device: the streams
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -17,6 +16,7 @@ import torch
 
 from ..._backend.compile import eager
 from ..._utils import validation
+from ..._utils.warn_once import warn_once
 from ...derivation import context, scopes, streams
 from ...distributed.mesh import RankFields
 from ...generators.accelerator import AcceleratorGenerators
@@ -28,18 +28,11 @@ from .stack import ForkEntry, GeneratorState, NamedStream
 if TYPE_CHECKING:
     from ..seeder import Seeder
 
-logger = logging.getLogger("fastseed")
-
 CPU = "torch.cpu"
 
-MAX_INDEX = 2**56 - 2
-"""The largest ``index`` of a numbered block; the low 8 bits of a member's index are the device."""
-
-MOST_NAMES = 4096
-"""The streams that may be in use in one scope; each takes 9 KB."""
-
-Parsed: TypeAlias = torch.Tensor | list[torch.Tensor]
-"""A state that its parser returned: of the CPU's generator, or of those of a kind of device."""
+MAX_INDEX = 2**56 - 2  # of a numbered block: the low 8 bits of a member's index are the device
+MOST_NAMES = 4096  # streams in use in one scope; each takes 9 KB
+Parsed: TypeAlias = torch.Tensor | list[torch.Tensor]  # a state of the CPU, or of a kind of device
 
 
 class ForkRng:
@@ -56,7 +49,6 @@ class ForkRng:
         self._streams: dict[str, NamedStream] = {}
         # States that were loaded and not used since, and whether this rank saved each.
         self._loaded: dict[str, tuple[GeneratorState, bool]] = {}
-        self._has_warned = False
 
     def enter(
         self, block: ForkBlock, seeder: Seeder, name: str, slot: int, distinct_over: object
@@ -93,9 +85,8 @@ class ForkRng:
         except BaseException:
             block.entries = block.entries[:-1]
             raise
-        if entry.in_backward and not slot and not self._has_warned:
-            self._has_warned = True
-            logger.warning(
+        if entry.in_backward and not slot:
+            warn_once(
                 "fastseed.fork_rng: %r was entered in a backward pass, where it continues instead "
                 "of repeating: recomputation by torch.utils.checkpoint draws other numbers than "
                 "the forward pass did; give fork_rng an index=",
@@ -114,10 +105,9 @@ class ForkRng:
             self._registry.check_free("fork_rng", names)
             stream = self._streams[name] = NamedStream(name, rank_field)
             self._registry.reserve(names, rank_field)
-        rank_field = stream.rank_field
-        if distinct_over is not None:
-            rank_field = self._rank_fields.of_fork(name, distinct_over)
-        if rank_field != stream.rank_field:
+        elif distinct_over is not None and (
+            self._rank_fields.of_fork(name, distinct_over) != stream.rank_field
+        ):
             rule = f"what it was when {name!r} was first used in this scope"
             raise validation.value_error("fork_rng", "distinct_over", rule, distinct_over)
         self._take_loaded(stream)
@@ -131,17 +121,11 @@ class ForkRng:
         if state is not None and (own or stream.rank_field == scopes.SHARED):
             stream.state = state
 
-    @property
-    def in_use(self) -> bool:
-        """Whether a stream has begun, or has a state to continue from."""
-        return bool(self._streams or self._loaded)
-
     def restart(self) -> None:
         """Forget every stream, after a reseed: each begins again."""
         for name in self._streams:
             self._registry.release(self._full_names(name))
-        self._streams.clear()
-        self._loaded.clear()
+        self._streams, self._loaded = {}, {}
 
     def states(self) -> dict[str, torch.Tensor]:
         """Return where each continuing stream is, as uint8 tensors by ``<name>/torch.<kind>``."""
