@@ -39,9 +39,11 @@ def become(command: Sequence[str], environment: Mapping[str, str]) -> NoReturn:
     arguments = [os.fspath(one) for one in command]
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    for name in ("SIGPIPE", "SIGXFSZ"):  # Python ignores them, and the program would inherit that
-        signal.signal(getattr(signal, name), signal.SIG_DFL)
+    ignored = (signal.SIGPIPE, signal.SIGXFSZ)  # by Python, and the program would inherit that
+    handlers = [signal.signal(number, signal.SIG_DFL) for number in ignored]
     try:
         os.execvpe(arguments[0], arguments, dict(environment))
     except OSError as error:
+        for number, handler in zip(ignored, handlers, strict=True):
+            signal.signal(number, handler)
         raise type(error)(error.errno, error.strerror, arguments[0]) from None

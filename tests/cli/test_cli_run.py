@@ -196,6 +196,7 @@ def test_the_exit_code_is_the_programs():
 def test_a_program_that_cannot_be_started(monkeypatch, capsys, program, code):
     monkeypatch.setenv("PYTHONHASHSEED", "0")
     assert main(["run", "--", program]) == code
+    assert signal.getsignal(signal.SIGXFSZ) == signal.SIG_IGN  # as Python has it, here it goes on
     shown = capsys.readouterr()
     assert program in shown.err and "Traceback" not in shown.err and shown.out == ""
 

@@ -101,6 +101,8 @@ def test_setup_takes_the_runtime_of_the_toolkit_or_of_pip(
     monkeypatch.setattr("torch.utils.cpp_extension.library_paths", lambda _: [toolkit])
     if script.compiler() is None:
         pytest.skip("there is no C++ compiler")
+    without = [path for path in sys.path if not Path(path, "nvidia").exists()]  # as of a CPU build
+    monkeypatch.setattr(sys, "path", without)
     assert script.cuda_sources() == ([], [])
     assert "cannot be linked; set CUDA_HOME to the toolkit's folder" in capsys.readouterr().err
     runtime = tmp_path / "packages" / "nvidia" / "cu12" / "lib" / "libcudart.so.12"
@@ -129,7 +131,8 @@ def test_setup_finds_the_toolkit_behind_a_link(script, toolkit, monkeypatch, tmp
 def test_setup_writes_down_why_a_part_is_missing(tmp_path):
     """As pip runs it, which shows nothing of what is printed; without a compiler to be found."""
     environment = {**os.environ, "PATH": str(tmp_path)}
-    environment.pop("CXX", None)
+    for name in ("CXX", "FORCE_CUDA"):
+        environment.pop(name, None)
     done = subprocess.run(
         [sys.executable, "setup.py", "-q", "egg_info", "-e", tmp_path, "build_py", "-d", tmp_path],
         capture_output=True, text=True, cwd=SETUP.parent, timeout=300, env=environment,
