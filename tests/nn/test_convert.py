@@ -11,6 +11,7 @@ import torch
 from helpers.support import restart
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.utils.rnn import pack_sequence
 
 import fastseed
 from fastseed.nn import convert, revert
@@ -153,6 +154,10 @@ class Calls(nn.Module):
         (lambda x: torch.native_dropout(x, 0.5, True), "native_dropout"),
         (lambda x: torch.dropout_(x.clone(), 0.5, True), "dropout_"),
         (lambda x: nn.MultiheadAttention(8, 2, 0.1)(x, x, x)[0], "multi_head_attention_forward"),
+        (lambda x: F.rrelu(x, training=True), "rrelu"),
+        (lambda x: torch.rrelu_(x.clone(), 0.1, 0.3, True), "rrelu_"),
+        (lambda x: nn.LSTM(8, 8, 2, dropout=0.1)(x)[0], "lstm"),
+        (lambda x: nn.GRU(8, 8, 2, dropout=0.1)(pack_sequence(list(x)))[0], "gru"),
     ],
 )
 def test_calls_without_a_key_are_refused(call, name):
@@ -166,6 +171,9 @@ def test_calls_that_draw_nothing_are_left_alone():
         lambda x: F.alpha_dropout(x, 0.5),
         lambda x: F.dropout(x, 0.0) + torch.dropout(x, 0.5, False),
         lambda x: nn.MultiheadAttention(8, 2)(x, x, x)[0],
+        lambda x: F.rrelu(x),
+        lambda x: nn.LSTM(8, 8, 2)(x)[0],
+        lambda x: nn.GRU(8, 8, 2, dropout=0.1).eval()(pack_sequence(list(x)))[0],
         lambda x: F.scaled_dot_product_attention(x, x, x, None, 0.0),
     )
     for call in calls:

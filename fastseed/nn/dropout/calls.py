@@ -97,17 +97,37 @@ def _drops_heads(*args: Any, dropout_p: float = 0.0, training: bool = True, **_:
     )
 
 
+def _drops_layers(*args: Any, **options: Any) -> bool:
+    """Read the arguments of ``torch.lstm`` and its like: the first bool begins the settings.
+
+    They are ``has_biases, num_layers, dropout, train, ...``; a packed input is one tensor more.
+    """
+    if "dropout" in options:
+        return options["dropout"] > 0 and bool(options.get("train", True))
+    flag = next((i for i, value in enumerate(args) if isinstance(value, bool)), len(args))
+    return len(args) > flag + 3 and args[flag + 2] > 0 and bool(args[flag + 3])
+
+
+def _rectifies(*args: Any, training: bool = False, **_: object) -> bool:
+    """Return whether a call of ``rrelu`` draws its slopes: ``input, lower, upper, training``."""
+    return bool(args[3] if len(args) > 3 else training)
+
+
 _ALPHA: tuple[object, ...] = (
     *(torch_functional.alpha_dropout, torch_functional.feature_alpha_dropout),
     *(torch.alpha_dropout, torch.alpha_dropout_, torch.feature_alpha_dropout),
     *(torch.feature_alpha_dropout_, torch.feature_dropout, torch.feature_dropout_),
     *(torch.dropout_, torch.native_dropout),
 )
+_RNN: tuple[object, ...] = (torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu)
+_RRELU = (torch_functional.rrelu, torch_functional.rrelu_, torch.rrelu, torch.rrelu_)
 _DRAWS: dict[object, Callable[..., bool]] = {
     **dict.fromkeys(_ALPHA, _drops),
+    **dict.fromkeys(_RNN, _drops_layers),
+    **dict.fromkeys(_RRELU, _rectifies),
     torch_functional.multi_head_attention_forward: _drops_heads,
 }
-"""Other functions of dropout: whether a call with such arguments draws."""
+"""Functions without a keyed form: whether a call with such arguments draws."""
 
 
 # ---------------------------------------------------------------- the mode
@@ -142,8 +162,9 @@ class _ReplaceCalls(TorchFunctionMode):
 def _refusal(calls: Calls, name: str) -> RuntimeError:
     where = f"the forward of {calls.name!r}" if calls.name else "the forward of the model"
     return RuntimeError(
-        f"fastseed.{_FUNCTION}: {name} in {where} would draw from torch's generator: set its p to "
-        "0, or use torch.nn.functional.dropout or scaled_dot_product_attention there"
+        f"fastseed.{_FUNCTION}: {name} in {where} would draw from torch's generator: set its p "
+        "or dropout to 0, or use torch.nn.functional.dropout, leaky_relu or "
+        "scaled_dot_product_attention there"
     )
 
 
