@@ -278,6 +278,8 @@ def indices_of(
         validation.check_choice(function, "source", source, tuple(names) or (None,))
         sizes = [part.size for part in parts if part.name == source]
     top = max(sizes) - 1
+    if isinstance(given, torch.Tensor):
+        tensors.check_dense(function, argument, given)
     if getattr(given, "ndim", 1) == 0:
         given = given.reshape(1)
     if isinstance(given, (str, bytes)) or not hasattr(given, "__iter__"):

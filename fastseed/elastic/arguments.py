@@ -57,6 +57,9 @@ def check_model(model: object) -> nn.Module:
         if isinstance(part, nn.SyncBatchNorm):
             rule = f"without SyncBatchNorm, which depends on the ranks: BatchNorm (here: {name!r})"
             raise validation.value_error(FUNCTION, "model", rule, kind)
+    if any(nn.parameter.is_lazy(p) for p in module.parameters()):
+        rule = "without uninitialized parameters: run the lazy module once"
+        raise validation.value_error(FUNCTION, "model", rule, module)
     return module
 
 

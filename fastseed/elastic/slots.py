@@ -171,6 +171,8 @@ class SlotGradients:
         weights: dict[int, float | None] = {}
         try:
             self._guard = register_optimizer_step_pre_hook(weak(self._refuse_step))
+            if not hasattr(batches, "__iter__"):
+                raise validation.type_error(f"{FUNCTION}.step", "batches", "iterable", batches)
             for slot, batch in self._slots(iter(batches)):
                 self._left = f"in slot {slot.number}"
                 yield slot, batch

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import pickle
 import runpy
 import tracemalloc
 
@@ -321,6 +322,15 @@ def test_a_quarantine_before_the_first_step_is_saved():
     assert taken == samples(run(loop)) and not {(0, 2), (0, 3)} & set(taken)
     assert not {3, 4} & {sample for batch in taken.values() for sample in batch}
     assert Lineage.load(state).at(0, 0).sample.tolist() == taken[0, 0]
+
+
+def test_a_lineage_is_pickled():
+    loop = make(n=10)
+    run(loop, 2)
+    lineage = loop.lineage()
+    again = pickle.loads(pickle.dumps(lineage))
+    assert again.history == lineage.history
+    assert again.at(0, 1).tolist() == lineage.at(0, 1).tolist()
 
 
 def test_where_counts_in_the_order_of_each_step():

@@ -67,6 +67,14 @@ def test_wrapped_models_are_refused_by_name(monkeypatch):
     SlotGradients(DataParallel(nn.Linear(1, 1)), 1)  # the gradients are those of the module
 
 
+def test_what_is_no_model_or_no_batches_is_refused():
+    with pytest.raises(ValueError, match="model must be without uninitialized parameters"):
+        SlotGradients(nn.LazyLinear(3), 2)
+    gradients = SlotGradients(nn.Linear(1, 1), 1)
+    with pytest.raises(TypeError, match="batches must be iterable, got 5 of type int"):
+        next(gradients.step(5))
+
+
 def test_several_ranks_need_a_process_group(monkeypatch):
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")

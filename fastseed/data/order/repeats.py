@@ -72,7 +72,11 @@ class CountedSampler(Sampler[object]):
 
 
 def _count(counts: dict[int, int], index: SupportsIndex) -> int:
-    number = operator.index(index)
+    try:
+        number = operator.index(index)
+    except TypeError:
+        rule = "an iterable of integers or of lists of them"
+        raise validation.type_error("data.count_occurrences", "sampler", rule, index) from None
     before = counts.get(number, 0)
     counts[number] = before + 1
     occurrence = max(before, getattr(index, "occurrence", 0))

@@ -45,6 +45,9 @@ class SeedGen:
     ntasks = 2
 
     def __init__(self, master_seed: int, ngpus: int, local_rank: int) -> None:
+        given = {"master_seed": master_seed, "ngpus": ngpus, "local_rank": local_rank}
+        for name, value in given.items():
+            validation.check_int("pyt.SeedGen", name, value, -(2**64), 2**64)
         self.master_seed, self.ngpus, self.local_rank = master_seed, ngpus, local_rank
 
     def __call__(self, task: int, epoch: int, shared_seed: bool = False) -> int:
