@@ -104,7 +104,7 @@ def test_loaders_without_a_state_are_iterated_and_raise_where_a_state_is_needed(
         (
             lambda: list(count_occurrences("ab")),
             TypeError,
-            "sampler must be an iterable of integers",
+            "count_occurrences: sampler must be an",
         ),
     ],
 )
