@@ -17,7 +17,7 @@ from .._utils import JSON, atomic_file, regular_file, validation
 from ..derivation import scopes, streams
 from . import journal
 from .history import STOPPED, History, Quarantine, Skip, Span
-from .order.permutation import MOST_VISITS, Array
+from .order.permutation import MOST_VISITS, Array, visits_of
 from .order.quarantine import RESERVE
 from .order.spec import OrderSpec
 
@@ -167,6 +167,8 @@ class Lineage:
             for span in self.history.spans(alike.start):
                 inside = shift(span.spec, samples, source)
                 found.append(self._visits_of(function, span, alike, inside))
+        if len(found) == 1:  # sorted already; records take long to move
+            return found[0]
         visits = _joined(found)
         by = np.lexsort((visits.position, visits.step, visits.epoch))
         return visits[by].view(np.recarray)
@@ -214,15 +216,14 @@ class Lineage:
         """Return the visits of ``samples`` in a span, which each of ``epochs`` has alike."""
         check_known(function, f"the order of epoch {span.epoch}", span.spec)
         first, end = span.positions(span.first)[0], span.positions(span.last - 1)[1]
-        orders = (self.history.order(epoch, span.spec, span.quarantines) for epoch in epochs)
-        parts = [order.visits(samples, end) for order in orders]
-        epoch = np.repeat(np.array(epochs), [len(part[0]) for part in parts])
-        columns = map(np.concatenate, zip(*parts, strict=True))
-        which, positions, occurrences = columns
-        inside = positions >= first
-        epoch, positions, occurrences = epoch[inside], positions[inside], occurrences[inside]
+        orders = [self.history.order(epoch, span.spec, span.quarantines) for epoch in epochs]
+        columns = visits_of(orders, samples, end)
+        inside = np.flatnonzero(columns[2] >= first)
+        inside = inside[np.lexsort((columns[2][inside], columns[0][inside]))]
+        number, which, positions, occurrences = (column[inside] for column in columns)
         steps = span.entry.step + (positions - span.entry.position) // span.layout.step_size
-        return _records(span, epoch, steps, positions, samples[which[inside]], occurrences)
+        epoch = number + epochs.start
+        return _records(span, epoch, steps, positions, samples[which], occurrences)
 
 
 def _records(

@@ -8,7 +8,7 @@ and n, not on the number of ranks or workers.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -140,6 +140,25 @@ class Permutation(Bijection):
         return super().write(out, start)
 
 
+def visits_of(
+    orders: Sequence[Order], samples: Array, limit: int
+) -> tuple[Array, Array, Array, Array]:
+    """Return ``visits`` in several orders of one kind, each with the index of its order first."""
+    if all(isinstance(order, Bijection) for order in orders):  # one question for all of them
+        given = torch.from_numpy(samples)
+        first = np.empty((len(orders), len(samples)), np.int64)
+        for row, order in zip(first, orders, strict=True):
+            assert isinstance(order, Bijection)
+            row[:] = order.positions(given).numpy()
+        found, positions, occurrences = _repeated(first.reshape(-1), orders[0].period, limit)
+        number, which = np.divmod(found, max(1, len(samples)))
+        return number, which, positions, occurrences
+    parts = [order.visits(samples, limit) for order in orders]
+    number = np.repeat(np.arange(len(parts)), [len(part[0]) for part in parts])
+    which, positions, occurrences = map(np.concatenate, zip(*parts, strict=True))
+    return number, which, positions, occurrences
+
+
 def check_visits(samples: int, passes: int) -> None:
     """Raise RuntimeError if samples have too many visits in so many passes through an order."""
     if (most := max(1, samples) * passes) > MOST_VISITS:
@@ -153,6 +172,9 @@ def _repeated(first: Array, n: int, limit: int) -> tuple[Array, Array, Array]:
     """Return the visits of an order of n that begins again, from the first positions."""
     passes = -(-limit // n)
     check_visits(len(first), passes)
-    places = first + n * np.arange(passes)[:, None]
-    times, which = np.nonzero((first >= 0) & (places < limit))
-    return which, places[times, which], times
+    found = [(np.empty(0, np.int64),) * 3]
+    for times in range(passes):
+        here = np.flatnonzero((first >= 0) & (first < limit - times * n))
+        found.append((here, first[here] + times * n, np.full(len(here), times)))
+    which, positions, occurrences = map(np.concatenate, zip(*found, strict=True))
+    return which, positions, occurrences
