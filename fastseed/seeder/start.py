@@ -65,7 +65,8 @@ def _requested(master_seed: int | None) -> Any:
     if master_seed is not None or not text:
         return master_seed
     seed = parse_master_seed(text)
-    return text if seed is None else seed  # a text is refused on every rank
+    # a text is refused, on every rank
+    return f"{environ.MASTER_SEED}={text}" if seed is None else seed
 
 
 def _make(master_seed: Any, place: tuple[Any, ...], scheme: str) -> Seeder:
