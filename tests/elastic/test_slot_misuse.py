@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 
 import pytest
@@ -153,6 +154,7 @@ def test_two_objects_for_one_model_are_an_error():
     with refused(model, "outside of a slot.*a model has one SlotGradients at a time"):
         step(model, gradients, data)
     del other
+    gc.collect()  # the traceback of the error may hold it
     gradients.discard()
     step(model, gradients, data)
 

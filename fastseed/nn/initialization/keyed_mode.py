@@ -135,7 +135,7 @@ def keyed(mode: KeyedMode) -> Iterator[None]:
     try:
         with _lock:
             _open.add(mode)
-            _choose_code()
+            _choose_code(replaced=True)
         with mode:
             yield
     finally:
@@ -146,13 +146,13 @@ def keyed(mode: KeyedMode) -> Iterator[None]:
 def _end(mode: KeyedMode) -> None:
     private_torch.leave_dispatch_mode(mode, mode.flags)
     with _lock:
-        _open.discard(mode)
-        _choose_code()
+        _choose_code(replaced=bool(_open - {mode}))
+        _open.discard(mode)  # last: a reseed repeats an end that was interrupted
 
 
-def _choose_code() -> None:
+def _choose_code(*, replaced: bool) -> None:
     for name, function in _functions.items():
-        function.__code__ = _replaced[name] if _open else _originals[name].__code__
+        function.__code__ = _replaced[name] if replaced else _originals[name].__code__
 
 
 def _end_what_was_interrupted() -> None:
