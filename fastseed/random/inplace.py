@@ -97,7 +97,8 @@ def trunc_normal_(
 
     The rest is as for ``fastseed.random.uniform_``.
     """
-    return _fill(distributions.trunc_normal, "trunc_normal_", tensor, key, shard, mean, std, a, b)
+    make, parameters = distributions.trunc_normal, (mean, std, a, b)
+    return _fill(make, "random.trunc_normal_", tensor, key, shard, *parameters)
 
 
 def bernoulli_(

@@ -146,6 +146,9 @@ class Calls(nn.Module):
         return self.call(x)
 
 
+GRU = {"bidirectional": False, "batch_first": False}
+
+
 @pytest.mark.parametrize(
     ("call", "name"),
     [
@@ -158,6 +161,8 @@ class Calls(nn.Module):
         (lambda x: torch.rrelu_(x.clone(), 0.1, 0.3, True), "rrelu_"),
         (lambda x: nn.LSTM(8, 8, 2, dropout=0.1)(x)[0], "lstm"),
         (lambda x: nn.GRU(8, 8, 2, dropout=0.1)(pack_sequence(list(x)))[0], "gru"),
+        (lambda x: torch.gru(x, x, [], True, 2, 0.1, train=True, **GRU), "gru"),
+        (lambda x: torch.gru(x, x, [], True, 2, dropout=0.1, train=True, **GRU), "gru"),
     ],
 )
 def test_calls_without_a_key_are_refused(call, name):

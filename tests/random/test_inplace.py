@@ -208,6 +208,7 @@ KEYS = torch.zeros(1, 2, dtype=torch.uint64)
         ("normal_", (0, KEY), {"shard": (4, 4)}, TypeError, "shard must be a fastseed.random.Sha"),
         ("normal_", (0, KEY), {"shard": Shard((4,), (0,))}, ValueError, "shard must hold"),
         ("normal_", (0, KEY, 0.0, -1.0), {}, ValueError, "std must"),
+        ("trunc_normal_", (0, KEY, 0.0, -1.0), {}, ValueError, "std must"),
         ("randint_", (0, KEY, 0, 5), {}, ValueError, "dtype must"),
     ],
 )

@@ -102,10 +102,10 @@ def _drops_layers(*args: Any, **options: Any) -> bool:
 
     They are ``has_biases, num_layers, dropout, train, ...``; a packed input is one tensor more.
     """
-    if "dropout" in options:
-        return options["dropout"] > 0 and bool(options.get("train", True))
     flag = next((i for i, value in enumerate(args) if isinstance(value, bool)), len(args))
-    return len(args) > flag + 3 and args[flag + 2] > 0 and bool(args[flag + 3])
+    given = dict(zip(("has_biases", "num_layers", "dropout", "train"), args[flag:], strict=False))
+    given.update(options)
+    return given.get("dropout", 0.0) > 0 and bool(given.get("train"))
 
 
 def _rectifies(*args: Any, training: bool = False, **_: object) -> bool:
