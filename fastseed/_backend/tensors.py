@@ -30,17 +30,6 @@ def check_device(function: str, device: object) -> torch.device:
         raise value_error(function, "device", "a device of this torch", device) from None
 
 
-def check_available(function: str, argument: str, device: torch.device) -> torch.device:
-    """Return ``device`` if a tensor can be made there."""
-    if device.type not in ("cpu", "meta"):
-        try:
-            torch.empty(0, device=device)
-        except (AssertionError, NotImplementedError, RuntimeError) as error:
-            rule = "a device that this torch can use here"
-            raise value_error(function, argument, rule, str(device)) from error
-    return device
-
-
 def check_dtype(function: str, argument: str, value: object, *dtypes: torch.dtype) -> torch.Tensor:
     """Return ``value`` if it is a tensor of one of some dtypes."""
     if not isinstance(value, torch.Tensor):
