@@ -16,11 +16,7 @@ R = TypeVar("R")
 
 
 def eager(function: Callable[P, R]) -> Callable[P, R]:
-    """Run ``function`` eagerly on every call, also from inside a ``torch.compile``d region.
-
-    There it breaks the graph; under ``fullgraph=True`` torch raises an error with the reason given
-    here. The same as ``torch.compiler.disable``, which would import Dynamo and take seconds.
-    """
+    """Do what ``torch.compiler.disable`` does, which would import Dynamo and take seconds."""
     package = function.__module__.split(".")[1]
     # the classes of these two are at the top level
     path = "" if package in ("seeder", "generators") else f"{package}."

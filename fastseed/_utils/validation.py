@@ -39,11 +39,7 @@ _PLAIN_OF_TORCH = ("dtype", "device", "layout", "memory_format")
 
 
 def short_repr(value: object) -> str:
-    """Return a text of at most 80 characters for an error message, whatever the value is.
-
-    It reads no elements of tensors, whose memory may have been freed, and calls no ``repr`` of
-    other classes, which may print megabytes.
-    """
+    """Return a text of at most 80 characters for an error message, whatever the value is."""
     text = ""
     try:
         for piece in _pieces(value, _DEEPEST):
@@ -79,7 +75,7 @@ def _pieces(value: Any, depth: int) -> Iterator[str]:
 
 
 def _atom(value: Any) -> str:
-    """Return the text of a value that is no container."""
+    """Return the text of a value: no elements of tensors, no ``repr`` that may print megabytes."""
     kind = type(value)
     if isinstance(value, (str, bytes, bytearray)):
         return repr(value[: _LONGEST + 1])

@@ -38,13 +38,10 @@ _REAL_TYPES = (int, float, np.integer, np.floating, torch.SymInt, torch.SymFloat
 
 
 class Distribution(NamedTuple):
-    """An operator and what it needs besides tensors.
+    """An operator and what it needs besides tensors."""
 
-    ``op(out, keys, positions, sizes, strides, offset, *parameters)`` fills ``out`` with a row of
-    values for each row of ``keys``: the values ``offset + sum(i_d * strides[d])`` over the indices
-    i of ``sizes``, or those from ``offset`` on.
-    """
-
+    # (out, keys, positions, sizes, strides, offset, *parameters): fills a row for each key with the
+    # values offset + sum(i_d * strides[d]) over the indices i of sizes, or those from offset on
     op: Callable[..., None]
     dtype: torch.dtype
     words: int  # of 32 bits that a value takes, 1 or 2

@@ -183,17 +183,14 @@ Cut: TypeAlias = "tuple[int, int, int, Placement]"
 
 
 def _order(cuts: list[Cut], spec_order: Any, dim: int) -> list[int] | None:
-    """The mesh dimensions that cut ``dim``, first cut first; None where there is no such order.
-
-    A strided placement stands for a cut that came after ``split_factor`` others of mesh dimensions
-    to its right (FSDP2 after tensor parallelism): that tells where in the order it belongs.
-    """
+    """The mesh dimensions that cut ``dim``, first cut first; None where there is no such order."""
     if not any(hasattr(placement, "split_factor") for *_, placement in cuts):
         for entry in spec_order or ():
             if entry.tensor_dim == dim:
                 return list(entry.mesh_dims)
     order: list[Cut] = []
     for cut in reversed(cuts):
+        # strided: it came after so many cuts of mesh dimensions to its right (FSDP2 after TP)
         before = getattr(cut[3], "split_factor", 1)
         products = itertools.accumulate((size for _, size, *_ in order), operator.mul, initial=1)
         place = next((i for i, product in enumerate(products) if product == before), None)
@@ -206,11 +203,9 @@ def _order(cuts: list[Cut], spec_order: Any, dim: int) -> list[int] | None:
 def _held_indices(
     size: int, local: int, cuts: list[Cut], order: list[int] | None
 ) -> list[Run] | None:
-    """The indices that the local tensor holds along a dimension; None if none fit its length.
-
-    Where cuts are uneven, the order in which they were made and strided placements, read from left
-    to right, can disagree: the length of the shard tells which it was.
-    """
+    """The indices that the local tensor holds along a dimension; None if none fit its length."""
+    # Where cuts are uneven, the order in which they were made and strided placements, read from
+    # left to right, can disagree: the length of the shard tells which it was.
     if order is not None:
         runs = [(0, size)]
         by_mesh_dim = {cut[0]: cut for cut in cuts}

@@ -175,10 +175,7 @@ def _search(
     greatest: torch.Tensor | None,
     needed: Callable[[torch.Tensor], torch.Tensor],
 ) -> torch.Tensor:
-    """Return the greatest code such that the codes from it on are ``needed`` of the sum of all.
-
-    They are counted, or by their masses where ``greatest`` is given.
-    """
+    """Return the greatest code from which on there are ``needed`` codes, or masses, of all."""
     prefix = torch.zeros_like(floor)
     missing = total = prefix
     for digit in reversed(range(DIGITS)):

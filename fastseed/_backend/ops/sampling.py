@@ -22,11 +22,7 @@ def sampling_race(
     scores: Tensor, tokens: Tensor, numbers: Tensor, keys: Tensor, positions: Tensor,
     temperature: Tensor, threshold: Tensor, role: int, first: int,
 ) -> None:  # fmt: skip
-    """Write score and token of the winner of each part of each row, (B, parts).
-
-    ``numbers`` is (B, V), logits, of which a part holds ceil(V / parts); ``threshold``
-    is the least code that survives, (B,).
-    """
+    """Write score and token of the winner of each part of each row of logits, (B, parts)."""
     parts = scores.size(1)
     size = -(-numbers.size(1) // parts)
     for row, values in enumerate(numbers.float().numpy()):

@@ -116,10 +116,7 @@ def threshold_of(p: float) -> int:
 def drop(
     input: torch.Tensor, mask: Mask, pieces: list[Piece], channels: bool = False
 ) -> torch.Tensor:
-    """Return the operator's result for the boxes of ``pieces``. Arguments are trusted.
-
-    With ``channels`` the pieces are those of a tensor of the first two dimensions.
-    """
+    """Return the result for ``pieces``: with ``channels``, of the first two dimensions."""
     keys, _, _, offset, threshold = mask
     if len(pieces) == 1:
         _, sizes, strides, first = pieces[0]
@@ -184,15 +181,12 @@ def attend(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> torch.Tensor:
-    """Return softmax(query key^T * scale + mask), dropped, times value, as torch documents it.
-
-    Scores of 16-bit types are computed in float32, also under autocast, which would round them.
-    """
+    """Return softmax(query key^T * scale + mask), dropped, times value, as torch documents it."""
     if attn_mask is not None:
         tensors.check_dtype("nn.convert", "attn_mask", attn_mask, torch.bool, *REALS)
     if enable_gqa:
         key, value = _repeated_heads(key, query), _repeated_heads(value, query)
-    with _without_autocast(query.device.type):
+    with _without_autocast(query.device.type):  # which would round the scores
         scores = _wide(query) @ _wide(key).transpose(-2, -1)
         scores = scores * (max(query.size(-1), 1) ** -0.5 if scale is None else scale)
         if is_causal:

@@ -144,12 +144,9 @@ def drop_layer(
     p: float,
     batch_dim: int | None = 0,
     cut: Cut | None = None,
-    channels: int | None = None,
+    channels: int | None = None,  # drop whole ones, of (N, C) and so many dimensions; 0: any
 ) -> torch.Tensor:
-    """Return the input with elements dropped by the key of a layer.
-
-    With ``channels`` whole channels are, of (N, C, ...) with so many dimensions more (0: any).
-    """
+    """Return the input with elements dropped by the key of a layer."""
     threshold = functional.check_input(_CLASS, input, p)
     if channels is not None and (input.dim() < 3 or channels not in (0, input.dim() - 2)):
         rule = "of shape (N, C) and as many dimensions as the layer drops at once"

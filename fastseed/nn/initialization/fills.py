@@ -59,13 +59,7 @@ def _randint(tensor: torch.Tensor, key: int, low: int = 0, high: int | None = No
 
 
 def orthogonal_(tensor: torch.Tensor, key: int, gain: float = 1.0) -> None:
-    """Fill a weight with a random (semi-)orthogonal matrix, times ``gain``.
-
-    It is Q of the QR decomposition of a matrix of normal random numbers, (rows, all other
-    dimensions) or its transpose where that is taller, with the signs that make the diagonal of R
-    positive (Mezzadri, 2007). Every rank computes the whole matrix, in float64 on the CPU; the last
-    bits may depend on the LAPACK library, the CPU and its threads.
-    """
+    """Fill a weight with a (semi-)orthogonal matrix, times ``gain``; ranks compute all of it."""
     _check_tensor(tensor, REALS, (2, 64), "a tensor of 2 dimensions or more")
     most = sys.float_info.max
     gain = validation.check_float(_FUNCTION, "gain", gain, -most, most)
@@ -75,16 +69,12 @@ def orthogonal_(tensor: torch.Tensor, key: int, gain: float = 1.0) -> None:
     flat = torch.empty(rows, tensor.numel() // rows, dtype=torch.float64, device="cpu")
     normal_(flat, key)
     q, r = torch.linalg.qr(flat if rows >= flat.size(1) else flat.T)
-    q = q * r.diagonal().sign() * gain
+    q = q * r.diagonal().sign() * gain  # the diagonal of R positive (Mezzadri, 2007)
     keep_part(tensor, q if rows >= flat.size(1) else q.T)
 
 
 def sparse_(tensor: torch.Tensor, key: int, sparsity: float, std: float = 0.01) -> None:
-    """Fill a matrix with normal random numbers, and the same number of zeros in each column.
-
-    The zeros of a column are where it has the smallest 64-bit words, of those of the stream from
-    position 2 n on, for n elements. Every rank computes where they are in the whole matrix.
-    """
+    """Fill a matrix with normal numbers, and zeros where a column has the smallest words."""
     _check_tensor(tensor, REALS, (2, 2), "a matrix")
     part = validation.check_float(_FUNCTION, "sparsity", sparsity, 0, 1)
     std = validation.check_float(_FUNCTION, "std", std, 0, sys.float_info.max)

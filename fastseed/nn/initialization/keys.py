@@ -33,10 +33,7 @@ def keys_at(function: str, task: int, epoch: int, step: int) -> tuple[Scope, Key
 
 
 class EqualNames:
-    """The names of one block from which tensors of other models were filled before.
-
-    They give equal weights: right for a repetition, wrong in an ensemble.
-    """
+    """The names of one block from which other models were filled before: wrong in an ensemble."""
 
     def __init__(self, function: str, scope: Scope) -> None:
         self._function, self._scope = function, scope

@@ -57,13 +57,11 @@ class Owner(NamedTuple):
 
 
 class OwnerTable:
-    """Which parameter or buffer of a model a tensor shares its memory with.
-
-    It refers to storages: tensors with weak references cannot be swapped, as by ``to_empty``.
-    """
+    """Which parameter or buffer of a model a tensor shares its memory with."""
 
     def __init__(self, model: torch.nn.Module, prefix: str = "") -> None:
         self.model, self._prefix = model, prefix
+        # storages: a tensor with weak references cannot be swapped, as by to_empty
         self._owners: dict[int, list[tuple[StorageWeakRef, tuple[int, int], Owner]]] = {}
 
     def add(self, tensor: torch.Tensor, owner: Owner) -> None:
