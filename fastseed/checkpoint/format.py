@@ -1,8 +1,4 @@
-"""The bytes of a state: what ``torch.save`` writes for it, and the SHA-256 of that.
-
-The entry ``padding`` holds as many blanks as numbers of 64 bits would take more: formats with
-tensors of fixed sizes need a size that does not depend on the numbers.
-"""
+"""The bytes of a state: what ``torch.save`` writes for it, and the SHA-256 of that."""
 
 from __future__ import annotations
 
@@ -18,7 +14,7 @@ from .._utils.validation import short_repr, type_error
 from ..seeder.state import is_bytes
 
 _DIGEST = 32
-_PADDING = "padding"
+_PADDING = "padding"  # blanks: tensors of fixed sizes need a size that no number changes
 _WIDEST = len(pickle.dumps(2**64 - 1, 2))
 
 

@@ -1,9 +1,6 @@
-"""The command `fastseed`: one subcommand a module, with its arguments and its printing.
+"""The command `fastseed`: a subcommand is a module with ``add(parser)`` and ``run(args)``.
 
-A subcommand ``name`` is a module ``name.py`` with two functions: ``add(parser)`` describes it and
-adds its arguments, ``run(args)`` does the work and returns one of the codes of ``exit_codes.py``.
-Modules import the library inside ``run``, so that help takes no time. ``main`` prints the errors of
-the library.
+They import the library inside ``run``, so that help takes no time.
 """
 
 from __future__ import annotations
@@ -48,10 +45,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def parser(commands: Collection[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
-    """Return the parser of `fastseed`; imports the modules of ``commands`` only.
-
-    The other subcommands are there for the help, without their arguments.
-    """
+    """Return the parser of `fastseed`; only ``commands`` are imported and have arguments."""
     from .._utils.version import __version__
 
     top = Parser(
@@ -71,11 +65,7 @@ def parser(commands: Collection[str] = tuple(COMMANDS)) -> argparse.ArgumentPars
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run `fastseed` and return its exit code.
-
-    Prints errors, those of a bug with their traceback; with ``--json`` also as a JSON document,
-    ``{"error": {"exit_code": …, "message": …}}``. ``argv`` are by default those of this process.
-    """
+    """Run `fastseed`, print errors, and return the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     output.json_only = "--json" in arguments[: (*arguments, "--").index("--")]
     try:

@@ -32,10 +32,7 @@ class Signalled(KeyboardInterrupt):
 
 
 def code_of(error: BaseException) -> int:
-    """Return the exit code for an error that a subcommand raised.
-
-    An error of Python's that is not the library's own is a bug.
-    """
+    """Return the exit code for an error; one of Python's that is not the library's is a bug."""
     own = str(error).startswith("fastseed")
     match error:
         case Exit():

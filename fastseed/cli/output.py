@@ -1,8 +1,4 @@
-"""Printing for the subcommands: lines, tables, JSON, and the options that they share.
-
-Text from files may hold anything. Printed text holds no control characters, so that it cannot move
-the cursor or set a colour.
-"""
+"""Printing for the subcommands: lines, tables, JSON, and the options that they share."""
 
 from __future__ import annotations
 
@@ -23,6 +19,7 @@ json_only = False
 _WIDEST = 60  # characters of a value in a table
 MAX_ROWS = 40  # of a table without --all
 
+# Text of files must not move the cursor or set a colour.
 # C0 except newline and tab, DEL, C1, and the characters that reorder or hide text (bidi controls).
 _CONTROL = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
@@ -95,11 +92,7 @@ def _clean(text: object) -> str:
 
 
 def emit(document: object) -> None:
-    """Print one JSON document: ASCII, and NaN or infinity are an error (they are not JSON).
-
-    Named tuples and dataclasses are objects of their fields; integers from 2**64 on, such as
-    digests, are 32 hexadecimal digits.
-    """
+    """Print one JSON document; large integers, such as digests, are 32 hexadecimal digits."""
     if json_only:
         print(json.dumps(_plain(document), indent=2, ensure_ascii=True, allow_nan=False))
 

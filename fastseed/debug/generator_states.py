@@ -25,10 +25,7 @@ def bytes_of(generator: object) -> bytes:
 
 
 def states_of_defaults() -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield the name and the state of each default generator.
-
-    An accelerator is read after torch has initialized it.
-    """
+    """Yield the name and state of each default generator, of accelerators once initialized."""
     for name, adapter in DefaultGenerators().adapters.items():
         state = adapter.state()
         assert state is not None

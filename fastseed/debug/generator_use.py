@@ -51,11 +51,7 @@ class Row(NamedTuple):
 
 @contextmanager
 def watched_use() -> Iterator[list[Row]]:
-    """Yield a list that has, after the block, what it used and fastseed does not control.
-
-    Generators are those that exist when the block ends, and those that ``numpy.random.default_rng``
-    made in it.
-    """
+    """Yield a list that has, after the block, what it used and fastseed does not control."""
     rows: list[Row] = []
     made = {id(found): _Made(found, "", bytes_of(found), False) for found in _living()}
     repeats = _repeats()
@@ -73,8 +69,7 @@ class _Made(NamedTuple):
     """A generator with an earlier state; held, so that it exists to the end of the block."""
 
     generator: object
-    where: str
-    """The file and line of the call that made it; empty if it is older than the block."""
+    where: str  # of the call that made it; empty if it is older than the block
     state: bytes
     unseeded: bool
 

@@ -16,18 +16,13 @@ from .._utils.validation import check_instance, check_int
 
 
 class ElementDifference(NamedTuple):
-    """The elements in which two tensors of one shape and dtype differ.
-
-    ``first`` is the index of the first one. ``ulps`` is the largest distance in steps to the next
-    representable number; -0 and 0 are one step apart, and None stands for NaNs and integers.
-    ``nans`` counts those that are NaN in at least one tensor.
-    """
+    """The elements in which two tensors of one shape and dtype differ."""
 
     differing: int
     numel: int
-    first: tuple[int, ...]
-    ulps: int | None
-    nans: int
+    first: tuple[int, ...]  # the index of the first one
+    ulps: int | None  # the largest distance in representable numbers; None for NaNs and integers
+    nans: int  # how many are NaN in at least one tensor
 
     def __str__(self) -> str:
         text = f"in {self.differing:,} of {self.numel:,} elements"

@@ -1,8 +1,4 @@
-"""Digests of the inputs, outputs and gradients of every call of a module, taken by hooks.
-
-Hooks take this rank's part of a digest at once; parts are added up over ranks when a step ends, so
-that no collective runs between a model's own (except for a ``Partial`` DTensor).
-"""
+"""Digests of the inputs, outputs and gradients of every call of a module, taken by hooks."""
 
 from __future__ import annotations
 
@@ -51,11 +47,10 @@ class CallTensor(NamedTuple):
 
 
 class ModuleCalls:
-    """Hooks on the modules of a model, and what they have recorded since the last ``take``.
+    """Hooks on the modules of a model, and what they have recorded since the last ``take``."""
 
-    Gradients are recorded by hooks on tensors: full backward hooks of modules would turn outputs
-    into views, which in-place operations refuse.
-    """
+    # No collective runs between a model's own: parts are added up over ranks when a step ends.
+    # Hooks of gradients are on tensors: those of modules turn outputs into views.
 
     def __init__(
         self,
@@ -127,14 +122,9 @@ class ModuleCalls:
             self._open[counted].pop()
 
     def _forward(self, counted: tuple[str, bool], path: str, values: Any, *, separate: bool) -> Any:
-        """Record the tensors of a call, and their gradients later; return the values to pass on.
-
-        Inputs are replaced by aliases, whose gradients are those of this call alone: other uses of
-        the tensor, as in a residual connection, do not count.
-
-        Calls that activation checkpointing recomputes are not recorded again. Its reentrant variant
-        computes gradients of the recomputed tensors alone, so that these have hooks too.
-        """
+        """Record the tensors of a call, and their gradients later; return the values to pass on."""
+        # Inputs become aliases, whose gradients are those of this call, not of a residual too.
+        # Recomputed tensors have hooks: reentrant checkpointing computes their gradients alone.
         (name, recomputed), call = counted, self._open[counted][-1]
         tensors: dict[str, torch.Tensor] = {}
         aliases: dict[int, torch.Tensor] = {}  # modules may compare their arguments with `is`
@@ -199,10 +189,7 @@ def whole_copy(tensor: Any) -> torch.Tensor:
 def _map_tensors(
     path: str, value: Any, visit: Callable[[str, torch.Tensor, bool], Any], replaceable: bool = True
 ) -> Any:
-    """Return a tree with its tensors replaced by what ``visit(path, tensor, replaceable)`` returns.
-
-    The tensors of other mappings and sequences than dicts, lists and tuples are visited and stay.
-    """
+    """Return a tree with tensors replaced by ``visit``; in other containers they stay."""
     if isinstance(value, torch.Tensor):
         return visit(path, value, replaceable)
     if not isinstance(value, (Mapping, list, tuple)):

@@ -28,10 +28,7 @@ _LIMBS = 4  # of 32 bits each, in signed 64-bit words: 2**31 ranks can be added
 
 
 def parts_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, Part]:
-    """Return what this rank has of the digests, which ``join`` completes.
-
-    It is a collective only if a ``DTensor`` is ``Partial``.
-    """
+    """Return what this rank has of the digests; a collective only with a ``Partial`` DTensor."""
     found = {name: tensor for name, tensor in tensors.items() if layout.is_dtensor(tensor)}
     if not found:
         return tensor_digest.parts_of(tensors)

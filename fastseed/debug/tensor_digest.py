@@ -38,12 +38,9 @@ _PLAN = struct.Struct("=7Q")  # a row of a plan for the operator
 class Rows(NamedTuple):
     """Rows of bytes that begin at a group and end at a group or with a tensor's row."""
 
-    matrix: torch.Tensor
-    """2-D uint8; its rows are contiguous."""
-    first: int
-    """The number of the first group of the first row."""
-    step: int
-    """From the number of one row's first group to that of the next row."""
+    matrix: torch.Tensor  # 2-D uint8; its rows are contiguous
+    first: int  # the number of the first group of the first row
+    step: int  # from the number of one row's first group to that of the next row
 
 
 class Header(NamedTuple):
@@ -58,17 +55,13 @@ class Header(NamedTuple):
 
 @dataclass(slots=True)
 class Part:
-    """The sum of the groups that a process holds of a tensor.
-
-    Of a ``DTensor`` the sums are added up over dimensions of its mesh. If its shards cut groups, it
-    is kept instead, to be gathered.
-    """
+    """The sum of the groups that a process holds of a tensor."""
 
     header: Header
     total: int = 0
-    mesh: DeviceMesh | None = None
+    mesh: DeviceMesh | None = None  # over whose ``dims`` the sums of a DTensor are added up
     dims: tuple[int, ...] = ()
-    cut: Any = None
+    cut: Any = None  # a DTensor whose shards cut groups, to be gathered
 
 
 @functools.lru_cache(maxsize=4096)
@@ -139,10 +132,7 @@ def _is_whole(tensor: torch.Tensor) -> bool:
 
 
 def plain(name: str, tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor whose memory has the bits that arithmetic uses; TypeError without memory.
-
-    Reading freed storage, fake tensors and subclasses that hold other tensors would crash.
-    """
+    """Return a tensor whose memory has the bits that arithmetic uses; TypeError without memory."""
     if torch.nn.parameter.is_lazy(tensor):
         rule = "initialized: run the lazy module once"
         raise type_error(_FUNCTION, f"the tensor at {name!r}", rule, type(tensor))

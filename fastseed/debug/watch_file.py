@@ -126,20 +126,15 @@ class Writer:
 
 
 class Recording:
-    """A file as it was recorded, up to its last complete line.
-
-    ``steps`` has for each step the position of its line, whether it is the start, and the number of
-    its table; of a step in ``repeated`` the last record. ``end`` is the number of bytes in complete
-    lines; ``incomplete`` whether another follows.
-    """
+    """A file as it was recorded, up to its last complete line; ``incomplete``: more follows."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.header: StateDict = {}
         self.tables: list[tuple[Entry, ...]] = []
-        self.steps: dict[int, tuple[int, bool, int]] = {}
-        self.repeated: list[int] = []
-        self.end = 0
+        self.steps: dict[int, tuple[int, bool, int]] = {}  # position, is the start, table
+        self.repeated: list[int] = []  # steps, of which the last record counts
+        self.end = 0  # bytes in complete lines
         try:
             opened = regular_file.open_file(path)
         except ValueError as error:

@@ -19,10 +19,7 @@ def parse(value: str | None) -> int | None:
 
 
 def found() -> tuple[str | None, int | None]:
-    """Return the variable as it is now, and the seed in use (None: random).
-
-    Python reads the variable before the first line of a script runs, and not with ``-E`` or ``-I``.
-    """
+    """Return the variable as it is now, and the seed in use (None: random)."""
     now = os.environ.get(VARIABLE)
     if not sys.flags.hash_randomization:
         return now, 0

@@ -90,13 +90,8 @@ def _attribute(path: str, wanted: bool, why: str) -> Switch:
     """Return the switch that is an attribute of a module of torch."""
     module, _, name = path.rpartition(".")
     holder = operator.attrgetter(module)(torch)
-    return Switch(
-        f"torch.{path}",
-        wanted,
-        lambda: getattr(holder, name),
-        lambda value: setattr(holder, name, value),
-        why,
-    )
+    read, write = functools.partial(getattr, holder, name), functools.partial(setattr, holder, name)
+    return Switch(f"torch.{path}", wanted, read, write, why)
 
 
 def _kernel(name: str, wanted: bool, why: str) -> Switch:

@@ -12,22 +12,15 @@ from typing import NamedTuple
 
 
 class Variable(NamedTuple):
-    """A variable that a library reads once.
-
-    Attributes:
-        unavailable: returns why this installation does not use the variable; None if it does.
-        late: returns why setting it now has no effect; None if it has one.
-        also_good: values, in lower case, that are as good as the wanted one.
-        certain: whether ``late`` knows the value that the library read, whatever it is now.
-    """
+    """A variable that a library reads once."""
 
     name: str
     wanted: str
     why: str
-    unavailable: Callable[[], str | None]
-    late: Callable[[], str | None] = lambda: None
-    also_good: tuple[str, ...] = ()
-    certain: bool = False
+    unavailable: Callable[[], str | None]  # why this installation does not use it
+    late: Callable[[], str | None] = lambda: None  # why setting it now has no effect
+    also_good: tuple[str, ...] = ()  # values in lower case
+    certain: bool = False  # whether ``late`` knows the value that the library read
 
     def accepts(self, value: str) -> bool:
         """Return whether every part of a value, between commas, is a good one."""
@@ -55,11 +48,8 @@ def _needs_torch_with(part: str) -> Callable[[], str | None]:
 
 
 def cublas_refusal() -> str | None:
-    """Return why cuBLAS is not deterministic in this process; None if torch accepts it.
-
-    torch reads the variable at its first cuBLAS call, and refuses later calls in deterministic mode
-    if it was not set then. So multiply two small matrices in that mode, if CUDA is initialized.
-    """
+    """Return why cuBLAS is not deterministic in this process; None if torch accepts it."""
+    # torch refuses later calls in deterministic mode if it was not set at the first: try a product.
     import torch
 
     from .._backend import private_torch
@@ -85,11 +75,7 @@ def cublas_refusal() -> str | None:
 
 
 def mkl_depends_on_alignment() -> bool:
-    """Return whether the bits of a dot product depend on the addresses of its vectors.
-
-    They do in MKL without ``MKL_CBWR``, on some processors. MKL reads the variable at its first
-    call, which this is if there was none before.
-    """
+    """Return whether bits of a dot product depend on addresses, as in MKL without ``MKL_CBWR``."""
     import torch
 
     count = 1000

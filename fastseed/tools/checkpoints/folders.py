@@ -1,9 +1,7 @@
 """Find the files of a checkpoint that may hold states of generators, and whose they are.
 
-Layouts: one file for each rank (Accelerate's ``random_states_0.pkl``, the Trainer's
-``rng_state_0.pth`` and the like), one file for all (Lightning's ``.ckpt``, fastseed's), a file for
-each model-parallel rank (Megatron's ``mp_rank_00``), and folders of torch.distributed.checkpoint
-(``.metadata`` and ``.distcp``), which current Megatron writes too.
+A file may be of one rank, of all, or of a model-parallel rank (Megatron's ``mp_rank_00``); folders
+of torch.distributed.checkpoint have ``.metadata``.
 """
 
 from __future__ import annotations

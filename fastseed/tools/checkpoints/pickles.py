@@ -1,8 +1,4 @@
-"""Read pickles and files of torch.save as data: no code that they name is run.
-
-``Opaque`` takes the place of every object that is neither plain data nor a small array, and
-``Tensor`` that of a tensor, whose bytes are read when they are needed.
-"""
+"""Read pickles and files of torch.save as data: no code that they name is run."""
 
 from __future__ import annotations
 
@@ -80,10 +76,9 @@ class Tensor(NamedTuple):
 
 
 class _Array(list[int]):
-    """The numbers of a small array of integers; empty for other arrays.
+    """The numbers of a small array of integers; empty for other arrays."""
 
-    NumPy's own unpickling trusts what a file says about an array's type.
-    """
+    # NumPy's own unpickling trusts what a file says about an array's type.
 
     def __setstate__(self, state: Any) -> None:
         _, _, dtype, _, raw = state
@@ -155,10 +150,7 @@ def open_file(path: str) -> IO[bytes]:
 
 
 def read_tree(file: IO[bytes]) -> Any:
-    """Return the content of a file of torch.save or a plain pickle.
-
-    Tensors need the file while they are read. ``Unreadable``: it is another or a damaged file.
-    """
+    """Return the content of a file of torch.save or a plain pickle; tensors need it open."""
     start = file.read(2)
     size = file.seek(0, os.SEEK_END)
     file.seek(0)

@@ -24,17 +24,13 @@ _EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 
 
 def packages() -> dict[str, JSON]:
-    """Return the version of every distribution on ``sys.path``, by normalised name.
-
-    The installer's record (PEP 610) adds ``editable`` or the commit that it was installed from. A
-    second version of a name later on the path is a sign of a mixed environment, and is added too.
-    """
+    """Return the version of every distribution on ``sys.path``, by normalised name."""
     found: dict[str, str] = {}
     for distribution in importlib.metadata.distributions():
         name, version = distribution.metadata["Name"], str(distribution.version)
         if not name:  # damaged metadata
             continue
-        origin = _origin(distribution)
+        origin = _origin(distribution)  # the installer's record (PEP 610)
         commit = str(origin.get("vcs_info", {}).get("commit_id"))
         if re.fullmatch(r"[0-9a-f]{7,64}", commit):
             version += f", commit {commit}"

@@ -1,9 +1,4 @@
-"""Verify that a program repeats, survives a kill, and depends on its seed.
-
-The experiments are those of the methodology of framework-reproducibility, with a real kill: whole
-runs, runs that are killed in the middle and started again with the same command, and runs with
-another seed, which must differ.
-"""
+"""Verify that a program repeats, survives a kill, and depends on its seed."""
 
 from __future__ import annotations
 
@@ -156,11 +151,7 @@ def _check(name: str, title: str, found: Sequence[str | None]) -> Check:
 
 
 def _run_ranks(starter: Starter, command: Sequence[str], counts: Sequence[int]) -> Report:
-    """Run under torchrun with each number of ranks, and compare what is recorded.
-
-    All runs have the same number of threads: torchrun sets it for several processes and not for
-    one, and it changes bits.
-    """
+    """Run under torchrun with each number of ranks, and compare what is recorded."""
     for i, count in enumerate(counts):
         validation.check_int(_FUNCTION, f"ranks[{i}]", count, 1, _MAX_RANKS)
     if len(counts) < 2 or len(set(counts)) < len(counts):

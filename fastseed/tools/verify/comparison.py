@@ -40,18 +40,14 @@ def compare_stopped(a: Run, whole: Run) -> str | None:
 
 
 def compare_resumed(stopped: Run, rest: Run, whole: Run) -> str | None:
-    """Compare a run that stopped, and the one that continued it, with a whole one.
-
-    Of printed lines, each line of the whole run must be at the beginning of the first or at the end
-    of the second; the second may print others before, such as the step at which it resumes.
-    """
+    """Compare a run that stopped, and the one that continued it, with a whole one."""
     name = f"{stopped.name} with {rest.name}"
     text = None
     if whole.losses.values:
         again = rest.losses.values
         before = {step: one for step, one in stopped.losses.values.items() if step not in again}
         text = _compare_losses(name, {**before, **again}, whole)
-    else:
+    else:  # the second may print others at its beginning, such as the step at which it resumes
         begin = _common(stopped.lines, whole.lines)
         end = _common(rest.lines[::-1], whole.lines[::-1])
         between = range(begin, len(whole.lines) - end)
@@ -83,10 +79,7 @@ def _line_differs(a: Run, b: Run, count: int) -> str:
 def _compare_losses(
     name: str, a: dict[str, float], run: Run, expected: dict[str, float] | None = None
 ) -> str | None:
-    """Return the first difference from the losses of a run, or from ``expected`` ones of it.
-
-    A step that one side lacks is a difference.
-    """
+    """Return the first difference from the losses of a run, or from ``expected`` ones of it."""
     b = run.losses.values if expected is None else expected
     wrong = [step for step in {**b, **a} if not _equal(a.get(step), b.get(step))]
     if not wrong:

@@ -26,11 +26,7 @@ class RankRun(NamedTuple):
 
 
 def compare_ranks(runs: Sequence[Run]) -> tuple[list[RankRun], list[str]]:
-    """Compare runs, whose numbers are their numbers of ranks, with the first; and notes.
-
-    After each step parameters, buffers, gradients and the state of the optimizer are compared bit
-    for bit, over all ranks that record a tensor of one name. A ``DTensor`` counts as a whole.
-    """
+    """Compare runs, whose numbers are their numbers of ranks, with the first; and notes."""
     counts = [run.number for run in runs]
     recorded = [_recordings(run) for run in runs]
     pairs = zip(counts, recorded, strict=True)

@@ -132,10 +132,7 @@ def _listed() -> dict[str, int]:
 
 
 def half_of(run: Run) -> Callable[[Path], bool] | None:
-    """Return whether a run has made half of the records, else half of the lines, of ``run``.
-
-    None if ``run`` has no two of them.
-    """
+    """Return whether a run has half of the records or lines of ``run``; None if it has no two."""
     pattern = OUT if run.recording is None else _WATCH
     total = _count(run.folder, pattern)
     return None if total < 2 else lambda folder: _count(folder, pattern) >= total / 2
