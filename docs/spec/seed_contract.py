@@ -73,7 +73,7 @@ def _seeds(fn, at, size, workers):
                     **rollout._asdict(), place=place, chunk=chunk, position=position,
                     worker=worker, request=served[worker],
                 )  # fmt: skip
-                if isinstance(seed, bool) or not hasattr(type(seed), "__index__"):
+                if type(seed).__name__ in ("bool", "bool_") or not hasattr(type(seed), "__index__"):
                     raise TypeError(f"the seed of {rollout} must be an integer, got {seed!r}")
                 served[worker] += 1
                 yield rollout, operator.index(seed)
