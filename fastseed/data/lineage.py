@@ -88,6 +88,8 @@ class Lineage:
                 return cls(journal.from_json(function, "source['journal']", found))
             return cls(journal.from_dict(function, "source", found))
         path = validation.check_path(function, "source", source)
+        if not os.path.exists(path):
+            raise FileNotFoundError(f"fastseed.{function}: source must exist, got {path!r}")
         try:
             text = regular_file.read(path, _MOST_BYTES)
         except ValueError as error:
@@ -100,7 +102,11 @@ class Lineage:
         Args:
             path: the file; one that exists is replaced at once.
         """
-        path = validation.check_path(f"{_CLASS}.save", "path", path)
+        function = f"{_CLASS}.save"
+        path = validation.check_path(function, "path", path)
+        if not os.path.isdir(os.path.dirname(path) or "."):
+            rule = "path must be in a folder that exists"
+            raise FileNotFoundError(f"fastseed.{function}: {rule}, got {path!r}")
         atomic_file.replace(path, journal.to_json(self.history).encode() + b"\n")
 
     # ------------------------------------------------------------------ questions

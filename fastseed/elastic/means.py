@@ -126,9 +126,10 @@ def _numbers(name: str, given: torch.Tensor | Iterable[torch.Tensor | float]) ->
     for i, value in enumerate(listed):
         label = f"{name}[{i}]"
         number = value if isinstance(value, torch.Tensor) else _as_tensor(label, value)
-        if number.numel() != 1:
+        checked = _checked(label, number)
+        if checked.numel() != 1:
             raise validation.value_error(_NAME, label, "of one element", value)
-        found.append(_checked(label, number).reshape(()))
+        found.append(checked.reshape(()))
     if not found:
         return torch.zeros(0)
     dtype = functools.reduce(torch.promote_types, [x.dtype for x in found])

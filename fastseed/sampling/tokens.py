@@ -99,11 +99,10 @@ def sample(
     scores, tokens = _race(rows, row_keys, row_positions, threshold, arguments.ROLES[role])
     if not return_scores:
         _check_tokens(function, "logits", tokens)
+    more = _log_probabilities(rows, threshold, tokens) if return_logprobs else scores
     if out is not None:
-        tokens = out.copy_(tokens)
-    if return_logprobs:
-        return tokens, _log_probabilities(rows, threshold, tokens)
-    return (tokens, scores) if return_scores else tokens
+        tokens = out.copy_(tokens)  # last: it may be the memory of an argument
+    return (tokens, more) if return_scores or return_logprobs else tokens
 
 
 class Verified(NamedTuple):

@@ -218,6 +218,14 @@ def test_a_quarantine_that_is_accepted_lasts_in_every_epoch():
     assert accepted > 15
 
 
+def test_files_that_do_not_exist_are_named(tmp_path):
+    absent = tmp_path / "absent" / "contract.json"
+    with pytest.raises(FileNotFoundError, match=r"Lineage\.load: source must exist, got"):
+        Lineage.load(absent)
+    with pytest.raises(FileNotFoundError, match=r"Lineage\.save: path must be in a folder that"):
+        stopped().lineage().save(absent)
+
+
 def test_orders_that_are_no_function_are_not_answered():
     data = Plain(8)
     loop = stopped(1, 8, sampler=SequentialSampler(data), shuffle=None)

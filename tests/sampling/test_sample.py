@@ -132,6 +132,15 @@ def test_ranks_that_split_the_vocabulary_agree(filters):
     assert ranks(4, sample_part, filters) == [tokens(**filters).tolist()] * 4
 
 
+def test_out_may_be_the_memory_of_the_threshold():
+    logits = torch.arange(12.0).reshape(3, 4)
+    threshold = fastseed.sampling.find_threshold(logits, top_k=2)
+    more = {"threshold": threshold, "return_logprobs": True}
+    expected = fastseed.sampling.sample(logits, [1, 2, 3], 0, **more)
+    found = fastseed.sampling.sample(logits, [1, 2, 3], 0, out=threshold, **more)
+    assert all(map(torch.equal, found, expected))
+
+
 def test_seeds_are_what_derive_seeds_returns():
     fastseed.init(42, rank=0, world_size=1)
     seeds = fastseed.derive_seeds("request", B, task=0)

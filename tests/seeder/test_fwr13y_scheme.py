@@ -277,6 +277,13 @@ def test_shared_never_equals_a_ranks_own():
     assert not ours & set(keys_here(s, "x", ranks=200, epochs=100))
 
 
+def test_arguments_that_are_no_integers_are_refused():
+    with pytest.raises(TypeError, match=r"^fastseed\.pyt\.SeedGen: ngpus must be an integer"):
+        fastseed.pyt.SeedGen(1, "a", 0)
+    with pytest.raises(TypeError, match=r"^fastseed\.pyt\.SeedGen: epoch must be an integer"):
+        fastseed.pyt.SeedGen(1, 1, 0)(1, None)
+
+
 def test_negative_master_seeds_are_refused_not_folded():
     """There, -10 gives the seeds of 10, because random.Random takes absolute values."""
     assert SeedGen(-10, 8, 0)(0, 0) == SeedGen(10, 8, 0)(0, 0)

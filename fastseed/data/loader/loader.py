@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+import torch
 from torch.utils.data import (
     DataLoader,
     IterableDataset,
@@ -125,6 +126,7 @@ class Loader(DataLoader[Any]):
         if shuffle is not None:
             shuffle = validation.check_bool(_CLASS, "shuffle", shuffle)
         drop_last = validation.check_bool(_CLASS, "drop_last", settings.get("drop_last", False))
+        _check_settings({"sampler": sampler, "batch_sampler": batch_sampler, **settings})
         if isinstance(dataset, IterableDataset):
             if can_seek(dataset) and not isinstance(dataset, Seekable):
                 dataset = Seekable(dataset)
@@ -372,3 +374,18 @@ def _check_dataset(dataset: Any) -> None:
     if is_pipe or not (isinstance(dataset, IterableDataset) or hasattr(dataset, "__getitem__")):
         rule = "a dataset with __getitem__, an IterableDataset or a DataLoader of torch.utils.data"
         raise validation.type_error(_CLASS, "dataset", rule, dataset)
+
+
+def _check_settings(settings: dict[str, Any]) -> None:
+    """TypeError or ValueError for settings that torch refuses later, or in a worker."""
+    validation.check_int(_CLASS, "num_workers", settings.get("num_workers", 0), 0, 2**31 - 1)
+    generator = settings.get("generator")
+    if generator is not None and not isinstance(generator, torch.Generator):
+        raise validation.type_error(_CLASS, "generator", "a torch.Generator or None", generator)
+    for name in ("collate_fn", "worker_init_fn"):
+        if settings.get(name) is not None and not callable(settings[name]):
+            raise validation.type_error(_CLASS, name, "callable or None", settings[name])
+    for name in ("sampler", "batch_sampler"):
+        value = settings[name]
+        if not (value is None or hasattr(value, "__iter__") or hasattr(value, "__getitem__")):
+            raise validation.type_error(_CLASS, name, "iterable or None", value)

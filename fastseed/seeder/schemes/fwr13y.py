@@ -52,6 +52,8 @@ class SeedGen:
 
     def __call__(self, task: int, epoch: int, shared_seed: bool = False) -> int:
         """Return the 31-bit seed of this rank, or the one that all ranks share."""
+        for name, value in {"task": task, "epoch": epoch}.items():
+            validation.check_int("pyt.SeedGen", name, value, -(2**64), 2**64)
         if shared_seed:
             key = 2 * (self.master_seed + epoch) * self.ntasks + task
         else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 import os
 import pickle
@@ -251,6 +253,15 @@ def test_tensors_of_fastseed_are_checked(tmp_path):
     tensors["fastseed_rank_0"][-1] ^= 1
     found = checkpoints.inspect(save(tmp_path / "a.pt", **tensors))
     assert "fastseed_rank_0 is not read: its SHA-256 is wrong" in str(found.findings)
+
+
+def test_a_rank_of_many_digits_is_no_rank(tmp_path):
+    inner = io.BytesIO()
+    torch.save({"rng." + "1" * 5000 + ".torch.cuda": torch.zeros(16, dtype=torch.uint8)}, inner)
+    data = inner.getvalue() + hashlib.sha256(inner.getvalue()).digest()
+    tensor = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+    found = checkpoints.inspect(save(tmp_path / "a.pt", **{"x.fastseed_rank_0": tensor}))
+    assert found.states == ()
 
 
 def test_a_folder_that_cannot_be_read_is_a_finding(tmp_path, monkeypatch):
