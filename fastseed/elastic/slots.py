@@ -171,9 +171,12 @@ class SlotGradients:
         weights: dict[int, float | None] = {}
         try:
             self._guard = register_optimizer_step_pre_hook(weak(self._refuse_step))
-            if not hasattr(batches, "__iter__"):
-                raise validation.type_error(f"{FUNCTION}.step", "batches", "iterable", batches)
-            for slot, batch in self._slots(iter(batches)):
+            try:
+                source = iter(batches)
+            except TypeError:
+                name = f"{FUNCTION}.step"
+                raise validation.type_error(name, "batches", "iterable", batches) from None
+            for slot, batch in self._slots(source):
                 self._left = f"in slot {slot.number}"
                 yield slot, batch
                 if slot.number is not None:

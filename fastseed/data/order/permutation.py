@@ -150,7 +150,8 @@ def visits_of(
         for row, order in zip(first, orders, strict=True):
             assert isinstance(order, Bijection)
             row[:] = order.positions(given).numpy()
-        found, positions, occurrences = _repeated(first.reshape(-1), orders[0].period, limit)
+        n, flat = orders[0].period, first.reshape(-1)
+        found, positions, occurrences = _repeated(flat, n, limit, len(orders))
         number, which = np.divmod(found, max(1, len(samples)))
         return number, which, positions, occurrences
     parts = [order.visits(samples, limit) for order in orders]
@@ -160,18 +161,18 @@ def visits_of(
 
 
 def check_visits(samples: int, passes: int) -> None:
-    """Raise RuntimeError if samples have too many visits in so many passes through an order."""
+    """Raise RuntimeError if samples have too many visits in so many passes through orders."""
     if (most := max(1, samples) * passes) > MOST_VISITS:
         raise RuntimeError(
-            f"fastseed.data.Lineage: the visits of {samples} sample(s) in an epoch must be at most "
+            f"fastseed.data.Lineage: the visits of {samples} sample(s) must be at most "
             f"{MOST_VISITS}, got up to {most}: ask for fewer samples"
         )
 
 
-def _repeated(first: Array, n: int, limit: int) -> tuple[Array, Array, Array]:
-    """Return the visits of an order of n that begins again, from the first positions."""
+def _repeated(first: Array, n: int, limit: int, orders: int = 1) -> tuple[Array, Array, Array]:
+    """Return the visits of orders of n that begin again, from the first positions in each."""
     passes = -(-limit // n)
-    check_visits(len(first), passes)
+    check_visits(len(first) // orders, passes * orders)
     found = [(np.empty(0, np.int64),) * 3]
     for times in range(passes):
         here = np.flatnonzero((first >= 0) & (first < limit - times * n))
