@@ -92,10 +92,17 @@ def measure(step: Step) -> tuple[float, int]:
 
 
 def rank_main(rank: int, options: argparse.Namespace) -> None:
-    """Measure on one rank; rank 0 prints."""
+    """Join the job, measure, leave it."""
     torch.set_num_threads(1)
     address, ranks = f"tcp://127.0.0.1:{options.port}", options.ranks
     dist.init_process_group("gloo", init_method=address, rank=rank, world_size=ranks)
+    compare(rank, options)
+    dist.destroy_process_group()  # after the models: see examples/train_digits.py
+
+
+def compare(rank: int, options: argparse.Namespace) -> None:
+    """Measure on one rank; rank 0 prints."""
+    ranks = options.ranks
     fastseed.init(42)
     shape = (options.slots, options.samples, TOKENS)
     data = torch.randint(VOCABULARY, shape, generator=torch.Generator().manual_seed(1))
@@ -116,7 +123,6 @@ def rank_main(rank: int, options: argparse.Namespace) -> None:
     dist.all_gather_object(every, found)
     if rank == 0:
         report(every, sum(4 * p.numel() for p in models[0].parameters()), options, load)
-    dist.destroy_process_group()
 
 
 def report(

@@ -197,10 +197,7 @@ class SampleLog:
             self.file.flush()
 
 
-def main() -> None:
-    args = parse_args()
-    rank, world_size, device = join_job()
-    run_deterministically()
+def train(args: argparse.Namespace, rank: int, world_size: int, device: torch.device) -> None:
     checkpoint = None
     if args.resume:
         checkpoint = torch.load(args.resume, map_location=device, weights_only=True)
@@ -264,6 +261,15 @@ def main() -> None:
         save()
 
     metrics.write("end", sha256=digest(model), seconds=time.perf_counter() - begin)
+
+
+def main() -> None:
+    args = parse_args()
+    rank, world_size, device = join_job()
+    run_deterministically()
+    train(args, rank, world_size, device)
+    # The model is gone by now. If it were the last to hold gloo's threads, its end could wait for
+    # one that waits for Python's lock: for ever (pytorch#56297).
     if dist.is_initialized():
         dist.destroy_process_group()
 
