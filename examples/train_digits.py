@@ -15,6 +15,7 @@ ranks and workers (``--stop-after`` ends one there).
 from __future__ import annotations
 
 import argparse
+import gc
 import hashlib
 import json
 import os
@@ -268,8 +269,9 @@ def main() -> None:
     rank, world_size, device = join_job()
     run_deterministically()
     train(args, rank, world_size, device)
-    # The model is gone by now. If it were the last to hold gloo's threads, its end could wait for
-    # one that waits for Python's lock: for ever (pytorch#56297).
+    # Were the model the last to hold gloo's threads, its end could wait for one that waits for
+    # Python's lock: for ever (pytorch#56297). A Watch and the model hold each other.
+    gc.collect()
     if dist.is_initialized():
         dist.destroy_process_group()
 
