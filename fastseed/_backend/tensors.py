@@ -119,6 +119,16 @@ def check_writable(function: str, argument: str, tensor: torch.Tensor) -> None:
                 )
 
 
+def check_apart(function: str, argument: str, value: object, *others: torch.Tensor) -> None:
+    """ValueError for a tensor on the storage of one of ``others``, which a call writes or reads."""
+    if not (isinstance(value, torch.Tensor) and value.layout == torch.strided and _is_plain(value)):
+        return
+    storage = value.untyped_storage()._cdata
+    if any(storage == other.untyped_storage()._cdata for other in others):
+        rule = "a tensor that does not share memory with the keys and positions"
+        raise value_error(function, argument, rule, value)
+
+
 def check_values(function: str, argument: str, values: torch.Tensor, top: int) -> None:
     """ValueError unless integers are in [0, top]; not checked where reading them would wait."""
     if values.device.type != "cpu" or values.numel() == 0 or not _is_plain(values):

@@ -106,6 +106,15 @@ class StreamBank:
                 "reseed_from_seeds first"
             )
 
+    def _check_data(self, function: str) -> None:
+        """ValueError, in the name of ``function``, where the state can be neither read nor set."""
+        for argument, tensor, last in (
+            ("keys", self._keys, (2,)),
+            ("positions", self._positions, ()),
+        ):
+            tensors.check_tensor(function, argument, tensor, tensor.dtype, (self._n, *last))
+            tensors.check_data(function, argument, tensor)
+
     def __repr__(self) -> str:
         keys = "" if self._seeded else ", no keys yet"
         return f"StreamBank({len(self)}, device='{self.device}', name={self.name!r}{keys})"
@@ -158,6 +167,7 @@ class StreamBank:
         function = "random.StreamBank.reseed_from_scope"
         _, rank_field = context.origin(function, _HINT)
         tensors.check_tensor(function, "scope", scope, torch.uint64, (2,), self.device)
+        tensors.check_apart(function, "scope", scope, self._keys, self._positions)
         at = (*self._words, rank_field | _STREAM, 0, 0)
         ops.reseed_streams_at(self._keys, self._positions, scope.contiguous(), *at)
         self._seeded = True
@@ -198,6 +208,7 @@ class StreamBank:
     ) -> torch.Tensor:
         """Return one integer a stream, modulo 2**64, as contiguous int64 where they were."""
         found = tensors.as_int64(function, argument, values, len(self), low, high, self.device)
+        tensors.check_apart(function, argument, found, self._keys, self._positions)
         if found.device != self.device:
             instead = f"give {argument} as a tensor on {self.device}"
             refuse_capture(function, self.device, instead)
@@ -319,8 +330,11 @@ class StreamBank:
             distribution.op(found, keys, positions, (), (), 0, *distribution.parameters)
             positions.add_(advance)
             return found
+        if out is not None:
+            tensors.check_apart(function, "out", out, keys, positions)
         if rows is not None:
             self._check_rows(function, rows)
+            rows = rows if out is None else rows.clone()  # ``out`` may be its memory
         if rows is None or rows.dtype == torch.bool:
             found = functional.draw_into(function, distribution, keys, positions, whole, out)
             if rows is not None:
@@ -330,6 +344,8 @@ class StreamBank:
                 advance = rows.to(torch.int64) * advance
             positions.add_(advance)
             return found
+        tensors.check_dense(function, "keys", keys)  # the operator cannot: it gets copies
+        tensors.check_dense(function, "positions", positions)
         rows = rows.to(torch.int64)
         own = keys.view(torch.int64).index_select(0, rows).view(torch.uint64)
         at = positions.index_select(0, rows)
@@ -366,6 +382,7 @@ class StreamBank:
 
     def _pack(self) -> torch.Tensor:
         """Return the exact state, uint8 on the CPU: keys, positions, one byte for ``_seeded``."""
+        self._check_data("random.StreamBank.state_dict")
         parts = (self._keys, self._positions, torch.tensor([self._seeded], device="cpu"))
         return torch.cat([part.cpu().view(torch.uint8).reshape(-1) for part in parts])
 
@@ -380,6 +397,7 @@ class StreamBank:
         return keys, states[16 * n : 24 * n].view(torch.int64), bool(states[-1])
 
     def _load(self, state: _State) -> None:
+        self._check_data("random.StreamBank.load_state_dict")
         keys, positions, is_seeded = state
         self._seeded = False  # until both are written: an interrupt leaves a bank without keys
         self._keys.copy_(keys)

@@ -162,6 +162,67 @@ def test_a_bank_without_data_draws_shapes(fake):
         assert tokens.shape == (3,)
 
 
+@pytest.mark.parametrize("name", ["keys", "positions"])
+def test_a_state_without_memory_is_neither_read_nor_written(name):
+    bank = bank_of(1000)
+    state = bank.state_dict()
+    getattr(bank, name).untyped_storage().resize_(0)
+    says = f"{name} must have memory for all of its elements"
+    calls = {
+        "state_dict": bank.state_dict,
+        "load_state_dict": lambda: bank.load_state_dict(state),
+        "uniform": lambda: bank.uniform(2, rows=ONE),
+    }
+    for function, call in calls.items():
+        with pytest.raises(ValueError, match=rf"^fastseed\.random\.StreamBank\.{function}: {says}"):
+            call()
+    for call in (lambda: bank.reseed(1), lambda: bank.uniform(2)):
+        with pytest.raises(RuntimeError, match=says):
+            call()
+
+
+def test_a_bank_on_the_meta_device_has_no_state():
+    bank = StreamBank(3, "b", "meta")
+    with pytest.raises(ValueError, match=r"StreamBank\.state_dict: keys must have data, got a m"):
+        bank.state_dict()
+    with pytest.raises(
+        ValueError, match=r"StreamBank\.load_state_dict: keys must have data, got a m"
+    ):
+        bank.load_state_dict(bank_of(3).state_dict())
+
+
+def test_a_bank_does_not_write_to_itself():
+    bank = bank_of(3)
+    before = contents(bank)
+    itself = (
+        ("out", lambda: bank.randint((), 0, 9, out=bank.positions)),
+        ("out", lambda: bank.randint((), 0, 9, rows=torch.arange(3), out=bank.positions)),
+        ("out", lambda: bank.bits((), out=bank.keys[:, 0])),
+        ("seeds", lambda: bank.reseed_from_seeds(bank.positions)),
+        ("scope", lambda: bank.reseed_from_scope(bank.keys[0])),
+    )
+    for argument, call in itself:
+        with pytest.raises(
+            ValueError, match=f"{argument} must be a tensor that does not share mem"
+        ):
+            call()
+        assert contents(bank) == before
+
+
+@pytest.mark.parametrize("rows", [torch.tensor([2, 0, 1]), torch.tensor([False, True, True])])
+def test_out_may_be_the_memory_of_rows(rows):
+    first, second = bank_of(3), bank_of(3)
+    rows = rows.clone()
+    if rows.dtype == torch.bool:
+        expected, found = first.bernoulli(rows=rows), second.bernoulli(rows=rows, out=rows)
+    else:
+        expected, found = (
+            first.randint((), 0, 3, rows=rows),
+            second.randint((), 0, 3, rows=rows, out=rows),
+        )
+    assert found is rows and torch.equal(found, expected) and contents(first) == contents(second)
+
+
 def test_a_worker_cannot_reseed_a_bank(monkeypatch):
     """All workers would draw the same."""
     bank = bank_of(3)
