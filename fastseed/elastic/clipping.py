@@ -14,7 +14,7 @@ from .._backend import private_torch, tensors
 from .._backend.ops.draws import REALS
 from .._utils import validation
 from ..random import layout
-from . import rounding, sums
+from . import sums
 from .peers import check_group
 
 if TYPE_CHECKING:
@@ -203,4 +203,4 @@ def _norm(
     special = [total.special for total in found if total.special is not None]
     if special:
         return sum(special), dtype
-    return rounding.square_root(sum(t.finite for t in found), sums.EXPONENT, dtype), dtype
+    return sums.square_root(sum(t.finite for t in found), sums.EXPONENT, dtype), dtype

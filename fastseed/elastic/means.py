@@ -14,7 +14,7 @@ from .._backend import tensors
 from .._backend.ops.draws import REALS
 from .._utils import validation
 from ..random import layout
-from . import rounding, sums
+from . import sums
 from .peers import check_group
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def _weights(
 def _quotient(total: sums.Total, divisor: int, exponent: int, dtype: torch.dtype) -> float:
     if total.special is not None:
         return total.special
-    return rounding.nearest(total.finite, divisor, exponent, dtype) if divisor else math.nan
+    return sums.nearest(total.finite, divisor, exponent, dtype) if divisor else math.nan
 
 
 def _numbers(name: str, given: torch.Tensor | Iterable[torch.Tensor | float]) -> torch.Tensor:

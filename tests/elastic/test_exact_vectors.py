@@ -14,7 +14,7 @@ from fastseed._backend import derive
 from fastseed._backend.ops import exact as exact_op
 from fastseed._backend.ops.register import REFERENCES
 from fastseed._backend.reference import exact_sum as reference
-from fastseed.elastic import rounding
+from fastseed.elastic import sums
 
 KINDS = {"sum": 150, "mean": 200, "root": 250}
 DTYPES = {
@@ -72,7 +72,7 @@ def test_sums(exact_sum):
 def test_means():
     for dtype, digits, exponent, weight, weight_exponent, expected in rows("mean"):
         power = int(exponent) - int(weight_exponent)
-        found = rounding.nearest(int(digits, 16), int(weight, 16), power, DTYPES[dtype][0])
+        found = sums.nearest(int(digits, 16), int(weight, 16), power, DTYPES[dtype][0])
         assert bits_of(dtype, found) == expected
 
 
@@ -80,5 +80,5 @@ def test_roots():
     for dtype, digits, exponent, expected in rows("root"):
         odd = int(exponent) % 2
         number = int(digits, 16) << odd
-        found = rounding.square_root(number, int(exponent) - odd, DTYPES[dtype][0])
+        found = sums.square_root(number, int(exponent) - odd, DTYPES[dtype][0])
         assert bits_of(dtype, found) == expected

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 import fastseed
 from fastseed.elastic import SlotGradients
-from fastseed.elastic.tree import TreeSum
+from fastseed.elastic.exchange import TreeSum
 
 V = 6
 

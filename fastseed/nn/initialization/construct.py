@@ -19,8 +19,7 @@ from ..._utils import validation
 from ..module_names import check_prefix
 from .fills import Arguments, Keywords
 from .keyed_mode import KeyedMode, keyed
-from .keys import EqualNames, keys_at
-from .names import Owner, named_tensors, storage_of, weak_storage
+from .names import EqualNames, Owner, keys_at, named_tensors, storage_of, weak_storage
 
 if TYPE_CHECKING:
     from torch._ops import OpOverload

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import sys
+import threading
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -16,9 +18,7 @@ from ...random import layout
 from ..module_names import check_prefix
 from .fills import Arguments, Keywords, keep_part
 from .keyed_mode import KeyedMode, keyed
-from .keys import EqualNames, KeyOf, keys_at
-from .names import Owner, OwnerTable, local_part, untied_weights
-from .sharded_classes import original_classes
+from .names import EqualNames, KeyOf, Owner, OwnerTable, keys_at, local_part, untied_weights
 
 if TYPE_CHECKING:
     from torch._ops import OpOverload
@@ -146,6 +146,59 @@ def _unmapped(operator: object, owner: Owner | None) -> RuntimeError:
     )
 
 
+# ---------------------------------------------------------------- classes from before FSDP2
+
+
+class _Apply:
+    """``Module._apply`` of a sharded module, which ``to_empty`` and ``to`` call, in the block."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self.module, self.thread = module, threading.get_ident()
+        self.sharded: Any = type(module)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run it as the class of FSDP2, which keeps account of the sharded parameters."""
+        original = type(self.module)
+        self.module.__class__ = self.sharded
+        try:
+            return self.sharded._apply(self.module, *args, **kwargs)
+        finally:
+            self.module.__class__ = original
+
+
+@contextlib.contextmanager
+def _original_classes(model: torch.nn.Module) -> Iterator[None]:
+    """Give the modules of ``model`` the classes from before ``fully_shard``, for a block.
+
+    FSDP2 gives a module a generated class. Initializers ask for classes, as torch's example of
+    ``Module.apply`` for ``type(m) == nn.Linear``, and leave out weights of another one. Modules are
+    resharded first: what is written to gathered parameters would be lost.
+    """
+    fsdp: Any = sys.modules.get("torch.distributed.fsdp")
+    modules = list(model.modules()) if fsdp is not None else []
+    for module in modules:
+        held = vars(module).get("_apply")
+        if isinstance(held, _Apply) and held.thread != threading.get_ident():
+            raise RuntimeError(
+                f"fastseed.{_FUNCTION}: a model must be initialized by one thread at a time, "
+                f"got a {type(module).__name__} that another thread is initializing"
+            )
+    sharded: list[Any] = [m for m in modules if isinstance(m, fsdp.FSDPModule)]
+    try:
+        for module in sharded:
+            module.reshard()
+            vars(module)["_apply"] = _Apply(module)
+            before = [c for c in type(module).__mro__ if not issubclass(c, fsdp.FSDPModule)]
+            module.__class__ = before[0]
+        yield
+    finally:
+        for module in sharded:
+            held = vars(module).get("_apply")
+            if isinstance(held, _Apply):
+                module.__class__ = held.sharded
+                vars(module).pop("_apply", None)
+
+
 # ---------------------------------------------------------------- public
 
 
@@ -189,6 +242,6 @@ def initialize(
     prefix = check_prefix(_FUNCTION, prefix)
     scope, key_of = keys_at(_FUNCTION, task, epoch, step)
     mode = InitializationMode(OwnerTable(model, prefix), scope, key_of)
-    with original_classes(_FUNCTION, model), keyed(mode):
+    with _original_classes(model), keyed(mode):
         yield
     mode.warn(stacklevel=3)
