@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from . import random as random
     from . import rollouts as rollouts
     from . import sampling as sampling
-    from ._backend.build import build_info
+    from ._backend.derive import build_info
     from ._utils.version import __version__ as __version__
     from .derivation.scopes import SHARED
     from .determinism.switches import deterministic
@@ -49,9 +49,9 @@ if TYPE_CHECKING:
         derive_seed,
         derive_seeds,
     )
-    from .seeder.enforce import enforce_reproducibility
     from .seeder.errors import ReseedError
     from .seeder.seeder import Seeder
+    from .seeder.start import enforce_reproducibility
 
 __all__ = [
     "SHARED",
@@ -82,14 +82,14 @@ _HOME = {
     "ReseedError": "seeder.errors",
     "Seeder": "seeder.seeder",
     "__version__": "_utils.version",
-    "build_info": "_backend.build",
+    "build_info": "_backend.derive",
     "derive_key": "seeder.derive",
     "derive_keys": "seeder.derive",
     "derive_scope_key": "seeder.derive",
     "derive_seed": "seeder.derive",
     "derive_seeds": "seeder.derive",
     "deterministic": "determinism.switches",
-    "enforce_reproducibility": "seeder.enforce",
+    "enforce_reproducibility": "seeder.start",
     "fork_rng": "seeder.api",
     "get_master_seed": "seeder.api",
     "init": "seeder.api",

@@ -11,9 +11,9 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from ..derivation import context
-from ..generators.epoch_setters import EpochSetter
 from ..generators.numpy_rng import NumpyGlobal
 from ..generators.python_rng import PythonRandom
+from ..generators.setters import EpochSetter
 from ..generators.torch_rng import TorchGenerator
 from .peers import FUNCTION
 

@@ -38,7 +38,6 @@ def relative_index(ordinal: int, current: int, count: int) -> int:
 class AcceleratorGenerators:
     """The default generators of every visible device of one type: seed ``lo``, offset 0."""
 
-    is_bulk = True
     in_one_call = native.generators is not None
     """True if native code seeds all devices; otherwise a loop in Python does."""
 

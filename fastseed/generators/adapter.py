@@ -30,9 +30,6 @@ MT19937_BYTES = _MT19937.size
 class GeneratorAdapter(Protocol):
     """Sets, saves and restores the state of one generator, or of a group of them."""
 
-    is_bulk: bool
-    """True if it takes the keys of the stream's members 0, 1, ... instead of key 0 alone."""
-
     def reseed(self, stream: Stream) -> None:
         """Set the whole state from the keys of ``stream``."""
 

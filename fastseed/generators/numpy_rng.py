@@ -39,8 +39,6 @@ class NumpyGenerator:
     checkpoints need a size that depends on the kind alone.
     """
 
-    is_bulk = False
-
     def __init__(self, generator: np.random.Generator) -> None:
         self._generator = generator
 
@@ -58,7 +56,6 @@ class NumpyGenerator:
         bit_generator.__setstate__((fresh.state, fresh.seed_seq))
 
     def save(self) -> StateDict:
-        """Return the exact state as NumPy has it."""
         bit_generator = self._bit_generator()
         state = dict(bit_generator.state)
         if type(bit_generator.seed_seq) is _SeedSequence:
@@ -66,7 +63,6 @@ class NumpyGenerator:
         return state
 
     def restore(self, saved: StateDict) -> None:
-        """Restore what ``save`` or ``parse_state`` returned."""
         state, bit_generator = dict(saved), self._bit_generator()
         seeds = state.pop("seed_seq", None)
         if seeds is None:
@@ -75,7 +71,6 @@ class NumpyGenerator:
             bit_generator.__setstate__((state, _SeedSequence(**seeds)))
 
     def state(self) -> torch.Tensor:
-        """Return the exact state as bytes."""
         state = self.save()
         if state["bit_generator"] != "MT19937":
             return _to_json(state)
@@ -86,7 +81,6 @@ class NumpyGenerator:
         return torch.cat([words, _to_json({"seed_seq": state["seed_seq"]})])
 
     def parse_state(self, state: torch.Tensor) -> StateDict:
-        """Return what ``restore`` takes; ValueError if a generator of this kind cannot have it."""
         kind, parsed, data = type(self._bit_generator()).__name__, {}, unpack(state)
         if kind == "MT19937":
             words, position, gauss = unpack_mt19937(state[:MT19937_BYTES])
@@ -140,7 +134,6 @@ class NumpyRandomState(NumpyGenerator):
         return NumpyRandomState(np.random.RandomState(type(self._bit_generator())()))
 
     def reseed(self, stream: Stream) -> None:
-        """Set the state that belongs to the key of ``stream``."""
         if type(self._bit_generator()) is np.random.MT19937:
             self._owner.set_state(_mt19937(derive.mt19937_state(stream.key()), MT_WORDS))
         else:
@@ -148,12 +141,10 @@ class NumpyRandomState(NumpyGenerator):
             self._owner.set_state({**self.save(), "has_gauss": 0, "gauss": 0.0})
 
     def save(self) -> StateDict:
-        """Return the exact state as NumPy has it."""
         state: StateDict = self._owner.get_state(legacy=False)
         return state
 
     def restore(self, saved: StateDict) -> None:
-        """Restore what ``save`` or ``parse_state`` returned."""
         self._owner.set_state(saved)
 
 
@@ -199,7 +190,6 @@ class NumpyGlobal(NumpyRandomState):
         module.set_bit_generator(module.get_bit_generator())
 
     def reseed(self, stream: Stream) -> None:
-        """Set the state that belongs to the key of ``stream``."""
         memory = self.find_memory()
         if memory is None:
             super().reseed(stream)

@@ -161,32 +161,25 @@ class GeneratorPool:
 
 
 class MembersAdapter:
-    """The adapter of a ``GeneratorPool`` or a ``fastseed.random.StreamBank``."""
-
-    is_bulk = True
+    """The adapter of a ``GeneratorPool`` or a ``StreamBank``: member i has the key of index i."""
 
     def __init__(self, target: Any) -> None:
         self.target = target
 
     def reseed(self, stream: Stream) -> None:
-        """Give member i the key of index i of ``stream``."""
         self.target._reseed_members(stream)
 
     def state(self) -> torch.Tensor:
-        """Return the members' states."""
         states: torch.Tensor = self.target._pack()
         return states
 
     def parse_state(self, state: torch.Tensor) -> Any:
-        """Return the members' states as ``restore`` takes them; ValueError if invalid."""
         return self.target._parse(state)
 
     def save(self) -> Any:
-        """Return the members' states as ``restore`` takes them."""
         return self.target._parse(self.target._pack())
 
     def restore(self, saved: Any) -> None:
-        """Restore what ``save`` or ``parse_state`` returned."""
         self.target._load(saved)
 
 

@@ -25,13 +25,10 @@ class PythonRandom:
     It takes all 128 bits of the key by ``random.seed(key)``.
     """
 
-    is_bulk = False
-
     def __init__(self, generator: random.Random | None = None) -> None:
         self._generator: Any = random if generator is None else generator
 
     def reseed(self, stream: Stream) -> None:
-        """Seed with the key of ``stream``."""
         self.seed(stream.key())
 
     def seed(self, key: int) -> None:
@@ -39,20 +36,16 @@ class PythonRandom:
         self._generator.seed(key)
 
     def save(self) -> State:
-        """Return ``getstate()``."""
         state: State = self._generator.getstate()
         return state
 
     def restore(self, saved: State) -> None:
-        """Restore what ``save`` or ``parse_state`` returned."""
         self._generator.setstate(saved)
 
     def state(self) -> torch.Tensor:
-        """Return ``getstate()`` as bytes."""
         _, words, gauss = self._generator.getstate()
         return pack_mt19937(words[:-1], words[-1], gauss)
 
     def parse_state(self, state: torch.Tensor) -> State:
-        """Return what ``setstate()`` takes; ValueError if the state is invalid."""
         words, position, gauss = unpack_mt19937(state)
         return _VERSION, (*_WORDS.unpack(words), position), gauss

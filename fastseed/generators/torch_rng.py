@@ -34,13 +34,10 @@ class TorchGenerator:
     other devices it takes that seed, at offset 0. Its mutex is held while it is written.
     """
 
-    is_bulk = False
-
     def __init__(self, generator: torch.Generator | None = None) -> None:
         self._generator = torch.default_generator if generator is None else generator
 
     def reseed(self, stream: Stream) -> None:
-        """Set the state that belongs to the key of ``stream``."""
         self.seed(stream.key())
 
     def seed(self, key: int) -> None:
@@ -63,7 +60,6 @@ class TorchGenerator:
         return self._generator.get_state().numel()
 
     def state(self) -> torch.Tensor:
-        """Return ``get_state()``."""
         return self._generator.get_state()
 
     def parse_state(self, state: torch.Tensor) -> torch.Tensor:
@@ -86,7 +82,6 @@ class TorchGenerator:
     save = state
 
     def restore(self, saved: torch.Tensor) -> None:
-        """Restore what ``save`` or ``parse_state`` returned."""
         self._generator.set_state(saved)
 
 

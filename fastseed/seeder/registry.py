@@ -10,9 +10,8 @@ from ..derivation import reserved, scopes
 from ..derivation.scopes import SHARED
 from ..distributed.mesh import RankFields
 from ..generators.adapter import ADAPTERS, GeneratorAdapter, adapter_of
-from ..generators.callable_rng import BITS, SeedFunction
-from ..generators.epoch_setters import EpochSetter, is_epoch_setter
 from ..generators.pool import GeneratorPool, MembersAdapter
+from ..generators.setters import BITS, EpochSetter, SeedFunction, is_epoch_setter
 from ..random.bank import StreamBank
 
 _FUNCTION = "register_generator"

@@ -1,4 +1,7 @@
-"""What ``init`` does: agree on the master seed, seed everything, take over the process."""
+"""What ``init`` does: agree on the master seed, seed everything, take over the process.
+
+``enforce_reproducibility`` is one line that makes a script reproducible.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +12,15 @@ from typing import Any
 from torch.utils.data import get_worker_info
 
 from .._backend import derive, native
-from .._utils import environ
+from .._utils import environ, validation
 from ..derivation import context, scopes
 from ..derivation.scopes import parse_master_seed
 from ..determinism import switches
 from ..distributed import agreement, discovery
 from . import processes
 from .errors import ReseedError
-from .job import Job, read_job
 from .schemes import fwr13y
-from .seeder import SEED_BITS, Seeder
+from .seeder import SEED_BITS, Job, Seeder, read_job
 
 logger = logging.getLogger("fastseed")
 _REPEAT = "pass it to repeat this run"
@@ -125,3 +127,47 @@ def say(line: str) -> None:
         logger.info(line)
     else:
         print(line, file=sys.stderr, flush=True)
+
+
+def enforce_reproducibility(seed: int | None = None, *, warn_only: bool = False) -> int:
+    """Seed everything, and with a given seed also be deterministic.
+
+    Calls ``fastseed.init(seed)``, registers the generators of TensorFlow and CuPy if they are
+    imported, and calls ``fastseed.reseed(0)``. The line ``Using seed: N`` in the log, or on
+    standard error, has the seed that repeats the run.
+
+    Args:
+        seed: [0, 2**64). With a seed ``fastseed.deterministic`` is called too. None: as ``init``.
+        warn_only: operations without a deterministic algorithm warn instead of raising.
+
+    Returns:
+        The seed in use, the same on all ranks.
+
+    Raises:
+        TypeError, ValueError: an argument is invalid.
+        RuntimeError: as ``fastseed.deterministic``.
+
+    Examples:
+        >>> import fastseed, random
+        >>> seed = fastseed.enforce_reproducibility()
+        >>> number = random.random()
+        >>> fastseed.init(seed)
+        >>> random.random() == number
+        True
+    """
+    function = "enforce_reproducibility"
+    validation.check_bool(function, "warn_only", warn_only)
+    if seed is not None:
+        seed = scopes.check_master_seed(function, "seed", seed)
+    seeder = start(seed, shows=False)
+    if seed is not None:
+        switches.deterministic(warn_only=warn_only)
+    tensorflow, cupy = sys.modules.get("tensorflow"), sys.modules.get("cupy")
+    if tensorflow is not None:
+        seeder.register_generator(tensorflow.random.set_seed, name="tensorflow")
+    if cupy is not None:
+        seeder.register_generator(cupy.random.seed, name="cupy")
+    seeder.reseed(0)
+    if seeder.rank == 0:
+        say(f"Using seed: {seeder.master_seed}")
+    return seeder.master_seed

@@ -324,8 +324,6 @@ def lcg():
 
     @adapts(Lcg)
     class LcgAdapter:
-        is_bulk = False
-
         def __init__(self, generator):
             self._generator = generator
 

@@ -12,7 +12,7 @@ import torch
 import fastseed
 from fastseed._backend import derive
 from fastseed._backend.reference import philox, scalar, shuffle
-from fastseed.seeder.job import Job
+from fastseed.seeder.seeder import Job
 from helpers.paths import SCRIPTS
 from helpers.processes import (
     LAUNCHER_VARIABLES,

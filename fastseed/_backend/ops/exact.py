@@ -1,4 +1,4 @@
-"""The operator of exact sums, ``torch.ops.fastseed.exact_sum``."""
+"""The operators of sums: ``torch.ops.fastseed.exact_sum``, and ``digest`` in native code alone."""
 
 from __future__ import annotations
 
@@ -28,3 +28,6 @@ exact_sum = define(
     "(Tensor(a0!) total, Tensor[] values, Tensor[] factors) -> ()",
     writing(1, _in_numpy),
 )
+
+digest = define("digest", "(Tensor(a0!) sums, Tensor[] memory, Tensor plan) -> ()")
+"""None without native code, where ``fastseed._backend.reference.digest`` serves."""

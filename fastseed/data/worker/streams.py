@@ -15,6 +15,7 @@ from torch.utils.data import get_worker_info
 from ..._backend import derive
 from ...derivation import streams
 from ...generators.adapter import LOW64, GeneratorAdapter
+from ...generators.pool import MembersAdapter
 from ...generators.torch_rng import TorchGenerator
 from ...seeder.errors import reseed_error
 from .discovery import found_in
@@ -61,7 +62,7 @@ class SampleStreams:
         for entry in self._others:
             name, adapter = entry.name, entry.adapter
             stream = streams.sample_stream(self.scope, name, index, occurrence)
-            if adapter.is_bulk:  # the key is the scope of the members' keys
+            if isinstance(adapter, MembersAdapter):  # the key is the scope of the members' keys
                 key = stream.key()
                 stream = streams.stream_in((key & LOW64, key >> 64), name, 0)
             try:

@@ -1,6 +1,6 @@
-"""Objects that take the epoch instead of a key: samplers and datasets.
+"""What takes a seed or the epoch by a call instead of a key: functions, samplers and datasets.
 
-``register_generator`` accepts them beside generators, and ``reseed`` calls
+``register_generator`` accepts samplers and datasets beside generators, and ``reseed`` calls
 
 - ``set_scope(task, epoch)`` if there is one (``fastseed.data.ShuffleSampler``), else
 - ``set_epoch(epoch)``, after it has set ``seed`` of a
@@ -13,9 +13,40 @@ They have no state of their own: it follows from the coordinates.
 from __future__ import annotations
 
 import sys
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NoReturn
 
+import torch
+
+from ..derivation.streams import Stream
+
+BITS = (31, 32, 63, 64, 128)
+"""The sizes of seeds that a callable can be registered with."""
 SEED_BITS = 31  # which any library takes
+
+
+class SeedFunction:
+    """``f(seed: int)``, called with a seed of ``bits`` bits."""
+
+    def __init__(self, function: Callable[[int], object], bits: int = 31) -> None:
+        self._function = function
+        self.bits = bits
+
+    def reseed(self, stream: Stream) -> None:
+        """Call the function with a seed of ``stream``; its exceptions are not caught."""
+        self._function(stream.seed(self.bits))
+
+    def state(self) -> None:
+        """Return None: the state behind a function cannot be read."""
+
+    def parse_state(self, state: torch.Tensor) -> NoReturn:
+        raise ValueError("a callable has no state to restore")
+
+    def save(self) -> None:
+        """Return None: there is nothing to restore."""
+
+    def restore(self, saved: None) -> None:
+        """Do nothing."""
 
 
 def is_epoch_setter(candidate: object) -> bool:
