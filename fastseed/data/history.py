@@ -14,10 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .layout import StepLayout
-from .order.permutation import Array, Order
-from .order.quarantine import Quarantined
-from .order.spec import OrderSpec
+from .order.permutation import Array, Order, Quarantined
+from .order.spec import OrderSpec, StepLayout
 
 STOPPED = -1  # in place of the number of an order: no step follows
 

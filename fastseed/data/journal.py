@@ -15,8 +15,7 @@ from .._backend.reference import scalar
 from .._utils import JSON, strict_json, validation
 from ..derivation import scopes
 from .history import STOPPED, Entry, History, Quarantine, Skip
-from .order.golden_ratio import UNIT
-from .order.mixture import Source
+from .order.mixture import UNIT, Source
 from .order.spec import KINDS, MAX_N, OrderSpec
 
 FORMAT, VERSION = "fastseed.lineage", 1

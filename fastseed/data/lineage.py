@@ -17,8 +17,7 @@ from .._utils import JSON, atomic_file, regular_file, validation
 from ..derivation import scopes, streams
 from . import journal
 from .history import STOPPED, History, Quarantine, Skip, Span
-from .order.permutation import MOST_VISITS, Array, visits_of
-from .order.quarantine import RESERVE
+from .order.permutation import MOST_VISITS, RESERVE, Array, visits_of
 from .order.spec import OrderSpec
 
 _CLASS = "data.Lineage"

@@ -12,7 +12,7 @@ from torch.utils.data import BatchSampler, IterableDataset, RandomSampler
 from .._utils import StateDict, validation
 from ..data import Loader, ShuffleSampler
 from ..data.loader.torch_loader import settings_of
-from ..data.order.nested import RANDOM_SAMPLERS, samplers_in
+from ..data.order.samplers import RANDOM_SAMPLERS, samplers_in
 from ..data.worker.scope import required_scope
 from . import _common
 

@@ -17,7 +17,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from .._utils import StateDict, validation
 from ..data import Loader, ShuffleSampler
-from ..data.order.nested import samplers_in
+from ..data.order.samplers import samplers_in
 from ..seeder import api
 from ..seeder import state as states
 from ..seeder.seeder import current_seeder

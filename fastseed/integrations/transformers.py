@@ -17,7 +17,7 @@ import torch
 from .._utils import StateDict, validation
 from ..checkpoint import files as checkpoint
 from ..data import Loader
-from ..data.order.nested import samplers_in
+from ..data.order.samplers import samplers_in
 from ..sampling import sample
 from ..sampling.arguments import Keys
 from ..sampling.thresholds import Integers, Numbers

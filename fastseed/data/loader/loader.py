@@ -22,8 +22,14 @@ from ..._utils.warn_once import warn_once
 from ...derivation import context, scopes
 from ...derivation.shared_use import StreamUsers
 from ...seeder.seeder import Seeder
-from ..order.nested import HOW, samplers_in, warn_of_unprepared, without_generator
-from ..order.samplers import ShuffleSampler, SlotSampler
+from ..order.samplers import (
+    HOW,
+    ShuffleSampler,
+    SlotSampler,
+    samplers_in,
+    warn_of_unprepared,
+    without_generator,
+)
 from ..worker.per_sample import PerSample
 from ..worker.scope import IterationScope, epoch_scope, keyed_seeder
 from .iteration import Iteration
@@ -178,7 +184,7 @@ class Loader(DataLoader[Any]):
             if isinstance(sampler, ShuffleSampler):
                 scope = scope._replace(start=sampler._first)  # of the user's seek
         iteration = Iteration(self, seeder, scope, is_over)
-        warn_of_unprepared(self, isinstance(self.batch_sampler, SlotSampler))
+        warn_of_unprepared(self)
         self._warn_of_ranks(seeder, iteration.samples.ranks)
         self._warn_of_equal_streams(scope, seeder)
         iterator = self._start(iteration, seeder)

@@ -11,10 +11,8 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 from ..._utils import StateDict, validation
 from ...derivation import scopes
 from ...seeder.seeder import Seeder
-from ..layout import UNKNOWN, StepLayout
-from ..order.nested import RANDOM_SAMPLERS, samplers_in
-from ..order.samplers import ShuffleSampler, SlotSampler
-from ..order.spec import OrderSpec, OtherSpec
+from ..order.samplers import RANDOM_SAMPLERS, ShuffleSampler, SlotSampler, samplers_in
+from ..order.spec import UNKNOWN, OrderSpec, OtherSpec, StepLayout
 from .seekable import MAX_POSITION, Seekable
 
 FORMAT = "fastseed.loader"

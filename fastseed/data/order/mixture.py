@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -19,9 +19,18 @@ import torch
 from ..._backend import derive
 from ..._backend.reference import scalar
 from ...derivation import scopes, streams
-from .golden_ratio import BLOCK, STEP, UNIT, ShareOfPoints
 from .permutation import Array, Order, Permutation, check_visits
 from .repeats import Repeat
+
+N = TypeVar("N", int, np.ndarray)
+
+BLOCK = 1024  # positions that are shuffled together
+UNIT = 2**32  # the sum of all shares; as many points in a row are all different
+STEP = 2654435769  # the fractional part of the golden ratio, times 2**32
+_BLOCKS = UNIT // BLOCK
+_MOST_PERIODS = 2**16  # positions are below 2**48
+_FEW = 24  # numbers that Python's integers are faster for
+_INTERPOLATED = 4  # steps, before the interval is halved
 
 
 class Source(NamedTuple):
@@ -130,12 +139,7 @@ class Mixture(Order):
     def positions(self, source: int, turns: np.ndarray) -> np.ndarray:
         """Return where a source is chosen for the ``turns``-th time, from 0, without those skipped.
 
-        Args:
-            source: its number, [0, number of sources).
-            turns: (count,), int64, at least 0.
-
-        Returns:
-            The positions, (count,), int64; -1 where that is not below 2**48.
+        Positions that are not below 2**48 are -1.
         """
         low = sum(part.share for part in self.sources[:source])
         of_source = ShareOfPoints(self._start(), low, low + self.sources[source].share)
@@ -184,3 +188,70 @@ class Mixture(Order):
 
     def _name_key(self, name: str) -> scalar.NameKey:
         return derive.name_key(self.scope, streams.name_words(name))
+
+
+# ------------------------------------------------------------------ the golden ratio sequence
+
+
+@dataclass(frozen=True)
+class ShareOfPoints:
+    """The points of [low, high), 0 <= low < high <= 2**32, of start + i * STEP modulo 2**32."""
+
+    start: int  # the first point, [0, 2**32)
+    low: int
+    high: int
+
+    def before(self, block: int) -> int:
+        """Return how many of the points before a block are in the interval."""
+        periods, blocks = divmod(block, _BLOCKS)
+        return periods * (self.high - self.low) + self._count(blocks * BLOCK)
+
+    def _count(self, n: N) -> N:
+        """Return how many of the first n points, n < 2**32, are in the interval."""
+        # floor((x - low) / m) - floor((x - high) / m) is 1 where low <= x mod m < high, else 0
+        above_low, above_high = self.start - self.low + UNIT, self.start - self.high + UNIT
+        found: N = _floor_sum(n, UNIT, STEP, above_low) - _floor_sum(n, UNIT, STEP, above_high)
+        return found
+
+    def _counts(self, points: np.ndarray) -> np.ndarray:
+        if len(points) < _FEW:
+            return np.array([self._count(n) for n in points.tolist()])
+        return self._count(points.astype(np.uint64)).astype(np.int64)
+
+    def blocks_of(self, turns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the block of the k-th point in the interval, for each k of ``turns`` from 0.
+
+        Also return how many points of that block come before. A block is -1 from position 2**48 on.
+        """
+        share = self.high - self.low
+        periods, left = np.divmod(turns, share)
+        # count(low) <= k < count(high), and before = count(low)
+        low, high, before = np.zeros_like(left), np.full_like(left, _BLOCKS), np.zeros_like(left)
+        step, open_ = 0, np.arange(len(left))
+        while len(open_):
+            first, last = low[open_], high[open_]
+            by_share = first + ((left - before)[open_] * (_BLOCKS / share)).astype(np.int64)
+            guess = by_share if step < _INTERPOLATED else (first + last) // 2
+            guess = np.clip(guess, first + 1, last - 1)
+            counts = self._counts(guess * BLOCK)
+            is_below = counts <= left[open_]
+            low[open_[is_below]], before[open_[is_below]] = guess[is_below], counts[is_below]
+            high[open_[~is_below]] = guess[~is_below]
+            open_, step = open_[(high - low)[open_] > 1], step + 1
+        blocks = np.where(periods < _MOST_PERIODS, periods * _BLOCKS + low, -1)
+        return blocks, left - before
+
+
+def _floor_sum(n: N, m: int, a: int, first: int) -> N:
+    """Return the sum of floor((a * i + first) / m) over i of [0, n), in as many steps as gcd(a, m).
+
+    An array holds uint64 below 2**32; its sums are modulo 2**64.
+    """
+    total: N = 0 * n
+    b: N = first + total
+    while n.any() if isinstance(n, np.ndarray) else n:
+        total += (n - 1) * n // 2 * (a // m) + n * (b // m)
+        a, b = a % m, b % m
+        n, b = divmod(a * n + b, m)
+        m, a = a, m
+    return total

@@ -13,8 +13,7 @@ from ..._backend import derive
 from ..._utils import validation
 from ...derivation import scopes
 from ..worker.scope import keyed_seeder
-from .golden_ratio import UNIT
-from .mixture import Mixture, Source, shares_of
+from .mixture import UNIT, Mixture, Source, shares_of
 from .permutation import Order
 from .samplers import ShuffleSampler, check_size
 from .spec import MAX_N, OrderSpec

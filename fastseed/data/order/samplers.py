@@ -1,8 +1,14 @@
-"""The samplers of fastseed: each holds the specification of its order, and iterates it."""
+"""The samplers of fastseed, and those that a loader has.
+
+A sampler of fastseed holds the specification of its order, and iterates it.
+"""
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Iterator, Sized
+from typing import Any
 
 import torch
 from torch.utils.data import BatchSampler, Sampler
@@ -12,12 +18,15 @@ from ..._backend.compile import refuse_capture
 from ..._utils import validation
 from ...derivation import scopes
 from ...seeder.seeder import current_seeder
-from ..layout import StepLayout
 from ..worker.scope import current_scope, epoch_scope, keyed_seeder
-from .nested import refuse_second_division
-from .permutation import Array, Order
-from .quarantine import Quarantined
-from .spec import MAX_N, OrderSpec, SequenceSpec, ShuffleSpec
+from .permutation import Array, Order, Quarantined
+from .spec import MAX_N, OrderSpec, SequenceSpec, ShuffleSpec, StepLayout
+
+RANDOM_SAMPLERS = (
+    torch.utils.data.RandomSampler,
+    torch.utils.data.SubsetRandomSampler,
+    torch.utils.data.WeightedRandomSampler,
+)
 
 _CLASS = "data.ShuffleSampler"
 
@@ -265,3 +274,72 @@ def check_size(function: str, argument: str, data: Sized | int) -> int:
             rule = "a dataset with a length, or a number of samples"
             raise validation.type_error(function, argument, rule, data) from error
     return validation.check_int(function, argument, data, 1, MAX_N)
+
+
+# ------------------------------------------------------------------ samplers inside others
+
+
+def samplers_in(*samplers: object) -> list[object]:
+    """Return samplers, or loaders, and what they wrap, once each, the outermost first."""
+    found: list[object] = []
+    left = list(samplers)
+    for sampler in left:  # which grows
+        if sampler is not None and not any(sampler is other for other in found):
+            found.append(sampler)
+            left += [getattr(sampler, name, None) for name in ("batch_sampler", "sampler")]
+    return found
+
+
+def without_generator(samplers: list[object]) -> list[Any]:
+    """Return torch's own samplers that have no generator: the loader lends them one."""
+    return [s for s in samplers if isinstance(s, RANDOM_SAMPLERS) and s.generator is None]
+
+
+# ------------------------------------------------------------------ loaders under Accelerate
+
+# A job that uses Accelerate has imported it.
+HOW = (
+    "give accelerator.prepare a torch DataLoader with shuffle=True, and iterate its result with "
+    "AcceleratedJob.train(loader, epoch) of fastseed.integrations.accelerate"
+)
+
+
+def refuse_second_division(sampler: Any, world_size: int) -> None:
+    """Raise RuntimeError if the loader that Accelerate iterates now divides ``sampler`` again."""
+    state = _state_of_loops() if world_size > 1 else None
+    if state is None or _ranks() == 1:
+        return
+    if any(sampler is one for one in samplers_in(state.active_dataloader)):
+        raise RuntimeError(
+            "fastseed.data.ShuffleSampler: rank must be 0 and world_size 1 in a loader that "
+            f"Accelerate has prepared and divides itself, got {sampler!r} on {world_size} ranks: "
+            f"{HOW}"
+        )
+
+
+def warn_of_unprepared(loader: Any) -> None:
+    """Warn if a loop under Accelerate iterates a loader that Accelerate does not know."""
+    state = _state_of_loops()
+    if state is None:
+        return
+    active = state.active_dataloader
+    is_active = active is not None and active.dataset is loader.dataset  # of AcceleratedJob
+    # The Trainer counts by itself; slots are dealt out without Accelerate on purpose.
+    has_slots = isinstance(loader.batch_sampler, SlotSampler)
+    is_known = has_slots or "transformers.trainer" in sys.modules
+    if not is_active and (state.num_steps > 1 or (_ranks() > 1 and not is_known)):
+        warnings.warn(
+            "fastseed.data.Loader: Accelerate does not know this loader: accumulate() misses its "
+            "last batches, gather_for_metrics() keeps repeated samples, and a prepared scheduler "
+            f"makes a step for each rank; {HOW}",
+            stacklevel=4,
+        )
+
+
+def _state_of_loops() -> Any:
+    module = sys.modules.get("accelerate.state")
+    return None if module is None or not module.is_initialized() else module.GradientState()
+
+
+def _ranks() -> int:
+    return int(sys.modules["accelerate.state"].PartialState().num_processes)
