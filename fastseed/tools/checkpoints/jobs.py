@@ -15,6 +15,8 @@ from ...data import Lineage
 from ...data.history import Point, Span
 from ...data.lineage import Visits
 
+_MAX_STEPS, _MAX_SAMPLES = 1 << 22, 1 << 33  # that are compared one by one: hours
+
 
 def locate(lineage: Lineage, number: int) -> Point:
     """Return the epoch and the step of a step that is counted from 0 over all epochs.
@@ -75,45 +77,82 @@ def compare_jobs(a: Lineage, b: Lineage) -> JobComparison:
     """Compare the samples of two jobs in the epochs that one of them has begun, step by step."""
     points = [one.history.point for one in (a, b)]
     epochs = max(1, *(epoch + (step > 0) for epoch, step in points))
+    parts = list(_parts(a, b, epochs))
+    listed = [part for part in parts if not part.is_same]
+    _check_effort(listed)
     first: Point | None = None
-    steps = differing = samples = missing = 0
-    for epoch in range(epochs):
-        for step, count, size, gone in _parts(a, b, epoch):
-            steps, samples = steps + count, samples + size
+    differing = missing = 0
+    for part in listed:
+        sides = (a if part.a else None, b if part.b else None)
+        for point in itertools.product(part.epochs, range(part.first, part.end)):
+            gone = _missing(*(one and one.at(*point) for one in sides))
             if gone is not None:
-                first = first or (epoch, step)
-                differing, missing = differing + count, missing + gone
+                first = min(first or point, point)
+                differing, missing = differing + 1, missing + gone
+    steps, samples = sum(part.steps for part in parts), sum(part.count(part.a) for part in parts)
     why = () if first is None else tuple(_reasons(a, b, *first))
     pairs = [(f, getattr(a.history, f), getattr(b.history, f)) for f in ("master_seed", "task")]
     notes = tuple(f"{field}: {x}, {y}: keys of samples differ" for field, x, y in pairs if x != y)
     return JobComparison(epochs, steps, differing, first, why, samples, missing, notes)
 
 
-def _parts(a: Lineage, b: Lineage, epoch: int) -> Iterator[tuple[int, int, int, int | None]]:
-    """Yield (step, number of steps, samples of a, those that b misses) for parts of an epoch.
+class _Part(NamedTuple):
+    """Steps ``first`` to ``end - 1`` of epochs that differ in nothing but their number."""
 
-    In place of the last one is None for steps that have the same samples.
-    """
-    cuts = a.history.spans(epoch), b.history.spans(epoch)
-    edges = sorted({edge for spans in cuts for span in spans for edge in (span.first, span.last)})
-    for first, end in itertools.pairwise(edges):
-        mine, other = (_span_at(spans, first) for spans in cuts)
-        if mine and other and mine.spec.is_function:
-            start, stop = mine.positions(first)[0], mine.positions(end - 1)[1]
-            if _cut(a, mine, first, end) == _cut(b, other, first, end):
-                yield first, end - first, stop - start, None
-                continue
-        for step in range(first, end) if mine or other else ():
-            visits = a.at(epoch, step) if mine else None, b.at(epoch, step) if other else None
-            yield step, 1, 0 if visits[0] is None else len(visits[0]), _missing(*visits)
+    epochs: range
+    first: int
+    end: int
+    a: Span | None  # None: the first job does not have these steps
+    b: Span | None
+    is_same: bool  # whether it is known without their orders that the samples are the same
+
+    @property
+    def steps(self) -> int:
+        """How many steps these are."""
+        return len(self.epochs) * (self.end - self.first)
+
+    def count(self, span: Span | None) -> int:
+        """Return how many samples the steps have in one of the jobs."""
+        if span is None:
+            return 0
+        start, stop = span.positions(self.first)[0], span.positions(self.end - 1)[1]
+        return len(self.epochs) * (stop - start)
+
+
+def _parts(a: Lineage, b: Lineage, count: int) -> Iterator[_Part]:
+    """Yield the parts of the first ``count`` epochs; a file may claim billions."""
+    ranges = (found for one in (a, b) for found in one.history.ranges_alike(range(count)))
+    ends = sorted({end for found in ranges for end in (found.start, found.stop)})
+    for epochs in itertools.starmap(range, itertools.pairwise(ends)):
+        cuts = a.history.spans(epochs.start), b.history.spans(epochs.start)
+        edges = {edge for spans in cuts for span in spans for edge in (span.first, span.last)}
+        for first, end in itertools.pairwise(sorted(edges)):
+            mine, other = (_span_at(spans, first) for spans in cuts)
+            if mine or other:
+                one, two = _cut(a, mine, first, end), _cut(b, other, first, end)
+                yield _Part(epochs, first, end, mine, other, one is not None and one == two)
+
+
+def _check_effort(parts: list[_Part]) -> None:
+    """Refuse what takes days: a file may claim any number of steps."""
+    steps = sum(part.steps for part in parts)
+    samples = sum(part.count(part.a) + part.count(part.b) for part in parts)
+    if steps > _MAX_STEPS or samples > _MAX_SAMPLES:
+        raise ValueError(
+            "fastseed.tools.checkpoints.compare_jobs: a and b must be jobs of which at most "
+            f"{_MAX_STEPS} steps with {_MAX_SAMPLES} samples are compared one by one, got {steps} "
+            f"steps with {samples} samples"
+        )
 
 
 def _span_at(spans: list[Span], step: int) -> Span | None:
     return next((span for span in spans if span.first <= step < span.last), None)
 
 
-def _cut(lineage: Lineage, span: Span, first: int, end: int) -> tuple[object, ...]:
-    """Return what decides which samples some steps of an epoch have."""
+def _cut(lineage: Lineage, span: Span | None, first: int, end: int) -> tuple[object, ...] | None:
+    """Return what decides which samples some steps of an epoch have; None if it is not known."""
+    if span is None or not span.spec.is_function:
+        return None
     history = lineage.history
     ends = span.positions(first)[0], span.positions(end - 1)[1]
     removed = history.removed(span.quarantines).tolist()

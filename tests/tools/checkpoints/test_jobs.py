@@ -155,6 +155,23 @@ def test_diff_equals_a_comparison_of_the_logs():
     assert min(verdicts[True], verdicts[False]) > 10
 
 
+def test_diff_of_jobs_that_claim_billions_of_epochs_ends():
+    def claimed(epochs, **more):
+        history = loop(**more).lineage().history
+        return Lineage(dataclasses.replace(history, epoch=epochs))
+
+    found = checkpoints.compare_jobs(claimed(2**31), claimed(2**31))
+    assert found and (found.epochs, found.steps) == (2**31, 10 * 2**31)
+    assert checkpoints.compare_jobs(claimed(3), claimed(2, batch=5)).steps == 30
+    with pytest.raises(ValueError, match=r"compare_jobs: a and b must be .* got 21474836480 steps"):
+        checkpoints.compare_jobs(claimed(2**31), claimed(2**31, batch=5))
+    with pytest.raises(ValueError, match=r"with 8796093022208 samples"):
+        wide = {"n": 2**42, "batch": 2**40, "shuffle": False}
+        sampler = fastseed.data.ShuffleSampler(range(2**42))
+        jobs = (loop(**wide, sampler=sampler, task=task).lineage() for task in (1, 2))
+        checkpoints.compare_jobs(*jobs)
+
+
 def test_diff_says_why():
     def why(b, a=None):
         return checkpoints.compare_jobs((a or loop()).lineage(), b.lineage())
