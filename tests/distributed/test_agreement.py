@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from unittest import mock
 
@@ -239,6 +240,28 @@ def test_several_ranks_without_a_group_are_an_error(monkeypatch):
         f"RuntimeError: {PREFIX}call torch.distributed.init_process_group first: there are 4 "
         "ranks, and no process group in which to compare them"
     )
+
+
+def test_a_thread_that_the_store_answers_late_posts_nothing_for_a_call_that_was_left(monkeypatch):
+    """Its rank has raised: others must not read a verdict of it."""
+    store, answers = dist.HashStore(), threading.Event()
+    monkeypatch.setattr(private_torch, "default_store", lambda: store)
+    monkeypatch.setattr(dist.distributed_c10d, "PrefixStore", lambda _, store: store)
+    monkeypatch.setattr(dist, "get_process_group_ranks", lambda group: [0, 1])
+    monkeypatch.setattr(dist, "get_rank", lambda: 0)
+    monkeypatch.setattr(rendezvous, "GRACE", 0.1)
+    monkeypatch.setattr(rendezvous, "_wait", lambda *_: answers.wait(60))
+    before = set(threading.enumerate())
+    with pytest.raises(TimeoutError, match=r"test: the store of torch\.distributed did not answer"):
+        rendezvous.exchange_records("test", {}, lambda *_: {}, seconds=0.1)
+    (thread,) = set(threading.enumerate()) - before
+    answers.set()
+    thread.join(60)
+    assert not store.check(["1/verdict"])
+    left = threading.Event()
+    left.set()  # while the store counted the call
+    assert rendezvous._meet(store, [0, 1], 0.1, {}, lambda *_: {}, left) == {}
+    assert not store.check(["2/0"])
 
 
 def test_it_works_on_the_process_wide_seeder():

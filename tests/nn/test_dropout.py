@@ -301,6 +301,21 @@ def test_a_layer_that_a_compiled_graph_uses_twice_is_an_error_or_a_warning(layer
     torch.compile(twice, backend="eager")(torch.ones(4))  # torch goes on in two graphs
     (message,) = [r.getMessage() for r in caplog.records if r.name == "fastseed"]
     assert "'block.0' is used twice in one compiled graph" in message
+    assert message.endswith("use a layer of another name for the second")
+
+
+def test_a_call_that_a_compiled_graph_repeats_is_an_error_until_layers_take_its_place():
+    class Calls(torch.nn.Module):
+        def forward(self, x):
+            drop = torch.nn.functional.dropout
+            return drop(drop(x, 0.5, self.training), 0.5, self.training)
+
+    torch._dynamo.reset()
+    restart()
+    calls, layers = Calls(), torch.nn.Sequential(torch.nn.Dropout(0.5), torch.nn.Dropout(0.5))
+    with pytest.raises(Exception, match="use a layer of another name for the second"):
+        torch.compile(nn.convert(calls), fullgraph=True, backend="eager")(torch.ones(4))
+    torch.compile(nn.convert(layers), fullgraph=True, backend="eager")(torch.ones(4))
 
 
 @pytest.mark.slow

@@ -16,6 +16,8 @@ from helpers.support import holds_key, run_script, seeder, snapshot
 
 import fastseed
 from fastseed import GeneratorPool
+from fastseed.seeder.fork_rng.stack import process
+from fastseed.seeder.recent_scopes import RecentScopes
 
 # ---------------------------------------------------------------- fork
 
@@ -198,3 +200,27 @@ def test_two_threads_that_reseed_leave_one_of_the_two_states():
             thread.join(30)
         found = torch.get_rng_state()
         assert any(torch.equal(found, state) for state in states)
+
+
+def test_the_scope_of_a_reseed_is_remembered_before_another_thread_can_reseed(monkeypatch):
+    """Else a thread remembers the scope of another one, and says that its own repeats."""
+    remembered, was_free = [], []
+
+    def probe():
+        was_free.append(process.lock.acquire(blocking=False))
+        if was_free[-1]:
+            process.lock.release()
+
+    def note(self, scope):
+        thread = threading.Thread(target=probe)
+        thread.start()
+        thread.join(30)
+        remembered.append(scope)
+
+    s = seeder(42)
+    for name in ("note_reseed", "note_exact_load"):
+        monkeypatch.setattr(RecentScopes, name, note)
+    s.reseed(1, 2, 3)
+    s.load_state_dict(s.state_dict(rng=True))
+    assert remembered == [(42, 1, 2, 3)] * 2
+    assert was_free == [False, False]

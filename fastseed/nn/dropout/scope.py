@@ -298,7 +298,10 @@ def _repeats_in_graph(name: str, label_index: int) -> str:
     if (name, label_index) not in layers:
         layers.add((name, label_index))
         return ""
-    wrong = f"fastseed.nn.Dropout: {name!r} is used twice in one compiled graph with one mask"
+    wrong = (
+        f"fastseed.nn.Dropout: {name!r} is used twice in one compiled graph with one mask: use a "
+        "layer of another name for the second"
+    )
     logger.warning(wrong)  # also where torch goes on after the error, in two graphs
     return wrong
 
