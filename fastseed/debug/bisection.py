@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from .difference import Difference, sides
 from .kept_tensors import ElementDifference
 from .module_calls import ROOT, CallTensor
 from .tree_digest import Leaf
-from .watch_file import CALLS, FOLDER, GROUPS, Recording, Values
+from .watch_file import CALLS, FOLDER, GROUPS, Key, Recording, Values
 
 _SETTING = re.compile(r"optimizer (\d+\.)?group \d+\.(?!params\.)")
 
@@ -136,7 +136,9 @@ def bisect(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Bisection:
         notes += _notes(left, right, f"rank {rank}: " if len(common) > 1 else "")
         steps = left.steps.keys() & right.steps.keys()
         compared |= steps
-        differing |= {(step, rank) for step in steps if _differ(left, right, step, unused)}
+        for step in steps:
+            if next(_differing(left, right, step, unused), None) is not None:
+                differing.add((step, rank))
     if not compared:
         raise ValueError(
             f"fastseed.debug.bisect: a and b must have a step in common, got {a!s} and {b!s}"
@@ -217,57 +219,49 @@ def _numbers(values: Iterable[int]) -> str:
     return f"{low} to {high}" if len(found) > high - low else f"{len(found)} of {low} to {high}"
 
 
-def _differ(a: Recording, b: Recording, step: int, unused: set[str]) -> bool:
-    """Return whether a step differs; tables are built only where the digests do not say so."""
+def _differing(a: Recording, b: Recording, step: int, unused: set[str]) -> Iterator[Key]:
+    """Yield what differs at a step; generators that only differ unused are added to ``unused``."""
     one, other = a.values(step), b.values(step)
-    if one.entries == other.entries and not (one.start or other.start):
-        if one.digests == other.digests:
-            return False
-        groups = set(a.header["groups"]) & set(b.header["groups"]) - {"generator"}
-        rows = (np.frombuffer(side.digests.encode(), "S32") for side in (one, other))
-        if any(one.entries[i].group in groups for i in np.flatnonzero(np.not_equal(*rows))):
-            return True
-    return bool(_compare_step(a, b, step, unused))
+    groups = set(a.header["groups"]) & set(b.header["groups"])
+    if one.start or other.start:  # there are no gradients yet, and generators may be reseeded
+        groups -= {"gradient", "generator"}
+    keys = [key for key in _changed(one, other) if key[0] in groups]
+    if one.start != other.start:  # a schedule may have run between the two
+        keys = [key for key in keys if not _SETTING.match(" ".join(key))]
+    yield from (key for key in keys if key[0] != "generator")
+    for key in keys:
+        if key[0] == "generator":
+            if _is_used(a, step, key) or _is_used(b, step, key):
+                yield key
+            else:
+                unused.add(" ".join(key))
+
+
+def _changed(a: Values, b: Values) -> list[Key]:
+    """Return what differs; tables are built only if runs do not record the same tensors."""
+    if a.entries == b.entries:
+        rows = (np.frombuffer(side.digests.encode(), "S32") for side in (a, b))
+        return [a.entries[i][:2] for i in np.flatnonzero(np.not_equal(*rows))]
+    left, right = a.by_name(), b.by_name()
+    return [key for key in left | right if left.get(key) != right.get(key)]
+
+
+def _is_used(recording: Recording, step: int, key: Key) -> bool:
+    """Return whether the state of a generator has changed since the previous recorded step."""
+    before = recording.previous.get(step)
+    if before is None:
+        return True
+    now, then = recording.values(step), recording.values(before)
+    return now.digest_of(key) != then.digest_of(key)
 
 
 def _compare_step(
     a: Recording, b: Recording, step: int, unused: set[str]
 ) -> tuple[Difference, ...]:
-    """Return the differences at a step; add generators that only differ unused to ``unused``."""
-    one, other = a.values(step), b.values(step)
-    groups = set(a.header["groups"]) & set(b.header["groups"])
-    if one.start or other.start:  # there are no gradients yet, and generators may be reseeded
-        groups -= {"gradient", "generator"}
-    found = _differences(one, other, groups)
-    names = {d.name for d in found if _group(d) == "generator"}
-    idle = names - _used(a, step, names) - _used(b, step, names)
-    unused |= idle
-    found = [d for d in found if d.name not in idle]
-    if one.start != other.start:  # a schedule may have run between the two
-        found = [d for d in found if not _SETTING.match(d.name)]
-    return tuple(found)
-
-
-def _used(recording: Recording, step: int, names: set[str]) -> set[str]:
-    """Return the generators whose state has changed since the previous recorded step."""
-    before = max((one for one in recording.steps if one < step), default=None)
-    if before is None or not names:
-        return names
-    now, then = recording.values(step).by_name(), recording.values(before).by_name()
-    keys = {name: ("generator", name.partition(" ")[2]) for name in names}
-    return {name for name, key in keys.items() if now.get(key) != then.get(key)}
-
-
-def _differences(a: Values, b: Values, groups: set[str]) -> list[Difference]:
-    if a.entries == b.entries and a.digests == b.digests:
-        return []
-    left, right = a.by_name(), b.by_name()
-    found = [
-        sides(f"{group} {name}", left.get((group, name)), right.get((group, name)))
-        for group, name in left | right
-        if group in groups and left.get((group, name)) != right.get((group, name))
-    ]
-    return sorted(found, key=lambda difference: GROUPS.index(_group(difference)))
+    """Return the differences at a step, in the order of a training step."""
+    left, right = a.values(step).by_name(), b.values(step).by_name()
+    keys = sorted(_differing(a, b, step, unused), key=lambda key: GROUPS.index(key[0]))
+    return tuple(sides(" ".join(key), left.get(key), right.get(key)) for key in keys)
 
 
 def _group(difference: Difference) -> str:

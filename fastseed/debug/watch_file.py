@@ -12,7 +12,7 @@ import os
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, NamedTuple, TypeAlias
 
 from .._utils import StateDict, regular_file, strict_json
 from .._utils.validation import value_error
@@ -27,6 +27,8 @@ CALLS = ("forward", "backward")
 """The groups of the calls of modules."""
 GROUPS = (STATE[0], *CALLS, *STATE[1:])
 """In the order in which a training step uses and changes them."""
+
+Key: TypeAlias = tuple[str, str]  # group and name
 
 _CRC = b'{"crc32": "'
 _REST = len(_CRC) + 8  # where the other members begin
@@ -56,13 +58,18 @@ class Values(NamedTuple):
     digests: str
     start: bool
 
-    def by_name(self) -> dict[tuple[str, str], Leaf]:
+    def by_name(self) -> dict[Key, Leaf]:
         """Return the digest of each entry by its group and name."""
         found = {}
         for i, entry in enumerate(self.entries):
             value = int(self.digests[i * _DIGITS : (i + 1) * _DIGITS], 16)
             found[entry.group, entry.name] = Leaf(value, entry.dtype, entry.shape)
         return found
+
+    def digest_of(self, key: Key) -> str | None:
+        """Return the digits of one digest by its group and name; None without it."""
+        at = next((i for i, entry in enumerate(self.entries) if entry[:2] == key), None)
+        return None if at is None else self.digests[at * _DIGITS : (at + 1) * _DIGITS]
 
 
 def line_of(members: StateDict) -> bytes:
@@ -134,6 +141,7 @@ class Recording:
         self.tables: list[tuple[Entry, ...]] = []
         self.steps: dict[int, tuple[int, bool, int]] = {}  # position, is the start, table
         self.repeated: list[int] = []  # steps, of which the last record counts
+        self.previous: dict[int, int] = {}  # the step before each one
         self.end = 0  # bytes in complete lines
         try:
             opened = regular_file.open_file(path)
@@ -144,6 +152,8 @@ class Recording:
         except OSError as error:
             message = f"fastseed.debug.bisect: {str(path)!r} cannot be read: {error.strerror}"
             raise type(error)(message) from error
+        steps = sorted(self.steps)
+        self.previous = dict(zip(steps[1:], steps, strict=False))
 
     def _read(self, opened: IO[bytes]) -> None:
         with opened as file:
@@ -203,7 +213,8 @@ class Recording:
             )
         else:
             step, number = int(members["step"]), int(members["table_number"])
-            if len(bytes.fromhex(members["digests"])) != _DIGITS // 2 * len(self.tables[number]):
+            digests, size = members["digests"], _DIGITS * len(self.tables[number])
+            if not 2 * len(bytes.fromhex(digests)) == len(digests) == size:
                 raise ValueError("the digests of a step must be those of its table")
             if step in self.steps:
                 self.repeated.append(step)

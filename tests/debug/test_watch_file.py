@@ -140,6 +140,7 @@ def damaged_line(rest):
     return b'{"crc32": "' + f"{zlib.crc32(rest):08x}".encode() + rest
 
 
+STEP = {"step": 0, "start": False, "table_number": 0}
 BAD = {
     "nothing": b"",
     "text": b"step,loss\n0,1.0\n" * 9,
@@ -152,6 +153,7 @@ BAD = {
     "a short row": head() + table(["parameter", "w"]),
     "a step without a table": head() + step_of(0, 1),
     "a long step": head() + table() + step_of(0, 1, 2),
+    "digests with blanks": head() + table() + line_of({**STEP, "digests": "0" * 30 + "  "}),
     "digests of other digits": head() + table() + step_of(0, 1).replace(b"0001", b"000g"),
     "another kind": head() + line_of({"more": 1}),
     "text between lines": head() + b"more\n" + table(),
@@ -205,6 +207,27 @@ def test_the_folder_of_a_run_is_its_recording(tmp_path):
         (tmp_path / name / "watch" / "rank-0.watch").write_bytes(head() + table() + step_of(0, 1))
     found = bisect(tmp_path / "a", tmp_path / "b" / "watch")
     assert found.equal and found.compared == 1
+
+
+@pytest.mark.parametrize("name", ["parameter", "generator"])
+def test_tables_of_many_steps_that_differ_are_not_built(tmp_path, monkeypatch, name):
+    groups = ["generator", "parameter"]
+    for run in range(2):
+        (tmp_path / str(run)).mkdir()
+        writer = Writer(tmp_path / str(run) / "rank-0.watch", {**HEADER, "groups": groups})
+        for step in range(50):
+            rows = {
+                f"{group} w": Leaf(run if group == name else 7, "uint8", ()) for group in groups
+            }
+            writer.step(step, rows, False)
+        writer.close()
+    built, by_name = [], watch_file.Values.by_name
+    monkeypatch.setattr(
+        watch_file.Values, "by_name", lambda values: built.append(values) or by_name(values)
+    )
+    found = bisect(tmp_path / "0", tmp_path / "1")
+    assert found.step == 0 and found.first.name == f"{name} w" and len(built) == 2
+    assert found.differing == (50 if name == "parameter" else 1)  # later it is unused
 
 
 def test_tables_are_written_when_they_change(tmp_path):
