@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from ..seeder import api
 from ..seeder.seeder import current_seeder
 from ..seeder.state import is_bytes
 from . import format as file_format
+from .pickles import InertUnpickler, field
 
 _STATEFUL = "checkpoint.Stateful"
 _JOB, _RANK = "fastseed_job", "fastseed_rank_"
@@ -139,30 +139,11 @@ class Stateful:
         self._source = None  # from now on state_dict() is for saving
 
 
-# ---------------------------------------------------------------- .metadata, without running code
-
-
-class _Inert:
-    """An object of any class in a pickle, with its attributes; none of its code runs."""
-
-    def __new__(cls, *_: object, **__: object) -> _Inert:
-        return object.__new__(cls)
-
-    def __setstate__(self, state: Any) -> None:
-        self.state = state
-
-
-class _Unpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        plain = {("torch", "Size"): tuple, ("collections", "OrderedDict"): dict}
-        return plain.get((module, name)) or type(name, (_Inert,), {})
-
-
 def _read_sizes(path: Path) -> dict[str, Any]:
     """Return the size of each tensor in a folder of torch.distributed.checkpoint by its name."""
     try:
         with regular_file.open_file(path) as file:
-            entries = _Unpickler(file).load().state["state_dict_metadata"]
-        return {key: getattr(entry, "state", {}).get("size") for key, entry in entries.items()}
+            entries = field(InertUnpickler(file).load(), "state_dict_metadata")
+        return {key: field(entry, "size") for key, entry in entries.items()}
     except Exception as error:  # of many types, for a damaged pickle
         raise ValueError(f"fastseed.{_STATEFUL}: cannot read {str(path)!r} ({error!r})") from error

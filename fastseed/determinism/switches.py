@@ -7,8 +7,7 @@ import os
 
 from .._utils import environ, validation
 from . import hash_seed, settings
-from .report import SET, TOO_LATE, UNAVAILABLE, UNCHANGED, Deterministic, Row
-from .settings import REPEATABLE, Switch
+from .settings import REPEATABLE, SET, TOO_LATE, UNAVAILABLE, UNCHANGED, Deterministic, Row, Switch
 from .variables import VARIABLES, Variable
 
 logger = logging.getLogger("fastseed")

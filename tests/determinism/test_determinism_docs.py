@@ -10,7 +10,7 @@ from helpers.paths import ROOT
 import fastseed
 from fastseed._utils import environ
 from fastseed.determinism import apply_config, variables
-from fastseed.determinism.report import INFO, SET, TOO_LATE, UNAVAILABLE, UNCHANGED
+from fastseed.determinism.settings import INFO, SET, TOO_LATE, UNAVAILABLE, UNCHANGED
 
 TEXT = (ROOT / "docs" / "determinism.md").read_text()
 

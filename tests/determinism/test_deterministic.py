@@ -15,7 +15,7 @@ from helpers.support import run_script
 
 import fastseed
 from fastseed.determinism import variables
-from fastseed.determinism.report import INFO, SET, TOO_LATE, UNAVAILABLE, UNCHANGED
+from fastseed.determinism.settings import INFO, SET, TOO_LATE, UNAVAILABLE, UNCHANGED
 from fastseed.determinism.switches import deterministic, requested
 
 VARIABLES = tuple(one.name for one in variables.VARIABLES)

@@ -9,7 +9,7 @@ import torch
 from helpers.support import run_script
 
 from fastseed.determinism import variables
-from fastseed.determinism.report import SET, TOO_LATE, UNCHANGED
+from fastseed.determinism.settings import SET, TOO_LATE, UNCHANGED
 from fastseed.determinism.switches import deterministic
 
 

@@ -79,6 +79,7 @@ def test_setup_names_architectures_where_there_is_no_gpu(
     monkeypatch.setitem(script.cuda_sources.__globals__, "can_link", lambda *_: True)
     found, _ = script.cuda_sources()
     assert "csrc/cuda/derive.cu" in found and "csrc/ops/cuda.cpp" in found
+    assert all((SETUP.parent / file).is_file() for file in found)
     assert script.os.environ.get("TORCH_CUDA_ARCH_LIST") == expected
 
 

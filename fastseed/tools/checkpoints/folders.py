@@ -14,7 +14,15 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ..._utils import strict_json
-from .pickles import MAX_BYTES, Opaque, Unreadable, check_sha256, open_file, read_tree
+from ...checkpoint.pickles import (
+    MAX_BYTES,
+    Opaque,
+    Unreadable,
+    check_sha256,
+    field,
+    open_file,
+    read_tree,
+)
 
 _MAX_DEPTH = 3
 _MAX_PART = 16 << 20  # bytes of an entry of torch.distributed.checkpoint
@@ -100,18 +108,18 @@ def _distributed(path: str, below: str, problems: list[str]) -> Iterator[Part]:
     name = os.path.join(below, ".metadata")
     with noted(name, problems), open_file(os.path.join(path, name)) as file:
         root = read_tree(file)
-        stored, sizes = _field(root, "storage_data"), _field(root, "state_dict_metadata")
+        stored, sizes = field(root, "storage_data"), field(root, "state_dict_metadata")
         if not (isinstance(stored, dict) and isinstance(sizes, dict)):
             raise Unreadable("it is not the metadata of torch.distributed.checkpoint")
         for index, info in stored.items():
-            key = _field(index, "fqn")
+            key = field(index, "fqn")
             if _may_hold_a_state(sizes.get(key)):
                 with noted(f"{name}: {key}", problems):
                     yield _entry(os.path.join(path, below), below, str(key), info)
 
 
 def _entry(folder: str, below: str, key: str, info: object) -> Part:
-    name, start, length = (_field(info, one) for one in ("relative_path", "offset", "length"))
+    name, start, length = (field(info, one) for one in ("relative_path", "offset", "length"))
     if not (isinstance(start, int) and isinstance(length, int) and 0 <= length <= _MAX_PART):
         raise Unreadable(f"it has {length} bytes, more than {_MAX_PART}")
     with open_file(os.path.join(folder, str(name))) as file:
@@ -128,14 +136,8 @@ def _entry(folder: str, below: str, key: str, info: object) -> Part:
 
 def _may_hold_a_state(held: object) -> bool:
     """Return whether an entry is an object, or a 1-D uint8 tensor."""
-    size, properties = _field(held, "size"), _field(held, "properties")
+    size, properties = field(held, "size"), field(held, "properties")
     if size is None:
         return True
     dtype = properties.state[0] if isinstance(properties, Opaque) else None
     return len(size) == 1 and getattr(dtype, "name", None) == ("torch", "uint8")
-
-
-def _field(thing: object, name: str) -> Any:
-    """Return the attribute of a pickled object."""
-    state = thing.state if isinstance(thing, Opaque) else None
-    return state.get(name) if isinstance(state, dict) else None

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
 from ..._utils import strict_json
+from ...checkpoint.pickles import Opaque, Tensor, check_sha256, read_tree
 from ...data import Lineage
 from ...generators.adapter import pack
 from .exact_state import (
@@ -21,7 +22,6 @@ from .exact_state import (
     read_torch_cpu,
 )
 from .folders import Part, noted
-from .pickles import Opaque, Tensor, check_sha256, read_tree
 
 A = TypeVar("A")
 T = TypeVar("T")

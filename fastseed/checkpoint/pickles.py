@@ -13,7 +13,7 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from ..._utils import regular_file
+from .._utils import regular_file
 
 MAX_BYTES = 64 << 20  # of a pickle; the weights of torch.save lie beside it
 _MAX_TENSOR = 1 << 16  # bytes; the states of all generators are smaller
@@ -103,9 +103,19 @@ _PLAIN: dict[tuple[str, str], Callable[..., Any]] = {
 }
 
 
-class _Unpickler(pickle.Unpickler):
-    def __init__(self, data: bytes, archive: zipfile.ZipFile | None, folder: str) -> None:
-        super().__init__(io.BytesIO(data))
+def field(thing: object, name: str) -> Any:
+    """Return an attribute of an object that was not created; None if it has none of this name."""
+    state = thing.state if isinstance(thing, Opaque) else None
+    return state.get(name) if isinstance(state, dict) else None
+
+
+class InertUnpickler(pickle.Unpickler):
+    """Makes plain values, and ``Opaque`` in place of other objects; of any size."""
+
+    def __init__(
+        self, file: IO[bytes], archive: zipfile.ZipFile | None = None, folder: str = ""
+    ) -> None:
+        super().__init__(file)
         self._archive, self._folder = archive, folder
 
     def find_class(self, module: str, name: str) -> Any:
@@ -130,7 +140,7 @@ class _Unpickler(pickle.Unpickler):
 
 def _loads(data: bytes, archive: zipfile.ZipFile | None = None, folder: str = "") -> Any:
     try:
-        return _Unpickler(data, archive, folder).load()
+        return InertUnpickler(io.BytesIO(data), archive, folder).load()
     except Exception as error:  # of many types
         why = f"{type(error).__name__}: {str(error)[:80]}"
         raise Unreadable(f"its pickle is damaged ({why})") from None
