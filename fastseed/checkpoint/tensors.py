@@ -73,7 +73,7 @@ def from_tensors(tensors: StateDict) -> StateDict:
     function = "checkpoint.from_tensors"
     check_instance(function, "tensors", tensors, dict, "a dict")
     if _JOB not in tensors:
-        raise value_error(function, "tensors", f"a dict with {_JOB!r}", sorted(map(str, tensors)))
+        raise value_error(function, "tensors", f"a dict with {_JOB!r}", list(tensors))
     parts = []
     try:
         for key in (_JOB, *(k for k in tensors if isinstance(k, str) and k.startswith(_RANK))):
@@ -134,7 +134,7 @@ class Stateful:
         return {key.removeprefix(prefixes[0]): size for key, size in sizes.items()}
 
     def load_state_dict(self, tensors: dict[str, torch.Tensor]) -> None:
-        """Restore every generator; the errors are those of ``fastseed.load_state_dict``."""
+        """Restore every generator; errors name ``from_tensors`` or ``load_state_dict``."""
         api.load_state_dict(from_tensors(tensors))
         self._source = None  # from now on state_dict() is for saving
 

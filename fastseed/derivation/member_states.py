@@ -30,7 +30,7 @@ def parse(
     check_instance(function, "state", state, dict, "a dict from state_dict()")
     if set(state) != {*own, "states"}:
         rule = f"a dict of {', '.join(own)}, states"
-        raise value_error(function, "state", rule, ", ".join(map(str, state)) or "nothing")
+        raise value_error(function, "state", rule, list(state))
     for field, value in own.items():
         if type(state[field]) is not type(value) or state[field] != value:
             raise value_error(function, f"state[{field!r}]", repr(value), state[field])

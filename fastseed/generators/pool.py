@@ -50,7 +50,7 @@ class GeneratorPool:
 
     def __init__(self, generators: Iterable[torch.Generator], name: str) -> None:
         function = "GeneratorPool"
-        self._generators = _check_generators(function, generators)
+        self._generators = check_generators(function, generators)
         self.name = reserved.check_free(function, scopes.check_name(function, name))
         self._on_cuda = any(g.device.type == "cuda" for g in self._generators)
         self._native: Any = None
@@ -183,9 +183,8 @@ class MembersAdapter:
         self.target._load(saved)
 
 
-def _check_generators(
-    function: str, generators: Iterable[torch.Generator]
-) -> list[torch.Generator]:
+def check_generators(function: str, generators: Iterable[torch.Generator]) -> list[torch.Generator]:
+    """Return the members of a pool, if all are generators of torch."""
     if isinstance(generators, torch.Tensor) or not isinstance(generators, Iterable):
         rule = "a sequence of torch.Generators"
         raise validation.type_error(function, "generators", rule, generators)

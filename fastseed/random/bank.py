@@ -361,6 +361,7 @@ class StreamBank:
         if rows.dim() != 1:
             raise value_error(function, "rows", "of shape (m,)", tuple(rows.shape))
         if shape is None:
+            tensors.check_apart(function, "rows", rows, self._keys, self._positions)
             tensors.check_values(function, "rows", rows, self._n - 1)
 
     def state_dict(self) -> StateDict:

@@ -163,6 +163,8 @@ def _write(
     shard: Shard | None,
 ) -> None:
     """Fill the part of a logical tensor that this process has."""
+    if tensor.is_nested:  # which has no shape for a shard to be compared with
+        tensors.check_dense(function, "tensor", tensor)
     local, pieces = layout.of_tensor(function, tensor, shard)
     tensors.check_dense(function, "tensor", local)
     if not (local.is_cpu or local.is_meta):

@@ -152,10 +152,11 @@ class Ledger:
 
     def renew(self, units: Iterable[Unit]) -> None:
         """Let the time of leases begin again; LeaseError, and none is renewed, if one is over."""
-        units = list(units)
+        name = f"{_CLASS}.renew"
+        units = list(validation.check_instance(name, "units", units, Iterable, "units of lease"))
         with self._entered("renew"):
             for unit in units:
-                self._units.check_held(f"{_CLASS}.renew", unit)
+                self._units.check_held(name, unit)
             until = self._clock() + self._lease_seconds
             for unit in units:
                 self._units.renew(unit, until)
@@ -263,10 +264,11 @@ class Ledger:
         name = f"{_CLASS}.mark_trained"
         with self._entered("mark_trained"):
             batch = validation.check_instance(name, "batch", batch, Batch, "a Batch")
+            number = validation.check_int(name, "batch.number", batch.number, 0, 2**128)
             now = self._batch
-            if now is None or batch.number != now.number or batch.units != now.units:
+            if now is None or number != now.number or batch.units != now.units:
                 rule = "what next_batch returned last"
-                raise validation.value_error(name, "batch", rule, f"batch {batch.number}")
+                raise validation.value_error(name, "batch", rule, f"batch {number}")
             numbers = [unit.number for unit in batch.units]
             after, generated = self._version + 1, self._units.generated
             others = sorted(generated.keys() - set(numbers))

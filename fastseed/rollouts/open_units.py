@@ -91,11 +91,12 @@ class OpenUnits:
         """LeaseError unless the lease, or that of the result, is the last one of its unit."""
         unit = validation.check_instance(function, "unit", unit, Unit, "a fastseed.rollouts.Unit")
         number = validation.check_int(function, "unit.number", unit.number, 0, 2**128)
+        lease = validation.check_int(function, "unit.lease", unit.lease, 0, 2**128)
         generated = self.generated.get(number)
         held = self.leases.get(number, (self._expired.get(number),))[0]
         if or_generated and generated is not None:
             held = generated.lease
-        if held is None or held != unit.lease:
+        if held is None or held != lease:
             raise LeaseError(f"fastseed.{function}: unit {number} {self._reason(number)}")
 
     def _reason(self, number: int) -> str:

@@ -10,7 +10,7 @@ from ..derivation import reserved, scopes
 from ..derivation.scopes import SHARED
 from ..distributed.mesh import RankFields
 from ..generators.adapter import ADAPTERS, GeneratorAdapter, adapter_of
-from ..generators.pool import GeneratorPool, MembersAdapter
+from ..generators.pool import GeneratorPool, MembersAdapter, check_generators
 from ..generators.setters import BITS, EpochSetter, SeedFunction, is_epoch_setter
 from ..random.bank import StreamBank
 
@@ -39,7 +39,8 @@ def adapter_for(generator: object, bits: int = 31) -> GeneratorAdapter:
     if adapter is not None:
         return adapter(generator)
     if isinstance(generator, (list, tuple)) and generator:
-        return MembersAdapter(GeneratorPool(generator, "list"))
+        members = check_generators(_FUNCTION, generator)
+        return MembersAdapter(GeneratorPool(members, "list"))
     if callable(generator):
         return SeedFunction(generator, bits)
     rule = (

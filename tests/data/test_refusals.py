@@ -141,6 +141,7 @@ def test_shuffle_sampler(arguments, error, rule):
             r"weights\['web'\] must be positive, and at least",
         ),
         ({"skip": {"other": 1}}, ValueError, "skip must be a number for each of"),
+        ({"rank": 0}, TypeError, "world_size must be an integer, got None"),
     ],
 )
 def test_mixture_sampler(changed, error, rule):

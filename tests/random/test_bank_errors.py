@@ -198,6 +198,7 @@ def test_a_bank_does_not_write_to_itself():
         ("out", lambda: bank.randint((), 0, 9, out=bank.positions)),
         ("out", lambda: bank.randint((), 0, 9, rows=torch.arange(3), out=bank.positions)),
         ("out", lambda: bank.bits((), out=bank.keys[:, 0])),
+        ("rows", lambda: bank.uniform(rows=bank.positions)),
         ("seeds", lambda: bank.reseed_from_seeds(bank.positions)),
         ("scope", lambda: bank.reseed_from_scope(bank.keys[0])),
     )

@@ -289,6 +289,8 @@ def test_memory_must_be_there():
         fill(freed, "normal_")
 
 
-def test_nested_tensors_are_refused():
+@pytest.mark.parametrize("shard", [None, Shard((4,), (0,))])
+def test_nested_tensors_are_refused(shard):
+    nested = torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)])
     with pytest.raises(ValueError, match="uniform_: tensor must be strided, got a nested tensor"):
-        inplace.uniform_(torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)]), 1)
+        inplace.uniform_(nested, 1, shard=shard)

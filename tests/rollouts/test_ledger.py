@@ -7,6 +7,7 @@ import pickle
 import threading
 
 import pytest
+import torch
 
 from fastseed.rollouts import Batch, LeaseError, Ledger, Unit
 
@@ -149,7 +150,7 @@ def test_a_unit_is_completed_once():
     with pytest.raises(LeaseError, match="unit 5 is held by another lease"):
         book.complete(units[5]._replace(lease=units[4].lease))  # by another lease
     with pytest.raises(LeaseError, match="unit 9 is open: this lease was released, or is that of"):
-        book.complete(units[5]._replace(number=9, lease=None))
+        book.complete(units[5]._replace(number=9))
     book.drop(units[5], "no answer")
     with pytest.raises(LeaseError, match="unit 5 was trained or dropped already"):
         book.complete(units[5])
@@ -252,14 +253,27 @@ def test_arguments_are_checked(options, text):
 def test_methods_check_their_arguments():
     book = ledger()
     [unit] = book.lease()
+    freed = torch.zeros(9)
+    freed.untyped_storage().resize_(0)  # nothing may print it
     refused = [
         (TypeError, "complete: unit must be a fastseed.rollouts.Unit", lambda: book.complete(1)),
+        (TypeError, "renew: units must be units of lease, got 5", lambda: book.renew(5)),
+        (
+            TypeError,
+            "unit.lease must be an integer",
+            lambda: book.drop(unit._replace(lease=[]), "x"),
+        ),
         (ValueError, "version must be in [0, 0], got 1", lambda: book.complete(unit, version=1)),
         (TypeError, "batch must be a Batch, got None", lambda: book.mark_trained(None)),
         (
             ValueError,
             "mark_trained: batch must be what next_batch returned last, got 'batch 0'",
             lambda: book.mark_trained(Batch(0, [unit], [None])),
+        ),
+        (
+            TypeError,
+            "batch.number must be an integer, got tensor of shape",
+            lambda: book.mark_trained(Batch(freed, [unit], [None])),
         ),
     ]
     for error, text, call in refused:

@@ -206,6 +206,7 @@ def instances():
         "data.MixtureSampler": lambda: data.MixtureSampler({"a": 5, "b": 6}, {"a": 1.0, "b": 2.0}),
         "data.Loader": lambda: data.Loader(dataset(), 2),
         "data.Lineage": lambda: data.steps(plain_loader(), 2).lineage(),
+        "rollouts.Ledger": lambda: fastseed.rollouts.Ledger(3, batch_size=1),
         "checkpoint.Stateful": lambda: fastseed.checkpoint.Stateful(),
         "debug.Digest": lambda: fastseed.debug.digest({"a": torch.ones(3)}),
         "nn.Dropout": lambda: nn.Dropout(0.5, name="d"),

@@ -140,7 +140,7 @@ def test_refused_registrations_change_nothing():
         ({"generator": print, "bits": True}, ValueError),
         ({"generator": print, "bits": "31"}, ValueError),
     ]:
-        with pytest.raises(error, match=r"^fastseed\.(register_generator|GeneratorPool): "):
+        with pytest.raises(error, match=r"^fastseed\.register_generator: "):
             s.register_generator(**arguments)
     s.register_generator(recorder := Recorder())
     s.reseed(1)

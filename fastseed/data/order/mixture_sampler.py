@@ -85,6 +85,8 @@ class MixtureSampler(ShuffleSampler):
         {'web': 7, 'code': 1}
     """
 
+    _path = _CLASS
+
     def __init__(
         self,
         sources: Mapping[str, Sized | int],

@@ -28,8 +28,6 @@ RANDOM_SAMPLERS = (
     torch.utils.data.WeightedRandomSampler,
 )
 
-_CLASS = "data.ShuffleSampler"
-
 
 class ShuffleSampler(Sampler[int]):
     """A sampler with a keyed order, for a dataset of any size in constant memory.
@@ -66,6 +64,8 @@ class ShuffleSampler(Sampler[int]):
         ([3, 8, 1, 4], 3, tensor([3, 8]))
     """
 
+    _path = "data.ShuffleSampler"  # as errors name the class
+
     def __init__(
         self,
         data: Sized | int,
@@ -76,19 +76,19 @@ class ShuffleSampler(Sampler[int]):
         shuffle: bool = True,
         name: str = "shuffle",
     ) -> None:
-        n = check_size(_CLASS, "data", data)
-        shuffle = validation.check_bool(_CLASS, "shuffle", shuffle)
+        n = check_size(self._path, "data", data)
+        shuffle = validation.check_bool(self._path, "shuffle", shuffle)
         make = ShuffleSpec if shuffle else SequenceSpec
-        self.spec: OrderSpec = make(scopes.check_name(_CLASS, name), n)
+        self.spec: OrderSpec = make(scopes.check_name(self._path, name), n)
         self._set_share(rank, world_size, drop_last)
 
     def _set_share(self, rank: int | None, world_size: int | None, drop_last: bool) -> None:
         if rank is not None or world_size is not None:
             limit = scopes.MAX_RANK + 1
-            world_size = validation.check_int(_CLASS, "world_size", world_size, 1, limit)
-            rank = validation.check_int(_CLASS, "rank", rank, 0, world_size - 1)
+            world_size = validation.check_int(self._path, "world_size", world_size, 1, limit)
+            rank = validation.check_int(self._path, "rank", rank, 0, world_size - 1)
         self.rank, self.world_size = rank, world_size
-        self.drop_last = validation.check_bool(_CLASS, "drop_last", drop_last)
+        self.drop_last = validation.check_bool(self._path, "drop_last", drop_last)
         self.task: int | None = None
         self.epoch: int | None = None
         self._first = 0  # the position at which the next iteration begins
@@ -112,17 +112,17 @@ class ShuffleSampler(Sampler[int]):
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next iterations, [0, 2**32), whatever that of ``reseed``."""
-        function = f"{_CLASS}.set_epoch"
+        function = f"{self._path}.set_epoch"
         self.epoch = validation.check_int(function, "epoch", epoch, 0, scopes.MAX_EPOCH)
 
     def set_scope(self, task: int, epoch: int) -> None:
         """Set the task and epoch of the next iterations, whatever those of ``reseed``."""
-        at = scopes.check_scope(f"{_CLASS}.set_scope", task, epoch, 0)
+        at = scopes.check_scope(f"{self._path}.set_scope", task, epoch, 0)
         self.task, self.epoch = at.task, at.epoch
 
     def seek(self, position: int) -> None:
         """Start the next iteration, and only that one, at a global position, [0, n]."""
-        self._first = validation.check_int(f"{_CLASS}.seek", "position", position, 0, self.n)
+        self._first = validation.check_int(f"{self._path}.seek", "position", position, 0, self.n)
 
     def _scope(self, function: str, task: int | None, epoch: int | None) -> tuple[int, int]:
         """Return (task, epoch): as given, else as set, else those of the iteration or the job."""
@@ -152,7 +152,7 @@ class ShuffleSampler(Sampler[int]):
         """Return the rank that iterates and the number of ranks: those given, else the job's."""
         if self.rank is not None and self.world_size is not None:
             return self.rank, self.world_size
-        seeder = current_seeder(_CLASS)
+        seeder = current_seeder(self._path)
         return seeder.data_rank, seeder.data_world_size
 
     def _size(self, world_size: int, first: int = 0) -> int:
@@ -178,7 +178,7 @@ class ShuffleSampler(Sampler[int]):
 
     def _begin(self) -> tuple[Order, int]:
         """Return the order of an iteration that begins now, and the position where it begins."""
-        order = self._order(_CLASS, None, None)
+        order = self._order(self._path, None, None)
         first, self._first = self._first, 0
         return order, first
 
@@ -195,7 +195,7 @@ class ShuffleSampler(Sampler[int]):
         Raises:
             RuntimeError: ``fastseed.init`` was not called, or the epoch is not known.
         """
-        function = f"{_CLASS}.index"
+        function = f"{self._path}.index"
         i = validation.check_int(function, "i", i, 0, self.n - 1)
         return self._order(function, task, epoch).index(i)
 
@@ -223,7 +223,7 @@ class ShuffleSampler(Sampler[int]):
         Raises:
             RuntimeError: as for ``index``; also while a CUDA graph is captured.
         """
-        function = f"{_CLASS}.indices"
+        function = f"{self._path}.indices"
         stop = validation.check_int(function, "stop", self.n if stop is None else stop, 0, self.n)
         start = validation.check_int(function, "start", start, 0, stop)
         order = self._order(function, task, epoch)
