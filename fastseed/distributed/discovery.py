@@ -69,13 +69,8 @@ def find_rank(function: str) -> ProcessRank:
     for rank, size, local in _LAUNCHERS:
         if rank in os.environ and size in os.environ:
             local_rank = _variable(function, local) if local in os.environ else None
-            found = ProcessRank(
-                _variable(function, rank),
-                _variable(function, size),
-                f"{rank}/{size}",
-                local_rank,
-            )
-            return _check(function, found)
+            place = _variable(function, rank), _variable(function, size)
+            return _check(function, ProcessRank(*place, f"{rank}/{size}", local_rank))
     horovod: Any = sys.modules.get("horovod.torch")
     if horovod is not None and horovod.is_initialized():
         return ProcessRank(horovod.rank(), horovod.size(), "horovod")
@@ -94,9 +89,8 @@ def _in_ray_worker(function: str) -> ProcessRank | None:
         )
     except (RuntimeError, DeprecationWarning):  # a driver; a function that Ray Tune runs
         return None
-    return (
-        None if size is None else _check(function, ProcessRank(rank, size, "ray.train", local_rank))
-    )
+    found = ProcessRank(rank, size, "ray.train", local_rank)
+    return None if size is None else _check(function, found)
 
 
 def _variable(function: str, name: str) -> int:

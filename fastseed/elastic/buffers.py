@@ -13,7 +13,7 @@ from .._backend import private_torch
 from .._backend.ops.draws import REALS
 from .._utils import validation
 from .collector import Rows, SlotPlan, check_same
-from .exchange import Bucket, Place, gather_means, make_buckets
+from .exchange import Bucket, gather_means, make_buckets
 from .peers import FUNCTION
 
 
@@ -42,7 +42,7 @@ class SlotBuffers:
         self._kept: list[dict[int, torch.Tensor]] = []  # what each slot of this rank left in them
         self._sent: list[int] = []  # the buffers of ``_buckets``
         self._buckets: list[Bucket] = []
-        self._places: list[Place] = []
+        self._places: list[tuple[int, int]] = []
 
     def begin(self) -> None:
         """Take the values at the start of a step; RuntimeError if there are other buffers now."""
@@ -97,14 +97,14 @@ class SlotBuffers:
         where = dict(zip(indices, self._places, strict=True))
         for micro_step in range(self._plan.micro_steps):
             if self._plan.slot(micro_step) is not None:
-                for i, place in where.items():
+                for i, (number, member) in where.items():
                     value = self._kept[micro_step].get(i, self._at_start[i])
-                    self._buckets[place.bucket].write(place.member, value)
+                    self._buckets[number].write(member, value)
             for bucket in self._buckets:
                 bucket.send(micro_step)
         gather_means(self._buckets, Fraction(self._plan.slots))
-        for i, place in where.items():
-            self._all[i].tensor.copy_(self._buckets[place.bucket].view(place.member))
+        for i, (number, member) in where.items():
+            self._all[i].tensor.copy_(self._buckets[number].view(member))
 
     @torch.no_grad()
     def _take_common_values(self, indices: list[int]) -> None:

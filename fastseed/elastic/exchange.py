@@ -188,17 +188,13 @@ class Bucket:
         self._sum.discard()
 
 
-class Place(NamedTuple):
-    """The position of a tensor in the buckets."""
-
-    bucket: int
-    member: int
-
-
 def make_buckets(
     tensors: Sequence[torch.Tensor], plan: SlotPlan, size: int
-) -> tuple[list[Bucket], list[Place]]:
-    """Return buckets of at least ``size`` bytes, in about the order in which gradients come."""
+) -> tuple[list[Bucket], list[tuple[int, int]]]:
+    """Return buckets of at least ``size`` bytes, in about the order in which gradients come.
+
+    Also the place of each tensor: its bucket, and its number in that one.
+    """
     groups: list[list[int]] = []
     is_open: dict[tuple[torch.device, torch.dtype], tuple[list[int], int]] = {}
     for i in reversed(range(len(tensors))):
@@ -210,7 +206,7 @@ def make_buckets(
         elements += tensors[i].numel()
         if elements * key[1].itemsize < size:
             is_open[key] = group, elements
-    places = {i: Place(b, at) for b, group in enumerate(groups) for at, i in enumerate(group)}
+    places = {i: (b, at) for b, group in enumerate(groups) for at, i in enumerate(group)}
     buckets = [Bucket([tensors[i] for i in group], plan) for group in groups]
     return buckets, [places[i] for i in range(len(tensors))]
 

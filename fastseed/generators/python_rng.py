@@ -29,11 +29,7 @@ class PythonRandom:
         self._generator: Any = random if generator is None else generator
 
     def reseed(self, stream: Stream) -> None:
-        self.seed(stream.key())
-
-    def seed(self, key: int) -> None:
-        """Seed with all 128 bits of ``key``."""
-        self._generator.seed(key)
+        self._generator.seed(stream.key())
 
     def save(self) -> State:
         state: State = self._generator.getstate()

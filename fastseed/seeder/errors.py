@@ -26,15 +26,9 @@ class ReseedError(RuntimeError):
         reasons = "; ".join(f"{name}: {error!r:.500}" for name, error in failures.items())
         super().__init__(f"fastseed.reseed: these generators were not reseeded: {reasons}")
         self.failures = failures
+        self.__cause__ = next(iter(failures.values()), None)
 
     __module__ = "fastseed"  # where users find it, in tracebacks too
 
     def __reduce__(self) -> tuple[type[ReseedError], tuple[dict[str, Exception]]]:
         return type(self), (self.failures,)
-
-
-def reseed_error(failures: dict[str, Exception]) -> ReseedError:
-    """Return the error to raise, with the first failure as its cause."""
-    whole = ReseedError(failures)
-    whole.__cause__ = next(iter(failures.values()))
-    return whole

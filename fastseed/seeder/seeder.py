@@ -25,7 +25,7 @@ from ..generators.default import NAMES, DefaultGenerators
 from . import derive as derivations
 from . import processes
 from . import state as states
-from .errors import ReseedError, reseed_error
+from .errors import ReseedError
 from .fork_rng import stack
 from .fork_rng.block import ForkBlock, ForkRng
 from .fork_rng.stack import process
@@ -218,7 +218,7 @@ class Seeder:
                 failures = scheme.reseed(self, at)
             self._forks.restart()
             if failures:
-                raise reseed_error(failures)
+                raise ReseedError(failures)
             self.scope = at
             if remember:
                 self._recent_scopes.note_reseed((self.master_seed, *at))

@@ -51,16 +51,13 @@ Adapters = Mapping[str, GeneratorAdapter]
 
 def save_state(seeder: Seeder, adapters: Adapters | None = None) -> StateDict:
     """Return the state of a seeder: its scope, and exact states where adapters are given."""
-    task, epoch, step = seeder.scope or _BEFORE
     state: StateDict = {
         **_EXPECTED,
         "scheme": seeder.scheme,
         "master_seed": seeder.master_seed,
         "world_size": seeder.world_size,
         "reseeded": int(seeder.scope is not None),
-        "task": task,
-        "epoch": epoch,
-        "step": step,
+        **(seeder.scope or _BEFORE)._asdict(),
     }
     if adapters is None:
         return state

@@ -62,7 +62,7 @@ def path(request, monkeypatch):
 def test_python_takes_all_bits_of_the_key(key):
     own = random.Random(99)
     own.gauss(0, 1)
-    PythonRandom(own).seed(key)
+    PythonRandom(own).reseed(Key(key))
     clean = random.Random()
     clean.seed(key)
     assert own.getstate() == clean.getstate()
@@ -73,7 +73,7 @@ def test_python_takes_all_bits_of_the_key(key):
 
 def test_python_global_generator():
     random.gauss(0, 1)
-    PythonRandom().seed(2**100 + 3)
+    PythonRandom().reseed(Key(2**100 + 3))
     assert random.getstate() == random.Random(2**100 + 3).getstate()
 
 
@@ -84,7 +84,7 @@ def test_python_subclass_is_seeded_through_its_own_method():
             super().seed(*arguments)
 
     own = Loud(3)
-    PythonRandom(own).seed(2**70)
+    PythonRandom(own).reseed(Key(2**70))
     assert own.asked == (2**70,) and own.getstate() == random.Random(2**70).getstate()
 
 

@@ -17,7 +17,7 @@ from ..._utils.warn_once import warn_once
 from ...derivation import scopes, streams
 from ...generators.default import DefaultGenerators
 from ...random.bank import StreamBank
-from ...seeder.errors import reseed_error
+from ...seeder.errors import ReseedError
 from ...seeder.registry import Registration, adapter_for
 from ...seeder.seeder import Seeder
 from . import scope
@@ -150,7 +150,7 @@ class WorkerInit:
             except Exception as error:
                 failures[entry.name] = error
         if failures:
-            raise reseed_error(failures)
+            raise ReseedError(failures)
         self.scope = at if isinstance(source, ScopeInSharedMemory) else None
 
 

@@ -17,7 +17,7 @@ from ...derivation import streams
 from ...generators.adapter import LOW64, GeneratorAdapter
 from ...generators.pool import MembersAdapter
 from ...generators.torch_rng import TorchGenerator
-from ...seeder.errors import reseed_error
+from ...seeder.errors import ReseedError
 from .discovery import found_in
 from .seeding import GENERATORS, WorkerSeeder, is_on_device
 
@@ -58,7 +58,7 @@ class SampleStreams:
         """Give every generator its stream of this sample."""
         failures = GENERATORS.reseed_sample(self.scope, index, occurrence)
         if failures:
-            raise reseed_error(failures)
+            raise ReseedError(failures)
         for entry in self._others:
             name, adapter = entry.name, entry.adapter
             stream = streams.sample_stream(self.scope, name, index, occurrence)
@@ -68,7 +68,7 @@ class SampleStreams:
             try:
                 adapter.reseed(stream)
             except Exception as error:
-                raise reseed_error({name: error}) from error
+                raise ReseedError({name: error}) from error
 
     def snapshot(self) -> Callable[[], None]:
         """Return a function that restores the exact states that the generators have now."""

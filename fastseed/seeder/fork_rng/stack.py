@@ -12,7 +12,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
@@ -23,15 +23,12 @@ from ...generators.accelerator import AcceleratorGenerators
 if TYPE_CHECKING:
     from .block import ForkBlock
 
-Snapshot: TypeAlias = list[torch.Tensor] | Stream | None
-"""A return value of ``AcceleratorGenerators.snapshot``."""
-
 
 class GeneratorState(NamedTuple):
     """A snapshot of torch's default generators."""
 
     cpu: torch.Tensor
-    devices: Sequence[Snapshot]
+    devices: Sequence[list[torch.Tensor] | Stream | None]  # each as its `save` returns it
 
     @classmethod
     def capture(cls, accelerators: Sequence[AcceleratorGenerators]) -> GeneratorState:
