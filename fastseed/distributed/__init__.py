@@ -1,8 +1,4 @@
-"""Ranks of a job: rank discovery, meshes, and the check that all ranks agree.
-
-- ``discover_rank``: rank and world size of this process.
-- ``verify_agreement``: raise on every rank if ranks differ or are missing.
-"""
+"""Ranks of a job: rank discovery, meshes, and the check that all ranks agree."""
 
 from .agreement import verify_agreement
 from .discovery import discover_rank
