@@ -28,17 +28,17 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Compare what both paths hold, and print."""
-    from ..tools import recognition
+    from .. import tools
 
-    one, other = (recognition.parts_of("diff", x, getattr(args, x)) for x in ("a", "b"))
+    one, other = (tools.parts_of("diff", x, getattr(args, x)) for x in ("a", "b"))
     kinds = [kind for kind in one if kind in other]
     if not kinds:
         held = " and ".join(f"{', '.join(side)}" for side in (one, other))
         raise exit_codes.Exit(f"fastseed diff: A and B must hold things of one kind, got {held}")
     compare = {
-        recognition.RECORDING: _recordings,
-        recognition.ENVIRONMENT: _environments,
-        recognition.CHECKPOINT: _checkpoints,
+        tools.RECORDING: _recordings,
+        tools.ENVIRONMENT: _environments,
+        tools.CHECKPOINT: _checkpoints,
     }
     document: dict[str, object] = {}
     equal = True

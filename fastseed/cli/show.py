@@ -28,18 +28,18 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Answer the question about a job, or show what the path holds."""
-    from ..tools import recognition
+    from .. import tools
 
     if args.question is not None:
         return _answer(args)
     show = {
-        recognition.RECORDING: _recording,
-        recognition.ENVIRONMENT: _environment,
-        recognition.CHECKPOINT: _checkpoint,
+        tools.RECORDING: _recording,
+        tools.ENVIRONMENT: _environment,
+        tools.CHECKPOINT: _checkpoint,
     }
     code = exit_codes.OK
     document: dict[str, object] = {"path": args.path}
-    for kind, path in recognition.parts_of("show", "X", args.path).items():
+    for kind, path in tools.parts_of("show", "X", args.path).items():
         good, found = show[kind](args, path)
         document |= found
         code = code if good else exit_codes.FOUND

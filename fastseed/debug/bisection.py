@@ -13,10 +13,9 @@ import numpy as np
 
 from .._utils.validation import check_path, value_error
 from . import kept_tensors
-from .difference import Difference, sides
 from .kept_tensors import ElementDifference
 from .module_calls import ROOT, CallTensor
-from .tree_digest import Leaf
+from .tree_digest import Difference, Leaf, sides
 from .watch_file import CALLS, FOLDER, GROUPS, Key, Recording, Values
 
 _SETTING = re.compile(r"optimizer (\d+\.)?group \d+\.(?!params\.)")

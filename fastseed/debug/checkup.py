@@ -20,8 +20,7 @@ from ..generators.adapter import ADAPTERS
 from ..generators.default import NAMES, global_generators
 from ..seeder.registry import adapter_for
 from ..seeder.seeder import Seeder
-from .generator_states import bytes_of
-from .generator_use import FINE, NOTE, WRONG, Row, watched_use
+from .generator_use import FINE, NOTE, WRONG, Row, bytes_of, watched_use
 from .rank_digest import process_count
 from .tree_digest import assert_ranks_agree
 

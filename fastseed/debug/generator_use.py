@@ -1,4 +1,4 @@
-"""Find the generators and seeding calls of a block that fastseed does not control."""
+"""Read the exact states of generators, and find those of a block that nothing controls."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from ..data.worker import discovery
 from ..derivation import context
-from ..generators.adapter import ADAPTERS
-from .generator_states import bytes_of, states_of_defaults
+from ..generators.accelerator import AcceleratorGenerators, compiled_types
+from ..generators.adapter import ADAPTERS, unpack
+from ..generators.default import DefaultGenerators
+from ..seeder.registry import adapter_for
 
 FINE, NOTE, WRONG = "fine", "note", "wrong"
 
@@ -47,6 +49,28 @@ class Row(NamedTuple):
     status: str
     """``fine``, ``note`` (worth knowing) or ``wrong`` (to be fixed)."""
     detail: str
+
+
+def bytes_of(generator: object) -> bytes:
+    """Return the exact state of a generator; nothing if it cannot be read."""
+    if isinstance(generator, random.Random) and type(generator) is not random.Random:
+        return repr(generator.getstate()).encode()  # of any form
+    try:
+        state = adapter_for(generator).state()
+    except Exception:  # of a bit generator of another library
+        state = None
+    return b"" if state is None else unpack(state)
+
+
+def states_of_defaults() -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the name and state of each default generator, of accelerators once initialized."""
+    for name, adapter in DefaultGenerators().adapters.items():
+        state = adapter.state()
+        assert state is not None
+        yield name, state
+    for kind in compiled_types():
+        for ordinal, generator in enumerate(AcceleratorGenerators(kind).generators()):
+            yield f"torch.{kind}:{ordinal}", generator.get_state()
 
 
 @contextmanager

@@ -17,7 +17,6 @@ import torch
 
 from .._utils.validation import type_error, value_error
 from . import rank_digest, tensor_digest
-from .difference import Difference, sides
 from .tensor_digest import MODULUS
 
 _FUNCTION = "debug.digest"
@@ -66,6 +65,25 @@ class Digest:
 
     def __str__(self) -> str:
         return self.hex
+
+
+class Difference(NamedTuple):
+    """A part in which two trees, recordings, checkpoints or environments differ."""
+
+    name: str
+    a: object
+    """The value on the first side; None if it is absent there."""
+    b: object
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.name or '(the tensor)'}: {self.text}"
+
+
+def sides(name: str, a: object, b: object) -> Difference:
+    """Return a difference whose text has both values."""
+    shown = ("absent" if side is None else str(side) for side in (a, b))
+    return Difference(name, a, b, " | ".join(shown))
 
 
 def digest(obj: object) -> Digest:

@@ -21,7 +21,7 @@ from .._utils.validation import (
 from ..distributed import discovery
 from ..nn.module_names import strip_wrappers, unwrap
 from . import kept_tensors
-from .generator_states import states_of_defaults
+from .generator_use import states_of_defaults
 from .module_calls import ModuleCalls, whole_copy
 from .tree_digest import Leaf, leaves_of, table_of
 from .watch_file import CALLS, FOLDER, GROUPS, STATE, Writer

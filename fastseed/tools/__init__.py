@@ -1,1 +1,31 @@
 """Tools of the command line: environment capture, states in checkpoints, verify."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from .._utils import validation
+from ..debug.watch_file import FOLDER
+from .environment import SUMS
+
+RECORDING, ENVIRONMENT, CHECKPOINT = "recording", "environment", "checkpoint or job"
+
+
+def parts_of(function: str, argument: str, given: str) -> dict[str, str]:
+    """Return the kinds of things that a path holds, each with its path.
+
+    The folder of a run may hold recordings and an environment.
+    """
+    path = Path(validation.check_path(function, argument, given))
+    if not path.exists():
+        raise FileNotFoundError(f"fastseed.{function}: {argument} must exist, got {given!r}")
+    if path.suffix == ".watch":
+        return {RECORDING: given}
+    found = {}
+    if any(any(folder.glob("rank-*.watch")) for folder in (path, path / FOLDER)):
+        found[RECORDING] = given
+    for folder in (path, path / ENVIRONMENT):
+        if (folder / SUMS).is_file():
+            found[ENVIRONMENT] = os.fspath(folder)
+    return found or {CHECKPOINT: given}

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 
 from ..._utils import validation
 from ...data import Lineage
-from ...debug.difference import Difference
-from .exact_state import GeneratorState
+from ...debug.tree_digest import Difference
 from .folders import noted, parts_of
-from .states import Found, journals_in, states_in, world_size_in
+from .states import Found, GeneratorState, journals_in, states_in, world_size_in
 
 _FUNCTION = "tools.checkpoints.inspect"
 _NAMES = 6  # in a list

@@ -85,7 +85,7 @@ def compare_jobs(a: Lineage, b: Lineage) -> JobComparison:
     for part in listed:
         sides = (a if part.a else None, b if part.b else None)
         for point in itertools.product(part.epochs, range(part.first, part.end)):
-            gone = _missing(*(one and one.at(*point) for one in sides))
+            gone = _missing(*(one.at(*point) if one else None for one in sides))
             if gone is not None:
                 first = min(first or point, point)
                 differing, missing = differing + 1, missing + gone

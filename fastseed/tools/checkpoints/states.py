@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
-from ..._utils import strict_json
+import numpy as np
+import torch
+
+from ..._utils import StateDict, strict_json
 from ...checkpoint.pickles import Opaque, Tensor, check_sha256, read_tree
 from ...data import Lineage
-from ...generators.adapter import pack
-from .exact_state import (
-    BIT_GENERATORS,
-    GeneratorState,
-    make_cuda,
-    make_mt19937,
-    read_adapter,
-    read_numpy,
-    read_torch_cpu,
-)
+from ...generators.adapter import MT19937_BYTES, pack, unpack, unpack_mt19937
+from ...generators.torch_rng import CPU_STATE
 from .folders import Part, noted
 
 A = TypeVar("A")
@@ -36,7 +33,25 @@ _FASTSEED_STATE = re.compile(r"rng\.(\d{1,9})\.(.+)$")
 _FASTSEED_TENSOR = re.compile(r"(^|\.)fastseed_(job|rank_\d{1,9})$")
 _JOURNAL = '{"format":"fastseed.lineage",'  # with which the text of a journal begins
 
+CUDA = "CUDA Philox"
+BIT_GENERATORS = {
+    kind.__name__: kind
+    for kind in (
+        np.random.MT19937, np.random.PCG64, np.random.PCG64DXSM, np.random.Philox, np.random.SFC64,
+    )
+}  # fmt: skip
+
 Path = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class GeneratorState:
+    """The state of a generator; Python's and torch's on the CPU are those of an MT19937."""
+
+    algorithm: str  # the name of a bit generator of NumPy, or CUDA
+    text: str  # what the ``state`` of that bit generator takes, or seed and offset, as JSON
+    seed: int | None = None  # which torch stores with the state; None for other libraries
+    cached: tuple[float, ...] = ()  # Gaussians that were made but not yet returned
 
 
 class Found(NamedTuple):
@@ -196,3 +211,63 @@ def _try(make: Callable[[A], T], value: A) -> T | None:
         return make(value)
     except (ValueError, TypeError, LookupError, OverflowError, AttributeError, RecursionError):
         return None
+
+
+# ---------------------------------------------------------------- one generator
+
+
+def make_state(
+    state: StateDict, cached: Sequence[float] = (), seed: int | None = None
+) -> GeneratorState:
+    """Return the state of a bit generator of NumPy; ValueError if NumPy does not take it."""
+    kind = state["bit_generator"]
+    scratch = BIT_GENERATORS[kind](0)
+    scratch.state = state  # type: ignore[assignment]
+    held: StateDict = dict(scratch.state)
+    position = held["state"].get("pos", 0) if kind == "MT19937" else 0
+    if not (0 <= held.get("buffer_pos", 0) <= 4 and 0 <= position <= 624):
+        raise ValueError("its position is outside its buffer")  # where NumPy would read
+    text = json.dumps(held, default=lambda array: array.tolist())
+    return GeneratorState(kind, text, seed, tuple(map(float, cached)))
+
+
+def make_mt19937(
+    words: Sequence[int], position: int, cached: Sequence[float] = (), seed: int | None = None
+) -> GeneratorState:
+    """Return the state of an MT19937, which Python, NumPy and torch on the CPU have."""
+    inner = {"key": words, "pos": position}
+    return make_state({"bit_generator": "MT19937", "state": inner}, cached, seed)
+
+
+def make_cuda(seed: int, offset: int) -> GeneratorState:
+    """Return the state of torch's generator of a GPU."""
+    return GeneratorState(CUDA, json.dumps([seed, offset]), seed)
+
+
+def read_numpy(state: StateDict) -> GeneratorState:
+    """Return the state of a ``numpy.random.RandomState`` or of a bit generator."""
+    cached = [state["gauss"]] if state.get("has_gauss") == 1 else []
+    of_bits = {k: v for k, v in state.items() if k not in ("has_gauss", "gauss", "seed_seq")}
+    return make_state(of_bits, cached)
+
+
+def read_torch_cpu(data: bytes) -> GeneratorState:
+    """Return the state of ``torch.get_rng_state()``."""
+    (held,) = np.frombuffer(data, CPU_STATE)
+    cached = [float(held[kind]) for kind in ("normal", "float_normal") if held[f"has_{kind}"]]
+    used = 625 - int(held["left"])  # 624 after seeding: the next word is of a new block
+    return make_mt19937(held["words"].tolist(), used, cached, int(held["seed"]))
+
+
+def read_adapter(state: torch.Tensor) -> GeneratorState:
+    """Return what the adapter of one generator of Python, NumPy or torch on the CPU has written."""
+    data = unpack(state)
+    if len(data) == CPU_STATE.itemsize:
+        return read_torch_cpu(data)
+    if data[:1] == b"{":
+        return read_numpy(strict_json.parse(data))
+    if data[MT19937_BYTES : MT19937_BYTES + 1] not in (b"", b"{"):
+        raise ValueError("it has more than the words of an MT19937")
+    words, position, gauss = unpack_mt19937(state[:MT19937_BYTES])
+    cached = [] if gauss is None else [gauss]
+    return make_mt19937(np.frombuffer(words, "<u4").tolist(), position, cached)

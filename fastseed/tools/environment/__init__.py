@@ -21,10 +21,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..._utils import JSON, atomic_file, regular_file, validation
-from ...debug.difference import Difference
+from ...debug.tree_digest import Difference
 from . import machine, sources
 from .commands import Runner
-from .variables import COMPUTING, variables
 
 __all__ = ["SUMS", "capture", "collect", "diff", "load"]
 
@@ -36,7 +35,7 @@ _PACKAGES = (
     r"|cupy.*|flash-attn|xformers|transformer-engine|apex|bitsandbytes|deepspeed|fastseed)"
 )
 _CHANGES = re.compile(
-    rf"variables ({COMPUTING}|LD_PRELOAD|LD_AUDIT)|packages {_PACKAGES}|torch .*"
+    rf"variables ({sources.COMPUTING}|LD_PRELOAD|LD_AUDIT)|packages {_PACKAGES}|torch .*"
     r"|git .*/(commit|changes|changed/.*)|machine (driver|gpus|processor|capability)"
 )
 _IGNORED = {"about", "variables FASTSEED_RUN_DIR"}  # different in every run
@@ -131,7 +130,7 @@ def collect() -> tuple[dict[str, Section], dict[str, str]]:
         "packages": sources.packages,
         "apt": lambda: sources.apt(runner),
         "modules": lambda: sources.modules(environment),
-        "variables": lambda: variables(environment),
+        "variables": lambda: sources.variables(environment),
         "git": repositories.all_states,
     }
     found: dict[str, Section] = {}

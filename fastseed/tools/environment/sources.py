@@ -1,4 +1,4 @@
-"""What runs: packages, loaded modules, Debian packages, and git repositories."""
+"""What runs: packages, loaded modules, Debian packages, git repositories; and the variables."""
 
 from __future__ import annotations
 
@@ -14,13 +14,35 @@ from urllib.parse import unquote, urlsplit
 
 from ..._utils import JSON, StateDict, regular_file
 from .commands import Runner
-from .variables import REDACTED
 
 _MODULE = re.compile(r"[\w.+-]+(/[\w.+-]+)*/v?\d[\w.+-]*")  # gcc/12.2
 _OPTIONS = ("-c", "core.quotePath=false", "-c", "color.ui=false", "--no-pager")
 _DIFF = ("diff", "--no-ext-diff", "--no-textconv")
 _MAX_FILES, _MAX_BYTES = 1000, 1 << 20  # untracked files that are read, bytes of each
 _EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
+
+REDACTED = "(redacted)"
+
+COMPUTING = (
+    r"((CUDA|CUBLAS|CUBLASLT|CUDNN|NVIDIA|NCCL|OMP|GOMP|KMP|MKL|DNNL|ONEDNN|OPENBLAS|BLIS|VECLIB"
+    r"|NUMEXPR|NUMBA|TBB|TORCH|TORCHINDUCTOR|TORCHDYNAMO|PYTORCH|TRITON|XLA|JAX|HIP|ROCBLAS"
+    r"|HIPBLASLT|MIOPEN|RCCL|NVTE|NPY|FLASH_ATTENTION|FASTSEED)_.*|ATEN_CPU_CAPABILITY"
+    r"|TF_(DETERMINISTIC|CUDNN|ENABLE|NUM|XLA)\w*|PYTHONHASHSEED)"
+)
+"""Names of the variables that libraries compute by."""
+
+_OTHERS = (
+    r"(LD|PYTHON|HF|TRANSFORMERS|TOKENIZERS|TORCHELASTIC|HSA|ROCR)_?.*|LANG|LC_.*|TZ"
+    r"|SOURCE_DATE_EPOCH|(\w+_)?(RANK|WORLD_SIZE)|NNODES|NPROC_PER_NODE|MASTER_PORT"
+    r"|SLURM_(JOB_ID|PROCID|LOCALID|NODEID|NTASKS|NNODES|CPUS_PER_TASK|GPUS_ON_NODE)"
+)
+_STORED = re.compile(f"{COMPUTING}|{_OTHERS}")
+# The names that Django's error pages hide, and more.
+_SECRET = re.compile(
+    r"API|AUTH|TOKEN(?!IZERS)|KEY|SECRET|PASS|PWD|CRED|SIGN|JWT|COOKIE|LICEN", re.I
+)
+# Words, numbers, paths and lists of these: no sentence, and no URL with a user or a query.
+_SETTING = re.compile(r"[\w.,:;=+^%{}()*/-]{0,400}", re.ASCII)
 
 
 def packages() -> dict[str, JSON]:
@@ -63,6 +85,16 @@ def apt(runner: Runner) -> dict[str, JSON]:
     out = runner.run(["dpkg-query", "-W", "-f", "${Package} ${Version}\\n"]) or ""
     lines = (line.partition(" ") for line in out.splitlines())
     return {name: version for name, _, version in lines if version}
+
+
+def variables(environment: Mapping[str, str]) -> dict[str, JSON]:
+    """Return every variable by name, with its value only if name and value are of a setting."""
+    return {
+        name: value
+        if _STORED.fullmatch(name) and not _SECRET.search(name) and _SETTING.fullmatch(value)
+        else REDACTED
+        for name, value in sorted(environment.items())
+    }
 
 
 # ---------------------------------------------------------------- git

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..._utils import StateDict, atomic_file
-from .losses import printed
 from .ranks import RankRun
-from .runs import EXPERIMENTS, Run
+from .runs import EXPERIMENTS, Run, printed
 
 PASSED, FAILED, INCONCLUSIVE = "passed", "failed", "inconclusive"
 

@@ -16,7 +16,7 @@ from helpers.support import SCRIPTS, clean_environment
 
 from fastseed.cli import main
 from fastseed.tools import environment
-from fastseed.tools.environment.variables import REDACTED, variables
+from fastseed.tools.environment.sources import REDACTED, variables
 
 PEM = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEA\n{}\n-----END OPENSSH KEY--\n"
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdW4iOiJqZCJ9."

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastseed.tools.verify.losses import printed, read_losses
+from fastseed.tools.verify.runs import printed, read_losses
 
 
 @pytest.fixture
