@@ -153,7 +153,9 @@ class Ledger:
     def renew(self, units: Iterable[Unit]) -> None:
         """Let the time of leases begin again; LeaseError, and none is renewed, if one is over."""
         name = f"{_CLASS}.renew"
-        units = list(validation.check_instance(name, "units", units, Iterable, "units of lease"))
+        if not isinstance(units, Iterable) or hasattr(units, "dtype"):  # a tensor may be endless
+            raise validation.type_error(name, "units", "a list of what lease returned", units)
+        units = list(units)
         with self._entered("renew"):
             for unit in units:
                 self._units.check_held(name, unit)

@@ -257,7 +257,7 @@ def test_methods_check_their_arguments():
     freed.untyped_storage().resize_(0)  # nothing may print it
     refused = [
         (TypeError, "complete: unit must be a fastseed.rollouts.Unit", lambda: book.complete(1)),
-        (TypeError, "renew: units must be units of lease, got 5", lambda: book.renew(5)),
+        (TypeError, "renew: units must be a list of what lease", lambda: book.renew(freed)),
         (
             TypeError,
             "unit.lease must be an integer",
