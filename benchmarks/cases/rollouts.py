@@ -9,7 +9,7 @@ from unittest import mock
 import numpy as np
 
 import fastseed
-from fastseed.rollouts import seed, seeds, single
+from fastseed.rollouts import identity, seed, seeds
 
 from ..case import Case, Contest, Side, expect
 
@@ -76,7 +76,7 @@ def of_one(native: bool) -> Contest:
         expect(contest.fastseed.run() == expected, "the seed of many")
         expect(0 <= contest.baselines[0].run() < 2**63, "a seed")
 
-    context = mock.patch.object(single, "_native", single._native if native else lambda: None)
+    context = mock.patch.object(identity, "_native", identity._native if native else lambda: None)
     return Contest(side, (baseline,), check, context=lambda: context)
 
 

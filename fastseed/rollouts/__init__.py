@@ -9,15 +9,15 @@ from .._utils import lazy
 
 if TYPE_CHECKING:
     from .arrays import seeds
+    from .identity import seed
     from .ledger import Ledger
-    from .single import seed
     from .units import Batch, LeaseError, Unit
 
 __all__ = ["Batch", "LeaseError", "Ledger", "Unit", "seed", "seeds"]
 
 _HOME = {  # name: the module that defines it
     "Ledger": "ledger",
-    "seed": "single",
+    "seed": "identity",
     "seeds": "arrays",
     **dict.fromkeys(("Batch", "LeaseError", "Unit"), "units"),
 }

@@ -150,11 +150,6 @@ def threshold_of(rows: Rows, filters: Filters) -> torch.Tensor:
     return floor
 
 
-def total_mass(rows: Rows, floor: torch.Tensor, greatest: torch.Tensor) -> torch.Tensor:
-    """Return the sum of the masses of the surviving tokens, (B,) int64."""
-    return rows.histogram(floor, torch.zeros_like(floor), DIGITS - 1, greatest).sum(1)
-
-
 def _least_code(
     greatest: torch.Tensor, temperature: torch.Tensor, min_p: torch.Tensor
 ) -> torch.Tensor:

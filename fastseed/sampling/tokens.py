@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 
 from .._backend import tensors
-from .._backend.ops.sampling import sampling_race
+from .._backend.ops.sampling import DIGITS, sampling_race
 from .._utils import validation
 from . import arguments, thresholds
 from .arguments import Keys
@@ -260,7 +260,8 @@ def _check_tokens(function: str, argument: str, tokens: torch.Tensor) -> None:
 def _log_probabilities(rows: Rows, threshold: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
     """Return the log-probabilities of tokens, (B,) float32; NaN for -1."""
     greatest = rows.greatest()
-    total = thresholds.total_mass(rows, threshold, greatest)
+    prefix = torch.zeros_like(threshold)
+    total = rows.histogram(threshold, prefix, DIGITS - 1, greatest).sum(1)  # of the survivors
     chosen = rows.logits.gather(1, (tokens - rows.first).clamp(min=0)[:, None]).squeeze(1)
     difference = (chosen.double() - greatest.double()) / rows.temperature
     found = difference - (total.double() * 2.0**-38).log()

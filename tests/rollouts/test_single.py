@@ -11,7 +11,7 @@ import torch
 from helpers.support import reference_key, run_python
 
 import fastseed
-from fastseed.rollouts import seed, single
+from fastseed.rollouts import identity, seed
 
 # From tests/vectors/make_vectors.py, which shares no code with the library.
 KNOWN = {(0, 0): 8289389468468632370, (0, 1): 8606223786305804989, (1, 1): 4847584437782537390}
@@ -46,7 +46,7 @@ def test_it_is_the_key_of_the_rollout():
 def test_without_native_code_the_bits_are_the_same(monkeypatch):
     prompts = [5, "a", TOKENS]
     expected = [seed_of(prompt) for prompt in prompts]
-    monkeypatch.setattr(single, "_native", lambda: None)
+    monkeypatch.setattr(identity, "_native", lambda: None)
     assert [seed_of(prompt) for prompt in prompts] == expected
 
 
