@@ -131,7 +131,7 @@ def check_apart(function: str, argument: str, value: object, *others: torch.Tens
 
 def check_values(function: str, argument: str, values: torch.Tensor, top: int) -> None:
     """ValueError unless integers are in [0, top]; not checked where reading them would wait."""
-    if values.device.type != "cpu" or values.numel() == 0 or not _is_plain(values):
+    if values.numel() == 0 or not is_readable(values):
         return
     least, most = (int(v) for v in values.aminmax())
     if least < 0 or most > top:
@@ -198,6 +198,11 @@ def has_memory(tensor: torch.Tensor) -> bool:
 def has_data(tensor: torch.Tensor) -> bool:
     """Return whether a tensor is neither a meta nor a fake tensor."""
     return not (tensor.is_meta or private_torch.is_fake(tensor))
+
+
+def is_readable(tensor: torch.Tensor) -> bool:
+    """Return whether the values of a tensor can be read now, without waiting for a device."""
+    return tensor.is_cpu and _is_plain(tensor)
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:

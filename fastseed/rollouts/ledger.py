@@ -161,7 +161,7 @@ class Ledger:
                 self._units.check_held(name, unit)
             until = self._clock() + self._lease_seconds
             for unit in units:
-                self._units.renew(unit, until)
+                self._units.lease(unit.number, unit.lease, until)
 
     def release(self, unit: Unit) -> None:
         """Give a unit back that was not generated, as a producer does that leaves."""

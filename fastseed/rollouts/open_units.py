@@ -83,7 +83,9 @@ class OpenUnits:
             self._open_group()
 
     def lease(self, number: int, lease: int, until: float) -> Unit:
+        """Let a lease hold a unit from now on, for the first time or again."""
         self.leases[number] = lease, until
+        self.leases.move_to_end(number)
         self._expired.pop(number, None)
         return self.plan.unit(number, self.version_of(number), lease)
 
@@ -108,11 +110,6 @@ class OpenUnits:
         if self.is_missing(number) or number >= self.groups * self.plan.samples:
             return "is open: this lease was released, or is that of another ledger"
         return "was trained or dropped already"
-
-    def renew(self, unit: Unit, until: float) -> None:
-        self.leases[unit.number] = unit.lease, until
-        self.leases.move_to_end(unit.number)
-        self._expired.pop(unit.number, None)
 
     def expire(self, now: float) -> None:
         """Let units be leased again whose time is over."""

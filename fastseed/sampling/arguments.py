@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from .._backend import private_torch, tensors
+from .._backend import tensors
 from .._backend.ops import keys as ops
 from .._backend.ops.sampling import NUMBERS
 from .._backend.reference.scalar import signed
@@ -22,13 +22,6 @@ Keys = torch.Tensor | StreamBank | Sequence[int | None] | None
 ROLES = {"target": 0, "draft": 1}
 MAX_TOKENS = 2**24
 MAX_POSITION = 2**56 - 1
-
-
-def is_readable(tensor: torch.Tensor) -> bool:
-    """Return whether the values of a tensor can be read now, without waiting for a device."""
-    if torch.compiler.is_compiling() or private_torch.is_fake(tensor):
-        return False
-    return tensor.device.type == "cpu"
 
 
 def check_numbers(function: str, argument: str, value: object, dims: int) -> torch.Tensor:
@@ -123,7 +116,7 @@ def check_parameter(
     if value.is_complex() or (dtype == torch.int64 and value.is_floating_point()):
         raise TypeError(f"fastseed.{function}: {argument} must be {dtype}, got {value.dtype}")
     found = value.to(dtype).contiguous()
-    if is_readable(found) and not (valid := is_valid(found)).all():
+    if tensors.is_readable(found) and not (valid := is_valid(found)).all():
         row = int((~valid).nonzero()[0])
         raise validation.value_error(function, f"{argument}[{row}]", rule, found[row].item())
     return found

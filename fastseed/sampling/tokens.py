@@ -249,7 +249,7 @@ def _merged(
 
 def _check_tokens(function: str, argument: str, tokens: torch.Tensor) -> None:
     """ValueError for a row without a token, unless that would wait for a device."""
-    if arguments.is_readable(tokens) and bool((tokens < 0).any()):
+    if tensors.is_readable(tokens) and bool((tokens < 0).any()):
         row = int((tokens < 0).nonzero()[0])
         raise ValueError(
             f"fastseed.{function}: {argument} must have a token to choose in every row, got row "
