@@ -50,20 +50,14 @@ def add_program(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("program", nargs=argparse.REMAINDER, metavar="PROGRAM ...")
 
 
-def words_of(args: argparse.Namespace) -> list[str]:
+def program_of(args: argparse.Namespace, *, needed: bool = True) -> list[str]:
     """Return the program and its arguments; ``args.module`` says whether it is a module."""
     words: list[str] = args.program[1:] if args.program[:1] == ["--"] else args.program
     if words[:1] == ["-m"] and not args.module:
         args.module, words = True, words[1:]
     if words and not words[0]:
         raise exit_codes.Exit(f"fastseed {args.command}: PROGRAM must not be empty")
-    return words
-
-
-def program_of(args: argparse.Namespace) -> list[str]:
-    """Return the program and its arguments; ``Exit`` without one."""
-    words = words_of(args)
-    if not words:
+    if needed and not words:
         example = f"fastseed {args.command} train.py ..."
         raise exit_codes.Exit(f"fastseed {args.command}: a program is missing: {example}")
     return words

@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     from .._utils import environ
     from ..determinism import launch
 
-    only_record = args.out is not None and not output.words_of(args)
+    only_record = args.out is not None and not output.program_of(args, needed=False)
     command = [] if only_record else output.command_of(args)
     if args.json and not only_record:
         raise exit_codes.Exit("fastseed run: --json is not possible: the output is the program's")

@@ -142,13 +142,12 @@ def bisect(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Bisection:
         raise ValueError(
             f"fastseed.debug.bisect: a and b must have a step in common, got {a!s} and {b!s}"
         )
-    if not differing:
-        notes += _notes_of_unused(unused)
-        return Bisection(None, False, None, (), None, None, len(compared), 0, tuple(notes))
-    step, rank = min(differing)
+    step, rank = min(differing, default=(-1, common[0]))
     runs = one[rank], other[rank]
-    differences = _compare_step(*runs, step, unused)
-    notes += _notes_of_unused(unused)
+    differences = _compare_step(*runs, step, unused) if differing else ()
+    notes += [f"{name} differs at some steps, unused there" for name in sorted(unused)]
+    if not differing:
+        return Bisection(None, False, None, (), None, None, len(compared), 0, tuple(notes))
     start = any(run.values(step).start for run in runs)
     call = _first_call(*runs, step, differences)
     if call is None and not start:
@@ -158,10 +157,6 @@ def bisect(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Bisection:
     return Bisection(
         step, start, rank, differences, elements, call, len(compared), count, tuple(notes)
     )
-
-
-def _notes_of_unused(names: set[str]) -> list[str]:
-    return [f"{name} differs at some steps, unused there" for name in sorted(names)]
 
 
 def _note_of_calls(runs: tuple[Recording, Recording], step: int) -> list[str]:

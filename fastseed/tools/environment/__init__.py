@@ -23,7 +23,7 @@ from pathlib import Path
 from ..._utils import JSON, atomic_file, regular_file, validation
 from ...debug.tree_digest import Difference
 from . import machine, sources
-from .commands import Runner
+from .machine import Runner
 
 __all__ = ["SUMS", "capture", "collect", "diff", "load"]
 

@@ -1,4 +1,4 @@
-"""Python, torch, NumPy and the machine of this process."""
+"""Python, torch, NumPy and the machine of this process, and external programs that know more."""
 
 from __future__ import annotations
 
@@ -7,15 +7,19 @@ import datetime
 import operator
 import os
 import platform
+import re
+import signal
+import subprocess
 import sys
 import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
 
 from ..._utils import JSON, StateDict
 from ..._utils.version import __version__
-from .commands import Runner
 
 # Attributes and functions below torch; not every torch has all of them.
 _SWITCHES = """
@@ -37,6 +41,52 @@ _SWITCHES = """
     backends.cpu.get_cpu_capability backends.quantized.engine
 """
 _INDUCTOR = "max_autotune fallback_random emulate_precision_casts deterministic freezing"
+
+TIMEOUT = 10.0  # seconds for each program
+
+# git writes and fetches nothing, and asks nothing.
+_FIXED = {"LC_ALL": "C", "GIT_NO_LAZY_FETCH": "1"}
+_FIXED |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
+
+
+class Runner:
+    """Runs programs of the PATH; ``problems`` names those that hung, which are not run again."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        # Hooks of git set variables that are about another repository.
+        hooks = {one for one in environment if re.match("GIT_(?!CONFIG)", one)}
+        self.environment = {k: v for k, v in environment.items() if k not in hooks} | _FIXED
+        self.problems: dict[str, str] = {}
+
+    def run(self, command: Sequence[str], cwd: Path | None = None) -> str | None:
+        """Return what a program prints; None if it is missing, fails or hangs.
+
+        The children of a program end with it.
+        """
+        if command[0] in self.problems:
+            return None
+        try:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                cwd=cwd,
+                env=self.environment,
+                start_new_session=True,  # so that its children can be ended with it
+            )
+        except OSError:
+            return None
+        with process:
+            try:
+                data, _ = process.communicate(timeout=TIMEOUT)
+            except subprocess.TimeoutExpired:
+                self.problems[command[0]] = f"{command[0]}: took longer than {TIMEOUT:g} s"
+                return None
+            finally:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process.pid, signal.SIGKILL)
+        return data.decode("utf-8", "surrogateescape") if process.returncode == 0 else None
 
 
 def about(problems: list[JSON]) -> dict[str, JSON]:

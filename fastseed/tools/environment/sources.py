@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from ..._utils import JSON, StateDict, regular_file
-from .commands import Runner
+from .machine import Runner
 
 _MODULE = re.compile(r"[\w.+-]+(/[\w.+-]+)*/v?\d[\w.+-]*")  # gcc/12.2
 _OPTIONS = ("-c", "core.quotePath=false", "-c", "color.ui=false", "--no-pager")

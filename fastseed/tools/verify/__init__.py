@@ -9,7 +9,6 @@ from pathlib import Path
 
 from ..._utils import validation
 from . import comparison, report, runs
-from .ranks import compare_ranks
 from .report import Check, Report
 from .runs import Run, Starter
 
@@ -168,7 +167,7 @@ def _run_ranks(starter: Starter, command: Sequence[str], counts: Sequence[int]) 
         logs = ("--redirects", "3", "--log-dir", str(starter.root / f"ranks-{count}" / "ranks"))
         words = (*runs.TORCHRUN, "--nproc-per-node", str(count), *logs, *command)
         started.append(starter.start("ranks", count, words, variables=variables))
-    found, more = compare_ranks(started)
+    found, more = comparison.compare_ranks(started)
     different = [run.difference for run in found if run.difference]
     message = f"first difference: {different[0]}" if different else "the same bits on every number"
     check = Check("ranks", "the number of ranks changes no bit", not different, message)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..._utils import StateDict, atomic_file
-from .ranks import RankRun
+from .comparison import RankRun
 from .runs import EXPERIMENTS, Run, printed
 
 PASSED, FAILED, INCONCLUSIVE = "passed", "failed", "inconclusive"

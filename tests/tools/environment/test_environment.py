@@ -17,8 +17,8 @@ from helpers.support import snapshot
 
 from fastseed.cli import main
 from fastseed.tools import environment
-from fastseed.tools.environment import commands, machine, sources
-from fastseed.tools.environment.commands import Runner
+from fastseed.tools.environment import machine, sources
+from fastseed.tools.environment.machine import Runner
 
 MADE = {"torch": {"version": "2"}, "variables": {"HOST": "x"}, "about": {"at": "now"}}
 
@@ -118,7 +118,7 @@ def test_programs_that_hang_are_ended_and_named(tmp_path, monkeypatch):
     for name in ("git", "nvidia-smi", "dpkg-query"):
         program(tmp_path / name, f"sleep {seconds} &\nsleep {seconds}")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    monkeypatch.setattr(commands, "TIMEOUT", 0.2)
+    monkeypatch.setattr(machine, "TIMEOUT", 0.2)
     problems = environment.collect()[0]["about"]["problems"]
     assert {f"{name}: took longer than 0.2 s" for name in ("git", "nvidia-smi")} <= set(problems)
     deadline = time.monotonic() + 10  # a process that was killed takes a moment to end

@@ -8,7 +8,7 @@ import subprocess
 from helpers.repositories import git, repository
 
 from fastseed.tools.environment import sources
-from fastseed.tools.environment.commands import Runner
+from fastseed.tools.environment.machine import Runner
 from fastseed.tools.environment.sources import Repositories
 
 
