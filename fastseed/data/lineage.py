@@ -15,8 +15,7 @@ from .._backend import derive, tensors
 from .._backend.reference import philox
 from .._utils import JSON, atomic_file, regular_file, validation
 from ..derivation import scopes, streams
-from . import journal
-from .history import STOPPED, History, Quarantine, Skip, Span
+from .history import STOPPED, History, Quarantine, Skip, Span, from_dict, from_json, to_json
 from .order.permutation import MOST_VISITS, RESERVE, Array, visits_of
 from .order.spec import OrderSpec
 
@@ -84,8 +83,8 @@ class Lineage:
         if isinstance(source, Mapping):
             found = source.get("journal", source) if "format" in source else source
             if isinstance(found, str):
-                return cls(journal.from_json(function, "source['journal']", found))
-            return cls(journal.from_dict(function, "source", found))
+                return cls(from_json(function, "source['journal']", found))
+            return cls(from_dict(function, "source", found))
         path = validation.check_path(function, "source", source)
         if not os.path.exists(path):
             raise FileNotFoundError(f"fastseed.{function}: source must exist, got {path!r}")
@@ -93,7 +92,7 @@ class Lineage:
             text = regular_file.read(path, _MOST_BYTES)
         except ValueError as error:
             raise validation.value_error(function, "source", str(error), path) from error
-        return cls(journal.from_json(function, "source", text))
+        return cls(from_json(function, "source", text))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the journal as one JSON file, for ``load`` or ``docs/spec/data_order.py``.
@@ -106,7 +105,7 @@ class Lineage:
         if not os.path.isdir(os.path.dirname(path) or "."):
             rule = "path must be in a folder that exists"
             raise FileNotFoundError(f"fastseed.{function}: {rule}, got {path!r}")
-        atomic_file.replace(path, journal.to_json(self.history).encode() + b"\n")
+        atomic_file.replace(path, to_json(self.history).encode() + b"\n")
 
     # ------------------------------------------------------------------ questions
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from torch.utils.data import DataLoader
@@ -14,17 +14,13 @@ from .._utils import StateDict, validation
 from ..derivation import context, scopes
 from ..distributed.agreement import agree
 from ..seeder import api
-from . import journal
-from .history import Entry, History
+from .history import Entry, History, from_json, to_json
 from .lineage import Lineage, check_known, with_quarantine, with_skip
 from .loader.iteration import Iteration
 from .loader.loader import Loader, slot_loader
-from .loader.states import check_state, index_sampler_of, layout_of, parse, samples_of
+from .loader.states import check_state, layout_of, parse, sampler_of
 from .order.samplers import ShuffleSampler, SlotSampler
 from .worker.scope import keyed_seeder
-
-FORMAT = "fastseed.steps"
-VERSION = 1
 
 Step = tuple[int, int, Any]  # epoch, number in it, batch; with slots an iterator of batches
 
@@ -118,8 +114,10 @@ class StepLoop:
             validation.check_instance(_NAME, "loader", loader, DataLoader, "a DataLoader")
             loader = Loader(loader)
         self.loader = loader
-        self.epoch = self.step = 0
-        self._history: History | None = None
+        self._continue_at(0, 0, None)
+
+    def _continue_at(self, epoch: int, step: int, history: History | None) -> None:
+        self.epoch, self.step, self._history = epoch, step, history
         self._is_changed = False  # what is left out, since the loader's iteration began
         self._is_loaded = False  # a state, and no loop began since
         self._own: Iteration | None = None  # the loader's iteration that this loop is in
@@ -138,10 +136,7 @@ class StepLoop:
         if self._epochs is None:
             rule = "the number of epochs; a loop over in_epoch(epoch) needs none"
             raise validation.type_error(_NAME, "epochs", rule, None)
-        return self._in_all_epochs(self._epochs)
-
-    def _in_all_epochs(self, epochs: int) -> Iterator[Step]:
-        while self.epoch < epochs:
+        while self.epoch < self._epochs:
             yield from self.in_epoch(self.epoch)
 
     def in_epoch(self, epoch: int) -> Iterator[Step]:
@@ -195,13 +190,12 @@ class StepLoop:
             loader.load_state_dict(loader.state_dict())
             self._own = None
         loader._is_resumed_in(loader._scope_in(self._task, epoch))
-        history = self._planned(epoch, first, (self.epoch, self.step))
+        history = self._planned(epoch, first)
         samples = layout_of(loader, keyed_seeder(_NAME))
-        if samples.layout.n > 0 and not samples.has_batch_after(0):
-            rule = (
-                f"of a step in an epoch, which drop_last gives {samples.layout.step_size} samples"
-            )
-            raise validation.value_error(_NAME, "loader", rule, f"{samples.layout.n} samples")
+        n, step_size = samples.layout.n, samples.layout.step_size
+        if n > 0 and not samples.has_batch_after(0):
+            rule = f"of a step in an epoch, which drop_last gives {step_size} samples"
+            raise validation.value_error(_NAME, "loader", rule, f"{n} samples")
         before, step = (loader._loaded, loader._latest), history.first_kept(epoch, first)
         try:  # nothing has begun if this fails
             self._leave_out(history, epoch, first, step)
@@ -216,17 +210,12 @@ class StepLoop:
             return self._micro_batches(self._slots, own, batches)
         return batches
 
-    def _continue_at(self, epoch: int, step: int, history: History) -> None:
-        self.epoch, self.step, self._own, self._history = epoch, step, None, history
-        self._is_changed = self._is_loaded = False
-        self._given = MicroBatches((), 0)
-
     def _leave_out(self, history: History, epoch: int, first: int, step: int) -> None:
         """Make the next iteration one without removed samples and skipped steps."""
         count = history.quarantines_at(epoch, first)
         if count or history.skips:
             check_known(_NAME, "the order of the loader", history.latest_order)
-        sampler = samples_of(index_sampler_of(self.loader))
+        sampler = sampler_of(self.loader)
         if isinstance(sampler, ShuffleSampler):
             sampler._removed = history.removed(count) if count else None
         entry = history.entry_at(epoch, first)
@@ -274,16 +263,16 @@ class StepLoop:
                 since this loop began, or micro-batches of the step are left.
         """
         self._check_loader("state_dict")
-        place = {"epoch": self.epoch, "step": self.step}
-        text = journal.to_json(self._current_history().at_step(self.epoch, self.step))
-        parts = {"loader": self.loader.state_dict(), "journal": text}
-        return {**self._own_fields(), **place, **parts}
+        state: StateDict = {**self._own_fields(), "epoch": self.epoch, "step": self.step}
+        history = self._current_history().at_step(self.epoch, self.step)
+        return {**state, "loader": self.loader.state_dict(), "journal": to_json(history)}
 
     def _own_fields(self) -> dict[str, str | int]:
-        fields: dict[str, str | int] = {"format": FORMAT, "version": VERSION, "task": self._task}
-        if self._slots is None:
-            return fields
-        return {**fields, "slots": self._slots.slots, "batch_size": self._slots.batch_size}
+        fields: dict[str, str | int] = {"format": "fastseed.steps", "version": 1}
+        fields["task"] = self._task
+        if self._slots is not None:
+            fields |= {"slots": self._slots.slots, "batch_size": self._slots.batch_size}
+        return fields
 
     def load_state_dict(self, state: StateDict, *, new_order: bool = False) -> None:
         """Start the next loop after the step in which ``state`` was taken.
@@ -311,8 +300,8 @@ class StepLoop:
             raise validation.value_error(function, "new_order", rule, new_order)
         loaded = None if new_order else parse(function, self.loader, state["loader"])
         history = self._parse_history(function, state, new_order)
-        seeds = {history.master_seed, loaded["master_seed"] if loaded else master_seed}
-        for saved in seeds - {master_seed}:
+        saved = history.master_seed
+        if saved != master_seed:
             raise ValueError(
                 f"fastseed.{function}: the state was saved under master seed {saved}, but the job "
                 f"has {master_seed}: call fastseed.init({saved})"
@@ -327,7 +316,7 @@ class StepLoop:
         """Return the history of a state, if it is one of this loop."""
         where, text = "state['journal']", state["journal"]
         validation.check_instance(function, where, text, str, "the text of a journal")
-        history = journal.from_json(function, where, text)
+        history = from_json(function, where, text)
         own, given = (self._task, state["epoch"], state["step"]), (history.task, *history.point)
         if given != own:
             rule = f"of task, epoch and step {own}, as this state"
@@ -359,9 +348,7 @@ class StepLoop:
                 positions; or the order is not that of a ``ShuffleSampler``. Nothing is changed.
             RuntimeError: ranks call it otherwise.
         """
-        function = f"{_NAME}.quarantine"
-        planned = self._planned(self.epoch, self.step)
-        self._change(function, planned, with_quarantine(function, planned, samples, source))
+        self._change("quarantine", with_quarantine, samples, source)
 
     def skip(self, epoch: int, first_step: int, last_step: int) -> None:
         """Leave out steps to come; all others keep their numbers and samples.
@@ -379,13 +366,13 @@ class StepLoop:
                 not that of a ``ShuffleSampler``. Nothing is changed.
             RuntimeError: ranks call it otherwise.
         """
-        function = f"{_NAME}.skip"
-        planned = self._planned(self.epoch, self.step)
-        self._change(function, planned, with_skip(function, planned, epoch, first_step, last_step))
+        self._change("skip", with_skip, epoch, first_step, last_step)
 
-    def _change(self, function: str, before: History, after: History) -> None:
+    def _change(self, method: str, make: Callable[..., History], *arguments: Any) -> None:
         """Continue with another history; all ranks must make the same call in the same step."""
-        text = journal.to_json(dataclasses.replace(after, orders=(), entries=()))
+        function, before = f"{_NAME}.{method}", self._planned(self.epoch, self.step)
+        after = make(function, before, *arguments)
+        text = to_json(dataclasses.replace(after, orders=(), entries=()))
         digest = hashlib.sha256(text.encode()).hexdigest()[:16]
         agree(function, {"next step": list(after.point), "left out": digest}, seconds=60.0)
         if after is not before:
@@ -401,12 +388,12 @@ class StepLoop:
         moved = tuple(quarantine._replace(epoch=0, step=0) for quarantine in removed)
         return History(seed, self._task, quarantines=moved)
 
-    def _planned(self, epoch: int, step: int, next_step: tuple[int, int] | None = None) -> History:
-        """Return the history of a job that continues with a step, where ``next_step`` was next."""
+    def _planned(self, epoch: int, step: int) -> History:
+        """Return the history of a job that continues with a step."""
         samples = layout_of(self.loader, keyed_seeder(_NAME))
         layout, position = samples.layout, self.loader._position() if step else 0
         flags = int(layout.drop_last), int(layout.ranks_drop_last)
         size = layout.batch_size, layout.slots
         entry = Entry(epoch, step, position, 0, layout.ranks, *size, *flags)
-        history = self._current_history().at_step(*(next_step or (epoch, step)))
+        history = self._current_history().at_step(self.epoch, self.step)
         return history.with_entry(entry, samples.spec)

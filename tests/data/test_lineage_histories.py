@@ -17,8 +17,7 @@ from helpers.histories import Job, as_tuples, chosen_samples
 from helpers.real_histories import RealJob
 
 from fastseed.data import Lineage
-from fastseed.data.history import Entry, History
-from fastseed.data.journal import to_dict
+from fastseed.data.history import Entry, History, to_dict
 from fastseed.data.order import permutation
 from fastseed.data.order.permutation import Permutation
 from fastseed.data.order.spec import ShuffleSpec, StepLayout

@@ -60,7 +60,7 @@ def refused(call, error, rule):
         (lambda: Loader(Own(Plain(4))), TypeError, "Loader: loader .* use AcceleratedJob.train"),
         (lambda: steps(Own(Plain(4))), TypeError, "Loader: loader must be a DataLoader without it"),
         (lambda: steps([1, 2], 1), TypeError, "steps: loader must be a DataLoader"),
-        (lambda: iter(steps(Loader(Plain(3)))), TypeError, "steps: epochs must be the .*in_epoch"),
+        (lambda: list(steps(Loader(Plain(3)))), TypeError, "steps: epochs must be the .*in_epoch"),
         (lambda: Seekable(NUMBERS), TypeError, "Seekable: source must be a function of a p"),
         (lambda: Loader(Plain(4), num_workers=1.0), TypeError, "Loader: num_workers must be an in"),
         (lambda: Loader(Plain(4), generator=5), TypeError, "Loader: generator must be a torch.Ge"),

@@ -26,7 +26,7 @@ import fastseed
 from fastseed import GeneratorPool
 from fastseed._backend.reference import philox
 from fastseed.data import Repeat, per_sample
-from fastseed.data.order.repeats import MAX_INDEX, MAX_OCCURRENCE
+from fastseed.derivation.scopes import MAX_INDEX, MAX_WORKER
 from fastseed.random import StreamBank
 
 GLOBALS = ("python", "numpy", "torch")
@@ -76,7 +76,7 @@ class States(Dataset):
         (Repeat(1), (1, 1)),
         (Repeat(2, 7), (2, 7)),
         (MAX_INDEX, (2**64 - 1, 0)),
-        (Repeat(MAX_INDEX, MAX_OCCURRENCE), (2**64 - 1, 2**32 - 1)),
+        (Repeat(MAX_INDEX, MAX_WORKER), (2**64 - 1, 2**32 - 1)),
     ],
 )
 def test_every_generator_has_the_key_of_the_sample(index, sample):

@@ -25,7 +25,7 @@ from ..order.spec import UNKNOWN
 from ..worker.scope import IterationScope
 from ..worker.seeding import GENERATORS
 from ..worker.streams import torch_generator
-from .states import index_sampler_of, is_iterable, layout_of, samples_of
+from .states import index_sampler_of, is_iterable, layout_of, sampler_of
 
 _NAME = "loader"
 _KNOWN_MODULES = ("torch.utils.data.", "fastseed.")
@@ -39,6 +39,7 @@ class Iteration:
         self, loader: DataLoader[Any], seeder: Seeder, scope: IterationScope, is_over: bool = False
     ) -> None:
         self.index_sampler: Any = index_sampler_of(loader)
+        self._sampler = sampler_of(loader)
         self.scope, self.name = scope, getattr(loader, "name", None)
         samples = self.samples = layout_of(loader, seeder)
         self.is_over = is_over
@@ -75,19 +76,18 @@ class Iteration:
 
     def _indices(self) -> Iterable[object]:
         """Return what yields the indices from the start position on."""
-        sampler, start = self.index_sampler, self.scope.start
+        batches, start = self.index_sampler, self.scope.start
         if self.is_empty():
             return ()
-        samples = samples_of(sampler)
-        if isinstance(samples, ShuffleSampler):
-            samples.seek(start)
+        if isinstance(self._sampler, ShuffleSampler):
+            self._sampler.seek(start)
         elif start:
             passed = -(-start // self.samples.ranks)  # samples of this rank
-            if samples is sampler:
+            if self._sampler is batches:
                 return self._batches_after(passed)
-            rest: Any = itertools.islice(iter(samples), passed, None)
-            return BatchSampler(rest, sampler.batch_size, sampler.drop_last)
-        return sampler  # type: ignore[no-any-return]
+            rest: Any = itertools.islice(iter(self._sampler), passed, None)
+            return BatchSampler(rest, batches.batch_size, batches.drop_last)
+        return batches  # type: ignore[no-any-return]
 
     def _batches_after(self, passed: int) -> Iterator[object]:
         """Yield the batches of a user's sampler after so many samples; the first may be cut."""

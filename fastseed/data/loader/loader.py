@@ -22,28 +22,13 @@ from ..._utils.warn_once import warn_once
 from ...derivation import context, scopes
 from ...derivation.shared_use import StreamUsers
 from ...seeder.seeder import Seeder
-from ..order.samplers import (
-    HOW,
-    ShuffleSampler,
-    SlotSampler,
-    samplers_in,
-    warn_of_unprepared,
-    without_generator,
-)
+from ..order.samplers import HOW, ShuffleSampler, SlotSampler, warn_of_unprepared, without_generator
 from ..worker.per_sample import PerSample
 from ..worker.scope import IterationScope, epoch_scope, keyed_seeder
+from . import states
 from .iteration import Iteration
 from .seekable import Seekable, can_seek, slice_of
-from .states import (
-    check_resumable,
-    has_dataset_state,
-    index_sampler_of,
-    is_iterable,
-    layout_of,
-    make_state,
-    parse,
-    samples_of,
-)
+from .states import is_iterable, layout_of, sampler_of, samplers_of
 from .torch_loader import OF_SAMPLERS, LoaderIterator, Settings, TorchLoader, settings_of
 
 logger = logging.getLogger("fastseed")
@@ -126,13 +111,12 @@ class Loader(DataLoader[Any]):
             own_name = settings.pop("name")
             self.__init__(name=own_name if name is None else name, **settings)  # type: ignore[misc]
             return
-        _check_dataset(dataset)
+        _check_settings(dataset, {"sampler": sampler, "batch_sampler": batch_sampler, **settings})
         if not (batch_size is None or isinstance(batch_size, int)):
             raise validation.type_error(_CLASS, "batch_size", "an integer or None", batch_size)
         if shuffle is not None:
             shuffle = validation.check_bool(_CLASS, "shuffle", shuffle)
         drop_last = validation.check_bool(_CLASS, "drop_last", settings.get("drop_last", False))
-        _check_settings({"sampler": sampler, "batch_sampler": batch_sampler, **settings})
         if isinstance(dataset, IterableDataset):
             if can_seek(dataset) and not isinstance(dataset, Seekable):
                 dataset = Seekable(dataset)
@@ -180,7 +164,7 @@ class Loader(DataLoader[Any]):
             if "dataset" in state and not is_over:
                 self.dataset.load_state_dict(state["dataset"])  # type: ignore[attr-defined]
         else:
-            sampler = samples_of(index_sampler_of(self))
+            sampler = sampler_of(self)
             if isinstance(sampler, ShuffleSampler):
                 scope = scope._replace(start=sampler._first)  # of the user's seek
         iteration = Iteration(self, seeder, scope, is_over)
@@ -193,7 +177,7 @@ class Loader(DataLoader[Any]):
 
     def _scope_in(self, task: int, epoch: int) -> IterationScope:
         """Return the scope of an iteration; a ShuffleSampler may have an epoch of its own."""
-        samplers = samplers_in(index_sampler_of(self))
+        samplers = samplers_of(self)
         chosen = [s.epoch for s in samplers if isinstance(s, ShuffleSampler)]
         own = next((one for one in chosen if one is not None), epoch)
         return IterationScope(task, own, 0, self._iterations + 1)
@@ -211,7 +195,7 @@ class Loader(DataLoader[Any]):
 
     def _warn_of_equal_streams(self, at: IterationScope, seeder: Seeder) -> None:
         """Log a warning if another loader has the same streams or order, or every epoch has."""
-        samplers = samplers_in(index_sampler_of(self))
+        samplers = samplers_of(self)
         is_random = any(getattr(s, "shuffle", False) is True for s in samplers)
         in_scope_of_init = not (at.task or at.epoch or epoch_scope(seeder))
         if in_scope_of_init and self._iterations and (is_random or without_generator(samplers)):
@@ -224,7 +208,7 @@ class Loader(DataLoader[Any]):
             self.dataset._enter_scope(at.task, at.epoch)
         elif self.num_workers and self.name is None:
             _stream_users.warn_if_shared(self, at.task, at.epoch, at.start)
-        sampler = samples_of(index_sampler_of(self))
+        sampler = sampler_of(self)
         if isinstance(sampler, ShuffleSampler) and sampler.spec.describe() == _ORDER:
             _order_users.warn_if_shared(self, at.task, at.epoch, sampler.n)
 
@@ -232,7 +216,7 @@ class Loader(DataLoader[Any]):
         """Log a warning if every rank reads every sample, or ranks have unequal steps."""
         if seeder.data_world_size == 1:
             return
-        for sampler in samplers_in(index_sampler_of(self)) if ranks == 1 else ():
+        for sampler in samplers_of(self) if ranks == 1 else ():
             is_whole = type(sampler) in (SequentialSampler, SubsetRandomSampler)
             if is_whole or (type(sampler) is RandomSampler and not sampler.replacement):
                 warn_once(
@@ -264,15 +248,15 @@ class Loader(DataLoader[Any]):
                 of torch with a generator, or an iterable dataset that cannot.
         """
         function = f"{_CLASS}.state_dict"
-        check_resumable(function, self)
+        states.check_resumable(function, self)
         if self._loaded is not None:
             return dict(self._loaded)
         seeder, latest = context.current(function), self._latest
         task, epoch = (0, 0) if latest is None else (latest.scope.task, latest.scope.epoch)
         is_over = latest is not None and latest.is_over
-        numbers = seeder.master_seed, task, epoch, self._position(), int(is_over)
-        state = make_state(self, *numbers)
-        if has_dataset_state(self):
+        numbers = task, epoch, self._position(), int(is_over)
+        state = states.make_state(self, seeder.master_seed, *numbers)
+        if states.has_dataset_state(self):
             state["dataset"] = self.dataset.state_dict()  # type: ignore[attr-defined]
         return state
 
@@ -289,7 +273,7 @@ class Loader(DataLoader[Any]):
             TypeError, ValueError: ``state`` is damaged, of another version, of another order, or
                 of a dataset of another size; or the loader cannot resume. Nothing is changed.
         """
-        self._loaded = parse(f"{_CLASS}.load_state_dict", self, state)
+        self._loaded = states.parse(f"{_CLASS}.load_state_dict", self, state)
         self._latest = None
 
     def restart(self) -> None:
@@ -303,7 +287,8 @@ class Loader(DataLoader[Any]):
 
     def _seek(self, task: int, epoch: int, position: int) -> None:
         """Start the next iteration, which must be of this task and epoch, at a position."""
-        self._loaded = make_state(self, keyed_seeder(_CLASS).master_seed, task, epoch, position, 0)
+        seed = keyed_seeder(_CLASS).master_seed
+        self._loaded = states.make_state(self, seed, task, epoch, position, 0)
         self._latest = None
 
     def _has_batch_left(self) -> bool:
@@ -375,15 +360,12 @@ def slot_loader(function: str, loader: Any, slots: int) -> Loader:
     return Loader(**kept, batch_sampler=batches)
 
 
-def _check_dataset(dataset: Any) -> None:
+def _check_settings(dataset: Any, settings: Settings) -> None:
+    """TypeError or ValueError for what torch refuses later, or in a worker."""
     is_pipe = isinstance(dataset, (IterDataPipe, MapDataPipe))  # which torch has deprecated
     if is_pipe or not (isinstance(dataset, IterableDataset) or hasattr(dataset, "__getitem__")):
         rule = "a dataset with __getitem__, an IterableDataset or a DataLoader of torch.utils.data"
         raise validation.type_error(_CLASS, "dataset", rule, dataset)
-
-
-def _check_settings(settings: dict[str, Any]) -> None:
-    """TypeError or ValueError for settings that torch refuses later, or in a worker."""
     validation.check_int(_CLASS, "num_workers", settings.get("num_workers", 0), 0, 2**31 - 1)
     generator = settings.get("generator")
     if generator is not None and not isinstance(generator, torch.Generator):

@@ -15,9 +15,6 @@ from ..order.samplers import RANDOM_SAMPLERS, ShuffleSampler, SlotSampler, sampl
 from ..order.spec import UNKNOWN, OrderSpec, OtherSpec, StepLayout
 from .seekable import MAX_POSITION, Seekable
 
-FORMAT = "fastseed.loader"
-VERSION = 1
-
 _LIMITS = {
     "master_seed": (0, scopes.MAX_MASTER),
     "task": (0, scopes.MAX_TASK),
@@ -37,10 +34,15 @@ def index_sampler_of(loader: DataLoader[Any]) -> Iterable[object]:
     return loader.sampler if loader.batch_sampler is None else loader.batch_sampler
 
 
-def samples_of(index_sampler: Any) -> Any:
+def sampler_of(loader: DataLoader[Any]) -> Any:
     """Return the sampler behind torch's batches, or behind slots."""
-    is_known = type(index_sampler) in (BatchSampler, SlotSampler)
-    return index_sampler.sampler if is_known else index_sampler
+    sampler: Any = index_sampler_of(loader)
+    return sampler.sampler if type(sampler) in (BatchSampler, SlotSampler) else sampler
+
+
+def samplers_of(loader: DataLoader[Any]) -> list[object]:
+    """Return what yields the requests to the dataset, and the samplers in it."""
+    return samplers_in(index_sampler_of(loader))
 
 
 class SampleLayout(NamedTuple):
@@ -80,7 +82,7 @@ def layout_of(loader: DataLoader[Any], seeder: Seeder | None = None) -> SampleLa
         world_size = 1 if seeder is None else order._rank_and_size()[1]
         layout = batches.layout._replace(ranks=world_size)
         return SampleLayout(order.spec, layout, batches.drop_last, starts_anywhere=True)
-    samplers = samplers_in(index_sampler_of(loader))
+    samplers = samplers_of(loader)
     drop_last = drops or any(getattr(s, "drop_last", False) is True for s in samplers)
     is_regular = batches is None or type(batches) is BatchSampler
     if type(batches) is BatchSampler:
@@ -89,7 +91,7 @@ def layout_of(loader: DataLoader[Any], seeder: Seeder | None = None) -> SampleLa
         if isinstance(sampler, ShuffleSampler):
             ranks = job if sampler.world_size is None else sampler.world_size
             layout = StepLayout(sampler.n, size, ranks, 0, drops, sampler.drop_last)
-            spec, is_first = sampler.spec, sampler is samples_of(samplers[0])
+            spec, is_first = sampler.spec, sampler is sampler_of(loader)
             if not (is_first and is_regular and _follows_reseed(sampler)):
                 spec = OtherSpec(spec.describe(), layout.n)
             return SampleLayout(spec, layout, drop_last, is_first, is_regular)
@@ -144,7 +146,7 @@ def check_resumable(function: str, loader: DataLoader[Any]) -> None:
     if not loader.in_order:
         rule = "True, so that the number of batches says which were delivered"
         raise validation.value_error(function, "in_order", rule, False)
-    for sampler in samplers_in(index_sampler_of(loader)):
+    for sampler in samplers_of(loader):
         if isinstance(sampler, RANDOM_SAMPLERS) and sampler.generator:
             rule = "without a generator, whose state is lost: use shuffle=True"
             raise validation.value_error(function, "sampler", rule, sampler)
@@ -167,7 +169,7 @@ def has_dataset_state(loader: DataLoader[Any]) -> bool:
 def _order_fields(loader: DataLoader[Any]) -> dict[str, str | int]:
     samples = layout_of(loader)
     numbers = {"n": samples.layout.n, "drop_last": int(samples.drop_last)}
-    return {"format": FORMAT, "version": VERSION, "order": samples.spec.describe(), **numbers}
+    return {"format": "fastseed.loader", "version": 1, "order": samples.spec.describe(), **numbers}
 
 
 def check_state(
@@ -177,11 +179,7 @@ def check_state(
     expected: Mapping[str, str | int],
     others: Collection[str],
 ) -> None:
-    """Raise TypeError or ValueError unless ``state`` has ``expected`` and the fields ``others``.
-
-    Tensors are never read, since their memory may have been freed. ``noun`` is what loads the
-    state, for the messages.
-    """
+    """Raise TypeError or ValueError unless ``state`` has ``expected`` and the fields ``others``."""
     validation.check_instance(function, "state", state, dict, "a dict from state_dict()")
     fields = sorted({*expected, *others})
     if set(state) != set(fields):
@@ -189,6 +187,7 @@ def check_state(
         raise validation.value_error(function, "state", rule, list(state))
     for field, value in expected.items():
         given = state[field]
+        # Tensors are never read, since their memory may have been freed.
         is_of_type = isinstance(given, (type(value), np.integer)) and not isinstance(given, bool)
         if not is_of_type or given != value:
             rule = f"{value!r}, as for this {noun}"

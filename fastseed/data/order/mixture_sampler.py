@@ -106,15 +106,14 @@ class MixtureSampler(ShuffleSampler):
             raise validation.value_error(_CLASS, "sources", rule, sources)
         names = tuple(scopes.check_name(_CLASS, source) for source in sources)
         sizes = [check_size(_CLASS, f"sources[{key!r}]", data) for key, data in sources.items()]
-        shares, skips = _checked_shares(weights, names), _skipped(skip, names)
+        shares, skips = _checked_shares(weights, names), _checked_skips(skip, names)
         n = sum(sizes) if n is None else n
         n = validation.check_int(_CLASS, "n", n, 1, MAX_N)
-        shuffle = validation.check_bool(_CLASS, "shuffle", shuffle)
+        share: Any = {"rank": rank, "world_size": world_size, "drop_last": drop_last}
+        super().__init__(n, **share, shuffle=shuffle, name=name)
         parts = tuple(map(Source, names, sizes, shares, skips))
-        name = scopes.check_name(_CLASS, name)
-        self.spec = MixtureSpec(name, n, parts, int(shuffle))
+        self.spec = MixtureSpec(name, n, parts, self.spec.shuffled)
         self._sources = tuple(sources.values())
-        self._set_share(rank, world_size, drop_last)
 
     @property
     def dataset(self) -> ConcatDataset[Any]:
@@ -154,24 +153,20 @@ class MixtureSampler(ShuffleSampler):
         return {source.name: count + source.skip for source, count in pairs}
 
 
-def _skipped(skip: Mapping[str, int] | None, names: tuple[str, ...]) -> list[int]:
-    numbers = dict.fromkeys(names, 0)
+def _checked_skips(skip: Mapping[str, int] | None, names: tuple[str, ...]) -> list[int]:
+    check, numbers = validation.check_int, dict.fromkeys(names, 0)
     if skip is not None:
         numbers |= validation.check_instance(_CLASS, "skip", skip, Mapping, "a dict of numbers")
     _check_names("skip", numbers, names)
-    return [
-        validation.check_int(_CLASS, f"skip[{name!r}]", numbers[name], 0, MAX_N) for name in names
-    ]
+    return [check(_CLASS, f"skip[{name!r}]", numbers[name], 0, MAX_N) for name in names]
 
 
-def _checked_shares(weights: Mapping[str, float], names: tuple[str, ...]) -> tuple[int, ...]:
+def _checked_shares(weights: Mapping[str, float], names: tuple[str, ...]) -> list[int]:
+    check = validation.check_float
     validation.check_instance(_CLASS, "weights", weights, Mapping, "a dict of numbers")
     _check_names("weights", weights, names)
-    numbers = [
-        validation.check_float(_CLASS, f"weights[{name!r}]", weights[name], 0.0, math.inf)
-        for name in names
-    ]
-    shares = tuple(shares_of(numbers)) if any(numbers) else (0,) * len(names)
+    numbers = [check(_CLASS, f"weights[{name!r}]", weights[name], 0.0, math.inf) for name in names]
+    shares = shares_of(numbers) if any(numbers) else [0] * len(names)
     for name, weight, share in zip(names, numbers, shares, strict=True):
         if not share:
             rule = "positive, and at least about 2**-32 of the sum of all weights"

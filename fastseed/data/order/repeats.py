@@ -11,9 +11,6 @@ from torch.utils.data import Sampler
 from ..._utils import validation
 from ...derivation import scopes
 
-MAX_INDEX = scopes.MAX_INDEX
-MAX_OCCURRENCE = scopes.MAX_WORKER
-
 
 class Repeat(int):
     """The index of a sample that an epoch has had before, for ``per_sample``.
@@ -36,8 +33,8 @@ class Repeat(int):
 
     def __new__(cls, index: int, occurrence: int = 1) -> Repeat:
         name = "data.Repeat"
-        repeat = super().__new__(cls, validation.check_int(name, "index", index, 0, MAX_INDEX))
-        most = MAX_OCCURRENCE
+        index = validation.check_int(name, "index", index, 0, scopes.MAX_INDEX)
+        repeat, most = super().__new__(cls, index), scopes.MAX_WORKER
         repeat.occurrence = validation.check_int(name, "occurrence", occurrence, 1, most)
         return repeat
 

@@ -80,9 +80,6 @@ class ShuffleSampler(Sampler[int]):
         shuffle = validation.check_bool(self._path, "shuffle", shuffle)
         make = ShuffleSpec if shuffle else SequenceSpec
         self.spec: OrderSpec = make(scopes.check_name(self._path, name), n)
-        self._set_share(rank, world_size, drop_last)
-
-    def _set_share(self, rank: int | None, world_size: int | None, drop_last: bool) -> None:
         if rank is not None or world_size is not None:
             limit = scopes.MAX_RANK + 1
             world_size = validation.check_int(self._path, "world_size", world_size, 1, limit)
@@ -166,11 +163,7 @@ class ShuffleSampler(Sampler[int]):
         return self._size(self._rank_and_size()[1])
 
     def __iter__(self) -> Iterator[int]:
-        """Yield this rank's indices as Python ints, in the scope and on the ranks of this moment.
-
-        Raises:
-            RuntimeError: the scope is not known; or Accelerate divides the order a second time.
-        """
+        """Yield this rank's indices as ints, in the scope and on the ranks of this moment."""
         rank, world_size = self._rank_and_size()
         refuse_second_division(self, world_size)
         order, first = self._begin()

@@ -6,7 +6,7 @@ import functools
 import inspect
 import operator
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -18,16 +18,7 @@ from ...derivation import context, scopes, streams
 from ...derivation.shared_use import StreamUsers
 from ...seeder.seeder import current_seeder
 from . import scope
-from .scope import (
-    DatasetWrapper,
-    IterationScope,
-    ScopeInSharedMemory,
-    current_scope,
-    epoch_scope,
-    is_spawning,
-    keyed_seeder,
-    read_samples,
-)
+from .scope import DatasetWrapper, IterationScope, ScopeInSharedMemory, read_samples
 from .seeding import WorkerSeeder
 from .streams import SampleStreams, find_draws, read_in_streams, torch_generator
 
@@ -83,51 +74,46 @@ class PerSample(DatasetWrapper, Dataset[object]):
         return f"per_sample({self.dataset!r}, {self.generator!r}, name={self._name!r})"
 
     def __getstate__(self) -> StateDict:
-        is_sent = is_spawning() and (self._seeder is not None or context.seeder is not None)
+        is_sent = scope.is_spawning() and (self._seeder is not None or context.seeder is not None)
         seeder = self._current_seeder() if is_sent else None
         return {**self.__dict__, "_streams": None, "_seeder": seeder}
 
     # -------------------------------------------------------------- the epoch
 
     def set_scope(self, task: int, epoch: int) -> None:
-        """Set the task and epoch of the next samples, also in workers; a ``Loader`` does it itself.
-
-        Args:
-            task: [0, 2**24).
-            epoch: [0, 2**32).
-        """
+        """Set the task and epoch of the next samples, also in workers; a ``Loader`` does it."""
         at = scopes.check_scope("data.PerSample.set_scope", task, epoch, 0)
         self._scope.write(IterationScope(at.task, at.epoch, 0, self._scope.number + 1))
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next samples, [0, 2**32), in the task of the last ``reseed``."""
-        scope = None if context.seeder is None else context.seeder.scope
-        self.set_scope(0 if scope is None else scope.task, epoch)
+        at = None if context.seeder is None else context.seeder.scope
+        self.set_scope(0 if at is None else at.task, epoch)
 
     def _task_and_epoch(self) -> tuple[int, int]:
-        at = current_scope() or (self._scope.read() if self._scope.number else None)
+        at = scope.current_scope() or (self._scope.read() if self._scope.number else None)
         if at is not None:
             return at.task, at.epoch
-        scope = epoch_scope(current_seeder(_FUNCTION)) if get_worker_info() is None else None
-        if scope is None:
+        seeder = current_seeder(_FUNCTION) if get_worker_info() is None else None
+        of_job = None if seeder is None else scope.epoch_scope(seeder)
+        if of_job is None:
             raise RuntimeError(
                 f"fastseed.{_FUNCTION}: the epoch is not known: iterate the dataset with "
                 "fastseed.data.Loader, or call its set_epoch(epoch) before each iteration, or, "
                 "without workers, fastseed.reseed(task, epoch)"
             )
-        return scope.task, scope.epoch
+        return of_job.task, of_job.epoch
 
     def _current_seeder(self) -> WorkerSeeder:
         worker = scope.worker
         sent = self._seeder if worker is None else worker.seeder
-        return sent or WorkerSeeder.from_seeder(keyed_seeder(_FUNCTION))
+        return sent or WorkerSeeder.from_seeder(scope.keyed_seeder(_FUNCTION))
 
     def _current_streams(self) -> SampleStreams:
         (task, epoch), seeder, held = self._task_and_epoch(), self._current_seeder(), self._streams
-        if held is None or (held.seeder, held.task, held.epoch) != (seeder, task, epoch):
+        if held is None or held.where != (seeder, task, epoch):
             searched = (self.dataset, self._transform) if self.generator is None else (None, None)
-            held = SampleStreams(seeder, task, epoch, self._name, *searched)
-            self._streams = held
+            held = self._streams = SampleStreams((seeder, task, epoch), self._name, *searched)
             self._enter_scope(task, epoch)
         return held
 
@@ -157,9 +143,7 @@ class PerSample(DatasetWrapper, Dataset[object]):
     def _read_in_streams(self, current: SampleStreams, indices: Indices) -> list[object]:
         """Return samples that were each read, or transformed, in its own streams."""
         transform = self._transform
-        samples: Iterator[object] = iter(())
-        if transform is not None:
-            samples = iter(self._read_without_draws(current, indices))
+        samples = iter(() if transform is None else self._read_without_draws(current, indices))
 
         def read(index: SupportsIndex) -> object:
             current.reseed(*self._sample(index))

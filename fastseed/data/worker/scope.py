@@ -124,11 +124,7 @@ class DatasetWrapper:
     def __reduce__(self) -> tuple[object, ...]:
         # Pickle's own way refuses an object whose __class__ is not its type.
         own = getattr(type(self), "__getstate__", None)
-        return _blank, (type(self),), self.__dict__ if own is None else own(self)
-
-
-def _blank(kind: type[DatasetWrapper]) -> DatasetWrapper:
-    return kind.__new__(kind)
+        return object.__new__, (type(self),), self.__dict__ if own is None else own(self)
 
 
 def read_samples(read: Callable[[Any], T], indices: Iterable[object]) -> list[T]:

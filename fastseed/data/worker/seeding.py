@@ -22,15 +22,7 @@ from ...seeder.registry import Registration, adapter_for
 from ...seeder.seeder import Seeder
 from . import scope
 from .discovery import found_in
-from .scope import (
-    DatasetWrapper,
-    IterationScope,
-    ScopeInSharedMemory,
-    is_spawning,
-    keyed_seeder,
-    read_samples,
-    thread_scope,
-)
+from .scope import DatasetWrapper, IterationScope, ScopeInSharedMemory, read_samples
 
 GENERATORS = DefaultGenerators()  # of this process, for all its threads
 
@@ -63,15 +55,10 @@ class WorkerSeeder(NamedTuple):
         entries = [
             (e.name, e.generator, e.rank_field, getattr(e.adapter, "bits", 31)) for e in kept
         ]
-        return _rebuild_seeder, (self.master_seed, self.rank, entries, self.name)
+        return _rebuild_seeder, (entries, self.master_seed, self.rank, self.name)
 
 
-def _rebuild_seeder(
-    master_seed: int,
-    rank: int,
-    entries: list[tuple[str, object, int, int]],
-    name: str | None,
-) -> WorkerSeeder:
+def _rebuild_seeder(entries: list[Any], master_seed: int, rank: int, name: str | None) -> Any:
     made = (Registration(n, g, adapter_for(g, bits), field) for n, g, field, bits in entries)
     return WorkerSeeder(master_seed, rank, tuple(made), name)
 
@@ -92,22 +79,16 @@ def _can_pickle(entry: Registration) -> bool:
 
 
 class WorkerInit:
-    """A ``worker_init_fn``: reseeds a worker when it starts and when an iteration begins.
-
-    Args:
-        source: written by the main process before each iteration; or one scope for ever.
-        user_init: the user's ``worker_init_fn``, which runs once, after the reseeding.
-        seeder: None: that of this process.
-    """
+    """A ``worker_init_fn``: reseeds a worker when it starts and when an iteration begins."""
 
     def __init__(
         self,
-        source: ScopeInSharedMemory | IterationScope,
-        user_init: Callable[[int], object] | None = None,
-        seeder: WorkerSeeder | None = None,
+        source: ScopeInSharedMemory | IterationScope,  # of the main process; or one for ever
+        user_init: Callable[[int], object] | None = None,  # runs once, after the reseeding
+        seeder: WorkerSeeder | None = None,  # None: that of this process
     ) -> None:
         self._source, self._user_init = source, user_init
-        self.seeder = seeder or WorkerSeeder.from_seeder(keyed_seeder(_FUNCTION))
+        self.seeder = seeder or WorkerSeeder.from_seeder(scope.keyed_seeder(_FUNCTION))
         self._worker_id = 0
         self.scope: IterationScope | None = None  # of a fastseed loader, for all threads
 
@@ -120,7 +101,7 @@ class WorkerInit:
         self.reseed()
         if get_worker_info() is not None and scope.worker is None:
             scope.worker = self
-            thread_scope.set(None)  # of an iteration in which this process was forked
+            scope.thread_scope.set(None)  # of an iteration in which this process was forked
         if self._user_init is not None:
             self._user_init(worker_id)
 
@@ -229,14 +210,14 @@ class _WorkerInitFunction:
         _init_at_current_scope()(validation.check_int(_FUNCTION, "worker_id", worker_id, 0, most))
 
     def __reduce__(self) -> str | tuple[object, ...]:
-        return _init_at_current_scope().__reduce__() if is_spawning() else "worker_init_fn"
+        return _init_at_current_scope().__reduce__() if scope.is_spawning() else "worker_init_fn"
 
 
 def _init_at_current_scope() -> WorkerInit:
-    scope = keyed_seeder(_FUNCTION).scope
-    if scope is None:
+    at = scope.keyed_seeder(_FUNCTION).scope
+    if at is None:
         raise RuntimeError(f"fastseed.{_FUNCTION}: call fastseed.reseed(task, epoch) first")
-    return WorkerInit(IterationScope(scope.task, scope.epoch, 0, 1))
+    return WorkerInit(IterationScope(at.task, at.epoch, 0, 1))
 
 
 worker_init_fn = _WorkerInitFunction()

@@ -30,24 +30,18 @@ class SampleStreams:
     """The streams of the samples of one (task, epoch), and the generators that get them."""
 
     def __init__(
-        self,
-        seeder: WorkerSeeder,
-        task: int,
-        epoch: int,
-        name: str | None,
-        dataset: object,
-        transform: object,
+        self, where: tuple[WorkerSeeder, int, int], name: str | None, *searched: object
     ) -> None:
-        self.seeder, self.task, self.epoch = seeder, task, epoch
+        self.where = seeder, task, epoch = where
         scope = derive.scope_key(seeder.master_seed, task, epoch, 0)
         self.scope = streams.named_scope(scope, name)
-        self._dataset, self._transform = dataset, transform  # both are searched for generators
+        self._dataset, self._transform = searched
         self.settle()
         self.is_settled = False
 
     def settle(self) -> None:
         """Collect the generators; again after the first sample, which may have made some."""
-        entries = self.seeder.entries
+        entries = self.where[0].entries
         found = found_in(self._dataset, entries)
         found += found_in(self._transform, (*entries, *found), "transform")
         # All but the three global generators.
@@ -103,10 +97,7 @@ def find_draws(
 
 
 class CheckedCollate:
-    """The ``collate_fn`` of a loader of ``per_sample``; it warns once if the user's own draws.
-
-    Its numbers follow the worker, so they depend on the number of workers and do not repeat.
-    """
+    """The ``collate_fn`` of a loader of ``per_sample``; it warns once if the user's own draws."""
 
     def __init__(self, collate: Callable[[Any], Any]) -> None:
         self._collate, self._checked_in = collate, 0
