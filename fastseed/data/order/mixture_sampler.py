@@ -109,8 +109,9 @@ class MixtureSampler(ShuffleSampler):
         shares, skips = _checked_shares(weights, names), _checked_skips(skip, names)
         n = sum(sizes) if n is None else n
         n = validation.check_int(_CLASS, "n", n, 1, MAX_N)
-        share: Any = {"rank": rank, "world_size": world_size, "drop_last": drop_last}
-        super().__init__(n, **share, shuffle=shuffle, name=name)
+        super().__init__(
+            n, rank=rank, world_size=world_size, drop_last=drop_last, shuffle=shuffle, name=name
+        )
         parts = tuple(map(Source, names, sizes, shares, skips))
         self.spec = MixtureSpec(name, n, parts, self.spec.shuffled)
         self._sources = tuple(sources.values())
