@@ -18,6 +18,7 @@ import torch
 from .._backend import native, private_torch
 from .._backend.ops import exact
 from .._backend.reference import digest as reference
+from .._backend.tensors import has_memory
 from .._utils.validation import type_error
 from ..random import layout
 
@@ -154,10 +155,8 @@ def _is_in_memory(tensor: torch.Tensor) -> bool:
     if tensor.numel() == 0:
         return True
     try:
-        count = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
-        end = (tensor.storage_offset() + count) * tensor.element_size()
-        storage = tensor.untyped_storage()
-        return storage.nbytes() >= end and storage.device != _META and tensor.data_ptr() != 0
+        is_real = tensor.untyped_storage().device != _META and tensor.data_ptr() != 0
+        return is_real and has_memory(tensor)
     except (RuntimeError, NotImplementedError):  # no storage: tensors of vmap
         return False
 

@@ -44,12 +44,6 @@ class Entry(NamedTuple):
     dtype: str
     shape: tuple[int, ...]
 
-    @classmethod
-    def of(cls, key: str, leaf: Leaf) -> Entry:
-        """Return the entry of a digest by its group and name."""
-        group, _, name = key.partition(" ")
-        return cls(group, name, leaf.dtype, leaf.shape)
-
 
 class Values(NamedTuple):
     """The digests of one step."""
@@ -100,7 +94,8 @@ class Writer:
 
     def step(self, step: int, table: Mapping[str, Leaf], start: bool) -> None:
         """Append the digests of a step by group and name, with a blank between them."""
-        entries = tuple(Entry.of(key, leaf) for key, leaf in table.items())
+        named = ((*key.partition(" ")[::2], leaf) for key, leaf in table.items())
+        entries = tuple(Entry(group, name, *leaf[1:]) for group, name, leaf in named)
         number = self._tables.get(entries, len(self._tables))
         data = b"" if entries in self._tables else line_of({"table": entries})
         digests = "".join(leaf.hex for leaf in table.values())
