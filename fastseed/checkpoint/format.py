@@ -32,7 +32,7 @@ def encode(function: str, state: StateDict) -> bytes:
         elif isinstance(value, int):
             blanks += _WIDEST - len(pickle.dumps(value, 2))
         elif not isinstance(value, str):
-            rule = "an integer, a string or a 1-D uint8 tensor"
+            rule = "an integer, a string or a 1-D uint8 tensor with data"
             raise type_error(function, f"state[{key!r}]", rule, value)
     file = io.BytesIO()
     torch.save({**held, _PADDING: " " * blanks}, file)

@@ -79,7 +79,9 @@ def from_tensors(tensors: StateDict) -> StateDict:
         for key in (_JOB, *(k for k in tensors if isinstance(k, str) and k.startswith(_RANK))):
             held = tensors[key]
             if not is_bytes(held):
-                raise value_error(function, f"tensors[{key!r}]", "a 1-D uint8 tensor", held)
+                raise value_error(
+                    function, f"tensors[{key!r}]", "a 1-D uint8 tensor with data", held
+                )
             parts.append((key, file_format.decode(unpack(held))))
         return file_format.merge(parts)
     except file_format.Damaged as error:

@@ -390,6 +390,7 @@ class StreamBank:
     def _parse(self, states: torch.Tensor) -> _State:
         """Return what ``_load`` takes; TypeError or ValueError if ``_pack`` did not make it."""
         tensors.check_tensor("random.StreamBank.load_state_dict", "states", states, torch.uint8)
+        tensors.check_data("random.StreamBank.load_state_dict", "states", states)
         n = self._n
         if states.numel() != 24 * n + 1:
             raise ValueError(f"it must be {24 * n + 1} bytes, got {states.numel()}")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 import torch
 
+from .._backend import tensors
 from .._backend.reference import scalar
 from .._utils import StateDict, validation
 from ..derivation import scopes
@@ -118,7 +119,7 @@ def _choose(seeder: Seeder, state: StateDict) -> dict[str, tuple[str, bool]]:
                 rule = "'rng.<rank below world_size>.<name>'"
                 raise _refuse(f"state must hold exact states as {rule}", key)
             if not is_bytes(state[key]):
-                raise _refuse(f"state[{key!r}] must be a 1-D uint8 tensor", state[key])
+                raise _refuse(f"state[{key!r}] must be a 1-D uint8 tensor with data", state[key])
             rank = int(found[1])
             rows.append((rank != seeder.rank, rank, found[2], key))
     own = {name for other, _, name, _ in rows if not other}
@@ -204,5 +205,8 @@ def check(state: object, scheme: str) -> scopes.Scope | None:
 
 
 def is_bytes(held: object) -> TypeGuard[torch.Tensor]:
-    """Return whether a value has the form of an exact state."""
-    return isinstance(held, torch.Tensor) and held.dtype == torch.uint8 and held.dim() == 1
+    """Return whether a value has the form of an exact state, and can be read."""
+    if not isinstance(held, torch.Tensor) or held.dtype != torch.uint8 or held.dim() != 1:
+        return False
+    is_strided = held.layout == torch.strided
+    return is_strided and tensors.has_data(held) and tensors.has_memory(held)

@@ -67,7 +67,16 @@ def test_states_of_a_rank_that_the_job_did_not_have_are_refused(job):
 
 def test_other_ranks_states_must_be_bytes(job):
     state = {**fastseed.state_dict(rng=True), "rng.4.python": [1, 2]}
-    refused(job, state, ValueError, "state['rng.4.python'] must be a 1-D uint8 tensor, got [1, 2]")
+    says = "state['rng.4.python'] must be a 1-D uint8 tensor with data, got [1, 2]"
+    refused(job, state, ValueError, says)
+
+
+def test_states_without_memory_are_refused(job):
+    freed = torch.zeros(5000, dtype=torch.uint8)
+    freed.untyped_storage().resize_(0)
+    for held in (freed, freed.to("meta")):
+        state = {**fastseed.state_dict(rng=True), "rng.3.python": held}
+        refused(job, state, ValueError, "state['rng.3.python'] must be a 1-D uint8 tensor with")
 
 
 @pytest.mark.parametrize("name", ["python", "numpy", "torch.cpu"])

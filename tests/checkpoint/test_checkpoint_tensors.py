@@ -51,8 +51,9 @@ def test_safetensors(job, tmp_path):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda t: None, "must be a 1-D uint8 tensor, got None"),
+        (lambda t: None, "must be a 1-D uint8 tensor with data, got None"),
         (lambda t: t.long(), "must be a 1-D uint8 tensor"),
+        (lambda t: t.to("meta"), "must be a 1-D uint8 tensor with data, got"),
         (lambda t: t[:0], "its checksum is wrong"),
         (lambda t: torch.where(torch.arange(len(t)) == 60, t ^ 1, t), "its checksum is wrong"),
     ],

@@ -69,6 +69,7 @@ FOURS = torch.full((73,), 4, dtype=torch.uint8)
         ({"more": 1}, ValueError, "state must be a dict of format, .*, got .*more"),
         ({"states": None}, TypeError, r"state\['states'\] must be a tensor, got None"),
         ({"states": torch.zeros(73)}, ValueError, r"state\['states'\] is invalid: .*torch.uint8"),
+        ({"states": FOURS.to("meta")}, ValueError, "states must have data, got a meta tensor"),
         ({"states": FOURS[1:]}, ValueError, "is invalid: it must be 73 bytes, got 72"),
     ],
 )
