@@ -190,11 +190,8 @@ class Watch:
             rule = f"optimizer must be a torch.optim.Optimizer, got {type(last).__name__}"
             raise RuntimeError(f"fastseed.{_FUNCTION}.attach: {rule}; call record() instead")
         if self._hook is None:
-            self._hook = last.register_step_post_hook(self._after_step)
+            self._hook = last.register_step_post_hook(lambda *_: self.record())
         return self
-
-    def _after_step(self, *_: object) -> None:
-        self.record()
 
     def close(self) -> None:
         """Stop recording; a second call does nothing."""

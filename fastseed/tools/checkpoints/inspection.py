@@ -133,8 +133,13 @@ def _findings(states: list[Found], size: int) -> Iterator[str]:
     owners = list(dict.fromkeys(one.owner for one in states))
     streams: dict[str, list[str]] = defaultdict(list)  # with the same finding
     for stream, held in _by_stream(states).items():
-        for text in _shared(held):
-            streams[text].append(stream)
+        groups: dict[GeneratorState, list[str]] = defaultdict(list)
+        for owner, one in held.items():
+            groups[one.state].append(owner)
+        for names in groups.values():
+            if len(names) > 1:
+                text = f"{_listed(names)} have one state and draw the same random numbers"
+                streams[text].append(stream)
         missing = [owner for owner in owners if owner not in held]
         if missing and "" not in owners:
             streams[f"{_listed(missing)} without a state, which {_listed(held)} has"].append(stream)
@@ -145,16 +150,6 @@ def _findings(states: list[Found], size: int) -> Iterator[str]:
             f"it holds the states of {held_by} for {size} ranks: right only for streams that "
             "these ranks share"
         )
-
-
-def _shared(held: dict[str, Found]) -> Iterator[str]:
-    """Yield the ranks that have one state."""
-    groups: dict[GeneratorState, list[str]] = defaultdict(list)
-    for owner, one in held.items():
-        groups[one.state].append(owner)
-    for names in groups.values():
-        if len(names) > 1:
-            yield f"{_listed(names)} have one state and draw the same random numbers"
 
 
 def _listed(names: Iterable[str]) -> str:

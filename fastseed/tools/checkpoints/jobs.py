@@ -90,10 +90,14 @@ def compare_jobs(a: Lineage, b: Lineage) -> JobComparison:
                 first = min(first or point, point)
                 differing, missing = differing + 1, missing + gone
     steps, samples = sum(part.steps for part in parts), sum(part.count(part.a) for part in parts)
-    why = () if first is None else tuple(_reasons(a, b, *first))
+    why: list[str] = []
+    if first is not None:
+        mine, other = (_facts(one, *first) for one in (a, b))
+        differ = [name for name, x in mine.items() if x != other.get(name, x)]
+        why = [f"{name}: {mine[name]}, {other[name]}" for name in differ]
     pairs = [(f, getattr(a.history, f), getattr(b.history, f)) for f in ("master_seed", "task")]
     notes = tuple(f"{field}: {x}, {y}: keys of samples differ" for field, x, y in pairs if x != y)
-    return JobComparison(epochs, steps, differing, first, why, samples, missing, notes)
+    return JobComparison(epochs, steps, differing, first, tuple(why), samples, missing, notes)
 
 
 class _Part(NamedTuple):
@@ -170,15 +174,6 @@ def _missing(a: Visits | None, b: Visits | None) -> int | None:
         Counter(zip(v.sample.tolist(), v.occurrence.tolist(), strict=True)) for v in (a, b)
     )
     return None if mine == other else (mine - other).total()
-
-
-def _reasons(a: Lineage, b: Lineage, epoch: int, step: int) -> Iterator[str]:
-    """Yield what differs between the journals at a step."""
-    mine, other = (_facts(one, epoch, step) for one in (a, b))
-    for name, x in mine.items():
-        y = other.get(name, x)
-        if x != y:
-            yield f"{name}: {x}, {y}"
 
 
 def _facts(lineage: Lineage, epoch: int, step: int) -> dict[str, str]:
