@@ -105,7 +105,7 @@ def read(plan: Plan, state: object) -> State:
     entries: dict[str, Any] = {name: given.get(name) for name in write(plan, State())}
     digest = entries.pop("sha256")
     try:
-        is_whole = _digest(entries) == digest
+        is_whole = bool(_digest(entries) == digest)
     except (TypeError, ValueError, RecursionError):
         is_whole = False
     if not is_whole:
