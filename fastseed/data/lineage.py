@@ -128,14 +128,26 @@ class Lineage:
         epoch = validation.check_int(function, "epoch", epoch, 0, scopes.MAX_EPOCH)
         step = validation.check_int(function, "step", step, 0, scopes.MAX_STEP)
         spans = self.history.spans(epoch)
-        for span in spans:
-            if span.first <= step < span.last:
-                return self._samples_of(function, span, step, rank)
-        if self.history.first_kept(epoch, step) != step:
-            return _joined([])
-        count = max((span.last for span in spans), default=0)
-        rule = f"a step of epoch {epoch}, which has {count} of them in this history"
-        raise validation.value_error(function, "step", rule, step)
+        span = next((span for span in spans if span.first <= step < span.last), None)
+        if span is None:
+            if self.history.first_kept(epoch, step) != step:
+                return _joined([])
+            count = max((span.last for span in spans), default=0)
+            rule = f"a step of epoch {epoch}, which has {count} of them in this history"
+            raise validation.value_error(function, "step", rule, step)
+        check_known(function, f"the order of epoch {epoch}", span.spec)
+        if rank is not None:
+            rank = validation.check_int(function, "rank", rank, 0, span.entry.ranks - 1)
+        first, end = span.positions(step)
+        if end - first > MOST_VISITS:
+            rule = f"one of at most {MOST_VISITS} samples"
+            raise validation.value_error(function, "step", rule, end - first)
+        order = self.history.order(epoch, span.spec, span.quarantines)
+        samples, occurrences = order.entries(first, end - first)
+        positions = np.arange(first, end)
+        epochs, steps = np.full_like(positions, epoch), np.full_like(positions, step)
+        visits = _records(span, epochs, steps, positions, samples, occurrences)
+        return visits if rank is None else visits[visits.rank == rank].view(np.recarray)
 
     def where(
         self, sample: int | Iterable[int], source: str | None = None, *, epochs: range | None = None
@@ -200,21 +212,6 @@ class Lineage:
         return out
 
     # ------------------------------------------------------------------ parts
-
-    def _samples_of(self, function: str, span: Span, step: int, rank: int | None) -> Visits:
-        check_known(function, f"the order of epoch {span.epoch}", span.spec)
-        if rank is not None:
-            rank = validation.check_int(function, "rank", rank, 0, span.entry.ranks - 1)
-        first, end = span.positions(step)
-        if end - first > MOST_VISITS:
-            rule = f"one of at most {MOST_VISITS} samples"
-            raise validation.value_error(function, "step", rule, end - first)
-        order = self.history.order(span.epoch, span.spec, span.quarantines)
-        samples, occurrences = order.entries(first, end - first)
-        positions = np.arange(first, end)
-        epochs, steps = (np.full(len(positions), number) for number in (span.epoch, step))
-        visits = _records(span, epochs, steps, positions, samples, occurrences)
-        return visits if rank is None else visits[visits.rank == rank].view(np.recarray)
 
     def _visits_of(self, function: str, span: Span, epochs: range, samples: Array) -> Visits:
         """Return the visits of ``samples`` in a span, which each of ``epochs`` has alike."""

@@ -16,8 +16,6 @@ from ..._utils import validation
 from ...seeder.seeder import Seeder
 from ..worker.scope import required_scope
 
-MAX_POSITION = 2**63 - 1
-
 
 class RankSlice(NamedTuple):
     """The samples of a rank, in batches, which takes turns with the other ranks."""

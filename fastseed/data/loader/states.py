@@ -13,13 +13,13 @@ from ...derivation import scopes
 from ...seeder.seeder import Seeder
 from ..order.samplers import RANDOM_SAMPLERS, ShuffleSampler, SlotSampler, samplers_in
 from ..order.spec import UNKNOWN, OrderSpec, OtherSpec, StepLayout
-from .seekable import MAX_POSITION, Seekable
+from .seekable import Seekable
 
 _LIMITS = {
     "master_seed": (0, scopes.MAX_MASTER),
     "task": (0, scopes.MAX_TASK),
     "epoch": (0, scopes.MAX_EPOCH),
-    "position": (0, MAX_POSITION),
+    "position": (0, 2**63 - 1),
     "over": (0, 1),
 }
 
@@ -92,7 +92,9 @@ def layout_of(loader: DataLoader[Any], seeder: Seeder | None = None) -> SampleLa
             ranks = job if sampler.world_size is None else sampler.world_size
             layout = StepLayout(sampler.n, size, ranks, 0, drops, sampler.drop_last)
             spec, is_first = sampler.spec, sampler is sampler_of(loader)
-            if not (is_first and is_regular and _follows_reseed(sampler)):
+            is_plain = type(sampler).__iter__ is ShuffleSampler.__iter__
+            is_of_job = is_plain and sampler.task is None and sampler.epoch is None
+            if not (is_first and is_regular and is_of_job):
                 spec = OtherSpec(spec.describe(), layout.n)
             return SampleLayout(spec, layout, drop_last, is_first, is_regular)
         if hasattr(sampler, "num_replicas"):
@@ -108,12 +110,6 @@ def layout_of(loader: DataLoader[Any], seeder: Seeder | None = None) -> SampleLa
 
 def _unknown(source: object, layout: StepLayout) -> OrderSpec:
     return OtherSpec(type(source).__name__, layout.n)
-
-
-def _follows_reseed(sampler: ShuffleSampler) -> bool:
-    """Return True if the order of a sampler is its specification's in the scope of the job."""
-    is_own = type(sampler).__iter__ is not ShuffleSampler.__iter__
-    return not is_own and sampler.task is None and sampler.epoch is None
 
 
 def _length(data: Any) -> int:

@@ -155,7 +155,8 @@ class MixtureSampler(ShuffleSampler):
 
 
 def _checked_skips(skip: Mapping[str, int] | None, names: tuple[str, ...]) -> list[int]:
-    check, numbers = validation.check_int, dict.fromkeys(names, 0)
+    check = validation.check_int
+    numbers = dict.fromkeys(names, 0)
     if skip is not None:
         numbers |= validation.check_instance(_CLASS, "skip", skip, Mapping, "a dict of numbers")
     _check_names("skip", numbers, names)

@@ -34,7 +34,8 @@ class Repeat(int):
     def __new__(cls, index: int, occurrence: int = 1) -> Repeat:
         name = "data.Repeat"
         index = validation.check_int(name, "index", index, 0, scopes.MAX_INDEX)
-        repeat, most = super().__new__(cls, index), scopes.MAX_WORKER
+        repeat = super().__new__(cls, index)
+        most = scopes.MAX_WORKER
         repeat.occurrence = validation.check_int(name, "occurrence", occurrence, 1, most)
         return repeat
 

@@ -87,13 +87,13 @@ class WorkerInit:
         user_init: Callable[[int], object] | None = None,  # runs once, after the reseeding
         seeder: WorkerSeeder | None = None,  # None: that of this process
     ) -> None:
-        self._source, self._user_init = source, user_init
+        self.source, self._user_init = source, user_init
         self.seeder = seeder or WorkerSeeder.from_seeder(scope.keyed_seeder(_FUNCTION))
         self._worker_id = 0
         self.scope: IterationScope | None = None  # of a fastseed loader, for all threads
 
     def __reduce__(self) -> tuple[object, ...]:
-        return WorkerInit, (self._source, self._user_init, self.seeder)
+        return WorkerInit, (self.source, self._user_init, self.seeder)
 
     def __call__(self, worker_id: int) -> None:
         """Seed this worker; DataLoader calls it once in each."""
@@ -105,14 +105,9 @@ class WorkerInit:
         if self._user_init is not None:
             self._user_init(worker_id)
 
-    def reseed_if_new(self) -> None:
-        """Reseed this worker if an iteration began since it was last reseeded."""
-        if self.scope is not None and self._source.number != self.scope.number:
-            self.reseed()
-
     def reseed(self) -> None:
         """Give every generator its stream of this iteration; ReseedError names those that fail."""
-        source, info = self._source, get_worker_info()
+        source, info = self.source, get_worker_info()
         at = source.read() if isinstance(source, ScopeInSharedMemory) else source
         found = () if info is None else found_in(info.dataset, self.seeder.entries)
         start = derive.scope_key(self.seeder.master_seed, at.task, at.epoch, at.start)
@@ -173,8 +168,10 @@ class ScopedDataset(DatasetWrapper):
 
 
 def _reseed_if_new() -> None:
-    if scope.worker is not None:
-        scope.worker.reseed_if_new()
+    """Reseed a worker if an iteration began since it was last reseeded."""
+    at = None if scope.worker is None else scope.worker.scope
+    if at is not None and scope.worker.source.number != at.number:
+        scope.worker.reseed()
 
 
 # ------------------------------------------------------------------ worker_init_fn
