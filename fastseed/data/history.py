@@ -18,9 +18,11 @@ import numpy as np
 from .._backend.reference import scalar
 from .._utils import JSON, strict_json, validation
 from ..derivation import scopes
+from .layout import StepLayout
 from .order.mixture import UNIT, Source
-from .order.permutation import Array, Order, Quarantined
-from .order.spec import KINDS, MAX_N, OrderSpec, StepLayout
+from .order.permutation import Array, Order
+from .order.quarantine import Quarantined
+from .order.spec import KINDS, MAX_N, OrderSpec
 
 STOPPED = -1  # in place of the number of an order: no step follows
 

@@ -16,7 +16,8 @@ from .._backend.reference import philox
 from .._utils import JSON, atomic_file, regular_file, validation
 from ..derivation import scopes, streams
 from .history import STOPPED, History, Quarantine, Skip, Span, from_dict, from_json, to_json
-from .order.permutation import MOST_VISITS, RESERVE, Array, visits_of
+from .order.permutation import MOST_VISITS, Array, visits_of
+from .order.quarantine import RESERVE
 from .order.spec import OrderSpec
 
 _CLASS = "data.Lineage"
@@ -240,7 +241,10 @@ def _records(
         s = np.searchsorted(offsets, samples, side="right") - 1
         names, index = np.array([source.name for source in spec.sources])[s], samples - offsets[s]
     numbers = (epochs, steps, rank, slot, row, positions, samples, occurrences, index)
-    return np.rec.fromarrays([*numbers, names], dtype=_record_type(names.dtype))
+    records = np.empty(len(samples), _record_type(names.dtype))
+    for column, values in zip(records.dtype.names, (*numbers, names), strict=True):
+        records[column] = values
+    return records.view(np.recarray)
 
 
 def _record_type(of_sources: Any) -> np.dtype[Any]:

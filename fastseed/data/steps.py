@@ -300,8 +300,8 @@ class StepLoop:
             raise validation.value_error(function, "new_order", rule, new_order)
         loaded = None if new_order else parse(function, self.loader, state["loader"])
         history = self._parse_history(function, state, new_order)
-        saved = history.master_seed
-        if saved != master_seed:
+        seeds = {history.master_seed, loaded["master_seed"] if loaded else master_seed}
+        for saved in seeds - {master_seed}:
             raise ValueError(
                 f"fastseed.{function}: the state was saved under master seed {saved}, but the job "
                 f"has {master_seed}: call fastseed.init({saved})"

@@ -28,7 +28,7 @@ from . import state as states
 from .errors import ReseedError
 from .fork_rng import stack
 from .fork_rng.block import ForkBlock, ForkRng
-from .fork_rng.stack import process
+from .process_lock import process
 from .recent_scopes import RecentScopes
 from .registry import Registry
 from .schemes import fwr13y, philox

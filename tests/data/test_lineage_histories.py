@@ -18,9 +18,10 @@ from helpers.real_histories import RealJob
 
 from fastseed.data import Lineage
 from fastseed.data.history import Entry, History, to_dict
-from fastseed.data.order import permutation
+from fastseed.data.layout import StepLayout
+from fastseed.data.order import quarantine
 from fastseed.data.order.permutation import Permutation
-from fastseed.data.order.spec import ShuffleSpec, StepLayout
+from fastseed.data.order.spec import ShuffleSpec
 
 # All histories take minutes: FASTSEED_SCALE=1. Otherwise a part of them.
 PART = 1 if os.environ.get("FASTSEED_SCALE") == "1" else 10
@@ -98,7 +99,7 @@ def test_a_wrong_answer_is_noticed(change, monkeypatch):
     elif change == "turns":
         monkeypatch.setattr(Permutation, "positions", lambda order, samples: samples)
     else:
-        monkeypatch.setattr(permutation, "RESERVE", permutation.RESERVE + 1)
+        monkeypatch.setattr(quarantine, "RESERVE", quarantine.RESERVE + 1)
     with pytest.raises((AssertionError, IndexError)):
         check_many(range(200), contracts=False)
 

@@ -11,7 +11,7 @@ from helpers.support import holds_key, run_python, scramble, seeder, snapshot
 
 import fastseed
 from fastseed.seeder.fork_rng import block as fork_rng
-from fastseed.seeder.fork_rng.stack import process
+from fastseed.seeder.process_lock import process
 
 AT = {"task": 1, "epoch": 7, "step": 3}
 

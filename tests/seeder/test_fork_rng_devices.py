@@ -8,7 +8,7 @@ from helpers.support import snapshot
 
 import fastseed
 from fastseed.generators.accelerator import AcceleratorGenerators
-from fastseed.seeder.fork_rng.stack import process
+from fastseed.seeder.process_lock import process
 
 AT = {"task": 1, "epoch": 7, "step": 3}
 

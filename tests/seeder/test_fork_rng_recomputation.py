@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 import fastseed
 from fastseed._backend import private_torch
 from fastseed._utils.warn_once import warn_once
-from fastseed.seeder.fork_rng.stack import process
+from fastseed.seeder.process_lock import process
 
 LAYERS = 3
 

@@ -12,7 +12,7 @@ from helpers.support import scramble, snapshot
 
 import fastseed
 from fastseed.derivation import context
-from fastseed.seeder.fork_rng.stack import process
+from fastseed.seeder.process_lock import process
 
 NUMBERS = itertools.count(1)
 

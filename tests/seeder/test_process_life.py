@@ -16,7 +16,7 @@ from helpers.support import holds_key, run_script, seeder, snapshot
 
 import fastseed
 from fastseed import GeneratorPool
-from fastseed.seeder.fork_rng.stack import process
+from fastseed.seeder.process_lock import process
 from fastseed.seeder.recent_scopes import RecentScopes
 
 # ---------------------------------------------------------------- fork

@@ -20,8 +20,8 @@ from torch.utils.data import BatchSampler, DataLoader
 from ..._backend import derive
 from ...derivation import scopes, streams
 from ...seeder.seeder import Seeder
+from ..layout import UNKNOWN
 from ..order.samplers import ShuffleSampler, samplers_in, without_generator
-from ..order.spec import UNKNOWN
 from ..worker.scope import IterationScope
 from ..worker.seeding import GENERATORS
 from ..worker.streams import torch_generator

@@ -11,8 +11,9 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 from ..._utils import StateDict, validation
 from ...derivation import scopes
 from ...seeder.seeder import Seeder
+from ..layout import UNKNOWN, StepLayout
 from ..order.samplers import RANDOM_SAMPLERS, ShuffleSampler, SlotSampler, samplers_in
-from ..order.spec import UNKNOWN, OrderSpec, OtherSpec, StepLayout
+from ..order.spec import OrderSpec, OtherSpec
 from .seekable import Seekable
 
 _LIMITS = {

@@ -18,9 +18,11 @@ from ..._backend.compile import refuse_capture
 from ..._utils import validation
 from ...derivation import scopes
 from ...seeder.seeder import current_seeder
+from ..layout import StepLayout
 from ..worker.scope import current_scope, epoch_scope, keyed_seeder
-from .permutation import Array, Order, Quarantined
-from .spec import MAX_N, OrderSpec, SequenceSpec, ShuffleSpec, StepLayout
+from .permutation import Array, Order
+from .quarantine import Quarantined
+from .spec import MAX_N, OrderSpec, SequenceSpec, ShuffleSpec
 
 RANDOM_SAMPLERS = (
     torch.utils.data.RandomSampler,

@@ -2,13 +2,10 @@
 
 torch's default generators belong to the process, so its blocks form one stack. The innermost block
 runs; every other stream on the stack, and what runs outside of all blocks, holds a snapshot.
-``process.lock`` is held while the generators are set. A forked child has one of its own, and is
-outside of all blocks.
 """
 
 from __future__ import annotations
 
-import os
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -19,6 +16,7 @@ import torch
 from ..._backend import private_torch
 from ...derivation.streams import Stream
 from ...generators.accelerator import AcceleratorGenerators
+from ..process_lock import process
 
 if TYPE_CHECKING:
     from .block import ForkBlock
@@ -66,34 +64,6 @@ class ForkEntry:
         block = self._block()
         return block is None or self not in block.entries
 
-
-class ProcessLock:
-    """The lock, and what its holder is doing."""
-
-    def __init__(self) -> None:
-        self.reset()
-
-    def reset(self) -> None:
-        """Forget what threads of the parent were doing, as a forked child does."""
-        # The garbage collector may close a generator that is inside a block: the same thread again.
-        self.lock = threading.RLock()
-        # Taken in a reseed by the thread that holds `lock`. `with` of a C lock always releases it.
-        self.reseeding = threading.Lock()
-        self.blocks: tuple[ForkEntry, ...] = ()  # of fork_rng, the outermost first
-
-    def refuse_nested(self, function: str) -> None:
-        """Raise RuntimeError in a generator that this thread reseeds. The lock must be held."""
-        if self.reseeding.locked():
-            raise RuntimeError(
-                f"fastseed.{function}: must not be called by a generator that it is "
-                "reseeding; let the function take its seed and return"
-            )
-
-
-process = ProcessLock()
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=process.reset)
 
 _outside = NamedStream("", 0)
 

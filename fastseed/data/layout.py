@@ -1,0 +1,63 @@
+"""How positions are cut into steps: for ranks that take turns, or into slots."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+UNKNOWN = -1  # the number of positions of an order whose length is not known
+
+N = TypeVar("N", int, np.ndarray)
+
+
+class StepLayout(NamedTuple):
+    """The cut of an order into steps, of one batch of each rank or of ``slots`` batches.
+
+    ``docs/spec/data-order.md`` ("From positions to steps") specifies it.
+    """
+
+    n: int  # positions in an epoch, or UNKNOWN
+    batch_size: int = 1
+    ranks: int = 1
+    slots: int = 0  # batches of a step; 0: one of each rank
+    drop_last: bool = False  # leave out an incomplete last batch, or step of slots
+    ranks_drop_last: bool = False  # leave out positions that do not suffice for all ranks
+
+    @property
+    def step_size(self) -> int:
+        """Positions of a step."""
+        return self.batch_size * (self.slots or self.ranks)
+
+    def samples_left(self, position: int) -> int:
+        """Return how many samples each rank (with slots: the job) has from a position on."""
+        rest, turns = max(0, self.n - position), 1 if self.slots else self.ranks
+        return rest // turns if self.ranks_drop_last else -(-rest // turns)
+
+    def steps_left(self, position: int) -> int:
+        """Return how many steps begin at a position and after it; 2**63 where n is not known."""
+        if self.n == UNKNOWN:
+            return 2**63
+        samples, size = self.samples_left(position), self.batch_size * (self.slots or 1)
+        return samples // size if self.drop_last else -(-samples // size)
+
+    def positions(self, start: int, step: int) -> tuple[int, int]:
+        """Return the first position of a step and the one after its last, where 0 is at start."""
+        first = start + step * self.step_size
+        end = first + self.step_size
+        if self.slots:
+            return first, end
+        return first, min(end, start + self.samples_left(start) * self.ranks)
+
+    def position_after(self, start: int, steps: int) -> int:
+        """Return the position after so many steps from ``start`` on; n after the last of them."""
+        position = start + steps * self.step_size
+        return position if self.n == UNKNOWN else min(position, self.n)
+
+    def place(self, inside: N) -> tuple[N, N, N]:
+        """Return rank, slot and row of a position, which is counted from the start of its step."""
+        if self.slots:
+            slot, row = divmod(inside, self.batch_size)
+            return slot % self.ranks, slot, row
+        row, rank = divmod(inside, self.ranks)
+        return rank, rank, row
