@@ -113,6 +113,11 @@ def test_causal_attention_of_dtensors_is_that_of_the_whole():
         for placement, wanted in ((Replicate(), whole), (Shard(1), whole[:, :2])):
             part = q if placement.is_replicate() else q[:, :2]
             x = DTensor.from_local(part, mesh, [placement], run_check=False)
+            try:
+                x @ x.transpose(-2, -1)
+            except RuntimeError as error:  # torch 2.10
+                assert "flatten multiple dimensions" in str(error)
+                pytest.skip("this torch does not multiply DTensors whose heads are sharded")
             found = attend(drop, x, x, x, is_causal=True)
             assert torch.equal(found.to_local(), wanted)
     finally:
