@@ -35,6 +35,7 @@ _ADVICE = {
     "master_seed": "give init the same one, or None with a process group",
     "scope": "some rank is ahead: call reseed with the same arguments on every rank",
     "threads": "set OMP_NUM_THREADS, or call torch.set_num_threads, alike on every rank",
+    "MKL_CBWR": "set it, or call fastseed.deterministic(), on every rank or on none",
 }
 
 

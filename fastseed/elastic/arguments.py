@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 
 import torch
 import torch.distributed as dist
@@ -68,6 +69,7 @@ def describe_machine(device: torch.device) -> StateDict:
     found: StateDict = {"torch": torch.__version__, "device": device.type}
     if device.type == "cpu":
         found["threads"] = torch.get_num_threads()
+        found["MKL_CBWR"] = os.environ.get("MKL_CBWR", "unset")
         found["instructions of the processor"] = torch.backends.cpu.get_cpu_capability()
     elif device.type == "cuda":
         found["GPU"] = torch.cuda.get_device_name(device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from unittest import mock
 
 import pytest
@@ -235,6 +236,8 @@ def differ(change, rank, model):
         model.dropout.p = 0.2
     elif change == "threads":
         torch.set_num_threads(2)
+    elif change == "branch of MKL":
+        os.environ["MKL_CBWR"] = "COMPATIBLE"
 
 
 def error_of_first_step(change):
@@ -260,6 +263,7 @@ def error_of_first_step(change):
     [
         ("slots", "slots is 3 on ranks 0, 2 but 4 on rank 1"),
         ("threads", "threads is 1 on ranks 0, 2 but 2 on rank 1 (set OMP_NUM_THREADS"),
+        ("branch of MKL", "on ranks 0, 2 but 'COMPATIBLE' on rank 1 (set it, or call"),
         ("order", "number 3 of the tensors and modules, in order, is \"parameter 'norm.weight'\""),
         ("one more", "\"buffer 'seen'\" on ranks 0, 2 but \"parameter 'experts.2.weight'\" on"),
         ("weight", "parameter 'frozen' is"),  # the first one in the model's order

@@ -16,6 +16,11 @@ from fastseed.determinism import settings
 from helpers.simd import set_simd
 
 
+def choose_mkl_branch() -> None:
+    """Let MKL read ``MKL_CBWR`` now: it does so once, and a test may call ``deterministic``."""
+    torch.ones(2, 2) @ torch.ones(2, 2)
+
+
 @contextlib.contextmanager
 def unchanged_process() -> Iterator[None]:
     """Restore global generators, environment, threads, start method, SIMD path and switches."""

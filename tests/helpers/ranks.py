@@ -134,7 +134,10 @@ def _serve(
     import torch
     import torch.distributed as dist
 
+    from helpers.isolation import choose_mkl_branch
+
     torch.set_num_threads(1)
+    choose_mkl_branch()
     where = f"tcp://127.0.0.1:{port}"
     limit = timedelta(seconds=60)
     dist.init_process_group("gloo", where, limit, rank=rank, world_size=size)
