@@ -11,5 +11,5 @@ from fastseed.tools import environment
 
 plain = "--plain" in sys.argv
 if plain:
-    environment.variables = dict
+    environment.sources.variables = dict
 print(json.dumps(environment.capture(sys.argv[1], patches=plain)["about"]))
