@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from . import random as random
     from . import rollouts as rollouts
     from . import sampling as sampling
-    from ._backend.derive import build_info
+    from ._backend.build import build_info
     from ._utils.version import __version__ as __version__
     from .derivation.scopes import SHARED
     from .determinism.switches import deterministic
@@ -82,7 +82,7 @@ _HOME = {
     "ReseedError": "seeder.errors",
     "Seeder": "seeder.seeder",
     "__version__": "_utils.version",
-    "build_info": "_backend.derive",
+    "build_info": "_backend.build",
     "derive_key": "seeder.derive",
     "derive_keys": "seeder.derive",
     "derive_scope_key": "seeder.derive",

@@ -6,7 +6,7 @@ import functools
 
 import torch
 
-from fastseed.elastic.exchange import TreeSum
+from fastseed.elastic.tree import TreeSum
 
 from ..case import Case, Contest, Side, expect
 

@@ -7,9 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from .._utils.version import __version__
 from . import native
-from .ops import keys
+from .ops import keys, shuffle
 from .reference import philox, scalar
 from .reference.philox import U32
 from .reference.scalar import DOMAIN_SHUFFLE, DOMAIN_STATE, DOMAIN_STREAM, Name, NameKey, ScopeKey
@@ -97,7 +96,7 @@ def shuffle_key(scope: ScopeKey, name: Name, n: int) -> int:
 
 def fill_shuffle(out: torch.Tensor, key: int, n: int, start: int, stride: int) -> None:
     """Write the numbers at positions ``start``, ``start + stride``, ... into ``out``, (count,)."""
-    keys.shuffle(out, _signed(key & _LOW64), _signed(key >> 64), n, start, stride)
+    shuffle.shuffle(out, _signed(key & _LOW64), _signed(key >> 64), n, start, stride)
 
 
 def shuffle_index(key: int, n: int, i: int) -> int:
@@ -110,7 +109,7 @@ def shuffle_index(key: int, n: int, i: int) -> int:
 def shuffle_positions(key: int, n: int, samples: torch.Tensor) -> torch.Tensor:
     """Return the position of each of the int64 ``samples``, (count,); -1 outside [0, n)."""
     out = empty_words(len(samples), dtype=torch.int64)
-    keys.shuffle_positions(out, samples, _signed(key & _LOW64), _signed(key >> 64), n)
+    shuffle.shuffle_positions(out, samples, _signed(key & _LOW64), _signed(key >> 64), n)
     return out
 
 
@@ -122,33 +121,3 @@ def simd_paths() -> tuple[str, ...]:
 def simd() -> str | None:
     """Return the one in use; None on the reference backend."""
     return None if native.kernels is None else str(native.kernels.simd_path())
-
-
-def build_info() -> dict[str, object]:
-    """Return what is in use: versions, backend, SIMD path, CUDA.
-
-    Returns:
-        A dict with ``version``, ``derivation``, ``backend`` (``"native"`` or ``"reference"``),
-        ``native`` (the operators) and ``generators`` (what sets generators faster): ``"loaded"``,
-        or why it is not used; ``simd``, ``simd_paths``, ``cuda`` and ``torch``.
-
-    Examples:
-        >>> import fastseed
-        >>> fastseed.build_info()["derivation"]
-        1
-    """
-    return {
-        "version": __version__,
-        "derivation": scalar.DERIVATION_VERSION,
-        "backend": backend,
-        "native": _loaded(native.missing),
-        "generators": _loaded(native.generators_missing),
-        "simd": simd(),
-        "simd_paths": list(simd_paths()),
-        "cuda": "built" if native.has_cuda else f"not built{native.why_not_built()}",
-        "torch": torch.__version__,
-    }
-
-
-def _loaded(missing: str | None) -> str:
-    return "loaded" if missing is None else f"not used: {missing}"

@@ -89,7 +89,7 @@ def _summary() -> int:
     """Print what is installed, and the subcommands."""
     import torch
 
-    from .._backend.derive import build_info
+    from .._backend.build import build_info
     from .._utils import environ
 
     info = build_info()

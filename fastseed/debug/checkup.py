@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from .._backend import derive
+from .._backend import build
 from .._utils import validation
 from ..derivation import context, streams
 from ..determinism import hash_seed
@@ -87,7 +87,7 @@ def examine(*, module: object, ranks: bool | None, timeout: float) -> list[Row]:
 
 
 def _build() -> Iterator[Row]:
-    info = derive.build_info()
+    info = build.build_info()
     native = info["backend"] == "native"
     detail = f"{info['simd']}, torch {info['torch']}" if native else str(info["native"])
     yield Row("build", f"backend {info['backend']}", FINE if native else NOTE, detail)

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from .._backend import native, private_torch
-from .._backend.ops import exact
+from .._backend.ops import digest as digest_op
 from .._backend.reference import digest as reference
 from .._backend.tensors import has_memory
 from .._utils.validation import type_error
@@ -236,7 +236,7 @@ def _call(memory: list[torch.Tensor], plan: list[bytes]) -> list[int]:
     sums, is_cpu = torch.from_numpy(found), memory[0].is_cpu
     if not is_cpu:
         sums = sums.to(memory[0].device)
-    exact.digest(sums, memory, _table(tuple(plan)))
+    digest_op.digest(sums, memory, _table(tuple(plan)))
     words = found if is_cpu else sums.cpu().numpy()
     return [low | high << 64 for low, high in words.tolist()]
 

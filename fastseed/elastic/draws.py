@@ -11,8 +11,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from ..derivation import context
-from ..generators.default import PythonRandom
 from ..generators.numpy_rng import NumpyGlobal
+from ..generators.python_rng import PythonRandom
 from ..generators.setters import EpochSetter
 from ..generators.torch_rng import TorchGenerator
 from .peers import FUNCTION

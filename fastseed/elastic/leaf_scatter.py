@@ -16,8 +16,9 @@ import torch
 import torch.distributed as dist
 
 from .collector import SlotPlan
-from .exchange import TreeSum, all_gather, leaf_dtype
+from .exchange import all_gather, leaf_dtype
 from .peers import FUNCTION
+from .tree import TreeSum
 
 
 class ShardMesh(NamedTuple):

@@ -1,9 +1,8 @@
-"""The adapter of Python's ``random``, and the three global generators that every process has."""
+"""The three global generators that every process has: Python's, NumPy's and torch's on the CPU."""
 
 from __future__ import annotations
 
 import random
-import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -14,44 +13,12 @@ from .._backend import native
 from .._backend.reference.scalar import ScopeKey
 from ..derivation.scopes import Scope
 from ..derivation.streams import Stream, sample_stream
-from .adapter import MT_WORDS, GeneratorAdapter, adapts, pack_mt19937, unpack_mt19937
+from .adapter import GeneratorAdapter
 from .numpy_rng import NumpyGlobal
+from .python_rng import PythonRandom
 from .torch_rng import TorchGenerator
 
 NAMES = ("python", "numpy", "torch.cpu")
-"""The streams of the three global generators."""
-_VERSION = 3  # of random.getstate(), in every supported Python
-_WORDS = struct.Struct(f"<{MT_WORDS}I")
-State = tuple[int, tuple[int, ...], float | None]  # of random.getstate()
-
-
-@adapts(random.Random)
-class PythonRandom:
-    """The global generator of ``random``, or a ``random.Random``.
-
-    It takes all 128 bits of the key by ``random.seed(key)``.
-    """
-
-    def __init__(self, generator: random.Random | None = None) -> None:
-        self._generator: Any = random if generator is None else generator
-
-    def reseed(self, stream: Stream) -> None:
-        self._generator.seed(stream.key())
-
-    def save(self) -> State:
-        state: State = self._generator.getstate()
-        return state
-
-    def restore(self, saved: State) -> None:
-        self._generator.setstate(saved)
-
-    def state(self) -> torch.Tensor:
-        _, words, gauss = self._generator.getstate()
-        return pack_mt19937(words[:-1], words[-1], gauss)
-
-    def parse_state(self, state: torch.Tensor) -> State:
-        words, position, gauss = unpack_mt19937(state)
-        return _VERSION, (*_WORDS.unpack(words), position), gauss
 
 
 def global_generators() -> tuple[random.Random, np.random.RandomState, torch.Generator]:
@@ -60,7 +27,7 @@ def global_generators() -> tuple[random.Random, np.random.RandomState, torch.Gen
 
 
 class DefaultGenerators:
-    """Reseeds Python's, NumPy's and torch's on the CPU, with native code in one call."""
+    """Reseeds the three, with native code in one call."""
 
     def __init__(self) -> None:
         self._numpy = NumpyGlobal()

@@ -13,7 +13,7 @@ from helpers.support import needs_native
 from fastseed._backend.ops.register import REFERENCES
 from fastseed._backend.ops.sampling import BINS, LEAST_CODE
 
-for _name in ("draws", "dropout", "exact", "keys", "sampling"):
+for _name in ("digest", "draws", "dropout", "exact", "keys", "sampling", "shuffle"):
     importlib.import_module(f"fastseed._backend.ops.{_name}")  # defines the operators
 
 U64, I64, F64 = torch.uint64, torch.int64, torch.float64

@@ -10,7 +10,8 @@ import torch.distributed as dist
 from elastic.test_tree_sum import by_the_rule, leaves
 
 from fastseed.elastic.collector import SlotPlan
-from fastseed.elastic.exchange import Bucket, TreeSum
+from fastseed.elastic.exchange import Bucket
+from fastseed.elastic.tree import TreeSum
 
 SLOTS = 1024
 PIECE = 3  # elements of a leaf that a rank owns

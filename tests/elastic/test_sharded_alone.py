@@ -12,7 +12,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
 from fastseed.elastic import SlotGradients
-from fastseed.elastic.exchange import TreeSum
+from fastseed.elastic.tree import TreeSum
 
 
 @pytest.fixture(autouse=True)

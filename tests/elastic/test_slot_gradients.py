@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 import fastseed
 from fastseed.elastic import SlotGradients
-from fastseed.elastic.exchange import TreeSum
+from fastseed.elastic.tree import TreeSum
 
 V = 6
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fastseed.elastic.exchange import TreeSum
+from fastseed.elastic.tree import TreeSum
 
 
 def leaves(count, size=200):

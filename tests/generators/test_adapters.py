@@ -27,8 +27,9 @@ from fastseed._backend.reference import philox
 from fastseed.derivation.scopes import Scope
 from fastseed.generators import numpy_rng
 from fastseed.generators.adapter import ADAPTERS, adapts, pack, unpack
-from fastseed.generators.default import DefaultGenerators, PythonRandom
+from fastseed.generators.default import DefaultGenerators
 from fastseed.generators.numpy_rng import NumpyGenerator, NumpyGlobal, NumpyRandomState
+from fastseed.generators.python_rng import PythonRandom
 from fastseed.generators.torch_rng import TorchGenerator
 
 NATIVE = derive.backend == "native"

@@ -1,4 +1,4 @@
-"""The operators of sums: ``torch.ops.fastseed.exact_sum``, and ``digest`` in native code alone."""
+"""The operator of exact sums, ``torch.ops.fastseed.exact_sum``."""
 
 from __future__ import annotations
 
@@ -28,6 +28,3 @@ exact_sum = define(
     "(Tensor(a0!) total, Tensor[] values, Tensor[] factors) -> ()",
     writing(1, _in_numpy),
 )
-
-digest = define("digest", "(Tensor(a0!) sums, Tensor[] memory, Tensor plan) -> ()")
-"""None without native code, where ``fastseed._backend.reference.digest`` serves."""

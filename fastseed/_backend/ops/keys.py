@@ -1,10 +1,9 @@
-"""The operators of keys and orders: ``torch.ops.fastseed.derive_keys``, ``shuffle`` and others."""
+"""The operators of keys: ``torch.ops.fastseed.derive_keys``, ``reseed_streams`` and others."""
 # Annotations are read at run time: no `from __future__ import annotations` here.
 
 from torch import Tensor
 
 from ..reference import philox, scalar
-from ..reference import shuffle as orders
 from .register import define, operator
 
 _LOW64 = 2**64 - 1
@@ -63,20 +62,6 @@ def reseed_streams_from(
         name = scalar.name_key(scope, (name_lo & _LOW64, name_hi & _LOW64))
         _derive(keys[row : row + 1], name, rank_word, 0, i)
     positions.zero_()
-
-
-@operator("out")
-def shuffle(out: Tensor, lo: int, hi: int, n: int, start: int, stride: int) -> None:
-    """Write the numbers at positions start, start + stride, ... of the order of [0, n)."""
-    key = lo & _LOW64 | (hi & _LOW64) << 64
-    out.numpy()[:] = orders.indices(key, n, start, stride, len(out))
-
-
-@operator("out")
-def shuffle_positions(out: Tensor, samples: Tensor, lo: int, hi: int, n: int) -> None:
-    """Write the position of each sample in the order of [0, n); -1 of one outside of it."""
-    key = lo & _LOW64 | (hi & _LOW64) << 64
-    out.numpy()[:] = orders.positions(key, n, samples.numpy())
 
 
 advise_huge_pages = define("advise_huge_pages", "(Tensor(a0!) out) -> ()")

@@ -1,4 +1,4 @@
-"""The stack of ``fork_rng`` blocks that this process is in, and who sets its generators.
+"""The stack of ``fork_rng`` blocks that this process is in.
 
 torch's default generators belong to the process, so its blocks form one stack. The innermost block
 runs; every other stream on the stack, and what runs outside of all blocks, holds a snapshot.
