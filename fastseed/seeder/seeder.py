@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -16,9 +16,7 @@ from .._utils import StateDict, validation
 from ..derivation import context, scopes
 from ..derivation.forks import Ancestry, Fork
 from ..derivation.scopes import Scope
-from ..distributed import discovery
 from ..distributed import mesh as meshes
-from ..distributed.mesh import Mesh
 from ..generators.accelerator import AcceleratorGenerators, compiled_types
 from ..generators.adapter import GeneratorAdapter
 from ..generators.default import NAMES, DefaultGenerators
@@ -28,6 +26,7 @@ from . import state as states
 from .errors import ReseedError
 from .fork_rng import stack
 from .fork_rng.block import ForkBlock, ForkRng
+from .job import Job, read_job
 from .process_lock import process
 from .recent_scopes import RecentScopes
 from .registry import Registry
@@ -37,50 +36,6 @@ logger = logging.getLogger("fastseed")
 
 SEED_BITS = 63
 """Bits of a master seed that was not given: it fits signed 64-bit integers."""
-
-
-class Job(NamedTuple):
-    """What a seeder knows of its job besides the master seed."""
-
-    rank: int
-    world_size: int
-    mesh: Mesh | None = None
-    data_over: tuple[str, ...] = ()
-    """The dimensions of the mesh that divide the data."""
-    distinct_over: object = None
-    on_os_fork: str | None = None
-    scheme: str = "philox-v1"
-
-    @property
-    def data(self) -> tuple[int, int]:
-        """This process's share of the data, and the number of shares."""
-        if self.mesh is None:
-            return self.rank, self.world_size
-        return self.mesh.along(self.data_over)
-
-
-def read_job(
-    function: str,
-    ngpus: int | None = None,
-    local_rank: int | None = None,
-    rank: int | None = None,
-    world_size: int | None = None,
-    mesh: object = None,
-    data_over: object = None,
-    distinct_over: object = None,
-    on_os_fork: str | None = None,
-    *,
-    scheme: str = "philox-v1",
-) -> Job:
-    """Return the job; TypeError or ValueError if an argument of ``init`` is invalid."""
-    validation.check_choice(function, "scheme", scheme, scopes.SCHEMES)
-    if on_os_fork is not None:
-        validation.check_choice(function, "on_os_fork", on_os_fork, ("inherit", "reseed"))
-    is_keyed = scheme == "philox-v1"
-    here = discovery.locate(function, ngpus, local_rank, rank, world_size, correct=is_keyed)
-    place, here = meshes.locate_in_mesh(function, mesh, distinct_over, here)
-    over = meshes.check_data_over(function, data_over, place)
-    return Job(here.rank, here.world_size, place, over, distinct_over, on_os_fork, scheme)
 
 
 class Seeder:

@@ -19,8 +19,9 @@ from ..determinism import switches
 from ..distributed import agreement, discovery
 from . import processes
 from .errors import ReseedError
+from .job import Job, read_job
 from .schemes import fwr13y
-from .seeder import SEED_BITS, Job, Seeder, read_job
+from .seeder import SEED_BITS, Seeder
 
 logger = logging.getLogger("fastseed")
 _REPEAT = "pass it to repeat this run"
