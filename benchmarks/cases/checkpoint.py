@@ -100,7 +100,7 @@ def file() -> Contest:
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     path = Path(folder) / "state"
     names = _names(path=path, other=path.with_suffix(".pt"))
-    side = Side("fastseed.checkpoint.save", "fastseed.checkpoint.save(path)", names)
+    side = Side("fastseed.checkpoint.save", "fastseed.checkpoint.save(path, rng=True)", names)
     baseline = Side("torch.save", f"torch.save(({THREE}), other)", names)
 
     def check(contest: Contest) -> None:
