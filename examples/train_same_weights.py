@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import hashlib
 import json
 import os
@@ -198,6 +199,7 @@ def main() -> None:
         print(*(f"{key} {value}" for key, value in shown.items()), sep="\n")
         if args.result is not None:
             args.result.write_text(json.dumps(found))
+    gc.collect()  # fully_shard's model, in cycles, would end gloo's threads with the interpreter
     if dist.is_initialized():
         dist.destroy_process_group()
 
