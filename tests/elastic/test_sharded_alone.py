@@ -6,7 +6,7 @@ import copy
 
 import pytest
 import torch
-import torch.distributed as dist
+from helpers.ranks import group_of_one
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
@@ -22,11 +22,10 @@ def slots_under_fully_shard(request):
         pytest.skip("fully_shard in slots needs torch 2.13")
 
 
-@pytest.fixture(autouse=True)
-def mesh(slots_under_fully_shard):
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    yield init_device_mesh("cpu", (1,))
-    dist.destroy_process_group()
+@pytest.fixture(scope="module", autouse=True)
+def mesh():
+    with group_of_one():
+        yield init_device_mesh("cpu", (1,))
 
 
 class Twice(nn.Module):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed as dist
+from helpers.ranks import group_of_one
 from helpers.support import clean_environment
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -112,7 +112,6 @@ class Killed(BaseException):
 @pytest.fixture
 def train(tmp_path, monkeypatch):
     """Return a function that trains an epoch on one rank: ``train(folder, steps, without)``."""
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     monkeypatch.setattr(train_elastic, "IMAGES", 256)  # eight steps
     generator = torch.Generator().manual_seed(1)
     digits = torch.rand(256, 1, 8, 8, generator=generator), torch.arange(256) % 10
@@ -134,8 +133,8 @@ def train(tmp_path, monkeypatch):
             monkeypatch.setattr(train_elastic, "ThreadPoolExecutor", lambda threads: pool)
             train_elastic.train(out, seed=1, epochs=2, save_every=3, step_seconds=0.0)
 
-    yield run
-    dist.destroy_process_group()
+    with group_of_one():
+        yield run
 
 
 @pytest.mark.smoke

@@ -11,7 +11,9 @@ own: :func:`helpers.processes.run_job`.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import faulthandler
+import gc
 import logging
 import os
 import pickle
@@ -21,7 +23,7 @@ import tempfile
 import time
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
@@ -43,6 +45,23 @@ def ranks(size: int, function: Callable[..., Any], *arguments: Any, timeout: flo
     except BaseException:
         _pools.pop(size).end()
         raise
+
+
+@contextlib.contextmanager
+def group_of_one() -> Iterator[None]:
+    """A gloo group of this process alone.
+
+    It is freed with what still refers to it, such as the cycles of a sharded model: where the
+    garbage collector finds it later, in a forked worker, gloo joins threads that are not there.
+    """
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+        gc.collect()
 
 
 class _Pool:

@@ -10,6 +10,7 @@ import os
 import pytest
 import torch
 import torch.distributed as dist
+from helpers.ranks import group_of_one
 from helpers.support import scramble, seeder, snapshot
 
 import fastseed
@@ -260,10 +261,9 @@ def test_ranks_that_contradict_each_other_are_refused(place, message):
         Seeder(42, **place)
 
 
-def test_a_forked_child_never_enters_a_collective(tmp_path):
+def test_a_forked_child_never_enters_a_collective():
     """The connections are its parent's."""
-    dist.init_process_group("gloo", f"file://{tmp_path}/store", rank=0, world_size=1)
-    try:
+    with group_of_one():
         assert rendezvous.has_group()
         child = os.fork()
         if not child:
@@ -274,8 +274,6 @@ def test_a_forked_child_never_enters_a_collective(tmp_path):
             finally:
                 os._exit(1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    finally:
-        dist.destroy_process_group()
 
 
 def test_a_seeder_does_not_communicate(monkeypatch):
