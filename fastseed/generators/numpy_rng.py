@@ -86,8 +86,10 @@ class NumpyGenerator:
             words, position, gauss = unpack_mt19937(state[:MT19937_BYTES])
             parsed = _mt19937(np.frombuffer(words, "<u4").astype(np.uint32), position, gauss)
             data = data[MT19937_BYTES:]
+            if not data:
+                return parsed
         try:
-            held = _from_json(data) if data else {}
+            held = _from_json(data)
             parsed |= held
             twin = self._twin()
             twin.restore(parsed)
