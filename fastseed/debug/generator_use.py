@@ -125,9 +125,13 @@ def _living(more: Iterable[object] = ()) -> list[object]:
     found = {id(one): one for one in more}
     objects, classes = gc.get_objects(), tuple(ADAPTERS)
     for first in range(0, len(objects), _CHUNK):
-        # The collector does not track torch's generators, but the objects that refer to them.
+        # The collector does not track torch's generators, nor a dict or tuple that holds no more,
+        # but the objects that refer to them.
         part = objects[first : first + _CHUNK]
-        kinds = [one for one in (*part, *gc.get_referents(*part)) if issubclass(type(one), classes)]
+        held = gc.get_referents(*part)
+        bare = [one for one in held if type(one) in (dict, tuple) and not gc.is_tracked(one)]
+        near = (*part, *held, *gc.get_referents(*bare))
+        kinds = [one for one in near if issubclass(type(one), classes)]
         found.update((id(one), one) for one in kinds if discovery.is_generator(one))
     return list(found.values())
 

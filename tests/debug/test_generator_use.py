@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import sys
 import types
@@ -41,6 +42,16 @@ def test_names_unregistered_generators():
         ("torch.Generator", "drawn from, not registered: Transform.other"),
     }
     assert {(row.topic, row.status) for row in found} == {("use", "wrong")}
+
+
+def test_finds_generators_in_dicts_that_the_garbage_collector_does_not_track():
+    start()
+    holder = types.SimpleNamespace(rng=torch.Generator())
+    assert not gc.is_tracked(holder.__dict__)
+    with generator_use.watched_use() as found:
+        torch.rand(1, generator=holder.rng)
+    (row,) = found
+    assert row.detail.startswith("drawn from, not registered: ")
 
 
 def test_finds_generators_that_are_deleted():
