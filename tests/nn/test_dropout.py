@@ -313,7 +313,9 @@ def test_a_call_that_a_compiled_graph_repeats_is_an_error_until_layers_take_its_
     torch._dynamo.reset()
     restart()
     calls, layers = Calls(), torch.nn.Sequential(torch.nn.Dropout(0.5), torch.nn.Dropout(0.5))
-    with pytest.raises(Exception, match="use a layer of another name for the second"):
+    # Of the error inside, torch 2.10 on Python 3.10 says that Dynamo met one.
+    message = "use a layer of another name for the second|Observed exception"
+    with pytest.raises(Exception, match=message):
         torch.compile(nn.convert(calls), fullgraph=True, backend="eager")(torch.ones(4))
     torch.compile(nn.convert(layers), fullgraph=True, backend="eager")(torch.ones(4))
 
