@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 
 from .._utils import validation
-from .._utils.warn_once import warn_once
+from .._utils.log import warn_once
 from .scopes import OWN_NAMES, check_name
 
 NAMES = {

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import weakref
 from collections.abc import Hashable
 from typing import Generic, TypeVar
 
+from .._utils.log import logger
 from . import context
 
-logger = logging.getLogger("fastseed")
 User = TypeVar("User")
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import os
 
 from .._utils import environ, validation
+from .._utils.log import logger
 from . import hash_seed, settings
 from .settings import REPEATABLE, SET, TOO_LATE, UNAVAILABLE, UNCHANGED, Deterministic, Row, Switch
 from .variables import VARIABLES, Variable
-
-logger = logging.getLogger("fastseed")
 
 MODES = {"1": False, "warn": True}  # values of FASTSEED_DETERMINISTIC: warn_only
 _START = "; start with `fastseed run --deterministic`"

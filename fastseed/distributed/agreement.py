@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-import logging
 import secrets
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -14,6 +13,7 @@ import torch.distributed as dist
 
 from .._backend.reference import scalar
 from .._utils import validation, version
+from .._utils.log import logger
 from ..derivation import context
 from . import rendezvous
 from .discovery import find_rank, process_group_size
@@ -21,8 +21,6 @@ from .rendezvous import GRACE, Record, name_ranks
 
 if TYPE_CHECKING:
     from ..seeder.seeder import Seeder
-
-logger = logging.getLogger("fastseed")
 
 Rows: TypeAlias = Sequence[Sequence[str]]  # (name, value)
 

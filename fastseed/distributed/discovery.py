@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from typing import Any, NamedTuple
@@ -10,10 +9,9 @@ from typing import Any, NamedTuple
 import torch.distributed as dist
 
 from .._utils import validation
+from .._utils.log import logger
 from ..derivation import scopes
 from . import rendezvous
-
-logger = logging.getLogger("fastseed")
 
 # (rank, world size, rank within the node); the first launcher whose first two are set counts.
 _LAUNCHERS = (

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
+from .._utils.log import logger
 from ..derivation import context
 from ..generators.numpy_rng import NumpyGlobal
 from ..generators.python_rng import PythonRandom
 from ..generators.setters import EpochSetter
 from ..generators.torch_rng import TorchGenerator
 from .peers import FUNCTION
-
-logger = logging.getLogger("fastseed")
 
 
 class DrawWatch:

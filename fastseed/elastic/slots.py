@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import uuid
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
@@ -15,6 +14,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from .._utils import validation
+from .._utils.log import logger
 from ..distributed.agreement import agree
 from ..distributed.rendezvous import name_ranks
 from ..nn.dropout.rows import rows
@@ -25,8 +25,6 @@ from .draws import DrawWatch
 from .peers import FUNCTION
 from .replicated import ReplicatedCollector
 from .sharded import ShardedCollector
-
-logger = logging.getLogger("fastseed")
 
 Batch = TypeVar("Batch")
 

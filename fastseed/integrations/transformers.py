@@ -7,7 +7,6 @@ trainer.train(resume_from_checkpoint=...)
 from __future__ import annotations
 
 import functools
-import logging
 import math
 import os
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .._utils import StateDict, validation
+from .._utils.log import logger
 from ..checkpoint import files as checkpoint
 from ..data import Loader
 from ..data.order.samplers import samplers_in
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from transformers import TrainerControl as Control
     from transformers import TrainerState as State
     from transformers import TrainingArguments as Args
-
-logger = logging.getLogger("fastseed")
 
 _NAME = "integrations.transformers.FastseedCallback"
 _FILE = "fastseed-{rank:05d}.state"

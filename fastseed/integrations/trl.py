@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
-import logging
 import os
 from collections.abc import Callable, Iterator, Sized
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ import torch
 from torch.utils.data import Dataset, IterableDataset, Sampler
 
 from .._utils import atomic_file
+from .._utils.log import logger
 from .._utils.validation import type_error, value_error
 from ..rollouts import seeds
 from . import _common
@@ -25,8 +25,6 @@ from .transformers import FastseedCallback, SeededTokens
 
 if TYPE_CHECKING:
     from torch.utils.data import DataLoader
-
-logger = logging.getLogger("fastseed")
 
 _NAME = "integrations.trl.SeededGRPOTrainer"
 _FILE = "fastseed-grpo-{rank:05d}.pt"

@@ -7,19 +7,17 @@ still in use.
 from __future__ import annotations
 
 import functools
-import logging
 import os
 import threading
 import weakref
 from typing import TYPE_CHECKING
 
+from .._utils.log import logger
 from ..derivation.forks import Fork
 from ..derivation.scopes import Scope
 
 if TYPE_CHECKING:
     from .seeder import Seeder
-
-logger = logging.getLogger("fastseed")
 
 
 class _Pending(threading.local):

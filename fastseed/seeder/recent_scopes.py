@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import array
-import logging
 
-logger = logging.getLogger("fastseed")
+from .._utils.log import logger
 
 _SLOTS = 1 << 15
 _MOST_WARNINGS = 10

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import secrets
 from typing import Any
@@ -13,6 +12,7 @@ from .._backend import derive
 from .._backend.compile import eager
 from .._backend.reference.scalar import ScopeKey
 from .._utils import StateDict, validation
+from .._utils.log import logger
 from ..derivation import context, scopes
 from ..derivation.forks import Ancestry, Fork
 from ..derivation.scopes import Scope
@@ -31,8 +31,6 @@ from .process_lock import process
 from .recent_scopes import RecentScopes
 from .registry import Registry
 from .schemes import fwr13y, philox
-
-logger = logging.getLogger("fastseed")
 
 SEED_BITS = 63
 """Bits of a master seed that was not given: it fits signed 64-bit integers."""

@@ -13,6 +13,7 @@ from torch.utils.data import get_worker_info
 
 from .._backend import derive, native
 from .._utils import environ, validation
+from .._utils.log import logger
 from ..derivation import context, scopes
 from ..derivation.scopes import parse_master_seed
 from ..determinism import switches
@@ -23,7 +24,6 @@ from .job import Job, read_job
 from .schemes import fwr13y
 from .seeder import SEED_BITS, Seeder
 
-logger = logging.getLogger("fastseed")
 _REPEAT = "pass it to repeat this run"
 
 

@@ -8,7 +8,6 @@ and ``rng.<rank>.process.mesh``, the fingerprint of the mesh. States of ranks ca
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
@@ -18,6 +17,7 @@ import torch
 from .._backend import tensors
 from .._backend.reference import scalar
 from .._utils import StateDict, validation
+from .._utils.log import logger
 from ..derivation import scopes
 from ..distributed.mesh import STATE as MESH
 from ..generators.adapter import GeneratorAdapter, pack, unpack
@@ -26,8 +26,6 @@ from .fork_rng.block import Parsed
 
 if TYPE_CHECKING:
     from .seeder import Seeder
-
-logger = logging.getLogger("fastseed")
 
 RNG = "rng."
 _RANGES = {

@@ -16,7 +16,7 @@ from helpers.worker_cases import KINDS, Draws, Transform, Transformed
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
 from fastseed import GeneratorPool
-from fastseed._utils.warn_once import warn_once
+from fastseed._utils.log import warn_once
 from fastseed.data import per_sample
 from fastseed.data.worker import discovery
 from fastseed.data.worker.discovery import discover, found_in

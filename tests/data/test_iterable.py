@@ -18,7 +18,7 @@ from helpers.loaders import (
 from torch.utils.data import DataLoader, IterableDataset
 
 import fastseed
-from fastseed._utils.warn_once import warn_once
+from fastseed._utils.log import warn_once
 from fastseed.data import Loader, Seekable, per_sample, steps
 
 

@@ -17,7 +17,7 @@ from torch.utils.data import ConcatDataset, Dataset
 
 import fastseed
 from fastseed._backend.reference import scalar
-from fastseed._utils.warn_once import warn_once
+from fastseed._utils.log import warn_once
 from fastseed.data import Loader, per_sample
 from fastseed.data.loader import loader as plain_loader
 from fastseed.data.worker import per_sample as sample_rng

@@ -20,7 +20,7 @@ from torch.utils.data import (
 )
 
 import fastseed
-from fastseed._utils.warn_once import warn_once
+from fastseed._utils.log import warn_once
 from fastseed.data import Loader, ShuffleSampler, per_sample, steps
 from fastseed.derivation import context
 

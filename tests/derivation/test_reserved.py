@@ -10,7 +10,7 @@ from helpers.support import seeder
 
 import fastseed
 from fastseed._backend.reference import scalar
-from fastseed._utils.warn_once import warn_once
+from fastseed._utils.log import warn_once
 from fastseed.derivation import reserved, streams
 
 ALL = [*reserved.NAMES, "init/weight", "dropout/0"]

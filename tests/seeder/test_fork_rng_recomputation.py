@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 import fastseed
 from fastseed._backend import private_torch
-from fastseed._utils.warn_once import warn_once
+from fastseed._utils.log import warn_once
 from fastseed.seeder.process_lock import process
 
 LAYERS = 3

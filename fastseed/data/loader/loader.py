@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import torch
@@ -18,7 +17,7 @@ from torch.utils.data import (
 
 from ..._backend.compile import eager
 from ..._utils import StateDict, validation
-from ..._utils.warn_once import warn_once
+from ..._utils.log import logger, warn_once
 from ...derivation import context, scopes
 from ...derivation.shared_use import StreamUsers
 from ...seeder.seeder import Seeder
@@ -30,8 +29,6 @@ from .iteration import Iteration
 from .seekable import Seekable, can_seek, slice_of
 from .states import is_iterable, layout_of, sampler_of, samplers_of
 from .torch_loader import OF_SAMPLERS, LoaderIterator, Settings, TorchLoader, settings_of
-
-logger = logging.getLogger("fastseed")
 
 _CLASS = "data.Loader"
 _ORDER = "shuffle"  # the name of an order that has none of its own

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +16,7 @@ from torch.utils.data import (
 
 from ..._backend import private_torch
 from ..._backend.compile import eager
+from ..._utils.log import logger
 from ...seeder.seeder import Seeder
 from ..worker.per_sample import PerSample
 from ..worker.scope import ScopeInSharedMemory, thread_scope
@@ -25,8 +25,6 @@ from ..worker.streams import CheckedCollate
 from .iteration import Iteration
 from .seekable import RankSlice, slice_of
 from .states import is_iterable
-
-logger = logging.getLogger("fastseed")
 
 Settings = dict[str, Any]  # the arguments of a DataLoader
 

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from ..._utils.warn_once import warn_once
+from ..._utils.log import warn_once
 from ...derivation import scopes
 from ...generators import default
 from ...generators.adapter import adapter_of

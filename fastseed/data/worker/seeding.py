@@ -13,7 +13,7 @@ from torch.utils.data import get_worker_info
 
 from ..._backend import derive
 from ..._utils import validation
-from ..._utils.warn_once import warn_once
+from ..._utils.log import warn_once
 from ...derivation import scopes, streams
 from ...generators.default import DefaultGenerators
 from ...random.bank import StreamBank

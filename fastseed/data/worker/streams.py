@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 import os
 import threading
 from collections.abc import Callable, Iterable
@@ -13,6 +12,7 @@ import torch
 from torch.utils.data import get_worker_info
 
 from ..._backend import derive
+from ..._utils.log import logger
 from ...derivation import streams
 from ...generators.adapter import LOW64, GeneratorAdapter
 from ...generators.pool import MembersAdapter
@@ -20,8 +20,6 @@ from ...generators.torch_rng import TorchGenerator
 from ...seeder.errors import ReseedError
 from .discovery import found_in
 from .seeding import GENERATORS, WorkerSeeder, is_on_device
-
-logger = logging.getLogger("fastseed")
 
 T = TypeVar("T")
 

@@ -7,7 +7,6 @@ each device that ``reseed`` and the blocks write in place, for compiled models a
 from __future__ import annotations
 
 import contextvars
-import logging
 import os
 import threading
 import weakref
@@ -19,13 +18,13 @@ from ..._backend import derive, private_torch
 from ..._backend.reference import scalar
 from ..._backend.reference.scalar import signed
 from ..._utils import validation
+from ..._utils.log import logger
 from ...derivation import context
 from ...derivation.scopes import require_keys
 
 if TYPE_CHECKING:
     from ...seeder.seeder import Seeder
 
-logger = logging.getLogger("fastseed")
 _CPU = torch.device("cpu")
 
 

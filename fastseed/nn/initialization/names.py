@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import weakref
 from collections.abc import Callable, Hashable, Iterator
 from typing import NamedTuple
@@ -11,13 +10,13 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from ..._backend import private_torch
+from ..._utils.log import logger
 from ...derivation import scopes
 from ...derivation.scopes import SHARED, Scope
 from ...derivation.shared_use import job
 from ...seeder.seeder import current_seeder
 from ..module_names import strip_wrappers, unwrap
 
-logger = logging.getLogger("fastseed")
 KeyOf = Callable[[str, int], int]
 _modules: weakref.WeakValueDictionary[Hashable, torch.nn.Module] = weakref.WeakValueDictionary()
 """By job, scope and name, the module whose parameter was filled from them first."""

@@ -16,7 +16,7 @@ import torch
 
 from ..._backend.compile import eager
 from ..._utils import validation
-from ..._utils.warn_once import warn_once
+from ..._utils.log import warn_once
 from ...derivation import context, scopes, streams
 from ...distributed.mesh import RankFields
 from ...generators.accelerator import AcceleratorGenerators

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import os
 import re
 from collections.abc import Callable
 from pathlib import Path
 
 from ..._utils import JSON, atomic_file, regular_file, validation
+from ..._utils.log import logger
 from ...debug.tree_digest import Difference
 from . import machine, sources
 from .machine import Runner
@@ -39,8 +39,6 @@ _CHANGES = re.compile(
     r"|git .*/(commit|changes|changed/.*)|machine (driver|gpus|processor|capability)"
 )
 _IGNORED = {"about", "variables FASTSEED_RUN_DIR"}  # different in every run
-
-logger = logging.getLogger("fastseed")
 
 
 def capture(directory: str | os.PathLike[str], *, patches: bool = False) -> dict[str, Section]:

@@ -1,4 +1,4 @@
-"""A warning in the log that comes once per process."""
+"""The log of the library, and a warning that comes once per process."""
 
 from __future__ import annotations
 
