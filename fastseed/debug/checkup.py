@@ -15,13 +15,13 @@ from .._utils import validation
 from ..derivation import context, streams
 from ..determinism import hash_seed
 from ..distributed.agreement import verify_agreement
+from ..distributed.rendezvous import group_size
 from ..generators.accelerator import AcceleratorGenerators, relative_index
 from ..generators.adapter import ADAPTERS
 from ..generators.default import NAMES, global_generators
 from ..seeder.registry import adapter_for
 from ..seeder.seeder import Seeder
 from .generator_use import FINE, NOTE, WRONG, Row, bytes_of, watched_use
-from .rank_digest import process_count
 from .tree_digest import assert_ranks_agree
 
 
@@ -80,7 +80,7 @@ def examine(*, module: object, ranks: bool | None, timeout: float) -> list[Row]:
         if current.scope is not None and current.scheme == "philox-v1":
             rows += _streams(current)
     if ranks is None:  # also before init, or the other ranks would wait
-        ranks = process_count() > 1 or (current is not None and current.world_size > 1)
+        ranks = group_size() > 1 or (current is not None and current.world_size > 1)
     if ranks:
         rows += _ranks(timeout, module)
     return [*rows, *_process()]

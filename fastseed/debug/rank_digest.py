@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 import torch.distributed as dist
 
-from ..distributed.rendezvous import collective
+from ..distributed.rendezvous import collective, group_size
 from ..random import layout
 from . import tensor_digest
 from .tensor_digest import MODULUS, Part
@@ -111,16 +111,11 @@ def _reduce(mesh: DeviceMesh, dim: int, parts: list[Part]) -> None:
         part.total = sum(limb << 32 * i for i, limb in enumerate(summed)) % MODULUS
 
 
-def process_count() -> int:
-    """Return the number of ranks in the process group; 1 without one."""
-    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
-
-
 def agree(table: Mapping[str, int], problem: str) -> None:
     """Raise on all ranks unless all have this table; all enter the same collectives."""
     first = [(table, problem)]
     collective(_AGREE, dist.broadcast_object_list, first, src=0)
-    found = [""] * process_count()
+    found = [""] * group_size()
     difference = _compared(table, problem, *first[0])
     collective(_AGREE, dist.all_gather_object, found, difference)
     lines = [f"rank {rank}: {text}" for rank, text in enumerate(found) if text]

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from .._utils.validation import type_error, value_error
+from ..distributed.rendezvous import group_size
 from . import rank_digest, tensor_digest
 from .tensor_digest import MODULUS
 
@@ -144,7 +145,7 @@ def table_of(leaves: Iterable[tuple[str, object]]) -> dict[str, Leaf]:
 
 def assert_ranks_agree(module: object) -> None:
     """Raise on every rank unless a module is the same, bit for bit, on all; name what differs."""
-    if rank_digest.process_count() <= 1:
+    if group_size() <= 1:
         return
     try:
         table, problem = {name: leaf.value for name, leaf in digest(module).table.items()}, ""

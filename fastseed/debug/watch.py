@@ -9,15 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .._utils import environ
-from .._utils.validation import (
-    check_bool,
-    check_instance,
-    check_int,
-    check_path,
-    type_error,
-    value_error,
-)
+from .._utils import environ, validation
+from .._utils.validation import check_int, type_error, value_error
 from ..distributed import discovery
 from ..nn.module_names import strip_wrappers, unwrap
 from . import kept_tensors
@@ -92,11 +85,11 @@ class Watch:
         keep: Mapping[int, str] | None = None,
     ) -> None:
         rule = "a torch.nn.Module"
-        self._model = check_instance(_FUNCTION, "model", model, torch.nn.Module, rule)
+        self._model = validation.check_instance(_FUNCTION, "model", model, torch.nn.Module, rule)
         self._optimizers = _optimizers(optimizer)
         self._every = check_int(_FUNCTION, "every", every, 1, 2**31 - 1)
         self._step = check_int(_FUNCTION, "step", step, 0, _MAX_STEP)
-        append = check_bool(_FUNCTION, "append", append)
+        append = validation.check_bool(_FUNCTION, "append", append)
         self._hook: RemovableHandle | None = None
         self._groups = _chosen("groups", groups, STATE, f"among {', '.join(STATE)}")
         if not self._optimizers:
@@ -241,7 +234,7 @@ class Watch:
 
 def _folder(path: str | os.PathLike[str] | None) -> Path:
     if path is not None:
-        folder = Path(check_path(_FUNCTION, "path", path))
+        folder = Path(validation.check_path(_FUNCTION, "path", path))
         if folder.exists() and not folder.is_dir():
             raise value_error(_FUNCTION, "path", "a folder, new or existing", path)
         return folder

@@ -17,7 +17,7 @@ from .._utils.log import logger
 from ..derivation import context
 from . import rendezvous
 from .discovery import find_rank, process_group_size
-from .rendezvous import GRACE, Record, name_ranks
+from .rendezvous import GRACE, Record, group_size, name_ranks
 
 if TYPE_CHECKING:
     from ..seeder.seeder import Seeder
@@ -74,7 +74,7 @@ def verify_agreement(*, timeout: float = 60.0, group: dist.ProcessGroup | None =
         record, size = record_of(seeder), max(size, seeder.world_size)
     except (TypeError, ValueError, RuntimeError) as error:
         problem = error
-    if problem is None and group is None and size > 1 and _size_of(None) == 1:
+    if problem is None and group is None and size > 1 and group_size() == 1:
         problem = RuntimeError(
             f"fastseed.{_NAME}: call torch.distributed.init_process_group first: there are {size} "
             "ranks, and no process group in which to compare them"
@@ -121,7 +121,7 @@ def agree(
     are more of the record: (name, value) in an order, such as the tensors of a model. They are
     compared by digests, and sent only where these differ.
     """
-    if _size_of(group) == 1:
+    if group_size(group) == 1:
         if problem is not None:
             raise problem
         return chosen
@@ -142,10 +142,6 @@ def agree(
     if "error" in verdict:
         raise RuntimeError(verdict["error"])
     return verdict["chosen"]
-
-
-def _size_of(group: dist.ProcessGroup | None) -> int:
-    return dist.get_world_size(group) if dist.is_available() and dist.is_initialized() else 1
 
 
 def record_of(seeder: Seeder) -> Record:

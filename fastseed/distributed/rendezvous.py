@@ -53,6 +53,11 @@ def has_group() -> bool:
     return dist.group.WORLD is not _of_parent
 
 
+def group_size(group: dist.ProcessGroup | None = None) -> int:
+    """Return the number of ranks in a process group; 1 where there is none."""
+    return dist.get_world_size(group) if dist.is_available() and dist.is_initialized() else 1
+
+
 def refuse_forked(function: str) -> None:
     """Raise RuntimeError where the process group is that of the parent of this process."""
     if dist.is_available() and dist.is_initialized() and not has_group():

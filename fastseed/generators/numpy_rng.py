@@ -16,16 +16,8 @@ from numpy.random import SeedSequence as _SeedSequence
 from .._backend import derive, native
 from .._utils import StateDict, strict_json
 from ..derivation.streams import Stream
-from .adapter import (
-    LOW64,
-    MT19937_BYTES,
-    MT_WORDS,
-    adapts,
-    pack,
-    pack_mt19937,
-    unpack,
-    unpack_mt19937,
-)
+from . import adapter
+from .adapter import LOW64, MT19937_BYTES, MT_WORDS, adapts, pack, unpack
 
 _JSON_BLOCK = 1024
 
@@ -75,7 +67,7 @@ class NumpyGenerator:
         if state["bit_generator"] != "MT19937":
             return _to_json(state)
         gauss = state["gauss"] if state.get("has_gauss") else None
-        words = pack_mt19937(state["state"]["key"], state["state"]["pos"], gauss)
+        words = adapter.pack_mt19937(state["state"]["key"], state["state"]["pos"], gauss)
         if "seed_seq" not in state:
             return words
         return torch.cat([words, _to_json({"seed_seq": state["seed_seq"]})])
@@ -83,7 +75,7 @@ class NumpyGenerator:
     def parse_state(self, state: torch.Tensor) -> StateDict:
         kind, parsed, data = type(self._bit_generator()).__name__, {}, unpack(state)
         if kind == "MT19937":
-            words, position, gauss = unpack_mt19937(state[:MT19937_BYTES])
+            words, position, gauss = adapter.unpack_mt19937(state[:MT19937_BYTES])
             parsed = _mt19937(np.frombuffer(words, "<u4").astype(np.uint32), position, gauss)
             data = data[MT19937_BYTES:]
             if not data:

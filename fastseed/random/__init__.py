@@ -7,15 +7,7 @@ streams on one device; ``Shard`` says which part of a larger tensor a tensor is.
 
 from .bank import StreamBank
 from .functional import bernoulli, bits, exponential, normal, randint, trunc_normal, uniform
-from .inplace import (
-    bernoulli_,
-    bits_,
-    exponential_,
-    normal_,
-    randint_,
-    trunc_normal_,
-    uniform_,
-)
+from .inplace import bernoulli_, bits_, exponential_, normal_, randint_, trunc_normal_, uniform_
 from .layout import Shard
 
 __all__ = [

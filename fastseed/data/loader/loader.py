@@ -5,15 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.utils.data import (
-    DataLoader,
-    IterableDataset,
-    IterDataPipe,
-    MapDataPipe,
-    RandomSampler,
-    SequentialSampler,
-    SubsetRandomSampler,
-)
+from torch.utils import data as torch_data
+from torch.utils.data import DataLoader, IterableDataset, SequentialSampler
 
 from ..._backend.compile import eager
 from ..._utils import StateDict, validation
@@ -214,8 +207,8 @@ class Loader(DataLoader[Any]):
         if seeder.data_world_size == 1:
             return
         for sampler in samplers_of(self) if ranks == 1 else ():
-            is_whole = type(sampler) in (SequentialSampler, SubsetRandomSampler)
-            if is_whole or (type(sampler) is RandomSampler and not sampler.replacement):
+            is_whole = type(sampler) in (SequentialSampler, torch_data.SubsetRandomSampler)
+            if is_whole or (type(sampler) is torch_data.RandomSampler and not sampler.replacement):
                 warn_once(
                     "fastseed.data.Loader: each of the %d ranks reads all samples that %s yields: "
                     "pass shuffle=True, or sampler=fastseed.data.ShuffleSampler(dataset, "
@@ -359,7 +352,8 @@ def slot_loader(function: str, loader: Any, slots: int) -> Loader:
 
 def _check_settings(dataset: Any, settings: Settings) -> None:
     """TypeError or ValueError for what torch refuses later, or in a worker."""
-    is_pipe = isinstance(dataset, (IterDataPipe, MapDataPipe))  # which torch has deprecated
+    pipes = (torch_data.IterDataPipe, torch_data.MapDataPipe)  # which torch has deprecated
+    is_pipe = isinstance(dataset, pipes)
     if is_pipe or not (isinstance(dataset, IterableDataset) or hasattr(dataset, "__getitem__")):
         rule = "a dataset with __getitem__, an IterableDataset or a DataLoader of torch.utils.data"
         raise validation.type_error(_CLASS, "dataset", rule, dataset)

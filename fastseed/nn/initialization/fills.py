@@ -16,16 +16,7 @@ import torch
 from ..._backend import derive, tensors
 from ..._backend.ops.draws import REALS
 from ..._utils import validation
-from ...random import (
-    bernoulli_,
-    bits,
-    exponential_,
-    layout,
-    normal_,
-    randint_,
-    trunc_normal_,
-    uniform_,
-)
+from ...random import bits, inplace, layout
 from ...random.functional import check_device
 from .names import local_part
 
@@ -47,7 +38,7 @@ _FUNCTION = "nn.initialize"
 def _uniform(tensor: torch.Tensor, key: int, low: float = 0.0, high: float = 1.0) -> None:
     """Fill as ``uniform_`` does; with ``low`` where both bounds are equal, as torch does."""
     if low != high or tensor.dtype not in REALS:
-        uniform_(tensor, key, low, high)
+        inplace.uniform_(tensor, key, low, high)
         return
     _check_memory(tensor)
     with torch.inference_mode(tensor.is_inference()), torch.no_grad():
@@ -55,7 +46,7 @@ def _uniform(tensor: torch.Tensor, key: int, low: float = 0.0, high: float = 1.0
 
 
 def _randint(tensor: torch.Tensor, key: int, low: int = 0, high: int | None = None) -> None:
-    randint_(tensor, key, low, torch.iinfo(tensor.dtype).max + 1 if high is None else high)
+    inplace.randint_(tensor, key, low, torch.iinfo(tensor.dtype).max + 1 if high is None else high)
 
 
 def orthogonal_(tensor: torch.Tensor, key: int, gain: float = 1.0) -> None:
@@ -67,7 +58,7 @@ def orthogonal_(tensor: torch.Tensor, key: int, gain: float = 1.0) -> None:
         return
     rows = tensor.size(0)
     flat = torch.empty(rows, tensor.numel() // rows, dtype=torch.float64, device="cpu")
-    normal_(flat, key)
+    inplace.normal_(flat, key)
     q, r = torch.linalg.qr(flat if rows >= flat.size(1) else flat.T)
     q = q * r.diagonal().sign() * gain  # the diagonal of R positive (Mezzadri, 2007)
     keep_part(tensor, q if rows >= flat.size(1) else q.T)
@@ -85,7 +76,7 @@ def sparse_(tensor: torch.Tensor, key: int, sparsity: float, std: float = 0.01) 
     signed = words.view(torch.int64) ^ torch.iinfo(torch.int64).min  # in the order of the words
     chosen = signed.argsort(dim=0, stable=True)[: math.ceil(part * tensor.size(0))]
     zero = torch.zeros_like(words, dtype=torch.bool).scatter_(0, chosen, value=True)
-    normal_(tensor, key, 0.0, std)
+    inplace.normal_(tensor, key, 0.0, std)
     keep_part(tensor, zero, as_zeros=True)
 
 
@@ -155,25 +146,25 @@ def _new(func: OpOverload, args: Arguments, kwargs: Keywords) -> Arguments:
 
 
 FILLS: dict[object, tuple[Fill, Callable[..., Arguments | None]]] = {
-    _ATEN.normal_.default: (normal_, _given),
+    _ATEN.normal_.default: (inplace.normal_, _given),
     _ATEN.uniform_.default: (_uniform, _given),
-    _ATEN.exponential_.default: (exponential_, _given),
-    _ATEN.bernoulli_.float: (bernoulli_, _given),
+    _ATEN.exponential_.default: (inplace.exponential_, _given),
+    _ATEN.bernoulli_.float: (inplace.bernoulli_, _given),
     _ATEN.random_.default: (_randint, _given),
     getattr(_ATEN.random_, "from"): (_randint, _given),
-    _ATEN.random_.to: (lambda tensor, key, high: randint_(tensor, key, 0, high), _given),
+    _ATEN.random_.to: (lambda tensor, key, high: _randint(tensor, key, 0, high), _given),
     _ATEN.randperm.out: (_randperm, _out),
     _ATEN.randperm.generator_out: (_randperm, _out),
     _ATEN.randperm.default: (_randperm, _new),
-    _ATEN.randn.default: (normal_, _new),
-    _ATEN.rand.default: (uniform_, _new),
-    _ATEN.randn_like.default: (normal_, _new),
-    _ATEN.rand_like.default: (uniform_, _new),
+    _ATEN.randn.default: (inplace.normal_, _new),
+    _ATEN.rand.default: (inplace.uniform_, _new),
+    _ATEN.randn_like.default: (inplace.normal_, _new),
+    _ATEN.rand_like.default: (inplace.uniform_, _new),
 }
 """Operators, what a key fills in place of each, and what finds the tensor and the parameters."""
 
 INITIALIZERS: dict[str, Fill] = {
-    "trunc_normal_": trunc_normal_,
+    "trunc_normal_": inplace.trunc_normal_,
     "orthogonal_": orthogonal_,
     "sparse_": sparse_,
 }

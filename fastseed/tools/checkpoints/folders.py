@@ -14,15 +14,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ..._utils import strict_json
-from ...checkpoint.pickles import (
-    MAX_BYTES,
-    Opaque,
-    Unreadable,
-    check_sha256,
-    field,
-    open_file,
-    read_tree,
-)
+from ...checkpoint import pickles
+from ...checkpoint.pickles import Unreadable, field, open_file, read_tree
 
 _MAX_DEPTH = 3
 _MAX_PART = 16 << 20  # bytes of an entry of torch.distributed.checkpoint
@@ -75,12 +68,12 @@ def _file(path: str, name: str, problems: list[str]) -> Iterator[Part]:
     with noted(name, problems), open_file(path) as file:
         is_json = file.read(64).lstrip().startswith(b"{")  # which no pickle does
         file.seek(0)
-        root = _read_json(file.read(MAX_BYTES)) if is_json else read_tree(file)
+        root = _read_json(file.read(pickles.MAX_BYTES)) if is_json else read_tree(file)
         match root:
             case {"format": "fastseed", "padding": _}:  # of fastseed.checkpoint.save
                 with noted(name, problems):  # its states are read nevertheless
                     file.seek(0)
-                    check_sha256(file.read())
+                    pickles.check_sha256(file.read())
         yield Part(root, name, owner)
 
 
@@ -139,5 +132,5 @@ def _may_hold_a_state(held: object) -> bool:
     size, properties = field(held, "size"), field(held, "properties")
     if size is None:
         return True
-    dtype = properties.state[0] if isinstance(properties, Opaque) else None
+    dtype = properties.state[0] if isinstance(properties, pickles.Opaque) else None
     return len(size) == 1 and getattr(dtype, "name", None) == ("torch", "uint8")
