@@ -146,9 +146,6 @@ def _loads(data: bytes, archive: zipfile.ZipFile | None = None, folder: str = ""
         raise Unreadable(f"its pickle is damaged ({why})") from None
 
 
-# ---------------------------------------------------------------- files
-
-
 def open_file(path: str) -> IO[bytes]:
     """Open a regular file; a pipe or a device is ``Unreadable``."""
     try:

@@ -96,9 +96,6 @@ def _checkpoint(args: argparse.Namespace, path: str) -> tuple[bool, dict[str, ob
     return bool(found), document
 
 
-# ---------------------------------------------------------------- jobs
-
-
 def _answer(args: argparse.Namespace) -> int:
     """Print the samples of a step, or the steps of a sample."""
     from ..tools import checkpoints

@@ -144,8 +144,6 @@ class History:
         """The order of the latest entry."""
         return self.orders[self.entries[-1].order]
 
-    # ------------------------------------------------------------------ what it says about steps
-
     def entry_at(self, epoch: int, step: int) -> Entry | None:
         """Return the entry that decides about a step, as it begins in this epoch."""
         count = bisect.bisect_left(self.entries, (epoch, step + 1))
@@ -221,8 +219,6 @@ class History:
         order = spec.at(self.master_seed, self.task, epoch)
         return Quarantined(order, spec.n, self.removed(quarantines)) if quarantines else order
 
-
-# ------------------------------------------------------------------ the journal
 
 # docs/spec/data-order.md ("The journal") specifies its fields.
 _DERIVATION = {"derivation": scalar.DERIVATION_VERSION}

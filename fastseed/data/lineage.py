@@ -66,8 +66,6 @@ class Lineage:
         epoch, step = self.history.point
         return f"Lineage(epoch={epoch}, step={step}, entries={len(self.history.entries)})"
 
-    # ------------------------------------------------------------------ files
-
     @classmethod
     def load(cls, source: Mapping[str, JSON] | str | os.PathLike[str]) -> Lineage:
         """Return the lineage of a journal.
@@ -107,8 +105,6 @@ class Lineage:
             rule = "path must be in a folder that exists"
             raise FileNotFoundError(f"fastseed.{function}: {rule}, got {path!r}")
         atomic_file.replace(path, to_json(self.history).encode() + b"\n")
-
-    # ------------------------------------------------------------------ questions
 
     def at(self, epoch: int, step: int, *, rank: int | None = None) -> Visits:
         """Return the samples of a step.
@@ -211,8 +207,6 @@ class Lineage:
             key = derive.name_key(scope, words)
             out[here] = philox.sample_keys(key, visits.sample[here], visits.occurrence[here])
         return out
-
-    # ------------------------------------------------------------------ parts
 
     def _visits_of(self, function: str, span: Span, epochs: range, samples: Array) -> Visits:
         """Return the visits of ``samples`` in a span, which each of ``epochs`` has alike."""

@@ -249,8 +249,6 @@ class StepLoop:
                 "its position in the loop is lost: use another loader for that"
             )
 
-    # ------------------------------------------------------------------ states
-
     def state_dict(self) -> StateDict:
         """Return where the loop is: after the step that it is in.
 
@@ -326,8 +324,6 @@ class StepLoop:
             rule, size = f"of {n} positions, as for this loop", history.orders[latest.order].n
             raise validation.value_error(function, where, rule, size)
         return history
-
-    # ------------------------------------------------------------------ the history
 
     def lineage(self) -> Lineage:
         """Return which samples the steps of this job have, before and after now."""

@@ -99,8 +99,6 @@ class ModuleCalls:
         self._hooked: set[str] = set()
         self._open: defaultdict[tuple[str, bool], list[int]] = defaultdict(list)
 
-    # ---------------------------------------------------------------- hooks
-
     def _before(
         self, module: torch.nn.Module, args: tuple[object, ...], kwargs: dict[str, object]
     ) -> object:

@@ -180,9 +180,6 @@ def compare(a: object, b: object) -> list[Difference]:
     return [sides(name, one, other) for name, one, other in pairs if one != other]
 
 
-# ---------------------------------------------------------------- trees
-
-
 def leaves_of(
     name: str, obj: object, above: frozenset[int] = frozenset()
 ) -> Iterator[tuple[str, object]]:

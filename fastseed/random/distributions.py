@@ -52,9 +52,6 @@ class Distribution(NamedTuple):
         return (values * self.words + 3) // 4 * 4
 
 
-# ---------------------------------------------------------------- the distributions
-
-
 def bits(function: str, dtype: torch.dtype | None) -> Distribution:
     """Words of the stream, ``torch.uint32`` (the default) or ``torch.uint64``."""
     dtype = _check_dtype(function, dtype, torch.uint32, (torch.uint32, torch.uint64))
@@ -170,9 +167,6 @@ def randint(function: str, dtype: torch.dtype | None, low: object, high: object)
         rule = f"below {'2**64' if dtype == torch.int64 else '2**32'} for {dtype} (or use bits)"
         raise value_error(function, "high - low", rule, size)
     return Distribution(DRAW["randint"], dtype, 2 if size >= 2**32 else 1, (low, signed(size)))
-
-
-# ---------------------------------------------------------------- numbers
 
 
 def constant(value: object) -> object:

@@ -229,9 +229,6 @@ def bits(
     return _draw(distributions.bits, "random.bits", key, shape, dtype, position, out)
 
 
-# ---------------------------------------------------------------- shared by all of them
-
-
 def _draw(
     make: Callable[..., Distribution],
     function: str,

@@ -129,9 +129,6 @@ def bits_(tensor: torch.Tensor, key: Key, *, shard: Shard | None = None) -> torc
     return _fill(distributions.bits, "random.bits_", tensor, key, shard)
 
 
-# ---------------------------------------------------------------- shared by all of them
-
-
 def _fill(
     make: Callable[..., Distribution],
     function: str,

@@ -124,9 +124,6 @@ def check_numel(function: str, shape: Sequence[int]) -> None:
         )
 
 
-# ---------------------------------------------------------------- DTensor
-
-
 def of_dtensor(function: str, tensor: DTensor) -> tuple[torch.Tensor, list[Piece]]:
     """(the local shard of a ``DTensor``, the values it takes); to be called without gradients."""
     check_numel(function, tensor.shape)
@@ -237,9 +234,6 @@ def _chunk(runs: list[Run], chunks: int, i: int) -> list[Run]:
             found.append((first + low, high - low))
         at += count
     return found
-
-
-# ---------------------------------------------------------------- indices to pieces
 
 
 def pieces(shape: Sequence[int], indices: Sequence[list[Run]]) -> list[Piece]:

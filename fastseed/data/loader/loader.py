@@ -140,8 +140,6 @@ class Loader(DataLoader[Any]):
             return own.count(len(self.dataset)) if own is not None else 0
         return super().__len__()
 
-    # ------------------------------------------------------------------ iterations
-
     @eager
     def __iter__(self) -> Any:
         seeder = keyed_seeder(_CLASS)
@@ -223,8 +221,6 @@ class Loader(DataLoader[Any]):
                 "fastseed.data.Loader: the last ranks have one batch less than the others, for "
                 "which a model that communicates waits: pass drop_last=True"
             )
-
-    # ------------------------------------------------------------------ states
 
     def state_dict(self) -> StateDict:
         """Return the position of the latest iteration; before it, the state that was loaded.
@@ -311,9 +307,6 @@ class Loader(DataLoader[Any]):
                 f"{position}; resume with as many ranks as before, or use a ShuffleSampler"
             )
         return True
-
-
-# ------------------------------------------------------------------ settings
 
 
 def loader_settings(function: str, loader: Any) -> Settings:

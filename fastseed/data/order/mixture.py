@@ -190,9 +190,6 @@ class Mixture(Order):
         return derive.name_key(self.scope, streams.name_words(name))
 
 
-# ------------------------------------------------------------------ the golden ratio sequence
-
-
 @dataclass(frozen=True)
 class ShareOfPoints:
     """The points of [low, high), 0 <= low < high <= 2**32, of start + i * STEP modulo 2**32."""

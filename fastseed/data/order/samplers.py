@@ -107,8 +107,6 @@ class ShuffleSampler(Sampler[int]):
         order = f"{self.spec.describe()!r}, drop_last={self.drop_last}"
         return f"{type(self).__name__}({self.n}{share}, {order})"
 
-    # ------------------------------------------------------------------ the scope
-
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next iterations, [0, 2**32), whatever that of ``reseed``."""
         function = f"{self._path}.set_epoch"
@@ -158,8 +156,6 @@ class ShuffleSampler(Sampler[int]):
         """Return how many indices a rank yields from a position on."""
         return StepLayout(self.n, 1, world_size, 0, False, self.drop_last).samples_left(first)
 
-    # ------------------------------------------------------------------ iterations
-
     def __len__(self) -> int:
         """Return how many indices this rank yields in a whole epoch."""
         return self._size(self._rank_and_size()[1])
@@ -176,8 +172,6 @@ class ShuffleSampler(Sampler[int]):
         order = self._order(self._path, None, None)
         first, self._first = self._first, 0
         return order, first
-
-    # ------------------------------------------------------------------ the order as a function
 
     def index(self, i: int, *, task: int | None = None, epoch: int | None = None) -> int:
         """Return the sample at a global position, in constant time.
@@ -269,9 +263,6 @@ def check_size(function: str, argument: str, data: Sized | int) -> int:
             rule = "a dataset with a length, or a number of samples"
             raise validation.type_error(function, argument, rule, data) from error
     return validation.check_int(function, argument, data, 1, MAX_N)
-
-
-# ------------------------------------------------------------------ samplers inside others
 
 
 def samplers_in(*samplers: object) -> list[object]:

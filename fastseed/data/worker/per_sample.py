@@ -78,8 +78,6 @@ class PerSample(DatasetWrapper, Dataset[object]):
         seeder = self._current_seeder() if is_sent else None
         return {**self.__dict__, "_streams": None, "_seeder": seeder}
 
-    # -------------------------------------------------------------- the epoch
-
     def set_scope(self, task: int, epoch: int) -> None:
         """Set the task and epoch of the next samples, also in workers; a ``Loader`` does it."""
         at = scopes.check_scope("data.PerSample.set_scope", task, epoch, 0)
@@ -121,8 +119,6 @@ class PerSample(DatasetWrapper, Dataset[object]):
         """Log a warning if another dataset has the same random numbers in this scope."""
         if self._name is None:
             _users.warn_if_shared(self, task, epoch, self.generator)
-
-    # -------------------------------------------------------------- samples
 
     def __getitem__(self, index: SupportsIndex) -> object:
         return self._fetch((index,))[0]

@@ -93,9 +93,6 @@ def keyed_seeder(function: str) -> Seeder:
     return seeder
 
 
-# ------------------------------------------------------------------ datasets
-
-
 class DatasetWrapper:
     """A dataset around another one, whose attributes it passes on, also those that are set.
 
@@ -138,9 +135,6 @@ def read_samples(read: Callable[[Any], T], indices: Iterable[object]) -> list[T]
             "torch would take it for the end of the epoch: raise IndexError or another error"
         )
     return samples
-
-
-# ------------------------------------------------------------------ pickles that start a worker
 
 
 def is_spawning() -> bool:

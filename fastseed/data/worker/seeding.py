@@ -75,9 +75,6 @@ def _can_pickle(entry: Registration) -> bool:
         return False
 
 
-# ------------------------------------------------------------------ in a worker
-
-
 class WorkerInit:
     """A ``worker_init_fn``: reseeds a worker when it starts and when an iteration begins."""
 
@@ -172,9 +169,6 @@ def _reseed_if_new() -> None:
     at = None if scope.worker is None else scope.worker.scope
     if at is not None and scope.worker.source.number != at.number:
         scope.worker.reseed()
-
-
-# ------------------------------------------------------------------ worker_init_fn
 
 
 class _WorkerInitFunction:

@@ -124,8 +124,6 @@ def torch_generator(key: int) -> torch.Generator:
     return generator
 
 
-# ------------------------------------------------------------------ one reader at a time
-
 _depths: dict[int, int] = {}  # by thread: how many reads of samples it is in, one inside another
 
 

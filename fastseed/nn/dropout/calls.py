@@ -21,8 +21,6 @@ from .scope import LayerName, this_thread
 
 _FUNCTION = "nn.convert"
 
-# ---------------------------------------------------------------- functions with a keyed form
-
 _ATTENTION = torch_functional.scaled_dot_product_attention
 _CHANNELS: dict[object, int | None] = {
     torch_functional.dropout: None,
@@ -79,9 +77,6 @@ class Calls:
         return functional.attend(drop_weights, *tensors, attn_mask, is_causal, scale, enable_gqa)
 
 
-# ---------------------------------------------------------------- functions without one
-
-
 def _drops(
     input: object, p: float = 0.5, training: bool = False, inplace: bool = False,
     train: bool = False,
@@ -128,9 +123,6 @@ _DRAWS: dict[object, Callable[..., bool]] = {
     torch_functional.multi_head_attention_forward: _drops_heads,
 }
 """Functions without a keyed form: whether a call with such arguments draws."""
-
-
-# ---------------------------------------------------------------- the mode
 
 
 class _ReplaceCalls(TorchFunctionMode):

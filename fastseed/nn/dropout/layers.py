@@ -135,9 +135,6 @@ def set_up(layer: Dropout, name: str | None, batch_dim: int | None) -> None:
     layer.cut = None
 
 
-# ---------------------------------------------------------------- what a layer does
-
-
 def drop_layer(
     layer: LayerName | None,
     input: torch.Tensor,

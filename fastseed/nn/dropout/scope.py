@@ -40,9 +40,6 @@ class LayerName:
         return f"LayerName({self.name!r})"
 
 
-# ---------------------------------------------------------------- the scope of the process
-
-
 class _DeviceScope(NamedTuple):
     scope: torch.Tensor  # (2,) uint64
     words: tuple[torch.Tensor, torch.Tensor]  # its elements, as int64
@@ -90,9 +87,6 @@ def _write_scope() -> None:
         if held.scope is not on_cpu and held.is_usable:
             for target, word in zip(held.words, words, strict=True):
                 target.fill_(signed(word))  # by value: a copy from memory would wait for the device
-
-
-# ---------------------------------------------------------------- the blocks of a thread
 
 
 class RowRange:
@@ -247,9 +241,6 @@ with torch.inference_mode(False):
     _add_device(torch.zeros(2, dtype=torch.uint64, device=_CPU))
 _write_scope()  # a name may be loaded at its first use, after reseed
 context.observe_scope(_write_scope)
-
-
-# ---------------------------------------------------------------- one use of each row
 
 
 class _Use(NamedTuple):

@@ -32,9 +32,6 @@ _ATEN = torch.ops.aten
 _FUNCTION = "nn.initialize"
 
 
-# ---------------------------------------------------------------- fills
-
-
 def _uniform(tensor: torch.Tensor, key: int, low: float = 0.0, high: float = 1.0) -> None:
     """Fill as ``uniform_`` does; with ``low`` where both bounds are equal, as torch does."""
     if low != high or tensor.dtype not in REALS:
@@ -121,9 +118,6 @@ def keep_part(tensor: torch.Tensor, whole: torch.Tensor, as_zeros: bool = False)
         if local is not tensor and not tensor.is_inference():
             torch.autograd.graph.increment_version(tensor)
     return tensor
-
-
-# ---------------------------------------------------------------- the table
 
 
 def _given(_: OpOverload, args: Arguments, kwargs: Keywords) -> Arguments:

@@ -84,9 +84,6 @@ class KeyedMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         raise NotImplementedError
 
 
-# ---------------------------------------------------------------- functions of torch.nn.init
-
-
 def run_initializer(name: str, args: Arguments, kwargs: Keywords) -> object:
     """Run ``torch.nn.init.<name>``: as a fill under a mode of this thread, else as torch does."""
     original = _originals[name]
@@ -121,8 +118,6 @@ _functions: dict[str, Any] = {n: inspect.unwrap(getattr(torch.nn.init, n)) for n
 _originals: dict[str, Any] = {name: _copy(function) for name, function in _functions.items()}
 _replaced = {name: _code_for(name) for name in INITIALIZERS}
 
-
-# ---------------------------------------------------------------- blocks
 
 _lock = threading.Lock()
 _open: set[KeyedMode] = set()

@@ -146,9 +146,6 @@ def _unmapped(operator: object, owner: Owner | None) -> RuntimeError:
     )
 
 
-# ---------------------------------------------------------------- classes from before FSDP2
-
-
 class _Apply:
     """``Module._apply`` of a sharded module, which ``to_empty`` and ``to`` call, in the block."""
 
@@ -197,9 +194,6 @@ def _original_classes(model: torch.nn.Module) -> Iterator[None]:
             if isinstance(held, _Apply):
                 module.__class__ = held.sharded
                 vars(module).pop("_apply", None)
-
-
-# ---------------------------------------------------------------- public
 
 
 @contextlib.contextmanager

@@ -117,9 +117,6 @@ def _extent(tensor: torch.Tensor) -> tuple[int, int]:
     return begin * local.element_size(), end * local.element_size()
 
 
-# ---------------------------------------------------------------- the keys of a name
-
-
 def keys_at(function: str, task: int, epoch: int, step: int) -> tuple[Scope, KeyOf]:
     """Return a checked scope, and the function of name and count that gives the key of a fill."""
     seeder = current_seeder(function)

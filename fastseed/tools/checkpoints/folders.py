@@ -93,9 +93,6 @@ def noted(name: str, problems: list[str]) -> Iterator[None]:
         problems.append(f"{name} is not read: {error}")
 
 
-# ---------------------------------------------------------------- torch.distributed.checkpoint
-
-
 def _distributed(path: str, below: str, problems: list[str]) -> Iterator[Part]:
     """Yield the entries of a folder of torch.distributed.checkpoint that are small enough."""
     name = os.path.join(below, ".metadata")

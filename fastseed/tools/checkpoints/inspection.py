@@ -126,9 +126,6 @@ def _by_stream(states: Iterable[Found]) -> dict[str, dict[str, Found]]:
     return table
 
 
-# ---------------------------------------------------------------- findings
-
-
 def _findings(states: list[Found], size: int) -> Iterator[str]:
     owners = list(dict.fromkeys(one.owner for one in states))
     streams: dict[str, list[str]] = defaultdict(list)  # with the same finding
@@ -156,9 +153,6 @@ def _listed(names: Iterable[str]) -> str:
     held = list(names)
     more = f" and {len(held) - _NAMES} more" if len(held) > _NAMES else ""
     return ", ".join(name or "all ranks" for name in held[:_NAMES]) + more
-
-
-# ---------------------------------------------------------------- two checkpoints
 
 
 def compare_states(a: Inspection, b: Inspection) -> list[Difference]:

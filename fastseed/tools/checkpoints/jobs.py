@@ -50,9 +50,6 @@ def rows_of(lineage: Lineage, visits: Visits) -> list[dict[str, JSON]]:
     return rows
 
 
-# ---------------------------------------------------------------- two jobs
-
-
 class JobComparison(NamedTuple):
     """Which steps of two jobs have other samples. It is true if none has.
 

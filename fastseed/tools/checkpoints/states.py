@@ -132,9 +132,6 @@ def _below(node: object) -> Iterator[tuple[str, object]]:
             yield str(key) if isinstance(key, (str, int)) else "…", held
 
 
-# ---------------------------------------------------------------- forms
-
-
 def _journals(_: Path, node: Any) -> Iterator[object]:
     """Yield the journal that a node is: a contract, a state of steps, or a field of one."""
     match node:
@@ -211,9 +208,6 @@ def _try(make: Callable[[A], T], value: A) -> T | None:
         return make(value)
     except (ValueError, TypeError, LookupError, OverflowError, AttributeError, RecursionError):
         return None
-
-
-# ---------------------------------------------------------------- one generator
 
 
 def make_state(

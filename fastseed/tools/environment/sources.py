@@ -97,9 +97,6 @@ def variables(environment: Mapping[str, str]) -> dict[str, JSON]:
     }
 
 
-# ---------------------------------------------------------------- git
-
-
 class Repositories:
     """Reads the state of repositories, each once; ``texts`` has their changes by name."""
 

@@ -72,9 +72,6 @@ def verify(
     return found
 
 
-# ---------------------------------------------------------------- the four experiments
-
-
 def _run_experiments(
     starter: Starter,
     command: Sequence[str],
@@ -144,9 +141,6 @@ def _check(name: str, title: str, found: Sequence[str | None]) -> Check:
     elif wrong:
         message = f"{len(wrong)} of {len(found)} differ: {wrong[0]}"
     return Check(name, title, not wrong, message)
-
-
-# ---------------------------------------------------------------- several numbers of ranks
 
 
 def _run_ranks(starter: Starter, command: Sequence[str], counts: Sequence[int]) -> Report:

@@ -65,9 +65,6 @@ def compare_resumed(stopped: Run, rest: Run, whole: Run) -> str | None:
     return _with_recordings(text, whole, rest)
 
 
-# ---------------------------------------------------------------- lines and losses
-
-
 def _common(a: Sequence[str], b: Sequence[str]) -> int:
     """Return the number of equal elements at the beginning."""
     pairs = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False))
@@ -104,9 +101,6 @@ def _equal(a: float | None, b: float | None) -> bool:
     return (a == b and math.copysign(1, a) == math.copysign(1, b)) or (a != a and b != b)
 
 
-# ---------------------------------------------------------------- recordings
-
-
 def _with_recordings(text: str | None, a: Run, b: Run) -> str | None:
     """Add the difference of recordings."""
     if (a.recording is None) != (b.recording is None):
@@ -121,9 +115,6 @@ def _with_recordings(text: str | None, a: Run, b: Run) -> str | None:
     if found.equal:
         return text
     return f"{f'{text}; ' if text else ''}recordings of {a.name} and {b.name}: {found}"
-
-
-# ---------------------------------------------------------------- notes
 
 
 def notes_about(runs: Sequence[Run], failed: bool) -> Iterator[str]:
@@ -146,8 +137,6 @@ def notes_about(runs: Sequence[Run], failed: bool) -> Iterator[str]:
             "an earlier one's checkpoint; give the program {run}, an empty folder for each run"
         )
 
-
-# ---------------------------------------------------------------- several numbers of ranks
 
 Table = dict[Key, Leaf]
 

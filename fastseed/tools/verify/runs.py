@@ -157,9 +157,6 @@ def _count(folder: Path, pattern: str) -> int:
     return 0
 
 
-# ---------------------------------------------------------------- losses
-
-
 def read_losses(path: Path, value: str) -> Losses:
     """Return the values in JSON objects, one a line, which may stand among other output."""
     values: dict[str, float] = {}
