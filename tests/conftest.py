@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers.isolation import choose_mkl_branch, unchanged_process
+from helpers.isolation import choose_device_guard, choose_mkl_branch, unchanged_process
 from helpers.support import LAUNCHER_VARIABLES
 from helpers.watchdog import pytest_collection_modifyitems as set_limits
 from helpers.watchdog import pytest_configure, pytest_runtest_protocol, pytest_unconfigure
@@ -18,6 +18,7 @@ from fastseed.derivation import context
 __all__ = ["pytest_configure", "pytest_runtest_protocol", "pytest_unconfigure"]  # hooks
 
 choose_mkl_branch()
+choose_device_guard()
 
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     # A shell has started this in the background, and every process of a test would ignore it too.

@@ -21,6 +21,19 @@ def choose_mkl_branch() -> None:
     torch.ones(2, 2) @ torch.ones(2, 2)
 
 
+def choose_device_guard() -> None:
+    """Let torch choose now, in a thread that stays, how it compiles without a device.
+
+    A CUDA build keeps the guard of the thread that compiles first, also when that thread has ended:
+    the next one that compiles then dies, or does not compile (c10, ``ensureCUDADeviceGuardSet``).
+    """
+    if torch.version.cuda and not torch.cuda.is_available():
+        from torch._subclasses import FakeTensorMode
+
+        with FakeTensorMode():
+            pass
+
+
 @contextlib.contextmanager
 def unchanged_process() -> Iterator[None]:
     """Restore global generators, environment, threads, start method, SIMD path and switches."""
