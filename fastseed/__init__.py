@@ -76,28 +76,18 @@ __all__ = [
     "unregister_generator",
 ]
 
-_HOME = {
-    "SHARED": "derivation.scopes",
-    "GeneratorPool": "generators.pool",
-    "ReseedError": "seeder.errors",
-    "Seeder": "seeder.seeder",
-    "__version__": "_utils.version",
-    "build_info": "_backend.build",
-    "derive_key": "seeder.derive",
-    "derive_keys": "seeder.derive",
-    "derive_scope_key": "seeder.derive",
-    "derive_seed": "seeder.derive",
-    "derive_seeds": "seeder.derive",
-    "deterministic": "determinism.switches",
-    "enforce_reproducibility": "seeder.start",
-    "fork_rng": "seeder.api",
-    "get_master_seed": "seeder.api",
-    "init": "seeder.api",
-    "load_state_dict": "seeder.api",
-    "register_generator": "seeder.api",
-    "reseed": "seeder.api",
-    "state_dict": "seeder.api",
-    "unregister_generator": "seeder.api",
+_NAMES = {  # by the module that defines them
+    "_backend.build": "build_info",
+    "_utils.version": "__version__",
+    "derivation.scopes": "SHARED",
+    "determinism.switches": "deterministic",
+    "generators.pool": "GeneratorPool",
+    "seeder.api": "fork_rng get_master_seed init load_state_dict register_generator reseed "
+    "state_dict unregister_generator",
+    "seeder.derive": "derive_key derive_keys derive_scope_key derive_seed derive_seeds",
+    "seeder.errors": "ReseedError",
+    "seeder.seeder": "Seeder",
+    "seeder.start": "enforce_reproducibility",
 }
 _MODULES = (
     "checkpoint", "data", "debug", "determinism", "distributed", "elastic", "integrations", "nn",
@@ -117,7 +107,7 @@ _INSTEAD = {
 }
 """Names that users of other libraries try, and the call that does it here."""
 
-_get, __dir__ = lazy.attributes(__name__, _HOME, _MODULES)
+_get, __dir__ = lazy.attributes(__name__, _NAMES, _MODULES)
 
 
 def __getattr__(name: str) -> object:

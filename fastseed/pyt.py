@@ -29,12 +29,9 @@ def init(
     *,
     scheme: str = "philox-v1",
 ) -> None:
-    """Seed this process, as ``fastseed.init``.
+    """Seed this process, as ``fastseed.init``, which describes the other arguments.
 
     Args:
-        master_seed: as ``fastseed.init``.
-        ngpus: as there.
-        local_rank: as there.
         scheme: ``"philox-v1"``, or ``"fwr13y"`` for the seeds of fwr13y bit for bit. Under that
             scheme ``init`` changes no generator, as fwr13y's, and nothing of fastseed that needs
             keys can be used.

@@ -88,18 +88,17 @@ def check_data(function: str, argument: str, tensor: torch.Tensor) -> None:
 
 def check_out(
     function: str,
-    argument: str,
     out: object,
     shape: tuple[int, ...],
     dtype: torch.dtype,
     device: torch.device | None = None,
 ) -> torch.Tensor:
     """Return ``out`` if a result of ``shape`` and ``dtype`` can be written to it."""
-    tensor = check_tensor(function, argument, out, dtype, shape, device)
-    check_writable(function, argument, tensor)
+    tensor = check_tensor(function, "out", out, dtype, shape, device)
+    check_writable(function, "out", tensor)
     if tensor.requires_grad and torch.is_grad_enabled():
         raise ValueError(
-            f"fastseed.{function}: {argument} must not require grad where gradients are recorded, "
+            f"fastseed.{function}: out must not require grad where gradients are recorded, "
             "got a tensor that does"
         )
     return tensor

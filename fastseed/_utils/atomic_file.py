@@ -12,9 +12,7 @@ from pathlib import Path
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 
-def replace(
-    path: str | os.PathLike[str], content: bytes, *, durable: bool = False, mode: int = 0o666
-) -> Path:
+def replace(path: str | os.PathLike[str], content: bytes, *, durable: bool = False) -> None:
     """Write ``content`` to a temporary file beside ``path`` and rename it over ``path``.
 
     A symbolic link is replaced. An existing file keeps its permissions. A device or a pipe
@@ -23,21 +21,21 @@ def replace(
     """
     path = Path(path)
     try:
-        return _replace(path, content, durable, mode)
+        _replace(path, content, durable)
     except OSError as error:  # name the file that was requested, also where the disk is full
         raise type(error)(error.errno, error.strerror, str(path)) from error
 
 
-def _replace(path: Path, content: bytes, durable: bool, mode: int) -> Path:
+def _replace(path: Path, content: bytes, durable: bool) -> None:
     before = path.stat().st_mode if path.exists() else None
     if before is not None and not stat.S_ISREG(before) and not stat.S_ISDIR(before):
         handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK)  # raises for a pipe without a reader
         os.set_blocking(handle, True)
         with os.fdopen(handle, "wb") as file:
             file.write(content)
-        return path
+        return
     temporary = path.parent / f".{path.name[:100]}.{secrets.token_hex(8)}.tmp"
-    handle = os.open(temporary, _FLAGS, mode if before is None else 0o600)
+    handle = os.open(temporary, _FLAGS, 0o666 if before is None else 0o600)
     try:
         with os.fdopen(handle, "wb") as file:
             if before is not None:
@@ -53,7 +51,6 @@ def _replace(path: Path, content: bytes, durable: bool, mode: int) -> Path:
         raise
     if durable:
         flush_folder(path.parent)
-    return path
 
 
 def flush_folder(folder: Path) -> None:

@@ -9,10 +9,13 @@ from typing import Any
 
 
 def attributes(
-    package: str, home: Mapping[str, str], modules: Iterable[str] = ()
+    package: str, defined: Mapping[str, str], modules: Iterable[str] = ()
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return ``__getattr__`` and ``__dir__`` of a package, whose names are defined in ``home``."""
+    """Return ``__getattr__`` and ``__dir__`` of a package; ``defined`` has names by module."""
     public = frozenset(modules)
+    home: dict[str, str] = {}
+    for module, held in defined.items():
+        home.update(dict.fromkeys(held.split(), module))
 
     def get(name: str) -> Any:
         if name in public:

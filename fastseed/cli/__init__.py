@@ -1,4 +1,4 @@
-"""The command `fastseed`: a subcommand is a module with ``add(parser)`` and ``run(args)``.
+"""The command `fastseed`: a subcommand is a module with ``ABOUT``, ``add`` and ``run``.
 
 They import the library inside ``run``, so that help takes no time.
 """
@@ -60,7 +60,9 @@ def parser(commands: Collection[str] = tuple(COMMANDS)) -> argparse.ArgumentPars
         one = subparsers.add_parser(name, help=help)
         if name in commands:
             output.add_common(one)
-            importlib.import_module(f".{name}", __name__).add(one)
+            module = importlib.import_module(f".{name}", __name__)
+            one.description = module.ABOUT
+            module.add(one)
     return top
 
 

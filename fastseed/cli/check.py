@@ -11,7 +11,7 @@ import traceback
 
 from . import exit_codes, output
 
-_ABOUT = """\
+ABOUT = """\
 Run a program in this process as __main__ and print at its end what is seeded, what is not, which
 unregistered generators were used, and which calls seeded a default generator. The program draws the
 same numbers as without fastseed check. If it leaves a process group of several ranks, the ranks
@@ -22,7 +22,6 @@ also check that they agree.
 def add(parser: argparse.ArgumentParser) -> None:
     """Describe this subcommand and add its arguments."""
     parser.usage = "fastseed check [--json] [--all] [SCRIPT ... | -m MODULE ...]"
-    parser.description = _ABOUT
     output.add_program(parser)
 
 

@@ -10,7 +10,7 @@ from . import exit_codes, output
 if TYPE_CHECKING:
     from ..data import Lineage
 
-_ABOUT = """\
+ABOUT = """\
 Compare two recordings of fastseed.debug.Watch (the first step and tensor that differ), two
 checkpoints of any framework (the states of generators), two environments, or two
 jobs (the samples of every step): contracts of Lineage.save, or checkpoints that hold a state of
@@ -20,7 +20,6 @@ fastseed.data.steps. What A and B are is recognised. No code in a file is run.
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Describe this subcommand and add its arguments."""
-    parser.description = _ABOUT
     parser.add_argument("a", metavar="A", help="a file, or the folder of a run or a checkpoint")
     parser.add_argument("b", metavar="B", help="the same of the other run")
     parser.add_argument("--task", metavar="T", type=int, help="the task of one of several loops")
@@ -85,7 +84,6 @@ def _environments(args: argparse.Namespace, a: str, b: str) -> tuple[bool, dict[
 
 
 def _checkpoints(args: argparse.Namespace, a: str, b: str) -> tuple[bool, dict[str, object]]:
-    """Compare the states of generators, and the jobs if both checkpoints hold one."""
     from ..tools import checkpoints
 
     sides = {"A": checkpoints.inspect(a), "B": checkpoints.inspect(b)}

@@ -8,7 +8,7 @@ import shlex
 
 from . import exit_codes, output
 
-_ABOUT = """\
+ABOUT = """\
 Set PYTHONHASHSEED and the other variables that are read once at the start, and become the program:
 its output, its signals and its exit code are its own. No shell is involved. In a Python program
 `fastseed.init()`, without a number, takes the seed and --deterministic from here. A script (*.py)
@@ -20,7 +20,7 @@ recorded.
 def add(parser: argparse.ArgumentParser) -> None:
     """Describe this subcommand and add its arguments."""
     parser.usage = "fastseed run [--seed N] [--deterministic[=warn]] [--out DIR] PROGRAM ..."
-    parser.description, parser.epilog = _ABOUT, exit_codes.describe()
+    parser.epilog = exit_codes.describe()
     parser.add_argument("--seed", type=int, metavar="N", help="the master seed, 0 to 2**64 - 1")
     output.add_deterministic(parser)
     text = "the folder of this run: the environment goes to DIR/environment, Watch writes to DIR"

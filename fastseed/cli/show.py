@@ -6,7 +6,7 @@ import argparse
 
 from . import exit_codes, output
 
-_ABOUT = """\
+ABOUT = """\
 Show what a path holds: a recording of fastseed.debug.Watch; an environment; the states of
 generators in a checkpoint of any framework, and findings: ranks that draw the same numbers, missing
 states, damage. Of a job (a contract of Lineage.save, or a checkpoint that holds a state of
@@ -18,7 +18,6 @@ epochs that have begun that have a sample. No code in a file is run.
 def add(parser: argparse.ArgumentParser) -> None:
     """Describe this subcommand and add its arguments."""
     parser.usage = "fastseed show [options] X | JOB at STEP | JOB where SAMPLE"
-    parser.description = _ABOUT
     parser.add_argument("path", metavar="X", help="a file, or the folder of a run or a checkpoint")
     parser.add_argument("question", nargs="?", choices=("at", "where"), help="of a job")
     parser.add_argument("number", nargs="?", type=int, metavar="STEP | SAMPLE")
@@ -74,7 +73,6 @@ def _environment(args: argparse.Namespace, path: str) -> tuple[bool, dict[str, o
 
 
 def _checkpoint(args: argparse.Namespace, path: str) -> tuple[bool, dict[str, object]]:
-    """Show the states of generators, and where the job is if the checkpoint holds one."""
     from ..tools import checkpoints
 
     found = checkpoints.inspect(path)
@@ -97,7 +95,6 @@ def _checkpoint(args: argparse.Namespace, path: str) -> tuple[bool, dict[str, ob
 
 
 def _answer(args: argparse.Namespace) -> int:
-    """Print the samples of a step, or the steps of a sample."""
     from ..tools import checkpoints
 
     if args.number is None:

@@ -13,7 +13,7 @@ from . import exit_codes, output
 if TYPE_CHECKING:
     from ..tools.verify import Report, Run
 
-_ABOUT = """\
+ABOUT = """\
 Run a program whole; then kill it with SIGKILL in the middle, and start the same command again; then
 run it with another seed: each several times. Whole runs must be equal, a run that was killed must
 give the rest of the whole run, and another seed must change something. Compared are losses (JSON
@@ -33,7 +33,6 @@ _WORDS = {True: "passed", False: "FAILED", None: "not checked"}
 def add(parser: argparse.ArgumentParser) -> None:
     """Describe this subcommand and add its arguments."""
     parser.usage = "fastseed verify [options] PROGRAM ..."
-    parser.description = _ABOUT
     parser.epilog = f"{_EXAMPLES}\n{exit_codes.describe()}"
 
     def option(name: str, help: str, **how: Any) -> None:

@@ -225,7 +225,6 @@ class Lineage:
 def _records(
     span: Span, epochs: Array, steps: Array, positions: Array, samples: Array, occurrences: Array
 ) -> Visits:
-    """Return the visits of samples at some positions of a span."""
     entry, spec, layout = span.entry, span.spec, span.layout
     start = entry.position + (steps - entry.step) * layout.step_size
     rank, slot, row = layout.place(positions - start)

@@ -252,7 +252,6 @@ def _is_used(recording: Recording, step: int, key: Key) -> bool:
 def _compare_step(
     a: Recording, b: Recording, step: int, unused: set[str]
 ) -> tuple[Difference, ...]:
-    """Return the differences at a step, in the order of a training step."""
     left, right = a.values(step).by_name(), b.values(step).by_name()
     keys = sorted(_differing(a, b, step, unused), key=lambda key: GROUPS.index(key[0]))
     return tuple(sides(" ".join(key), left.get(key), right.get(key)) for key in keys)
@@ -288,7 +287,6 @@ def _first_call(
 
 
 def _elements(a: Recording, b: Recording, step: int, found: Difference) -> ElementDifference | None:
-    """Return by how much two tensors differ, if both were kept and have one shape and dtype."""
     one, other = found.a, found.b
     if not (isinstance(one, Leaf) and isinstance(other, Leaf)) or one[1:] != other[1:]:
         return None

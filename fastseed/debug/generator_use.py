@@ -113,7 +113,6 @@ def _used_outside(generator: object, known: _Made | None) -> list[Row]:
 
 
 def _controlled() -> list[object]:
-    """Return the default generators and the registered ones."""
     found = list(discovery.global_generators())
     for entry in () if context.seeder is None else context.seeder._registry:
         found += discovery.generators_of(entry.generator)
@@ -157,7 +156,6 @@ def _key(names: object, held: object) -> object:
 
 
 def _is_installed(module: str) -> bool:
-    """Return whether a module is of the standard library or of an installed package."""
     top = module.partition(".")[0]
     if not top or top == "__main__":
         return False

@@ -149,7 +149,6 @@ def plain(name: str, tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _is_in_memory(tensor: torch.Tensor) -> bool:
-    """Return whether all elements of a tensor lie within its storage."""
     if not (tensor.is_cpu or tensor.is_cuda):
         return not tensor.is_meta
     if tensor.numel() == 0:

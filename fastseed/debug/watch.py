@@ -205,7 +205,6 @@ class Watch:
         self.close()
 
     def _state(self, *, start: bool) -> tuple[dict[str, Leaf], dict[str, torch.Tensor]]:
-        """Return the digests of the current state, and the tensors to keep."""
         leaves = list(self._leaves(start=start))
         kept = {
             key: whole_copy(leaf)
@@ -215,7 +214,6 @@ class Watch:
         return table_of(leaves), kept
 
     def _leaves(self, *, start: bool) -> Iterator[tuple[str, object]]:
-        """Yield everything that is digested, by group and name."""
         model = unwrap(self._model)
         parameters = [(strip_wrappers(name), p) for name, p in model.named_parameters()]
         gradients = [] if start else [(name, p.grad) for name, p in reversed(parameters)]

@@ -158,7 +158,6 @@ def _write_algorithms(value: bool | str) -> None:
 
 
 def _attribute(path: str, wanted: bool, why: str) -> Switch:
-    """Return the switch that is an attribute of a module of torch."""
     module, _, name = path.rpartition(".")
     holder = operator.attrgetter(module)(torch)
     read, write = functools.partial(getattr, holder, name), functools.partial(setattr, holder, name)
@@ -166,7 +165,6 @@ def _attribute(path: str, wanted: bool, why: str) -> Switch:
 
 
 def _kernel(name: str, wanted: bool, why: str) -> Switch:
-    """Return the switch of a kernel of scaled_dot_product_attention."""
     cuda = torch.backends.cuda
     read, write = getattr(cuda, f"{name}_sdp_enabled"), getattr(cuda, f"enable_{name}_sdp")
     return Switch(f"scaled_dot_product_attention: {name}", wanted, read, write, why)

@@ -39,8 +39,7 @@ def _keep_group_of_parent() -> None:
         _of_parent = dist.group.WORLD
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_keep_group_of_parent)
+os.register_at_fork(after_in_child=_keep_group_of_parent)
 
 
 def has_group() -> bool:

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Slot", "SlotGradients", "clip_grad_norm_", "get_total_norm", "mean"]
 
-_HOME = {  # name: the module that defines it
-    **dict.fromkeys(("Slot", "SlotGradients"), "slots"),
-    **dict.fromkeys(("clip_grad_norm_", "get_total_norm"), "clipping"),
-    "mean": "means",
+_NAMES = {  # by the module that defines them
+    "slots": "Slot SlotGradients",
+    "clipping": "clip_grad_norm_ get_total_norm",
+    "means": "mean",
 }
 
-__getattr__, __dir__ = lazy.attributes(__name__, _HOME)
+__getattr__, __dir__ = lazy.attributes(__name__, _NAMES)

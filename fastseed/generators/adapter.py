@@ -1,8 +1,4 @@
-"""The protocol of generator adapters, and how exact states are written as bytes.
-
-An adapter gives one kind of random number generator the state that belongs to a stream, and reads
-and restores its exact state. Each library has a module of adapters.
-"""
+"""The protocol of generator adapters, and how exact states are written as bytes."""
 
 from __future__ import annotations
 

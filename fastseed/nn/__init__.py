@@ -30,13 +30,13 @@ __all__ = [
     "shard_inputs",
 ]
 
-_HOME = {  # name: the module that defines it
-    "construct": "initialization.construct",
-    "initialize": "initialization.mode",
-    **dict.fromkeys(("convert", "revert", "shard_inputs"), "dropout.convert"),
-    **dict.fromkeys(("Dropout", "Dropout1d", "Dropout2d", "Dropout3d"), "dropout.layers"),
-    **dict.fromkeys(("label", "rows"), "dropout.rows"),
+_NAMES = {  # by the module that defines them
+    "initialization.construct": "construct",
+    "initialization.mode": "initialize",
+    "dropout.convert": "convert revert shard_inputs",
+    "dropout.layers": "Dropout Dropout1d Dropout2d Dropout3d",
+    "dropout.rows": "label rows",
 }
 _MODULES = ("functional",)  # public modules
 
-__getattr__, __dir__ = lazy.attributes(__name__, _HOME, _MODULES)
+__getattr__, __dir__ = lazy.attributes(__name__, _NAMES, _MODULES)

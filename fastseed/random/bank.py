@@ -133,10 +133,7 @@ class StreamBank:
     def reseed(self, task: int, epoch: int = 0, step: int = 0) -> None:
         """Give stream i the key of index i of the stream of the bank's name on this rank.
 
-        Args:
-            task: in [0, 2**24).
-            epoch: in [0, 2**32).
-            step: in [0, 2**64).
+        The arguments are those of ``fastseed.reseed``.
 
         Raises:
             RuntimeError: before ``init``, in a capture of a CUDA graph, or in a DataLoader worker,

@@ -269,7 +269,7 @@ def draw_into(
 ) -> torch.Tensor:
     """Fill ``out``, still to be checked, or a new tensor."""
     if out is not None:
-        tensors.check_out(function, "out", out, shape, distribution.dtype, keys.device)
+        tensors.check_out(function, out, shape, distribution.dtype, keys.device)
     if out is not None and is_direct(out):
         found = out
     else:

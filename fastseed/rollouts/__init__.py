@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Batch", "LeaseError", "Ledger", "Unit", "seed", "seeds"]
 
-_HOME = {  # name: the module that defines it
-    "Ledger": "ledger",
-    "seed": "identity",
-    "seeds": "arrays",
-    **dict.fromkeys(("Batch", "LeaseError", "Unit"), "units"),
+_NAMES = {  # by the module that defines them
+    "ledger": "Ledger",
+    "identity": "seed",
+    "arrays": "seeds",
+    "units": "Batch LeaseError Unit",
 }
 
-__getattr__, __dir__ = lazy.attributes(__name__, _HOME)
+__getattr__, __dir__ = lazy.attributes(__name__, _NAMES)

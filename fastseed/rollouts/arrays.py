@@ -151,7 +151,6 @@ def _words(argument: str, given: Any, high: int, read: Callable[[str, str, Any],
 
 
 def _warn_of_equal_seeds(found: U64, *rollouts: U64) -> None:
-    """Warn of different rollouts with one seed: likely with 31 bits."""
     columns = np.broadcast_arrays(found, *rollouts)
     different = np.unique(np.stack([column.reshape(-1) for column in columns]), axis=1)
     equal = different.shape[1] - len(np.unique(different[0]))

@@ -13,11 +13,9 @@ if TYPE_CHECKING:
 
 __all__ = ["accept_equal", "find_threshold", "merge", "sample"]
 
-_HOME = {
-    "accept_equal": "tokens",
-    "find_threshold": "thresholds",
-    "merge": "tokens",
-    "sample": "tokens",
+_NAMES = {  # by the module that defines them
+    "thresholds": "find_threshold",
+    "tokens": "accept_equal merge sample",
 }
 
-__getattr__, __dir__ = lazy.attributes(__name__, _HOME)
+__getattr__, __dir__ = lazy.attributes(__name__, _NAMES)

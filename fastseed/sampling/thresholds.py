@@ -85,14 +85,11 @@ def find_threshold(
     """Return the codes from which on the tokens of each row survive the filters.
 
     It is the first phase of sampling from a vocabulary that is split over processes; ``sample``
-    with ``threshold=`` and ``merge`` follow. Every process of ``group`` calls it.
+    with ``threshold=`` and ``merge`` follow. Every process of ``group`` calls it. Temperature and
+    filters are as for ``sample``.
 
     Args:
         logits: (B, V), this process's part of the vocabulary.
-        temperature: as the next three, for ``sample``.
-        top_k: as for ``sample``.
-        top_p: as for ``sample``.
-        min_p: as for ``sample``.
         vocab_offset: the token of the first column.
         group: the processes that hold the parts. Default: this one holds all.
 

@@ -91,7 +91,7 @@ def sample(
         rule = "False with vocab_offset or return_scores"
         raise validation.value_error(function, "return_logprobs", rule, True)
     if out is not None:
-        tensors.check_out(function, "out", out, (n,), torch.int64, device)
+        tensors.check_out(function, out, (n,), torch.int64, device)
     row_keys = arguments.check_keys(function, keys, n, device)
     rows = Rows(logits, temperatures, first, None)
     if threshold is None:
@@ -126,7 +126,7 @@ def accept_equal(
     """Sample the tokens of the target model, and accept drafted tokens that are equal to them.
 
     The tokens are those that ``sample`` chooses from the target's logits one after another: the
-    same with and without drafts, for any draft model.
+    same with and without drafts, for any draft model. ``sample`` describes the other arguments.
 
     Args:
         draft_tokens: (B, K) torch.int64, of ``sample(draft_logits, keys, positions)``.
@@ -135,10 +135,6 @@ def accept_equal(
         keys: as for ``sample``, with a key or a seed for every row.
         positions: (B,) torch.int64 of [0, 2**56 - K), the position of each row's first drafted
             token; or an integer.
-        temperature: as the next three, for ``sample``.
-        top_k: as for ``sample``.
-        top_p: as for ``sample``.
-        min_p: as for ``sample``.
 
     Returns:
         A tuple of ``tokens``, (B, K + 1) torch.int64: the accepted ones, the one that follows them,

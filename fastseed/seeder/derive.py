@@ -220,7 +220,6 @@ def _checked(function: str, seeder: Seeder | None) -> Seeder:
 
 
 def _scope(function: str, seeder: Seeder, task: int | None, epoch: int, step: int) -> Scope:
-    """Return the scope of the arguments, or that of the last reseed."""
     if task is not None:
         return scopes.check_scope(function, task, epoch, step)
     if not (type(epoch) is type(step) is int and epoch == step == 0):
@@ -247,7 +246,6 @@ def _stream(
     rank: int | None,
     worker: int,
 ) -> streams.Stream:
-    """Return a stream of the job; TypeError or ValueError if an argument is invalid."""
     seeder = _checked(function, seeder)
     name = check_derived(function, name)
     at = _scope(function, seeder, task, epoch, step)
@@ -285,6 +283,6 @@ def _members(
 
 def _check_out(function: str, out: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
     """Return ``out``; an error if the result does not fit, or in a capture on its device."""
-    tensors.check_out(function, "out", out, shape, torch.uint64)
+    tensors.check_out(function, out, shape, torch.uint64)
     refuse_capture(function, out.device, "call it outside of the capture")
     return out

@@ -38,6 +38,4 @@ class ProcessLock:
 
 
 process = ProcessLock()
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=process.reset)
+os.register_at_fork(after_in_child=process.reset)

@@ -52,10 +52,9 @@ def _become_child() -> None:
 
 @functools.cache
 def _install() -> None:
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(
-            before=_count_child, after_in_parent=_forget_child, after_in_child=_become_child
-        )
+    os.register_at_fork(
+        before=_count_child, after_in_parent=_forget_child, after_in_child=_become_child
+    )
 
 
 def forget(seeder: Seeder) -> None:

@@ -1,7 +1,4 @@
-"""What ``init`` does: agree on the master seed, seed everything, take over the process.
-
-``enforce_reproducibility`` is one line that makes a script reproducible.
-"""
+"""What ``init`` does: agree on the master seed, seed everything, take over the process."""
 
 from __future__ import annotations
 

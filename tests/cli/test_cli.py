@@ -22,7 +22,8 @@ def subcommand(monkeypatch, run, name="planted"):
     def add(parser):
         parser.add_argument("rest", nargs="*")
 
-    monkeypatch.setitem(sys.modules, f"fastseed.cli.{name}", SimpleNamespace(add=add, run=run))
+    module = SimpleNamespace(ABOUT="", add=add, run=run)
+    monkeypatch.setitem(sys.modules, f"fastseed.cli.{name}", module)
     monkeypatch.setattr(cli, "COMMANDS", {name: "help"})
 
 

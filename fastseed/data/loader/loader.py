@@ -171,7 +171,6 @@ class Loader(DataLoader[Any]):
         return IterationScope(task, own, 0, self._iterations + 1)
 
     def _start(self, iteration: Iteration, seeder: Seeder) -> LoaderIterator:
-        """Return an iterator over the batches of an iteration."""
         self._iterations += 1
         kept, self._torch = self._torch, None
         if kept is None or not kept.can_serve(self, seeder):

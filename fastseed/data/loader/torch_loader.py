@@ -81,7 +81,6 @@ class TorchLoader:
 
 
 def _origin_of(loader: DataLoader[Any], seeder: Seeder) -> tuple[RankSlice | None, WorkerSeeder]:
-    """Return what workers keep of the job: their part of the data, and of the seeder."""
     own = slice_of(loader, seeder)
     return own, WorkerSeeder.from_seeder(seeder, getattr(loader, "name", None))
 

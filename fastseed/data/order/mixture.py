@@ -80,7 +80,6 @@ class Mixture(Order):
         return samples, occurrences
 
     def _chunks(self, start: int, stride: int, size: int) -> Iterator[list[int]]:
-        """Yield the samples at every stride-th position, those of a block at a time."""
         for samples, occurrences in self._parts(start, start + size * stride, stride):
             columns = zip(samples.tolist(), occurrences.tolist(), strict=True)
             yield [Repeat(j, times) if times else j for j, times in columns]
@@ -163,7 +162,6 @@ class Mixture(Order):
         return np.searchsorted(ends, points, side="right")
 
     def _before(self, block: int) -> list[int]:
-        """Return how often each source is chosen before a block."""
         start = self._start()
         ends = itertools.accumulate((source.share for source in self.sources), initial=0)
         pairs = itertools.pairwise(ends)

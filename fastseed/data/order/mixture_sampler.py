@@ -54,7 +54,7 @@ class MixtureSampler(ShuffleSampler):
     Indices number the samples of one source after another, as ``dataset`` does. The order of a
     source depends on its name and size, not on the others. One that is exhausted begins again in
     another order, with samples of type ``Repeat``. To continue with other sources or weights, pass
-    the ``counts`` so far as ``skip``.
+    the ``counts`` so far as ``skip``. The other arguments are those of ``ShuffleSampler``.
 
     Args:
         sources: the datasets, or their numbers of samples, [1, 2**48], by name.
@@ -62,9 +62,6 @@ class MixtureSampler(ShuffleSampler):
             are rounded to multiples of 2**-32. A weight that this rounds to 0 is refused.
         n: the number of positions in an epoch, [1, 2**48]; None: all samples of all sources.
         skip: how many samples of a source to leave out at the beginning of its order, by name.
-        rank: as for ``ShuffleSampler``.
-        world_size: as for ``ShuffleSampler``.
-        drop_last: as for ``ShuffleSampler``.
         shuffle: False keeps the order within each source.
         name: the name of the choice of sources.
 

@@ -1,8 +1,4 @@
-"""The order of an epoch as a function: which sample of a dataset is at which position.
-
-A shuffle is a keyed bijection of [0, n) (``docs/spec/derivation.md``, "Shuffle"), so any part of it
-can be computed at once and no list of indices exists, on any number of ranks or workers.
-"""
+"""The order of an epoch as a function: which sample of a dataset is at which position."""
 
 from __future__ import annotations
 
@@ -108,7 +104,7 @@ class Bijection(Order):
 
 @dataclass(frozen=True)
 class Permutation(Bijection):
-    """The shuffle of n samples of a key; without a key the order of the dataset."""
+    """The shuffle of a key (``docs/spec/derivation.md``); without one the order of the dataset."""
 
     n: int
     key: int | None

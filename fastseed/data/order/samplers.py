@@ -1,7 +1,4 @@
-"""The samplers of fastseed, and those that a loader has.
-
-A sampler of fastseed holds the specification of its order, and iterates it.
-"""
+"""The samplers of fastseed, and those that a loader has."""
 
 from __future__ import annotations
 
@@ -218,7 +215,7 @@ class ShuffleSampler(Sampler[int]):
         order = self._order(function, task, epoch)
         if out is None:
             return order.part(start, stop - start)
-        tensors.check_out(function, "out", out, (stop - start,), torch.int64)
+        tensors.check_out(function, out, (stop - start,), torch.int64)
         refuse_capture(function, out.device, "call it before the capture and copy the result")
         return order.write(out, start)
 

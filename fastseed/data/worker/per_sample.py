@@ -137,7 +137,6 @@ class PerSample(DatasetWrapper, Dataset[object]):
         return read_in_streams(_FUNCTION, current, read)
 
     def _read_in_streams(self, current: SampleStreams, indices: Indices) -> list[object]:
-        """Return samples that were each read, or transformed, in its own streams."""
         transform = self._transform
         samples = iter(() if transform is None else self._read_without_draws(current, indices))
 
@@ -165,7 +164,6 @@ class PerSample(DatasetWrapper, Dataset[object]):
         return batch
 
     def _read_with_generators(self, current: SampleStreams, indices: Indices) -> list[object]:
-        """Return samples that were each given a new generator."""
         make, transform, dataset = _MAKE[str(self.generator)], self._transform, self.dataset
         samples = iter(()) if transform is None else iter(self._read_batch(indices))
 

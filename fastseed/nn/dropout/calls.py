@@ -1,7 +1,4 @@
-"""Calls of torch's dropout in the forward of a converted module, which become keyed or an error.
-
-A ``TorchFunctionMode`` finds them, which is active in the threads that run such a forward.
-"""
+"""Calls of torch's dropout in the forward of a converted module, which become keyed or an error."""
 
 from __future__ import annotations
 

@@ -98,15 +98,12 @@ def construct(
     """Return ``factory(*args, **kwargs)``, a model whose weights depend on their names alone.
 
     The factory runs twice, since names are known only when a model is whole. Weights are those that
-    ``fastseed.nn.initialize`` would give the same parameters; numbers of other threads are torch's.
+    ``fastseed.nn.initialize`` would give the same parameters: it describes the other arguments.
+    Numbers of other threads are torch's.
 
     Args:
         factory: a class or function that returns the model; it has to do the same each time.
         args: its arguments.
-        task: [0, 2**24), as the next three for ``fastseed.nn.initialize``.
-        epoch: [0, 2**32).
-        step: [0, 2**64).
-        prefix: what stands before the names of the model, with or without its dot.
         kwargs: the arguments of ``factory`` by name.
 
     Returns:

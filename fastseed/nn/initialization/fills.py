@@ -1,8 +1,4 @@
-"""What a key writes in place of each random operator of torch: one table.
-
-``FILLS`` holds torch's operators, ``INITIALIZERS`` the functions of ``torch.nn.init`` that compute
-with random numbers in Python. A tensor is a whole one or a ``DTensor``.
-"""
+"""What a key writes in place of each random operator of torch, into a tensor or a ``DTensor``."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Find the files of a checkpoint that may hold states of generators, and whose they are.
-
-A file may be of one rank, of all, or of a model-parallel rank (Megatron's ``mp_rank_00``); folders
-of torch.distributed.checkpoint have ``.metadata``.
-"""
+"""Find the files of a checkpoint that may hold states of generators, and whose they are."""
 
 from __future__ import annotations
 

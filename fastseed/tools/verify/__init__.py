@@ -113,7 +113,6 @@ def _run_experiments(
 def _kill_and_restart(
     starter: Starter, command: Sequence[str], times: int, whole: Run, notes: list[str]
 ) -> list[tuple[Run, Run]]:
-    """Kill runs in the middle, and start the same command again."""
     half = runs.half_of(whole)
     if half is None:
         notes.append("no run was killed: the whole run printed and recorded too little")

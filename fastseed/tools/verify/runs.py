@@ -113,7 +113,6 @@ class Starter:
         return run
 
     def _losses(self, name: str, place: Path, is_whole: bool) -> Losses:
-        """Read losses from the log below ``{run}``, else from the output."""
         if self.log is None:
             return read_losses(self.root / name / OUT, self.value)
         files = [one for one in place.glob(self.log) if one.is_file()]
@@ -136,7 +135,6 @@ def _lines(folder: Path, place: Path, killed: bool) -> tuple[str, ...]:
 
 
 def _listed() -> dict[str, int]:
-    """Return the files and folders of the working folder with their times."""
     with os.scandir() as entries:
         return {one.name: one.stat(follow_symlinks=False).st_mtime_ns for one in entries}
 
