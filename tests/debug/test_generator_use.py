@@ -54,6 +54,15 @@ def test_finds_generators_in_dicts_that_the_garbage_collector_does_not_track():
     assert row.detail.startswith("drawn from, not registered: ")
 
 
+def test_a_generator_on_the_bits_of_the_default_one_is_controlled():
+    """SciPy has had one."""
+    start()
+    shared = np.random.Generator(np.random.get_bit_generator())
+    with generator_use.watched_use() as found:
+        np.random.rand(), shared.random()
+    assert found == []
+
+
 def test_finds_generators_that_are_deleted():
     start()
     with generator_use.watched_use() as found:
