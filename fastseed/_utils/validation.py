@@ -57,7 +57,8 @@ def _pieces(value: Any, depth: int) -> Iterator[str]:
     if base is None:
         yield _atom(value)
         return
-    brackets, name = _BRACKETS[base], "" if type(value) in _BARE else type(value).__name__
+    brackets = _BRACKETS[base]
+    name = "" if type(value) in _BARE else type(value).__name__
     yield f"{name}({brackets[0]}" if name else brackets[0]
     for i, item in enumerate(dict.items(value) if base is dict else base.__iter__(value)):
         yield ", " if i else ""

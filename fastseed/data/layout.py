@@ -38,7 +38,8 @@ class StepLayout(NamedTuple):
         """Return how many steps begin at a position and after it; 2**63 where n is not known."""
         if self.n == UNKNOWN:
             return 2**63
-        samples, size = self.samples_left(position), self.batch_size * (self.slots or 1)
+        samples = self.samples_left(position)
+        size = self.batch_size * (self.slots or 1)
         return samples // size if self.drop_last else -(-samples // size)
 
     def positions(self, start: int, step: int) -> tuple[int, int]:

@@ -142,7 +142,8 @@ class Lineage:
         order = self.history.order(epoch, span.spec, span.quarantines)
         samples, occurrences = order.entries(first, end - first)
         positions = np.arange(first, end)
-        epochs, steps = np.full_like(positions, epoch), np.full_like(positions, step)
+        epochs = np.full_like(positions, epoch)
+        steps = np.full_like(positions, step)
         visits = _records(span, epochs, steps, positions, samples, occurrences)
         return visits if rank is None else visits[visits.rank == rank].view(np.recarray)
 
@@ -211,7 +212,8 @@ class Lineage:
     def _visits_of(self, function: str, span: Span, epochs: range, samples: Array) -> Visits:
         """Return the visits of ``samples`` in a span, which each of ``epochs`` has alike."""
         check_known(function, f"the order of epoch {span.epoch}", span.spec)
-        first, end = span.positions(span.first)[0], span.positions(span.last - 1)[1]
+        first = span.positions(span.first)[0]
+        end = span.positions(span.last - 1)[1]
         orders = [self.history.order(epoch, span.spec, span.quarantines) for epoch in epochs]
         columns = visits_of(orders, samples, end)
         inside = np.flatnonzero(columns[2] >= first)
@@ -232,7 +234,8 @@ def _records(
     if spec.sources:
         offsets = np.array(spec.offsets())
         s = np.searchsorted(offsets, samples, side="right") - 1
-        names, index = np.array([source.name for source in spec.sources])[s], samples - offsets[s]
+        names = np.array([source.name for source in spec.sources])[s]
+        index = samples - offsets[s]
     numbers = (epochs, steps, rank, slot, row, positions, samples, occurrences, index)
     records = np.empty(len(samples), _record_type(names.dtype))
     for column, values in zip(records.dtype.names, (*numbers, names), strict=True):

@@ -41,7 +41,8 @@ def parts_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, Part]:
         header = tensor_digest.header_of(tensor.dtype, tensor.shape)
         parts[name] = Part(header, cut=tensor.detach().clone())
     for name, tensor in sharded.items():
-        parts[name].mesh, placements = tensor.device_mesh, enumerate(tensor.placements)
+        parts[name].mesh = tensor.device_mesh
+        placements = enumerate(tensor.placements)
         parts[name].dims = tuple(dim for dim, p in placements if not p.is_replicate())
     return parts
 

@@ -71,7 +71,8 @@ def header_of(dtype: torch.dtype, shape: tuple[int, ...]) -> Header:
     name, sizes = str(dtype).removeprefix("torch."), tuple(shape)
     text = f"\0tensor\0{name}\0{','.join(map(str, sizes))}"
     sha = hashlib.sha256(NAME + text.encode()).digest()
-    key, start = int.from_bytes(sha[16:24], "little"), int.from_bytes(sha[:16], "little")
+    key = int.from_bytes(sha[16:24], "little")
+    start = int.from_bytes(sha[:16], "little")
     return Header(name, sizes, key, start, _PLAN.pack(key, 0, _WHOLE, 0, 0, 0, 0))
 
 

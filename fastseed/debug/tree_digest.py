@@ -148,7 +148,8 @@ def assert_ranks_agree(module: object) -> None:
     if group_size() <= 1:
         return
     try:
-        table, problem = {name: leaf.value for name, leaf in digest(module).table.items()}, ""
+        table = {name: leaf.value for name, leaf in digest(module).table.items()}
+        problem = ""
     except (TypeError, ValueError, RuntimeError) as error:
         table, problem = {}, str(error)
     rank_digest.agree(table, problem)
@@ -248,7 +249,8 @@ def _scalar(leaf: object) -> Leaf:
     kind = type(leaf).__name__
     if isinstance(leaf, (Mapping, list, tuple)):  # an empty one
         kinds = {"dict": Mapping, "list": list, "tuple": tuple}
-        kind, data = next(name for name, its in kinds.items() if isinstance(leaf, its)), b""
+        kind = next(name for name, its in kinds.items() if isinstance(leaf, its))
+        data = b""
     elif isinstance(leaf, float):
         data = struct.pack("<d", leaf)
     elif isinstance(leaf, complex):

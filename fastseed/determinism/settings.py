@@ -160,13 +160,15 @@ def _write_algorithms(value: bool | str) -> None:
 def _attribute(path: str, wanted: bool, why: str) -> Switch:
     module, _, name = path.rpartition(".")
     holder = operator.attrgetter(module)(torch)
-    read, write = functools.partial(getattr, holder, name), functools.partial(setattr, holder, name)
+    read = functools.partial(getattr, holder, name)
+    write = functools.partial(setattr, holder, name)
     return Switch(f"torch.{path}", wanted, read, write, why)
 
 
 def _kernel(name: str, wanted: bool, why: str) -> Switch:
     cuda = torch.backends.cuda
-    read, write = getattr(cuda, f"{name}_sdp_enabled"), getattr(cuda, f"enable_{name}_sdp")
+    read = getattr(cuda, f"{name}_sdp_enabled")
+    write = getattr(cuda, f"enable_{name}_sdp")
     return Switch(f"scaled_dot_product_attention: {name}", wanted, read, write, why)
 
 

@@ -146,7 +146,8 @@ class SlotBuffers:
 
 def _value(buffer: _Buffer) -> torch.Tensor:
     """Return the value that a slot has left."""
-    now, before = private_torch.buffers_of(buffer.owner).get(buffer.name), buffer.tensor
+    now = private_torch.buffers_of(buffer.owner).get(buffer.name)
+    before = buffer.tensor
     kinds = [None if t is None else (t.shape, t.dtype, t.device) for t in (now, before)]
     if now is None or kinds[0] != kinds[1]:
         raise RuntimeError(

@@ -77,7 +77,8 @@ def mean(
     rows, size = torch.stack(totals), 1
     if dist.is_available() and dist.is_initialized():
         sums.mark(rows, problem)
-        rows, size = sums.all_reduce(_NAME, rows, ranks), dist.get_world_size(ranks)
+        rows = sums.all_reduce(_NAME, rows, ranks)
+        size = dist.get_world_size(ranks)
     found = [sums.read(row) for row in rows.cpu()]
     sums.check(_NAME, found[:1], problem)
     plain, products, shares = found

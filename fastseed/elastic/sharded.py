@@ -151,7 +151,8 @@ class ShardedCollector(Collector):
         if name in self._seen:
             return
         self._seen.add(name)
-        prefix, module = f"{name}." if name else "", self._model.get_submodule(name)
+        prefix = f"{name}." if name else ""
+        module = self._model.get_submodule(name)
         for path, parameter in module.named_parameters(remove_duplicate=False):
             if not isinstance(parameter, DTensor):
                 self._unsharded.append((prefix + path, parameter))

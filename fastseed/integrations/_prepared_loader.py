@@ -106,7 +106,8 @@ def on_these_ranks(function: str, state: StateDict, loader: DataLoaderShard) -> 
     before, now = state["division"], division_of(loader)
     if before == now:
         return dict(state["steps"])
-    done, samples = state["steps"]["loader"]["position"] // before["ranks"], before["samples"]
+    done = state["steps"]["loader"]["position"] // before["ranks"]
+    samples = before["samples"]
     if done >= before["length"]:
         done = now["length"]
     elif samples and now["samples"] and done * samples % now["samples"] == 0:

@@ -69,7 +69,8 @@ class FastseedCallback(_base()):  # type: ignore[misc]
         *,
         tasks: Tasks = Tasks(),  # noqa: B008 (a tuple)
     ) -> None:
-        self._master_seed, self._tasks = master_seed, _common.check_tasks(_NAME, tasks)
+        self._master_seed = master_seed
+        self._tasks = _common.check_tasks(_NAME, tasks)
         self._over = False  # the last batch of the epoch is done
         self._outer: StateDict | None = None  # training's state, around an evaluation
         self._loaded: StateDict | None = None

@@ -69,7 +69,8 @@ class FastseedCallback(_transformers.TrainerCallback):  # type: ignore[misc]
         *,
         tasks: Tasks = Tasks(),  # noqa: B008 (a tuple)
     ) -> None:
-        self._master_seed, self.tasks = master_seed, _common.check_tasks(_NAME, tasks)
+        self._master_seed = master_seed
+        self.tasks = _common.check_tasks(_NAME, tasks)
         self._outer: StateDict | None = None  # training's state, around an evaluation
         self._is_inside = False  # the generators are in the evaluation's scope now
         self._resume: str | None = None  # a file to load at the next step

@@ -132,7 +132,8 @@ class SeededGRPOTrainer(_trl.GRPOTrainer):  # type: ignore[misc]
         device = self.accelerator.device
         location = "cpu" if device.type == "cpu" else device  # torch.load knows no "cpu:0"
         state = torch.load(path, map_location=location, weights_only=True)
-        waiting, made = state["rollouts"], (state["ranks"], len(state["rollouts"] or ()))
+        waiting = state["rollouts"]
+        made = (state["ranks"], len(state["rollouts"] or ()))
         if waiting and made != (self.args.world_size, self.args.steps_per_generation):
             rule = "of as many ranks and steps_per_generation, or one without rollouts that wait"
             raise value_error(_NAME, "checkpoint", rule, f"{made} in {checkpoint}")

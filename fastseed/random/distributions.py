@@ -61,7 +61,8 @@ def bits(function: str, dtype: torch.dtype | None) -> Distribution:
 def uniform(function: str, dtype: torch.dtype | None, low: object, high: object) -> Distribution:
     """Uniform in [low, high): both finite in ``dtype``, as their difference; low < high there."""
     dtype = _check_dtype(function, dtype, None, REALS)
-    low, high = _finite(function, "low", low, dtype), _finite(function, "high", high, dtype)
+    low = _finite(function, "low", low, dtype)
+    high = _finite(function, "high", high, dtype)
     top = rounded(high, dtype)
     if not rounded(low, dtype) < top:
         raise value_error(function, "high", f"above low ({low}) in {dtype}", high)
@@ -74,7 +75,8 @@ def uniform(function: str, dtype: torch.dtype | None, low: object, high: object)
 def normal(function: str, dtype: torch.dtype | None, mean: object, std: object) -> Distribution:
     """Normal: both finite in ``dtype``, std not negative."""
     dtype = _check_dtype(function, dtype, None, REALS)
-    mean, std = _finite(function, "mean", mean, dtype), _finite(function, "std", std, dtype)
+    mean = _finite(function, "mean", mean, dtype)
+    std = _finite(function, "std", std, dtype)
     if std < 0:
         raise value_error(function, "std", "0 or more", std)
     return Distribution(DRAW["normal"], dtype, _WORDS[dtype], (mean, std))
@@ -130,7 +132,8 @@ def trunc_normal(
 ) -> Distribution:
     """Normal within [a, b], of which it has to hold 2^-64, and at least one number of ``dtype``."""
     dtype = _check_dtype(function, dtype, None, REALS)
-    mean, std = _finite(function, "mean", mean, dtype), _finite(function, "std", std, dtype)
+    mean = _finite(function, "mean", mean, dtype)
+    std = _finite(function, "std", std, dtype)
     if rounded(std, dtype) <= 0:
         raise value_error(function, "std", f"above 0 in {dtype}", std)
     a, b = _finite(function, "a", a, dtype), _finite(function, "b", b, dtype)
@@ -156,7 +159,8 @@ def bernoulli(function: str, dtype: torch.dtype | None, p: object) -> Distributi
 def randint(function: str, dtype: torch.dtype | None, low: object, high: object) -> Distribution:
     """Integers of [low, high), all in ``dtype``: uint8, int32 or int64 (the default)."""
     dtype = _check_dtype(function, dtype, torch.int64, tuple(_INTEGERS))
-    low, high = _check_integer(function, "low", low), _check_integer(function, "high", high)
+    low = _check_integer(function, "low", low)
+    high = _check_integer(function, "high", high)
     bottom, top = _INTEGERS[dtype]
     if not bottom <= low < top:
         raise value_error(function, "low", f"in [{bottom}, {top}) for {dtype}", low)

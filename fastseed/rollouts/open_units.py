@@ -207,7 +207,8 @@ class OpenUnits:
     def choose(self, batch: int) -> list[int] | None:
         """Return the units of a batch in order, by the rule of the window; None: not yet."""
         plan = self.plan
-        first, due = plan.end_of(batch - plan.window), plan.end_of(batch - plan.window + 1)
+        first = plan.end_of(batch - plan.window)
+        due = plan.end_of(batch - plan.window + 1)
         last = plan.end_of(batch + plan.window - 1)
         if self._waits_for(first, due):
             return None

@@ -59,7 +59,8 @@ def check_keys(function: str, keys: Keys, rows: int, device: torch.device) -> to
         keys = [0 if key is None else key for key in keys]
     seeds = tensors.as_int64(function, "keys", keys, rows, -(2**63), 2**64 - 1, device)
     seeds = seeds.to(device).view(torch.uint64)
-    found, unused = seeds.new_empty(rows, 2), seeds.new_empty(rows, dtype=torch.int64)
+    found = seeds.new_empty(rows, 2)
+    unused = seeds.new_empty(rows, dtype=torch.int64)
     ops.reseed_streams_from(found, unused, seeds, None, *_SEEDS_NAME)
     if not any(unseeded):
         return found

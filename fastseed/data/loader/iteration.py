@@ -106,7 +106,8 @@ class Iteration:
     def _note_request(self, batch: Any) -> None:
         self.requested += 1
         if self._ends is not None:
-            end, n = self._end + self._size_of(batch) * self.samples.ranks, self.samples.layout.n
+            end = self._end + self._size_of(batch) * self.samples.ranks
+            n = self.samples.layout.n
             self._end = n if self.samples.ends_at(end) else end
             self._ends.append(self._end)
 

@@ -101,7 +101,8 @@ class Mixture(Order):
 
     def _of_sources(self, sources: np.ndarray, before: list[int]) -> tuple[Array, Array]:
         """Return (samples, occurrences) where these sources are chosen, so often chosen before."""
-        samples, occurrences = np.empty(len(sources), np.int64), np.empty(len(sources), np.int64)
+        samples = np.empty(len(sources), np.int64)
+        occurrences = np.empty(len(sources), np.int64)
         offset = 0
         for s, (_, size, _, skip) in enumerate(self.sources):
             own = np.flatnonzero(sources == s)
@@ -204,7 +205,8 @@ class ShareOfPoints:
     def _count(self, n: N) -> N:
         """Return how many of the first n points, n < 2**32, are in the interval."""
         # floor((x - low) / m) - floor((x - high) / m) is 1 where low <= x mod m < high, else 0
-        above_low, above_high = self.start - self.low + UNIT, self.start - self.high + UNIT
+        above_low = self.start - self.low + UNIT
+        above_high = self.start - self.high + UNIT
         found: N = _floor_sum(n, UNIT, STEP, above_low) - _floor_sum(n, UNIT, STEP, above_high)
         return found
 

@@ -41,7 +41,8 @@ class MixtureSpec(OrderSpec):
         return f"{self.name}{'' if self.shuffled else ' in order'} of {{{mixed}}}"
 
     def problem(self) -> tuple[str, str] | None:
-        names, total = {s.name for s in self.sources}, sum(s.share for s in self.sources)
+        names = {s.name for s in self.sources}
+        total = sum(s.share for s in self.sources)
         if total != UNIT or len(names) != len(self.sources) or self.size > MAX_N:
             rule = "of different names, with shares of sum 2**32 and at most 2**48 samples"
             return "sources", rule
@@ -103,7 +104,8 @@ class MixtureSampler(ShuffleSampler):
             raise validation.value_error(_CLASS, "sources", rule, sources)
         names = tuple(scopes.check_name(_CLASS, source) for source in sources)
         sizes = [check_size(_CLASS, f"sources[{key!r}]", data) for key, data in sources.items()]
-        shares, skips = _checked_shares(weights, names), _checked_skips(skip, names)
+        shares = _checked_shares(weights, names)
+        skips = _checked_skips(skip, names)
         n = sum(sizes) if n is None else n
         n = validation.check_int(_CLASS, "n", n, 1, MAX_N)
         super().__init__(

@@ -78,7 +78,8 @@ class Bijection(Order):
         occurrences, i = np.divmod(np.arange(start, start + count), self.n)
         if count > self.n:
             return self.part(0, self.n).numpy()[i], occurrences
-        samples, inside = np.empty(count, np.int64), min(count, self.n - start % self.n)
+        samples = np.empty(count, np.int64)
+        inside = min(count, self.n - start % self.n)
         for part, first in ((samples[:inside], start % self.n), (samples[inside:], 0)):
             self._fill(torch.from_numpy(part), first, 1)
         return samples, occurrences

@@ -284,7 +284,8 @@ class _Placed(NamedTuple):
                 moved.append((first, count))
                 continue
             for row in range(first // parts, (first + count - 1) // parts + 1):
-                low, high = max(first, row * parts), min(first + count, (row + 1) * parts)
+                low = max(first, row * parts)
+                high = min(first + count, (row + 1) * parts)
                 moved.append((row * step * parts + low - row * parts, high - low))
         whole = [*shape[: self.dim], self.here.total * parts, *shape[self.dim + 1 :]]
         return layout.pieces(whole, [*indices[: self.dim], moved, *indices[self.dim + 1 :]])

@@ -62,7 +62,8 @@ class ForkRng:
         for accelerator in self._accelerators:
             accelerator.refuse_capture(function)
         stream = self._stream(name, distinct_over)
-        rank_field, scope = stream.rank_field, seeder._scope_key(stream.rank_field, seeder.scope)
+        rank_field = stream.rank_field
+        scope = seeder._scope_key(stream.rank_field, seeder.scope)
 
         def on(kind: str) -> streams.Stream:
             return streams.stream_in(scope, f"{name}/{kind}", rank_field).offset_by(slot << 8)

@@ -56,7 +56,8 @@ class ForkEntry:
     ) -> None:
         self._block = weakref.ref(block)
         self.stream, self.accelerators = stream, accelerators
-        self.thread, self.in_backward = threading.get_ident(), private_torch.in_backward()
+        self.thread = threading.get_ident()
+        self.in_backward = private_torch.in_backward()
 
     @property
     def is_abandoned(self) -> bool:
@@ -100,7 +101,8 @@ def leave(entry: ForkEntry, *, in_order: bool = False) -> None:
             return
         at = blocks.index(entry)
         inside = [inner.stream.name for inner in blocks[at + 1 :]]
-        running, outer = blocks[-1].stream, blocks[at - 1].stream if at else _outside
+        running = blocks[-1].stream
+        outer = blocks[at - 1].stream if at else _outside
         end = GeneratorState.capture(entry.accelerators)
         state = end if outer is running else outer.state
         assert state is not None

@@ -94,7 +94,8 @@ def _distributed(path: str, below: str, problems: list[str]) -> Iterator[Part]:
     name = os.path.join(below, ".metadata")
     with noted(name, problems), open_file(os.path.join(path, name)) as file:
         root = read_tree(file)
-        stored, sizes = field(root, "storage_data"), field(root, "state_dict_metadata")
+        stored = field(root, "storage_data")
+        sizes = field(root, "state_dict_metadata")
         if not (isinstance(stored, dict) and isinstance(sizes, dict)):
             raise Unreadable("it is not the metadata of torch.distributed.checkpoint")
         for index, info in stored.items():

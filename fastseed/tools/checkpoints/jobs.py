@@ -86,7 +86,8 @@ def compare_jobs(a: Lineage, b: Lineage) -> JobComparison:
             if gone is not None:
                 first = min(first or point, point)
                 differing, missing = differing + 1, missing + gone
-    steps, samples = sum(part.steps for part in parts), sum(part.count(part.a) for part in parts)
+    steps = sum(part.steps for part in parts)
+    samples = sum(part.count(part.a) for part in parts)
     why: list[str] = []
     if first is not None:
         mine, other = (_facts(one, *first) for one in (a, b))
@@ -116,7 +117,8 @@ class _Part(NamedTuple):
         """Return how many samples the steps have in one of the jobs."""
         if span is None:
             return 0
-        start, stop = span.positions(self.first)[0], span.positions(self.end - 1)[1]
+        start = span.positions(self.first)[0]
+        stop = span.positions(self.end - 1)[1]
         return len(self.epochs) * (stop - start)
 
 
