@@ -71,7 +71,12 @@ class GeneratorPool:
 
     @eager
     def reseed(self, task: int, epoch: int = 0, step: int = 0) -> None:
-        """Give every member its key at (task, epoch, step), as of ``fastseed.reseed``.
+        """Give every member its key at (task, epoch, step), under the master seed of ``init``.
+
+        Args:
+            task: [0, 2**24).
+            epoch: [0, 2**32).
+            step: [0, 2**64).
 
         Raises:
             RuntimeError: before ``init``, in a DataLoader worker, or with CUDA members while a CUDA

@@ -105,9 +105,13 @@ def begin_epoch(task: int, epoch: int, loader: object) -> None:
 def run_in_task(task: int, epoch: int = 0, step: int = 0) -> Iterator[None]:
     """Run a block in another task; afterwards every generator is exactly as it was before.
 
-    The arguments are those of ``fastseed.reseed``. A registered callable has no state to restore:
-    it is called with its seed of the outer scope again. No other thread may draw or reseed
-    meanwhile.
+    A registered callable has no state to restore: it is called with its seed of the outer scope
+    again. No other thread may draw or reseed meanwhile.
+
+    Args:
+        task: [0, 2**24).
+        epoch: [0, 2**32).
+        step: [0, 2**64).
 
     Raises:
         TypeError, ValueError, RuntimeError: an argument is invalid; ``init`` was not called.

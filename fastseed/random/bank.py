@@ -133,7 +133,10 @@ class StreamBank:
     def reseed(self, task: int, epoch: int = 0, step: int = 0) -> None:
         """Give stream i the key of index i of the stream of the bank's name on this rank.
 
-        The arguments are those of ``fastseed.reseed``.
+        Args:
+            task: [0, 2**24).
+            epoch: [0, 2**32).
+            step: [0, 2**64).
 
         Raises:
             RuntimeError: before ``init``, in a capture of a CUDA graph, or in a DataLoader worker,
