@@ -81,9 +81,9 @@ def watched_use() -> Iterator[list[Row]]:
     repeats = _repeats()
     with _watched_calls(rows, made), _watched_steps(rows):
         yield rows
-    controlled = {id(source) for generator in _controlled() for source in _sources(generator)}
+    controlled = {discovery.identity(generator) for generator in _controlled()}
     for generator in _living(one.generator for one in made.values()):
-        if controlled.isdisjoint(map(id, _sources(generator))):
+        if discovery.identity(generator) not in controlled:
             rows += _used_outside(generator, made.get(id(generator)))
     if again := _repeats() - repeats:
         rows.append(Row("use", f"{again} scopes", WRONG, "used again by fastseed.reseed"))
@@ -117,12 +117,6 @@ def _controlled() -> list[object]:
     for entry in () if context.seeder is None else context.seeder._registry:
         found += discovery.generators_of(entry.generator)
     return found
-
-
-def _sources(generator: object) -> list[object]:
-    """Return a generator and NumPy's bit generator in it, which several may share."""
-    held = [getattr(generator, name, None) for name in ("bit_generator", "_bit_generator")]
-    return [generator, *(source for source in held if source is not None)]
 
 
 def _living(more: Iterable[object] = ()) -> list[object]:
