@@ -1,5 +1,5 @@
 """Dropout as a function of a key."""
 
-from .dropout.functional import dropout
+from ..random.dropout import dropout
 
 __all__ = ["dropout"]

@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import pack_sequence
 import fastseed
 from fastseed.nn import convert, revert
 from fastseed.nn.dropout import calls as dropout_calls
-from fastseed.nn.dropout import functional
+from fastseed.random.dropout import attend
 
 pytestmark = pytest.mark.usefixtures("seeded")
 
@@ -207,7 +207,7 @@ def test_attention_is_that_of_torch_without_dropout():
         {"attn_mask": torch.randn(5, 5)},
     ):
         expected = F.scaled_dot_product_attention(q, k, v, enable_gqa=True, **options)
-        found = functional.attend(lambda w: w, q, k, v, enable_gqa=True, **options)
+        found = attend("nn.convert", lambda w: w, q, k, v, enable_gqa=True, **options)
         torch.testing.assert_close(found, expected)
 
 

@@ -19,8 +19,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import fastseed
 from fastseed import nn
 from fastseed.nn.dropout import scope as layer_scope
-from fastseed.nn.dropout.functional import attend
 from fastseed.nn.functional import dropout
+from fastseed.random.dropout import attend
 
 ONES = torch.ones(4, 16)
 
@@ -109,7 +109,7 @@ def test_causal_attention_of_dtensors_is_that_of_the_whole():
         mesh = init_device_mesh("cpu", (2,))
         q = torch.linspace(-1, 1, 2 * 4 * 6 * 8).view(2, 4, 6, 8)
         drop = lambda weights: dropout(weights, 0.5, 7)  # noqa: E731
-        whole = attend(drop, q, q, q, is_causal=True)
+        whole = attend("nn.convert", drop, q, q, q, is_causal=True)
         for placement, wanted in ((Replicate(), whole), (Shard(1), whole[:, :2])):
             part = q if placement.is_replicate() else q[:, :2]
             x = DTensor.from_local(part, mesh, [placement], run_check=False)
@@ -118,7 +118,7 @@ def test_causal_attention_of_dtensors_is_that_of_the_whole():
             except RuntimeError as error:  # torch 2.10
                 assert "flatten multiple dimensions" in str(error)
                 pytest.skip("this torch does not multiply DTensors whose heads are sharded")
-            found = attend(drop, x, x, x, is_causal=True)
+            found = attend("nn.convert", drop, x, x, x, is_causal=True)
             assert torch.equal(found.to_local(), wanted)
     finally:
         torch.distributed.destroy_process_group()
@@ -185,10 +185,10 @@ def test_attention_has_the_digits_of_torch(dtype):
     q, k, v = (torch.randn(2, 64, 64, generator=generator).mul(20).to(dtype) for _ in range(3))
     exact = torch_functional.scaled_dot_product_attention(q.float(), k.float(), v.float())
     theirs = torch_functional.scaled_dot_product_attention(q, k, v).float()
-    ours = attend(lambda weights: weights, q, k, v).float()
+    ours = attend("nn.convert", lambda weights: weights, q, k, v).float()
     assert (ours - exact).abs().max() <= 4 * (theirs - exact).abs().max()
     mask = torch.zeros(64, 64).index_fill(0, torch.tensor([3]), -torch.inf)
-    found = attend(lambda weights: weights, q, k, v, attn_mask=mask)
+    found = attend("nn.convert", lambda weights: weights, q, k, v, attn_mask=mask)
     assert found[:, 3].count_nonzero() == 0 and found.isfinite().all()
 
 
@@ -218,7 +218,7 @@ def test_attention_is_exact_under_autocast(dtype, given, options):
     limit = 2 * torch.finfo(dtype).eps * exact.abs().max()  # of weights and of the result
     with torch.autocast("cpu", dtype):
         theirs = torch_functional.scaled_dot_product_attention(*tensors, enable_gqa=True, **options)
-        ours = attend(lambda weights: weights, *tensors, enable_gqa=True, **options)
+        ours = attend("nn.convert", lambda weights: weights, *tensors, enable_gqa=True, **options)
         kept = nn.convert(Attends(options))(*tensors)
     assert ours.dtype == kept.dtype == theirs.dtype == dtype
     assert (ours - exact).abs().max() <= limit and kept.isfinite().all()
@@ -291,7 +291,9 @@ FREED.untyped_storage().resize_(0)
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: attend(lambda weights: weights, ONES, ONES, ONES, torch.ones(4, 4).long()),
+        lambda: attend(
+            "nn.convert", lambda weights: weights, ONES, ONES, ONES, torch.ones(4, 4).long()
+        ),
         lambda: nn.Dropout1d(0.5, name="a")(torch.ones(())),
         lambda: nn.convert(Calls())(FREED),
         lambda: nn.shard_inputs(nn.Dropout(0.5), None, []),
@@ -304,7 +306,7 @@ def test_inputs_that_do_not_fit_are_refused_by_name(call):
 
 def test_attention_without_features():
     q = torch.ones(2, 3, 0)
-    found = attend(lambda weights: weights, q, q, torch.ones(2, 3, 4))
+    found = attend("nn.convert", lambda weights: weights, q, q, torch.ones(2, 3, 4))
     assert torch.equal(found, torch.ones(2, 3, 4))
 
 

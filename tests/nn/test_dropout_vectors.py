@@ -14,9 +14,9 @@ from helpers.support import needs_native
 import fastseed
 from fastseed._backend import derive
 from fastseed._backend.ops.register import REFERENCES
-from fastseed.nn.dropout import functional
 from fastseed.nn.dropout import rows as scope_blocks
 from fastseed.nn.dropout import scope as layer_scope
+from fastseed.random import dropout
 
 KINDS = {"mask": 60, "value": 300, "layer": 100, "p": 10}
 DTYPES = {
@@ -99,7 +99,7 @@ def test_keys_of_layers(ops):
 def test_thresholds():
     for bits, threshold in rows("p"):
         p = struct.unpack(">d", bytes.fromhex(bits))[0]
-        assert functional.threshold_of(p) == int(threshold), p
+        assert dropout.threshold_of(p) == int(threshold), p
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import fastseed
-from fastseed.nn.dropout.functional import dropout, threshold_of
+from fastseed.random.dropout import dropout, threshold_of
 
 ROWS, LENGTH = 256, 4096
 P = (0.01, 0.1, 0.25, 0.5, 0.9)

@@ -7,26 +7,16 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.nn import functional as torch_functional
 from torch.overrides import TorchFunctionMode
 
 from ..._backend import private_torch
 from ...derivation import context
-from . import functional
+from ...random import dropout
+from ...random.dropout_calls import ATTENTION, CHANNELS, Drop, draws, read_drop
 from .layers import Cut, drop_layer
 from .scope import LayerName, this_thread
 
 _FUNCTION = "nn.convert"
-
-_ATTENTION = torch_functional.scaled_dot_product_attention
-_CHANNELS: dict[object, int | None] = {
-    torch_functional.dropout: None,
-    torch.dropout: None,
-    torch_functional.dropout1d: 1,
-    torch_functional.dropout2d: 0,  # which takes (N, C, L) too
-    torch_functional.dropout3d: 3,  # of which an input of 4 dimensions has no batch
-}
-"""Functions of dropout: ``channels`` of ``drop_layer``."""
 
 
 class Calls:
@@ -39,20 +29,13 @@ class Calls:
         self.batch_dim = batch_dim
         self.cut: Cut | None = None
 
-    def drop(
-        self,
-        func: object,
-        input: torch.Tensor,
-        p: float = 0.5,
-        training: bool = True,
-        inplace: bool = False,
-        train: bool = True,
-    ) -> torch.Tensor:
-        """Do what a function of dropout does: ``training`` and ``train`` are one, by two names."""
-        if functional.check_probability(_FUNCTION, p) == 0 or not (training and train):
-            return input
-        found = drop_layer(self.dropout, input, p, self.batch_dim, self.cut, _CHANNELS[func])
-        return input.copy_(found) if inplace else found
+    def drop(self, func: object, call: Drop) -> torch.Tensor:
+        """Do what a function of dropout does."""
+        if dropout.check_probability(_FUNCTION, call.p) == 0 or not call.training:
+            return call.input
+        channels = CHANNELS[func]
+        found = drop_layer(self.dropout, call.input, call.p, self.batch_dim, self.cut, channels)
+        return call.input.copy_(found) if call.inplace else found
 
     def attend(
         self,
@@ -71,55 +54,9 @@ class Calls:
             return drop_layer(self.attention, weights, dropout_p, self.batch_dim, self.cut)
 
         tensors = query, key, value
-        return functional.attend(drop_weights, *tensors, attn_mask, is_causal, scale, enable_gqa)
-
-
-def _drops(
-    input: object, p: float = 0.5, training: bool = False, inplace: bool = False,
-    train: bool = False,
-) -> bool:  # fmt: skip
-    """Return whether a call of ``dropout`` or ``alpha_dropout`` with these arguments draws."""
-    return functional.check_probability(_FUNCTION, p) > 0 and (training or train)
-
-
-def _drops_heads(*args: Any, dropout_p: float = 0.0, training: bool = True, **_: object) -> bool:
-    """Read the arguments of ``multi_head_attention_forward``, which has them in places 10, 13."""
-    return (args[10] if len(args) > 10 else dropout_p) > 0 and (
-        args[13] if len(args) > 13 else training
-    )
-
-
-def _drops_layers(*args: Any, **options: Any) -> bool:
-    """Read the arguments of ``torch.lstm`` and its like: the first bool begins the settings.
-
-    They are ``has_biases, num_layers, dropout, train, ...``; a packed input is one tensor more.
-    """
-    flag = next((i for i, value in enumerate(args) if isinstance(value, bool)), len(args))
-    given = dict(zip(("has_biases", "num_layers", "dropout", "train"), args[flag:], strict=False))
-    given.update(options)
-    return given.get("dropout", 0.0) > 0 and bool(given.get("train"))
-
-
-def _rectifies(*args: Any, training: bool = False, **_: object) -> bool:
-    """Return whether a call of ``rrelu`` draws its slopes: ``input, lower, upper, training``."""
-    return bool(args[3] if len(args) > 3 else training)
-
-
-_ALPHA: tuple[object, ...] = (
-    *(torch_functional.alpha_dropout, torch_functional.feature_alpha_dropout),
-    *(torch.alpha_dropout, torch.alpha_dropout_, torch.feature_alpha_dropout),
-    *(torch.feature_alpha_dropout_, torch.feature_dropout, torch.feature_dropout_),
-    *(torch.dropout_, torch.native_dropout),
-)
-_RNN: tuple[object, ...] = (torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu)
-_RRELU = (torch_functional.rrelu, torch_functional.rrelu_, torch.rrelu, torch.rrelu_)
-_DRAWS: dict[object, Callable[..., bool]] = {
-    **dict.fromkeys(_ALPHA, _drops),
-    **dict.fromkeys(_RNN, _drops_layers),
-    **dict.fromkeys(_RRELU, _rectifies),
-    torch_functional.multi_head_attention_forward: _drops_heads,
-}
-"""Functions without a keyed form: whether a call with such arguments draws."""
+        return dropout.attend(
+            _FUNCTION, drop_weights, *tensors, attn_mask, is_causal, scale, enable_gqa
+        )
 
 
 class _ReplaceCalls(TorchFunctionMode):
@@ -136,14 +73,13 @@ class _ReplaceCalls(TorchFunctionMode):
         calls: Calls | None = this_thread.calls
         if calls is None:
             return func(*args, **kwargs)
-        if func in _CHANNELS:
-            return calls.drop(func, *args, **kwargs)
-        if func is _ATTENTION:
-            if (kwargs.get("dropout_p", 0.0) if len(args) < 5 else args[4]) > 0:
+        if func in CHANNELS:
+            return calls.drop(func, read_drop(*args, **kwargs))
+        if draws(func, args, kwargs):
+            if func is ATTENTION:
                 return calls.attend(*args, **kwargs)
-        elif func in _DRAWS and _DRAWS[func](*args, **kwargs):
             raise _refusal(calls, func.__name__)
-        elif func is torch.Tensor.unflatten:  # written in Python, where torch.compile stops
+        if func is torch.Tensor.unflatten:  # written in Python, where torch.compile stops
             return args[0].unflatten(*args[1:], **kwargs)
         return func(*args, **kwargs)
 

@@ -11,8 +11,7 @@ import torch
 from ..._backend import private_torch
 from ..._backend.ops.dropout import layer_key
 from ..._utils import validation
-from ...random import layout
-from . import functional
+from ...random import dropout, layout
 from .scope import (
     LayerName,
     RowRange,
@@ -80,7 +79,7 @@ class Dropout(torch.nn.Dropout):
         name: str | None = None,
         batch_dim: int | None = 0,
     ) -> None:
-        p = functional.check_probability(_CLASS, p)  # torch would read a tensor
+        p = dropout.check_probability(_CLASS, p)  # torch would read a tensor
         super().__init__(p, validation.check_bool(_CLASS, "inplace", inplace))
         set_up(self, name, batch_dim)
 
@@ -144,7 +143,7 @@ def drop_layer(
     channels: int | None = None,  # drop whole ones, of (N, C) and so many dimensions; 0: any
 ) -> torch.Tensor:
     """Return the input with elements dropped by the key of a layer."""
-    threshold = functional.check_input(_CLASS, input, p)
+    threshold = dropout.check_input(_CLASS, input, p)
     if channels is not None and (input.dim() < 3 or channels not in (0, input.dim() - 2)):
         rule = "of shape (N, C) and as many dimensions as the layer drops at once"
         raise validation.value_error(_CLASS, "input", rule, tuple(input.shape))
@@ -182,14 +181,14 @@ def _drop(
     if real:
         at = (*layer.words, scope.label_index, where.row_elements)
         layer_key(keys, *device_scope(input.device, scope), *at)
-    mask = functional.Mask(keys.view(1, 3), (), (), 0, threshold)
+    mask = dropout.Mask(keys.view(1, 3), (), (), 0, threshold)
     if layout.is_dtensor(input):
-        found = functional.drop_dtensor(_CLASS, input, mask, where.pieces, channels)
+        found = dropout.drop_dtensor(_CLASS, input, mask, where.pieces, channels)
     else:
         pieces = layout.WHOLE
         if where.moves_elements():
             pieces = where.pieces(shape, [[(0, size)] for size in shape])
-        found = functional.drop(input, mask, pieces, channels)
+        found = dropout.drop(input, mask, pieces, channels)
     # last, so that a refused input is no use of its rows
     if torch.compiler.is_compiling():
         check_use_in_graph(layer, scope.label_index)

@@ -14,15 +14,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch.autograd import forward_ad
 
-from ..._backend import private_torch, tensors
-from ..._backend.ops import dropout as dropout_op
-from ..._backend.ops.draws import REALS
-from ..._utils import validation
-from ...random import functional as random_functional
-from ...random import layout
-from ...random.distributions import check_real
-from ...random.functional import Key
-from ...random.layout import Piece, Shard
+from .._backend import private_torch, tensors
+from .._backend.ops import dropout as dropout_op
+from .._backend.ops.draws import REALS
+from .._utils import validation
+from . import functional, layout
+from .distributions import check_real
+from .functional import Key
+from .layout import Piece, Shard
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
@@ -78,7 +77,7 @@ def dropout(
     offset = validation.check_int(_FUNCTION, "offset", offset, 0, layout.MAX_NUMEL)
     if not training or threshold == 0:
         return input
-    keys = random_functional.check_keys(_FUNCTION, "key", key, input.device)
+    keys = functional.check_keys(_FUNCTION, "key", key, input.device)
     if keys.dim() != 1:
         raise validation.value_error(_FUNCTION, "key", "of shape (2,)", tuple(keys.shape))
     keys = keys.to(input.device).view(1, 2)
@@ -94,7 +93,7 @@ def check_input(function: str, input: object, p: object) -> int:
     p = check_probability(function, p)
     if not layout.is_dtensor(input):
         tensors.check_dense(function, "input", input)
-        random_functional.check_device(function, "input", input.device)
+        functional.check_device(function, "input", input.device)
     return threshold_of(p)
 
 
@@ -172,6 +171,7 @@ def drop_dtensor(
 
 
 def attend(
+    function: str,
     drop_weights: Callable[[torch.Tensor], torch.Tensor],
     query: torch.Tensor,
     key: torch.Tensor,
@@ -183,7 +183,7 @@ def attend(
 ) -> torch.Tensor:
     """Return softmax(query key^T * scale + mask), dropped, times value, as torch documents it."""
     if attn_mask is not None:
-        tensors.check_dtype("nn.convert", "attn_mask", attn_mask, torch.bool, *REALS)
+        tensors.check_dtype(function, "attn_mask", attn_mask, torch.bool, *REALS)
     if enable_gqa:
         key, value = _repeated_heads(key, query), _repeated_heads(value, query)
     with _without_autocast(query.device.type):  # which would round the scores

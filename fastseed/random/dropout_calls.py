@@ -1,0 +1,108 @@
+"""Calls of torch's functions that drop elements: which of them draw, and how they are given.
+
+``CHANNELS`` has those with a keyed form but attention's, ``ATTENTION`` and ``HEADS``; ``UNKEYED``
+those without one. ``draws`` says whether a call draws, ``read_drop`` reads one of ``CHANNELS``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch.nn import functional as torch_functional
+
+ATTENTION = torch_functional.scaled_dot_product_attention
+HEADS = torch_functional.multi_head_attention_forward
+CHANNELS: dict[object, int | None] = {
+    torch_functional.dropout: None,
+    torch.dropout: None,
+    torch_functional.dropout1d: 1,
+    torch_functional.dropout2d: 0,  # which takes (N, C, L) too
+    torch_functional.dropout3d: 3,  # of which an input of 4 dimensions has no batch
+}
+"""Functions of dropout: which dimensions behind (N, C) go at once; 0: any; None: none do."""
+
+
+def draws(func: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Return whether a call of a function, of dropout or not, draws from torch's generator."""
+    if func in CHANNELS:
+        call = read_drop(*args, **kwargs)
+        return call.training and call.p > 0
+    reads = _READERS.get(func)
+    return reads is not None and reads(*args, **kwargs)
+
+
+class Drop(NamedTuple):
+    """The arguments of a call."""
+
+    input: torch.Tensor
+    p: float
+    training: bool
+    inplace: bool
+
+
+def read_drop(
+    input: torch.Tensor,
+    p: float = 0.5,
+    training: bool = True,
+    inplace: bool = False,
+    train: bool = True,
+) -> Drop:
+    """Read a call of one of ``CHANNELS``: ``training`` and ``train`` are one, by two names."""
+    return Drop(input, p, training and train, inplace)
+
+
+def _attends(*args: Any, dropout_p: float = 0.0, **_: object) -> bool:
+    """Read the arguments of ``scaled_dot_product_attention``."""
+    return (args[4] if len(args) > 4 else dropout_p) > 0
+
+
+def _drops_heads(*args: Any, dropout_p: float = 0.0, training: bool = True, **_: object) -> bool:
+    """Read the arguments of ``multi_head_attention_forward``, which has them in places 10, 13."""
+    return (args[10] if len(args) > 10 else dropout_p) > 0 and (
+        args[13] if len(args) > 13 else training
+    )
+
+
+def _drops(
+    input: object, p: float = 0.5, training: bool = False, inplace: bool = False,
+    train: bool = False,
+) -> bool:  # fmt: skip
+    """Read the arguments of ``alpha_dropout`` and its like."""
+    return p > 0 and (training or train)
+
+
+def _drops_layers(*args: Any, **options: Any) -> bool:
+    """Read the arguments of ``torch.lstm`` and its like: the first bool begins the settings.
+
+    They are ``has_biases, num_layers, dropout, train, ...``; a packed input is one tensor more.
+    """
+    flag = next((i for i, value in enumerate(args) if isinstance(value, bool)), len(args))
+    given = dict(zip(("has_biases", "num_layers", "dropout", "train"), args[flag:], strict=False))
+    given.update(options)
+    return given.get("dropout", 0.0) > 0 and bool(given.get("train"))
+
+
+def _rectifies(*args: Any, training: bool = False, **_: object) -> bool:
+    """Read the arguments of ``rrelu``, ``input, lower, upper, training``, which draws slopes."""
+    return bool(args[3] if len(args) > 3 else training)
+
+
+_ALPHA: tuple[object, ...] = (
+    *(torch_functional.alpha_dropout, torch_functional.feature_alpha_dropout),
+    *(torch.alpha_dropout, torch.alpha_dropout_, torch.feature_alpha_dropout),
+    *(torch.feature_alpha_dropout_, torch.feature_dropout, torch.feature_dropout_),
+    *(torch.dropout_, torch.native_dropout),
+)
+_RNN: tuple[object, ...] = (torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu)
+_RRELU = (torch_functional.rrelu, torch_functional.rrelu_, torch.rrelu, torch.rrelu_)
+_READERS: dict[object, Callable[..., bool]] = {
+    **dict.fromkeys(_ALPHA, _drops),
+    **dict.fromkeys(_RNN, _drops_layers),
+    **dict.fromkeys(_RRELU, _rectifies),
+    ATTENTION: _attends,
+    HEADS: _drops_heads,
+}
+UNKEYED = frozenset(_READERS) - {ATTENTION, HEADS}
+"""Functions without a keyed form."""
