@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import sys
-from collections.abc import Callable, Sequence
+import types
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -122,6 +124,17 @@ def leave_function_mode(mode: object) -> None:
         _take_out(mode, stack)
 
 
+@contextlib.contextmanager
+def without_function_mode(mode: object) -> Iterator[None]:
+    """Leave a function mode for a while, where it is the innermost one of eager code."""
+    stack: Any = overrides
+    if torch.compiler.is_compiling() or stack._get_current_function_mode_stack()[-1:] != [mode]:
+        yield
+    else:
+        with stack._pop_mode_temporarily():
+            yield
+
+
 def _take_out(mode: object, stack: Any) -> None:
     """Take an active mode out of a stack, and leave those that are above it."""
     above: list[Any] = []
@@ -129,6 +142,13 @@ def _take_out(mode: object, stack: Any) -> None:
         above.append(last)
     for other in reversed(above):
         stack._push_mode(other)
+
+
+def with_names(function: Any, **names: object) -> Any:
+    """Return a copy of a function of torch with other globals of these names."""
+    known = {**function.__globals__, **names}
+    del known["__name__"]  # or torch.compile would look into the module of this name
+    return types.FunctionType(function.__code__, known, function.__name__, function.__defaults__)
 
 
 def is_plain_eager() -> bool:

@@ -20,12 +20,14 @@ from .._backend.ops.draws import REALS
 from .._utils import validation
 from . import functional, layout
 from .distributions import check_real
+from .dropout_calls import HEADS
 from .functional import Key
 from .layout import Piece, Shard
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
+DropWeights = Callable[[torch.Tensor], torch.Tensor]
 _FUNCTION = "nn.functional.dropout"
 
 
@@ -172,7 +174,7 @@ def drop_dtensor(
 
 def attend(
     function: str,
-    drop_weights: Callable[[torch.Tensor], torch.Tensor],
+    drop_weights: DropWeights,
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
@@ -201,6 +203,42 @@ def attend(
             weights = scores.softmax(-1)
         weights = weights.to(query.dtype)
     return drop_weights(weights) @ value
+
+
+class _Heads:
+    """Stands for the probability in a call of ``HEADS``, and brings along what drops."""
+
+    def __init__(self, function: str, drop_weights: DropWeights, heads: int) -> None:
+        self.function, self.drop_weights, self.heads = function, drop_weights, heads
+
+    def __gt__(self, other: object) -> bool:  # any other use of it as a number is an error
+        return True
+
+
+def _drop_heads(weights: torch.Tensor, p: _Heads) -> torch.Tensor:
+    whole = weights.view(weights.size(0) // p.heads, p.heads, *weights.shape[1:])
+    return p.drop_weights(whole).view(weights.shape)
+
+
+def _attend_heads(*args: Any) -> torch.Tensor:
+    query, key, value, attn_mask, p, is_causal = args
+    return attend(p.function, p.drop_weights, query, key, value, attn_mask, is_causal)
+
+
+_HEADS: Callable[..., tuple[torch.Tensor, torch.Tensor | None]] = private_torch.with_names(
+    HEADS,
+    has_torch_function=lambda _: False,
+    dropout=_drop_heads,
+    scaled_dot_product_attention=_attend_heads,
+)
+
+
+def attend_heads(
+    function: str, drop_weights: DropWeights, num_heads: int, **arguments: Any
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Do what ``HEADS`` does in training, whose weights (N, heads, L, S) a function drops."""
+    p = _Heads(function, drop_weights, num_heads)
+    return _HEADS(**arguments, num_heads=num_heads, dropout_p=p)
 
 
 def _repeated_heads(tensor: torch.Tensor, query: torch.Tensor) -> torch.Tensor:

@@ -1,13 +1,14 @@
 """Calls of torch's functions that drop elements: which of them draw, and how they are given.
 
-``CHANNELS`` has those with a keyed form but attention's, ``ATTENTION`` and ``HEADS``; ``UNKEYED``
-those without one. ``draws`` says whether a call draws, ``read_drop`` reads one of ``CHANNELS``.
+``CHANNELS``, ``ATTENTION`` and ``HEADS`` are those with a keyed form. ``draws`` says whether a call
+draws; ``read_drop`` reads one of ``CHANNELS``, ``read_attention`` one of the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch.nn import functional as torch_functional
@@ -22,24 +23,25 @@ CHANNELS: dict[object, int | None] = {
     torch_functional.dropout3d: 3,  # of which an input of 4 dimensions has no batch
 }
 """Functions of dropout: which dimensions behind (N, C) go at once; 0: any; None: none do."""
+_ARGUMENTS: dict[object, Sequence[str]] = {
+    ATTENTION: (
+        *("query", "key", "value", "attn_mask", "dropout_p"),
+        *("is_causal", "scale", "enable_gqa"),
+    ),
+    HEADS: tuple(inspect.signature(HEADS).parameters),
+}
 
 
 def draws(func: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Return whether a call of a function, of dropout or not, draws from torch's generator."""
     if func in CHANNELS:
-        call = read_drop(*args, **kwargs)
-        return call.training and call.p > 0
+        _, p, training, _ = read_drop(*args, **kwargs)
+        return training and p > 0
+    if func in _ARGUMENTS:
+        given = read_attention(func, *args, **kwargs)
+        return bool(given.get("dropout_p", 0.0) > 0 and given.get("training", True))
     reads = _READERS.get(func)
     return reads is not None and reads(*args, **kwargs)
-
-
-class Drop(NamedTuple):
-    """The arguments of a call."""
-
-    input: torch.Tensor
-    p: float
-    training: bool
-    inplace: bool
 
 
 def read_drop(
@@ -48,21 +50,14 @@ def read_drop(
     training: bool = True,
     inplace: bool = False,
     train: bool = True,
-) -> Drop:
-    """Read a call of one of ``CHANNELS``: ``training`` and ``train`` are one, by two names."""
-    return Drop(input, p, training and train, inplace)
+) -> tuple[torch.Tensor, float, bool, bool]:
+    """Return (input, p, training, inplace) of a call of one of ``CHANNELS``."""
+    return input, p, training and train, inplace  # which are one, by two names
 
 
-def _attends(*args: Any, dropout_p: float = 0.0, **_: object) -> bool:
-    """Read the arguments of ``scaled_dot_product_attention``."""
-    return (args[4] if len(args) > 4 else dropout_p) > 0
-
-
-def _drops_heads(*args: Any, dropout_p: float = 0.0, training: bool = True, **_: object) -> bool:
-    """Read the arguments of ``multi_head_attention_forward``, which has them in places 10, 13."""
-    return (args[10] if len(args) > 10 else dropout_p) > 0 and (
-        args[13] if len(args) > 13 else training
-    )
+def read_attention(func: object, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    """Return the arguments of a call of ``ATTENTION`` or ``HEADS`` by their names."""
+    return {**dict(zip(_ARGUMENTS[func], args, strict=False)), **kwargs}
 
 
 def _drops(
@@ -101,8 +96,4 @@ _READERS: dict[object, Callable[..., bool]] = {
     **dict.fromkeys(_ALPHA, _drops),
     **dict.fromkeys(_RNN, _drops_layers),
     **dict.fromkeys(_RRELU, _rectifies),
-    ATTENTION: _attends,
-    HEADS: _drops_heads,
 }
-UNKEYED = frozenset(_READERS) - {ATTENTION, HEADS}
-"""Functions without a keyed form."""

@@ -156,7 +156,6 @@ GRU = {"bidirectional": False, "batch_first": False}
         (lambda x: F.feature_alpha_dropout(x, 0.5, training=True), "feature_alpha_dropout"),
         (lambda x: torch.native_dropout(x, 0.5, True), "native_dropout"),
         (lambda x: torch.dropout_(x.clone(), 0.5, True), "dropout_"),
-        (lambda x: nn.MultiheadAttention(8, 2, 0.1)(x, x, x)[0], "multi_head_attention_forward"),
         (lambda x: F.rrelu(x, training=True), "rrelu"),
         (lambda x: torch.rrelu_(x.clone(), 0.1, 0.3, True), "rrelu_"),
         (lambda x: nn.LSTM(8, 8, 2, dropout=0.1)(x)[0], "lstm"),
@@ -215,8 +214,6 @@ REFUSED = {
     "'1' (LSTM): set its dropout to 0": nn.LSTM(4, 4, 2, dropout=0.5),
     "'1' (RReLU): use nn.LeakyReLU": nn.RReLU(),
     "'1' (AlphaDropout): set its p to 0": nn.AlphaDropout(0.1),
-    "'1.self_attn' (MultiheadAttention): set its attribute dropout to 0.0, or call "
-    "scaled_dot_product_attention": nn.TransformerEncoderLayer(8, 2),
 }
 
 
@@ -227,17 +224,6 @@ def test_modules_without_a_keyed_form_are_refused_with_what_to_do(says, module):
         convert(whole)
     assert f"got {says}" in str(refused.value)
     assert type(whole[0]) is nn.Dropout
-
-
-def test_an_encoder_layer_without_dropout_of_attention_is_converted():
-    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
-    layer.self_attn.dropout = 0.0
-    found = convert(layer)
-    assert names(found) == {"dropout", "dropout1", "dropout2"}
-    first = found(X)
-    restart()
-    state = torch.get_rng_state()
-    assert torch.equal(found(X), first) and torch.equal(torch.get_rng_state(), state)
 
 
 def test_a_layer_in_two_places_becomes_two_layers_that_share_nothing():

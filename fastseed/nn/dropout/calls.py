@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 from ..._backend import private_torch
 from ...derivation import context
 from ...random import dropout
-from ...random.dropout_calls import ATTENTION, CHANNELS, Drop, draws, read_drop
+from ...random.dropout_calls import ATTENTION, CHANNELS, HEADS, draws, read_attention, read_drop
 from .layers import Cut, drop_layer
 from .scope import LayerName, this_thread
 
@@ -29,34 +29,24 @@ class Calls:
         self.batch_dim = batch_dim
         self.cut: Cut | None = None
 
-    def drop(self, func: object, call: Drop) -> torch.Tensor:
-        """Do what a function of dropout does."""
-        if dropout.check_probability(_FUNCTION, call.p) == 0 or not call.training:
-            return call.input
-        channels = CHANNELS[func]
-        found = drop_layer(self.dropout, call.input, call.p, self.batch_dim, self.cut, channels)
-        return call.input.copy_(found) if call.inplace else found
-
-    def attend(
-        self,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        attn_mask: torch.Tensor | None = None,
-        dropout_p: float = 0.0,
-        is_causal: bool = False,
-        scale: float | None = None,
-        enable_gqa: bool = False,
+    def drop(
+        self, func: object, input: torch.Tensor, p: float, training: bool, inplace: bool
     ) -> torch.Tensor:
-        """Do what ``scaled_dot_product_attention`` does."""
+        """Do what a function of dropout does."""
+        if dropout.check_probability(_FUNCTION, p) == 0 or not training:
+            return input
+        found = drop_layer(self.dropout, input, p, self.batch_dim, self.cut, CHANNELS[func])
+        return input.copy_(found) if inplace else found
+
+    def attend(self, func: object, dropout_p: float, **arguments: Any) -> object:
+        """Do what a function of attention does; the weights of heads have the rows first."""
+        batch_dim = 0 if func is HEADS and self.batch_dim is not None else self.batch_dim
 
         def drop_weights(weights: torch.Tensor) -> torch.Tensor:
-            return drop_layer(self.attention, weights, dropout_p, self.batch_dim, self.cut)
+            return drop_layer(self.attention, weights, dropout_p, batch_dim, self.cut)
 
-        tensors = query, key, value
-        return dropout.attend(
-            _FUNCTION, drop_weights, *tensors, attn_mask, is_causal, scale, enable_gqa
-        )
+        attend: Callable[..., object] = dropout.attend_heads if func is HEADS else dropout.attend
+        return attend(_FUNCTION, drop_weights, **arguments)
 
 
 class _ReplaceCalls(TorchFunctionMode):
@@ -74,10 +64,10 @@ class _ReplaceCalls(TorchFunctionMode):
         if calls is None:
             return func(*args, **kwargs)
         if func in CHANNELS:
-            return calls.drop(func, read_drop(*args, **kwargs))
+            return calls.drop(func, *read_drop(*args, **kwargs))
         if draws(func, args, kwargs):
-            if func is ATTENTION:
-                return calls.attend(*args, **kwargs)
+            if func in (ATTENTION, HEADS):
+                return calls.attend(func, **read_attention(func, *args, **kwargs))
             raise _refusal(calls, func.__name__)
         if func is torch.Tensor.unflatten:  # written in Python, where torch.compile stops
             return args[0].unflatten(*args[1:], **kwargs)
@@ -104,6 +94,12 @@ def _leave_stale_mode() -> None:
 context.stale_modes.append(_leave_stale_mode)
 
 
+def is_of_torch(cls: Any) -> bool:
+    """Return whether the forward of a class is torch's own, which draws in training only."""
+    home = getattr(cls.forward, "__module__", None) or ""  # None: generated, as by fx
+    return home.startswith("torch.")
+
+
 @functools.cache
 def calling_class(cls: Any) -> Any:
     """Return a subclass of a module's class whose forward runs in the mode."""
@@ -111,8 +107,12 @@ def calling_class(cls: Any) -> Any:
     @functools.wraps(cls.forward)
     def forward(self: Any, *args: object, **kwargs: object) -> object:
         outer = this_thread.calls
-        this_thread.calls = self.fastseed_calls
+        draws = self.training or not is_of_torch(cls)
+        this_thread.calls = self.fastseed_calls if draws else None
         try:
+            if not draws:
+                with private_torch.without_function_mode(_mode):  # for torch's fast path
+                    return cls.forward(self, *args, **kwargs)
             if outer is not None:
                 return cls.forward(self, *args, **kwargs)
             with _mode:

@@ -15,7 +15,7 @@ from torch import nn
 
 from ..._utils import validation
 from ..module_names import check_prefix, strip_wrappers
-from .calls import Calls, calling_class
+from .calls import Calls, calling_class, is_of_torch
 from .layers import Cut, Dropout, Dropout1d, Dropout2d, Dropout3d, set_up
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ _REPLACED: dict[type, type[Dropout]] = {
     nn.Dropout2d: Dropout2d,
     nn.Dropout3d: Dropout3d,
 }
+_ATTENTION = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerEncoder)
 _TORCH: dict[type, type] = {ours: theirs for theirs, ours in _REPLACED.items()}
 
 
@@ -37,14 +38,16 @@ def convert(model: nn.Module, *, prefix: str = "", batch_dim: int | None = 0) ->
 
     Layers have their qualified names: call it before the model is wrapped or compiled. Functional
     calls have the name of the module whose forward makes them, with ``/dropout`` or ``/attention``
-    behind it. Attention with dropout computes its weights in full. Other functions that sample,
-    such as ``torch.bernoulli``, still use torch's generators.
+    behind it; ``nn.MultiheadAttention`` makes such a call. Attention with dropout computes its
+    weights in full. Other functions that sample, such as ``torch.bernoulli``, still use torch's
+    generators.
 
     Args:
         model: any module.
         prefix: what stands before the names, with or without its dot: for a pipeline stage its
             place in the whole model, for a second model a word.
-        batch_dim: the dimension of inputs that holds the rows of the batch; None: none does.
+        batch_dim: the dimension of inputs that holds the rows of the batch; None: none does. An
+            ``nn.MultiheadAttention`` knows its rows, by ``batch_first``.
 
     Returns:
         ``model``.
@@ -52,7 +55,7 @@ def convert(model: nn.Module, *, prefix: str = "", batch_dim: int | None = 0) ->
     Raises:
         TypeError: ``model`` is no module.
         ValueError: a module, which the error names, has dropout that cannot be replaced, as
-            ``nn.MultiheadAttention`` with ``dropout`` above 0; nothing has changed.
+            ``nn.LSTM`` with ``dropout`` above 0; nothing has changed.
 
     Examples:
         >>> import torch
@@ -171,9 +174,8 @@ def _convert_one(module: Any, name: str, batch_dim: int | None) -> None:
 
 
 def _may_call(module: Any) -> bool:
-    """Return whether the forward may call dropout: it is not torch's, or of a kind of dropout."""
-    home = getattr(type(module).forward, "__module__", None) or ""  # None: generated, as by fx
-    return isinstance(module, tuple(_REPLACED)) or not home.startswith("torch.")
+    """Return whether the forward may call dropout, or torch's fast path for attention."""
+    return isinstance(module, (*_REPLACED, *_ATTENTION)) or not is_of_torch(type(module))
 
 
 def _refusal(module: nn.Module) -> str:
@@ -186,8 +188,6 @@ def _refusal(module: nn.Module) -> str:
         return "its forward was replaced; convert the model before that"
     if isinstance(module, (nn.AlphaDropout, nn.FeatureAlphaDropout)):
         return "set its p to 0" if module.p > 0 else ""
-    if isinstance(module, nn.MultiheadAttention) and module.dropout > 0:
-        return "set its attribute dropout to 0.0, or call scaled_dot_product_attention instead"
     if isinstance(module, nn.RNNBase):
         return "set its dropout to 0" if module.dropout > 0 else ""
     return "use nn.LeakyReLU" if isinstance(module, nn.RReLU) else ""
