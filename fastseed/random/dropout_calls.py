@@ -35,8 +35,7 @@ _ARGUMENTS: dict[object, Sequence[str]] = {
 def draws(func: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Return whether a call of a function, of dropout or not, draws from torch's generator."""
     if func in CHANNELS:
-        _, p, training, _ = read_drop(*args, **kwargs)
-        return training and p > 0
+        return read_drop(*args, **kwargs)[1] > 0
     if func in _ARGUMENTS:
         given = read_attention(func, *args, **kwargs)
         return bool(given.get("dropout_p", 0.0) > 0 and given.get("training", True))
@@ -50,9 +49,9 @@ def read_drop(
     training: bool = True,
     inplace: bool = False,
     train: bool = True,
-) -> tuple[torch.Tensor, float, bool, bool]:
-    """Return (input, p, training, inplace) of a call of one of ``CHANNELS``."""
-    return input, p, training and train, inplace  # which are one, by two names
+) -> tuple[torch.Tensor, float, bool]:
+    """Return (input, p, inplace) of a call: ``training`` and ``train`` are one, by two names."""
+    return input, p if training and train else 0.0, inplace
 
 
 def read_attention(func: object, *args: Any, **kwargs: Any) -> dict[str, Any]:

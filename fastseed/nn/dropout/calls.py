@@ -17,6 +17,8 @@ from .layers import Cut, drop_layer
 from .scope import LayerName, this_thread
 
 _FUNCTION = "nn.convert"
+FAST_PATHS = (torch.nn.TransformerEncoder, torch.nn.TransformerEncoderLayer)
+"""Modules that call no dropout, and in eval a fast path which torch has outside of modes alone."""
 
 
 class Calls:
@@ -29,12 +31,8 @@ class Calls:
         self.batch_dim = batch_dim
         self.cut: Cut | None = None
 
-    def drop(
-        self, func: object, input: torch.Tensor, p: float, training: bool, inplace: bool
-    ) -> torch.Tensor:
+    def drop(self, func: object, input: torch.Tensor, p: float, inplace: bool) -> torch.Tensor:
         """Do what a function of dropout does."""
-        if dropout.check_probability(_FUNCTION, p) == 0 or not training:
-            return input
         found = drop_layer(self.dropout, input, p, self.batch_dim, self.cut, CHANNELS[func])
         return input.copy_(found) if inplace else found
 
@@ -63,9 +61,9 @@ class _ReplaceCalls(TorchFunctionMode):
         calls: Calls | None = this_thread.calls
         if calls is None:
             return func(*args, **kwargs)
-        if func in CHANNELS:
-            return calls.drop(func, *read_drop(*args, **kwargs))
         if draws(func, args, kwargs):
+            if func in CHANNELS:
+                return calls.drop(func, *read_drop(*args, **kwargs))
             if func in (ATTENTION, HEADS):
                 return calls.attend(func, **read_attention(func, *args, **kwargs))
             raise _refusal(calls, func.__name__)
@@ -103,15 +101,18 @@ def is_of_torch(cls: Any) -> bool:
 @functools.cache
 def calling_class(cls: Any) -> Any:
     """Return a subclass of a module's class whose forward runs in the mode."""
+    has_fast_path = issubclass(cls, FAST_PATHS) and is_of_torch(cls)
 
     @functools.wraps(cls.forward)
     def forward(self: Any, *args: object, **kwargs: object) -> object:
         outer = this_thread.calls
         draws = self.training or not is_of_torch(cls)
+        if draws and has_fast_path:
+            return cls.forward(self, *args, **kwargs)
         this_thread.calls = self.fastseed_calls if draws else None
         try:
             if not draws:
-                with private_torch.without_function_mode(_mode):  # for torch's fast path
+                with private_torch.without_function_mode(_mode):
                     return cls.forward(self, *args, **kwargs)
             if outer is not None:
                 return cls.forward(self, *args, **kwargs)

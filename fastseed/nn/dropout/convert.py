@@ -15,7 +15,7 @@ from torch import nn
 
 from ..._utils import validation
 from ..module_names import check_prefix, strip_wrappers
-from .calls import Calls, calling_class, is_of_torch
+from .calls import FAST_PATHS, Calls, calling_class, is_of_torch
 from .layers import Cut, Dropout, Dropout1d, Dropout2d, Dropout3d, set_up
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ _REPLACED: dict[type, type[Dropout]] = {
     nn.Dropout2d: Dropout2d,
     nn.Dropout3d: Dropout3d,
 }
-_ATTENTION = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerEncoder)
 _TORCH: dict[type, type] = {ours: theirs for theirs, ours in _REPLACED.items()}
 
 
@@ -175,7 +174,8 @@ def _convert_one(module: Any, name: str, batch_dim: int | None) -> None:
 
 def _may_call(module: Any) -> bool:
     """Return whether the forward may call dropout, or torch's fast path for attention."""
-    return isinstance(module, (*_REPLACED, *_ATTENTION)) or not is_of_torch(type(module))
+    kinds = (*_REPLACED, nn.MultiheadAttention, *FAST_PATHS)
+    return isinstance(module, kinds) or not is_of_torch(type(module))
 
 
 def _refusal(module: nn.Module) -> str:
