@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.nn import functional as torch_functional
@@ -35,12 +35,20 @@ _ARGUMENTS: dict[object, Sequence[str]] = {
 def draws(func: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Return whether a call of a function, of dropout or not, draws from torch's generator."""
     if func in CHANNELS:
-        return read_drop(*args, **kwargs)[1] > 0
+        return read_drop(*args, **kwargs).p > 0
     if func in _ARGUMENTS:
         given = read_attention(func, *args, **kwargs)
         return bool(given.get("dropout_p", 0.0) > 0 and given.get("training", True))
     reads = _READERS.get(func)
     return reads is not None and reads(*args, **kwargs)
+
+
+class Drop(NamedTuple):
+    """What a call drops: ``p`` is 0 outside of training."""
+
+    input: torch.Tensor
+    p: float
+    inplace: bool
 
 
 def read_drop(
@@ -49,9 +57,9 @@ def read_drop(
     training: bool = True,
     inplace: bool = False,
     train: bool = True,
-) -> tuple[torch.Tensor, float, bool]:
-    """Return (input, p, inplace) of a call: ``training`` and ``train`` are one, by two names."""
-    return input, p if training and train else 0.0, inplace
+) -> Drop:
+    """Read a call of one of ``CHANNELS``: ``training`` and ``train`` are one, by two names."""
+    return Drop(input, p if training and train else 0.0, inplace)
 
 
 def read_attention(func: object, *args: Any, **kwargs: Any) -> dict[str, Any]:
