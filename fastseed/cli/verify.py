@@ -26,6 +26,7 @@ examples:
   fastseed verify --stop "python train.py --epochs 2 --save {run}/c.pt" \\
     --resume "python train.py --epochs 4 --load {run}/c.pt" train.py --epochs 4
   fastseed verify --ranks 1,2,4 train.py
+  fastseed verify --seeds 0,1,2 -- python train.py --seed {seed}
 """
 _WORDS = {True: "passed", False: "FAILED", None: "not checked"}
 
@@ -45,6 +46,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     option("--no-other-seed", "with no other seed", action="store_false", dest="other_seed")
     option("--ranks", "compare only these numbers of ranks", type=_numbers, metavar="N,N,...")
     option("--seed", "the seed of init() without a number", type=int, metavar="N")
+    option("--seeds", "whether these seeds reach every part", type=_numbers, metavar="N,N,...")
+    option("--allow", "a verdict of --seeds that is right: batches=constant", type=_pair,
+           action="append", metavar="PART=VERDICT")  # fmt: skip
     output.add_deterministic(parser)
     option("--log", "a log of losses below {run} (default: the output)", metavar="PATH")
     option("--value", "name of the loss (default: loss)", default="loss", metavar="KEY")
@@ -58,15 +62,22 @@ def _numbers(text: str) -> list[int]:
     return [int(part) for part in text.split(",")]
 
 
+def _pair(text: str) -> tuple[str, str]:
+    """Parse a name and a verdict."""
+    name, _, verdict = text.rpartition("=")
+    return name, verdict
+
+
 def run(args: argparse.Namespace) -> int:
     """Verify, and print."""
     command = output.command_of(args)
     from ..tools import environment
     from ..tools.verify import verify
 
-    names = ("times", "stop", "resume", "kill", "other_seed", "ranks", "seed", "deterministic",
-             "log", "value", "timeout", "out")  # fmt: skip
+    names = ("times", "stop", "resume", "kill", "other_seed", "ranks", "seed", "seeds",
+             "deterministic", "log", "value", "timeout", "out")  # fmt: skip
     given: dict[str, Any] = {name: getattr(args, name) for name in names}
+    given["allow"] = None if args.allow is None else dict(args.allow)
     _end_on_signals()
     report = verify(command, progress=_print_run, **given)
     if args.out is not None:
@@ -87,6 +98,10 @@ def _print(report: Report, args: argparse.Namespace) -> None:
         columns = ("experiment", "runs", "lines", "last loss", "time")
         output.table(columns, report.experiments())
     output.say()
+    if report.reach:
+        parts = [row[:3] for row in report.reach]
+        output.table(("part", "verdict", "details"), parts, limit=args.limit)
+        output.say()
     checks = [(one.title, _WORDS[one.passed], one.message) for one in report.checks]
     output.table(("check", "", "details"), checks)
     output.say()

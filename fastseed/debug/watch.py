@@ -47,8 +47,9 @@ class Watch:
         groups: what is recorded after each step: ``generator`` (the default generators of Python,
             NumPy and torch), ``buffer``, ``gradient``, ``optimizer``, ``parameter``.
         modules: whether every call of a module is recorded, with its inputs, outputs and their
-            gradients, or the names of the modules whose calls are. Create the ``Watch`` before the
-            first call of a compiled model, whose graph is cut at each recorded module.
+            gradients, or the names of the modules whose calls are; ``""`` is the model, so that
+            each batch is recorded. Create the ``Watch`` before the first call of a compiled model,
+            whose graph is cut at each recorded module.
         batch_mesh: the ``DeviceMesh`` over whose ranks the batch is split evenly, along the first
             dimension, so that a call has the digest of the whole batch.
         keep: tensors to keep, by step: ``{17: "layers.3.mlp"}`` writes what is recorded of this
@@ -95,6 +96,7 @@ class Watch:
         if not self._optimizers:
             self._groups.discard("optimizer")
         self._keep = kept_tensors.check_keep(_FUNCTION, keep, _MAX_STEP)
+        modules = [modules] if isinstance(modules, str) else modules
         names: set[str] | None = None
         if not isinstance(modules, bool):
             known = {strip_wrappers(name) for name, _ in unwrap(model).named_modules()}

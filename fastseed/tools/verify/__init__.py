@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ..._utils import validation
-from . import comparison, report, runs
+from ...debug.reach import check_arguments
+from . import comparison, parts, report, runs
 from .report import Check, Report
 from .runs import Run, Starter
 
@@ -34,6 +35,8 @@ def verify(
     other_seed: bool = True,
     ranks: Sequence[int] | None = None,
     seed: int | None = None,
+    seeds: Sequence[int] | None = None,
+    allow: Mapping[str, str] | None = None,
     deterministic: bool | str = False,
     log: str | None = None,
     value: str = "loss",
@@ -51,6 +54,14 @@ def verify(
         raise ValueError("fastseed.verify: stop and resume must be given together")
     if seed is not None:
         validation.check_int(_FUNCTION, "seed", seed, 0, 2**64 - 1)
+    if allow is not None and seeds is None:
+        raise ValueError("fastseed.verify: allow must be given with seeds")
+    if seeds is not None:
+        if seed is not None or ranks is not None or not other_seed:
+            raise ValueError("fastseed.verify: seeds must be given without seed, ranks, other_seed")
+        seeds, allow = check_arguments(_FUNCTION, seeds, allow)
+        seed = seeds[0]
+    others = [((seed or 0) + 1 + k) % 2**64 for k in range(times if other_seed else 0)]
     if timeout is not None:
         timeout = validation.check_float(_FUNCTION, "timeout", timeout, 1e-3, _MONTH)
     if log is not None and (not log or Path(log).is_absolute() or ".." in Path(log).parts):
@@ -61,12 +72,16 @@ def verify(
         if root.exists() and (not root.is_dir() or any(root.iterdir())):
             raise validation.value_error(_FUNCTION, "out", "a new or empty folder", str(root))
         root.mkdir(parents=True, exist_ok=True)
-        starter = Starter(root, seed, deterministic, log, value, timeout, progress)
+        starter = Starter(
+            root, seed, deterministic, log, value, timeout, progress, seeds[1:] if seeds else others
+        )  # fmt: skip
         if ranks is not None:
             found = _run_ranks(starter, command, ranks)
         else:
             middle = (stop, resume) if stop and resume else None
-            found = _run_experiments(starter, command, times, middle, kill, other_seed)
+            found = _run_experiments(starter, command, times, middle, kill)
+            if seeds is not None:
+                found = parts.with_reach(found, seeds, allow or {})
         if out is not None:
             report.write(found, root)
     return found
@@ -78,7 +93,6 @@ def _run_experiments(
     times: int,
     middle: tuple[Sequence[str], Sequence[str]] | None,
     kill: bool,
-    other_seed: bool,
 ) -> Report:
     whole = [starter.start(runs.WHOLE, k, command) for k in range(times)]
     first = whole[0]
@@ -93,7 +107,7 @@ def _run_experiments(
             pairs.append((stopped, starter.start(runs.RESUMED, k, middle[1], place=stopped.place)))
     elif kill:
         pairs = _kill_and_restart(starter, command, times, first, notes)
-    other = [starter.start(runs.OTHER, k, command) for k in range(times if other_seed else 0)]
+    other = [starter.start(runs.OTHER, k, command) for k in range(len(starter.other_seeds))]
     repeats = [comparison.compare_whole(first, one) for one in whole[1:]]
     starts = [comparison.compare_stopped(stopped, first) for stopped, _ in pairs]
     rests = [comparison.compare_resumed(*pair, first) for pair in pairs]

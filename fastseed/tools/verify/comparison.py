@@ -153,13 +153,13 @@ class RankRun(NamedTuple):
 def compare_ranks(runs: Sequence[Run]) -> tuple[list[RankRun], list[str]]:
     """Compare runs, whose numbers are their numbers of ranks, with the first; and notes."""
     counts = [run.number for run in runs]
-    recorded = [_recordings(run) for run in runs]
+    recorded = [recordings(run) for run in runs]
     pairs = zip(counts, recorded, strict=True)
     found = [_compare_counts(counts[0], recorded[0], *other) for other in pairs]
     return found, [*_notes_on_ranks(counts, recorded)]
 
 
-def _recordings(run: Run) -> list[Recording]:
+def recordings(run: Run) -> list[Recording]:
     """Return the recordings of a run by rank."""
     if run.recording is None:
         rule = "a script that records with fastseed.debug.Watch(model, optimizer).attach()"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..._utils import StateDict, atomic_file
+from ...debug.reach import Verdict
 from .comparison import RankRun
 from .runs import EXPERIMENTS, Run, printed
 
@@ -23,7 +24,7 @@ _COLOURS = dict(zip(EXPERIMENTS, ("#0072B2", "#009E73", "#AA4499", "#D55E00"), s
 class Check(NamedTuple):
     """One question and its answer."""
 
-    name: str  # repeat, stop, resume, seed or ranks
+    name: str  # repeat, stop, resume, seed, reach or ranks
     title: str  # "whole runs are equal"
     passed: bool | None  # None if it was not checked
     message: str  # with the first difference
@@ -38,6 +39,7 @@ class Report:
     value: str = "loss"  # its name
     notes: tuple[str, ...] = ()
     ranks: tuple[RankRun, ...] = ()
+    reach: tuple[Verdict, ...] = ()
 
     def __bool__(self) -> bool:
         return self.verdict == PASSED
@@ -67,6 +69,7 @@ class Report:
             "checks": [check._asdict() for check in self.checks],
             "notes": list(self.notes),
             "ranks": [run._asdict() for run in self.ranks],
+            "reach": [row._asdict() for row in self.reach],
             "runs": runs,
         }
 

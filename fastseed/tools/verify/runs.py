@@ -70,6 +70,7 @@ class Starter:
     value: str
     timeout: float | None
     progress: Callable[[Run], object]
+    other_seeds: Sequence[int]
 
     def start(
         self,
@@ -89,7 +90,7 @@ class Starter:
             one.mkdir(exist_ok=True)
         seed = self.seed or 0
         if experiment == OTHER:
-            seed = (seed + 1 + number) % 2**64
+            seed = self.other_seeds[number]
         words = tuple(w.replace("{run}", str(place)).replace("{seed}", str(seed)) for w in command)
         new = dict(os.environ)
         own = seed if self.seed is not None or experiment == OTHER else None

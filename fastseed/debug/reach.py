@@ -1,0 +1,250 @@
+"""Find what a seed does not reach, and random numbers that appear twice."""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from .._utils.validation import check_choice, check_instance, check_int, type_error, value_error
+from .module_calls import whole_copy
+from .tree_digest import Leaf, leaves_of, table_of
+
+VERDICTS = ("unrepeatable", "constant", "shifted", "repeated")
+GOOD = "good"
+_BITS = 64  # of a row that is not equal by chance
+
+
+class Verdict(NamedTuple):
+    """What was found about one leaf."""
+
+    leaf: str
+    verdict: str
+    detail: str
+    ok: bool  # good or allowed
+
+
+@dataclass(frozen=True)
+class Reach:
+    """The verdict of every leaf; true if all are good or allowed."""
+
+    rows: tuple[Verdict, ...]
+
+    def __bool__(self) -> bool:
+        return all(row.ok for row in self.rows)
+
+    def __str__(self) -> str:
+        width = max((len(row.leaf) for row in self.rows), default=0)
+        lines = (f"{row.leaf:<{width}}  {row.verdict:<12}  {row.detail}" for row in self.rows)
+        return "\n".join(map(str.rstrip, lines))
+
+
+class Seen(NamedTuple):
+    """What one run gave for a leaf."""
+
+    digest: object
+    rows: Sequence[bytes] = ()  # digests of rows that hold 64 bits, or of the whole
+    drawn: bool = True  # False: without a random number
+
+
+def seed_reach(
+    run: Callable[[int], object],
+    seeds: Sequence[int] = (0, 1, 2),
+    *,
+    allow: Mapping[str, str] | None = None,
+) -> Reach:
+    """Call a function with several seeds; report what a seed does not change, and what repeats.
+
+    Return from ``run``, by name, what is drawn: orders, masks, noise, weights; and what follows
+    from it: losses. What each rank draws is a leaf with its number in the name. Verdicts:
+
+    - ``unrepeatable``: two runs with the first seed differ.
+    - ``constant``: all seeds give the same. Floats of one value, as the weights of a norm, may.
+    - ``shifted``: for one d ≠ 0 row i + d of seed s is row i of seed s + 1, over at least half of
+      the rows and three in all, as under ``seed + i``. Leaves whose names differ in one number are
+      compared like rows.
+    - ``repeated``: with every seed the same two rows are equal, in a leaf or in two, and no other
+      seed has their values. Samples of a data set are not meant: other seeds have them, too.
+    - ``good``: none of these.
+
+    A row is an index of the first dimension. Rows count if they hold 64 bits: the significands of
+    floats, the range of integers. If they hold less, the leaf is one row.
+
+    Args:
+        run: a function of a seed that returns a tree as ``digest`` takes it. A module counts as
+            its parameters, a list of numbers or texts as one leaf.
+        seeds: at least two different integers, [0, 2**64); ``shifted`` compares neighbours.
+        allow: verdicts that are right, by names of leaves or patterns of them (``fnmatch``):
+            ``{"validation": "constant", "rank*.weights": "repeated"}``.
+
+    Returns:
+        A report that prints as a table and is true if all leaves are good or allowed. Its ``rows``
+        have ``leaf, verdict, detail, ok``.
+
+    Raises:
+        TypeError, ValueError: an argument is invalid, or ``digest`` does not take the tree.
+
+    Examples:
+        >>> import torch, fastseed
+        >>> def run(seed):
+        ...     generators = [torch.Generator().manual_seed(seed + i) for i in range(4)]
+        ...     return {"noise": torch.stack([torch.randn(8, generator=g) for g in generators])}
+        >>> print(fastseed.debug.seed_reach(run))
+        noise  shifted       noise[i + 1] of seed 0 is noise[i] of seed 1
+    """
+    if not callable(run):
+        raise type_error("debug.seed_reach", "run", "callable", run)
+    seeds, allow = check_arguments("debug.seed_reach", seeds, allow)
+    runs = [_observe(run(seed)) for seed in (*seeds, seeds[0])]
+    return judge(runs[:-1], runs[-1], seeds, allow)
+
+
+def check_arguments(
+    function: str, seeds: Sequence[int], allow: Mapping[str, str] | None
+) -> tuple[tuple[int, ...], Mapping[str, str]]:
+    """Return valid seeds and allowances."""
+    check_instance(function, "seeds", seeds, (list, tuple, range), "a list, tuple or range")
+    found = tuple(check_int(function, f"seeds[{i}]", s, 0, 2**64 - 1) for i, s in enumerate(seeds))
+    if len(found) < 2 or len(set(found)) < len(found):
+        raise value_error(function, "seeds", "at least two different integers", seeds)
+    allow = {} if allow is None else allow
+    check_instance(function, "allow", allow, Mapping, "a mapping of names to verdicts")
+    for name, verdict in allow.items():
+        check_choice(function, f"allow[{name!r}]", verdict, VERDICTS)
+    return found, allow
+
+
+def judge(
+    runs: Sequence[Mapping[str, Seen]],
+    again: Mapping[str, Seen],
+    seeds: Sequence[int],
+    allow: Mapping[str, str],
+) -> Reach:
+    """Return the verdicts about a run of each seed and another one of the first."""
+    names = list(dict.fromkeys(name for run in (*runs, again) for name in run))
+    allowed = {
+        name: {v for pattern, v in allow.items() if fnmatch.fnmatchcase(name, pattern)}
+        for name in names
+    }
+    with_rows = [name for name in names if all(name in run and run[name].rows for run in runs)]
+    shifted = _shifted(runs, with_rows, seeds)
+    repeated = _repeated(runs, [name for name in with_rows if "repeated" not in allowed[name]])
+    rows = []
+    for name in names:
+        here, found = [run.get(name) for run in runs], {}
+        if here[0] != again.get(name):
+            found["unrepeatable"] = f"two runs with seed {seeds[0]} differ"
+        elif all(one is not None and one.drawn and one == here[0] for one in here):
+            found["constant"] = f"the same for seeds {', '.join(map(str, seeds))}"
+        if name in shifted:
+            found["shifted"] = shifted[name]
+        if name in repeated:
+            found["repeated"] = repeated[name]
+        left = [verdict for verdict in found if verdict not in allowed[name]]
+        verdict = [*left, *found, GOOD][0]
+        note = "allowed: " if found and not left else ""
+        rows.append(Verdict(name, verdict, note + found.get(verdict, ""), not left))
+    return Reach(tuple(rows))
+
+
+def _shifted(
+    runs: Sequence[Mapping[str, Seen]], names: Sequence[str], seeds: Sequence[int]
+) -> dict[str, str]:
+    """Return leaves whose rows are shifted, and those of families whose leaves are."""
+    families: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    for name in names:
+        for number in re.finditer(r"\d+", name):
+            family = f"{name[: number.start()]}#{name[number.end() :]}"
+            families[family].append((int(number[0]), name))
+    series: list[tuple[str, list[str], list[Sequence[Any]]]] = []
+    for family, members in families.items():
+        ordered = [name for _, name in sorted(members)]
+        series.append((family, ordered, [[run[name].rows for name in ordered] for run in runs]))
+    for name in names:
+        series.append((name, [name], [[(row,) for row in run[name].rows] for run in runs]))
+    neighbours = [(k, seeds.index(s + 1)) for k, s in enumerate(seeds) if s + 1 in seeds]
+    found: dict[str, str] = {}
+    for what, members_of, rows in series:
+        offsets = {_offset(rows[a], rows[b]) or -_offset(rows[b], rows[a]) for a, b in neighbours}
+        d = offsets.pop() if len(offsets) == 1 else 0
+        overlaps = [rows[a][: len(rows[a]) - abs(d)] for a, _ in neighbours]
+        # Two rows could be samples that two seeds drew.
+        if d and sum(len(row) for overlap in overlaps for row in overlap) > 2:
+            a, b = (seeds[k] for k in neighbours[0])
+            text = f"{what}[i + {d}] of seed {a} is {what}[i] of seed {b}"
+            found |= dict.fromkeys(members_of, text)
+    return found
+
+
+def _offset(a: Sequence[Any], b: Sequence[Any]) -> int:
+    """Return d > 0 if a[i + d] is b[i] for at least half of a and they are distinct, else 0."""
+    d = a.index(b[0]) if b[0] in a else 0
+    common = b[: len(a) - d]
+    is_shift = a[d : d + len(common)] == common and len({*common}) == len(common) >= len(a) / 2
+    return d if is_shift and {*a} != {*b} else 0  # equal sets: two orders of one data set
+
+
+def _repeated(runs: Sequence[Mapping[str, Seen]], names: Sequence[str]) -> dict[str, str]:
+    """Return leaves with rows that equal others with every seed, and that no other seed has."""
+    used = Counter(row for run in runs for row in {r for name in names for r in run[name].rows})
+    places = defaultdict(list)
+    for name in names:
+        for i, values in enumerate(zip(*(run[name].rows for run in runs), strict=False)):
+            if all(used[value] == 1 for value in values):
+                places[values].append((name, i))
+    found: dict[str, str] = {}
+    for first, *others in places.values():
+        for name, i in (first, *others) if others else ():
+            other, j = others[0] if first == (name, i) else first
+            found.setdefault(name, f"{name}[{i}] is {other}[{j}] with each seed")
+    return found
+
+
+def _observe(tree: object) -> dict[str, Seen]:
+    leaves = list(leaves_of("", _joined(tree)))
+    table = table_of(leaves)
+    return {name: _see(table[name], leaf) for name, leaf in leaves}
+
+
+def _joined(obj: Any) -> Any:
+    """Return a tree in which lists of numbers or texts are leaves, and modules are parameters."""
+    if isinstance(obj, torch.nn.Module):
+        return dict(obj.named_parameters())  # without buffers; tied ones once
+    if isinstance(obj, Mapping):
+        return {name: _joined(value) for name, value in obj.items()}
+    if not isinstance(obj, (list, tuple)) or not obj:
+        return obj
+    if all(isinstance(item, (int, float, np.generic)) for item in obj):
+        array = np.asarray(obj)
+        is_exact = array.dtype.kind in "biuf" and array.tolist() == [*obj]
+        return array if is_exact else repr(obj)
+    is_text = all(isinstance(item, str) for item in obj)
+    return repr(obj) if is_text else [_joined(item) for item in obj]
+
+
+def _see(digest: Leaf, leaf: object) -> Seen:
+    """Return what counts of a leaf; numbers and texts have no rows."""
+    if not isinstance(leaf, torch.Tensor) or not leaf.numel():
+        return Seen(digest)
+    tensor = whole_copy(leaf).resolve_conj().resolve_neg().contiguous()
+    flat, drawn = tensor.reshape(-1), True
+    data = flat.view(torch.uint8).numpy().reshape(len(flat), -1)
+    if flat.is_floating_point() or flat.is_complex():
+        bits = 1 - math.log2(torch.finfo(flat.dtype).eps)
+        drawn = len(flat) == 1 or bool((data != data[0]).any())
+    else:
+        numbers = flat.numpy()
+        bits = (int(numbers.max()) - int(numbers.min())).bit_length()
+    rows = data.reshape(tensor.shape[0] if tensor.dim() else 1, -1)
+    if bits * len(flat) < _BITS * len(rows):
+        rows = rows.reshape(1, -1)[: bits * len(flat) >= _BITS]  # the whole, or none
+    hashes = (hashlib.blake2b(row.tobytes(), digest_size=16).digest() for row in rows)
+    return Seen(digest, tuple(hashes), drawn)

@@ -1,0 +1,68 @@
+"""What the seed reaches: the parts that runs with several seeds printed and recorded."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+
+from ...debug.module_calls import ROOT
+from ...debug.reach import Seen, judge
+from ...debug.tree_digest import whole
+from ...debug.watch_file import Values
+from .comparison import recordings
+from .report import Check, Report
+from .runs import OTHER, WHOLE, Run
+
+
+def with_reach(report: Report, seeds: Sequence[int], allow: Mapping[str, str]) -> Report:
+    """Return a report with the verdicts about the runs of these seeds."""
+    again = [run for run in report.runs if run.experiment == WHOLE]
+    runs = [again[0], *(run for run in report.runs if run.experiment == OTHER)]
+    found = [_parts(run, seed, runs[0], seeds[0]) for run, seed in zip(runs, seeds, strict=True)]
+    reach = judge(found, _parts(again[-1], seeds[0], runs[0], seeds[0]), seeds, allow)
+    wrong = [f"{row.leaf} is {row.verdict}" for row in reach.rows if not row.ok]
+    message = "; ".join(wrong) or f"{len(reach.rows)} part(s), all good or allowed"
+    check = Check("reach", "every part follows the seed", bool(reach), message)
+    notes = report.notes
+    if not any(name.endswith("batches") for name in found[0]):
+        how = 'fastseed.debug.Watch(model, optimizer, modules="").attach()'
+        notes += (f"no batch was recorded, so augmentation is not a part: {how} records them",)
+    return dataclasses.replace(
+        report, checks=(*report.checks, check), notes=notes, reach=reach.rows
+    )
+
+
+def _parts(run: Run, seed: int, first: Run, first_seed: int) -> dict[str, Seen]:
+    """Return what a run printed, its losses if it has any, and what each rank recorded."""
+    parts = {"losses": Seen(repr(run.losses.values))}
+    if not first.losses.values:
+        # A line in which only the seed differs is the same line.
+        word = re.compile(rf"(?<![\w.]){seed}(?![\w.])")
+        pairs = itertools.zip_longest(run.lines, first.lines, fillvalue="")
+        same = (b if word.sub(str(first_seed), a) == b else a for a, b in pairs)
+        parts = {"output": Seen(tuple(same))}
+    found = [] if run.recording is None else recordings(run)
+    for one in found:
+        rank = f"rank{one.header['rank']}." if len(found) > 1 else ""
+        steps = [one.values(step) for step in sorted(one.steps)]
+        batches = [digest for step in steps if (digest := _digest(step, "forward"))]
+        if batches:  # one if the program has only one
+            rows = batches[: 1 if len({*batches}) == 1 else None]
+            parts[f"{rank}batches"] = Seen(batches, rows)
+        for name, step in (("first weights", steps[0]), ("last weights", steps[-1])):
+            if digest := _digest(step, "parameter"):
+                parts[f"{rank}{name}"] = Seen(digest)
+    return parts
+
+
+def _digest(step: Values, wanted: str) -> bytes:
+    """Return a digest of all parameters, or of what the model was called with; empty if none."""
+    leaves = {
+        name: leaf
+        for (group, name), leaf in step.by_name().items()
+        if group == wanted
+        and (group != "forward" or re.match(rf"{re.escape(ROOT)} #\d+ input", name))
+    }
+    return whole(leaves).to_bytes(16, "little") if leaves else b""
