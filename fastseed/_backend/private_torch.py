@@ -148,7 +148,9 @@ def with_names(function: Any, **names: object) -> Any:
     """Return a copy of a function of torch with other globals of these names."""
     known = {**function.__globals__, **names}
     del known["__name__"]  # or torch.compile would look into the module of this name
-    return types.FunctionType(function.__code__, known, function.__name__, function.__defaults__)
+    name = f"{function.__name__}_with_names"
+    code = function.__code__.replace(co_name=name)  # torch.compile keeps its results by code
+    return types.FunctionType(code, known, argdefs=function.__defaults__)
 
 
 def is_plain_eager() -> bool:
