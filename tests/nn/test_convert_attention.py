@@ -13,7 +13,9 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 import fastseed
+from fastseed._backend import private_torch
 from fastseed.nn import convert, revert
+from fastseed.random.dropout_calls import HEADS
 
 pytestmark = pytest.mark.usefixtures("seeded")
 
@@ -175,3 +177,13 @@ def test_a_functional_call_has_the_name_of_the_module_that_makes_it():
     key = fastseed.derive_key("dropout/pool/attention", task=1, step=0, rank=fastseed.SHARED)
     ones = fastseed.nn.functional.dropout(torch.ones(6, 2, 4, 4), 0.5, key)
     assert torch.equal(found == 0, ones.mean(1) == 0)
+
+
+def test_compiled_code_of_torch_does_not_stand_for_that_with_other_names():
+    """Dynamo finds what it compiled by the code, whatever its names mean."""
+    torch._dynamo.reset()
+    names = {"dropout": lambda weights, p: weights * p, "has_torch_function": lambda _: False}
+    weights = torch.zeros(24, 8), None, None, None, False, 0.5, torch.eye(8), None
+    for function in (HEADS, private_torch.with_names(HEADS, **names)):
+        found = torch.compile(function, backend="eager")(X, X, X, 8, 2, *weights)[1]
+    assert torch.equal(found, torch.full((6, 4, 4), 0.5 / 4))
