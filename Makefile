@@ -77,8 +77,12 @@ demo:
 	  && echo "set up in $$(( $$(date +%s) - start )) s"
 	$(PY) examples/demo.py
 
+# That of this torch, and aside: beside a CPU build of torch, PyPI's torchvision cannot be imported as it
+# is, and transformers would try.
+export TORCHVISION = import torch; print("0.%d.*" % (int(torch.__version__.split(".")[1]) + 15))
 $(VENV)/.integrations: $(VENV)/.built
 	FASTSEED_NO_EXT=1 $(PIP) --no-build-isolation -e ".[integrations]"
+	$(PIP) --no-deps --upgrade --target $(VENV)/torchvision "torchvision==$$($(PY) -c "$$TORCHVISION")"
 	@touch $@
 
 $(VENV)/.proofs: $(VENV)/.integrations

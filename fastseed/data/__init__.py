@@ -6,7 +6,7 @@
 - The loop: ``steps`` reseeds before each step and resumes after any of them.
 - ``Lineage``: which step had which sample.
 - Random numbers: ``per_sample`` (by sample; ``Repeat`` and ``count_occurrences`` for indices that
-  come again), ``worker_init_fn`` (by worker).
+  come again), ``per_batch`` (of ``collate_fn``), ``worker_init_fn`` (by worker).
 """
 
 from .lineage import Lineage
@@ -16,6 +16,7 @@ from .order.mixture_sampler import MixtureSampler
 from .order.repeats import Repeat, count_occurrences
 from .order.samplers import ShuffleSampler
 from .steps import steps
+from .worker.per_batch import per_batch
 from .worker.per_sample import per_sample
 from .worker.seeding import worker_init_fn
 
@@ -27,6 +28,7 @@ __all__ = [
     "Seekable",
     "ShuffleSampler",
     "count_occurrences",
+    "per_batch",
     "per_sample",
     "steps",
     "worker_init_fn",

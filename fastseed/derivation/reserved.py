@@ -20,6 +20,7 @@ NAMES = {
         "the order of other libraries' samplers under fastseed's loaders",
     ),
     "sample": "the generators that data.per_sample passes to datasets",
+    "batch": "what collate_fn draws under data.per_batch",
     "shuffle": "data.ShuffleSampler",
     "mixture": "data.MixtureSampler",
     "rollout": "fastseed.rollouts",

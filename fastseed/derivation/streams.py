@@ -45,6 +45,11 @@ class Stream(NamedTuple):
             return derive.narrow_seed(self.name_key, self.rank_field, self.worker, index, bits)
         return self.key(index) & (1 << bits) - 1
 
+    def scope(self) -> scalar.ScopeKey:
+        """Return the scope whose key and tweak are the key of this stream."""
+        key = self.key()
+        return key & _LOW64, key >> 64
+
     def offset_by(self, offset: int) -> Stream:
         """Return the stream whose member i is member ``offset ^ i`` of this one."""
         key, tweak = self.name_key
@@ -64,9 +69,7 @@ def named_scope(scope: scalar.ScopeKey, name: str | None) -> scalar.ScopeKey:
     """
     if name is None:
         return scope
-    named = derive.name_key(scope, name_words(name))
-    key = derive.stream_key(named, 0, 0, 0, scalar.DOMAIN_SCOPE)
-    return key & _LOW64, key >> 64
+    return Stream(derive.name_key(scope, name_words(name)), 0, 0, scalar.DOMAIN_SCOPE).scope()
 
 
 def stream_in(scope: scalar.ScopeKey, name: str, rank_field: int, worker: int = 0) -> Stream:

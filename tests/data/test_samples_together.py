@@ -161,7 +161,7 @@ def test_two_loaders_with_workers_in_one_scope_warn(caplog):
 
     pair()
     (message,) = warnings(caplog)
-    assert "task 1, epoch 5, and what their workers draw is the same" in message
+    assert "task 1, epoch 5, and what their workers or per_batch draw is the same" in message
     caplog.clear()
     plain_loader._stream_users.has_warned = False
     pair(name="a")

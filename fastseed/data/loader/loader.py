@@ -15,6 +15,7 @@ from ...derivation import context, scopes
 from ...derivation.shared_use import StreamUsers
 from ...seeder.seeder import Seeder
 from ..order.samplers import HOW, ShuffleSampler, SlotSampler, warn_of_unprepared, without_generator
+from ..worker.per_batch import PerBatch
 from ..worker.per_sample import PerSample
 from ..worker.scope import IterationScope, epoch_scope, keyed_seeder
 from . import states
@@ -28,8 +29,8 @@ _ORDER = "shuffle"  # the name of an order that has none of its own
 _DEFAULTS = (1, None, None, None)  # batch_size, shuffle, sampler, batch_sampler
 _stream_users: StreamUsers[Loader] = StreamUsers(
     "fastseed.data.Loader: two loaders are iterated in task %d, epoch %d, and what their workers "
-    "draw is the same: if both datasets draw, give one loader name=, or reseed with another task "
-    "for evaluation"
+    "or per_batch draw is the same: if both draw, give one loader name=, or reseed with another "
+    "task for evaluation"
 )
 _order_users: StreamUsers[Loader] = StreamUsers(
     "fastseed.data.Loader: two shuffled loaders of equal size are iterated in task %d, epoch %d, "
@@ -43,8 +44,9 @@ class Loader(DataLoader[Any]):
     Each ``iter()`` takes task and epoch from the last ``reseed``, or the epoch that ``set_epoch``
     of a ``ShuffleSampler`` set; samplers with ``set_scope`` or ``set_epoch`` get them.
     ``shuffle=True`` uses a ``ShuffleSampler``, which ranks share. Other samplers draw from streams
-    of this scope. In each worker all generators get their own streams in each epoch, so without
-    ``per_sample`` random numbers depend on the workers; those of ``collate_fn`` do in any case.
+    of this scope. In each worker all generators get their own streams in each epoch, so random
+    numbers depend on the workers without ``per_sample``, and those of ``collate_fn`` without
+    ``per_batch``.
 
     A state says how many samples of the epoch's order, over all ranks, the loop was given; the
     state of any rank serves all. The workers, the batch size and, for a ``ShuffleSampler`` or
@@ -193,7 +195,7 @@ class Loader(DataLoader[Any]):
             )
         if isinstance(self.dataset, PerSample):
             self.dataset._enter_scope(at.task, at.epoch)
-        elif self.num_workers and self.name is None:
+        elif self.name is None and (self.num_workers or isinstance(self.collate_fn, PerBatch)):
             _stream_users.warn_if_shared(self, at.task, at.epoch, at.start)
         sampler = sampler_of(self)
         if isinstance(sampler, ShuffleSampler) and sampler.spec.describe() == _ORDER:

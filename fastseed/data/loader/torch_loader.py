@@ -19,7 +19,7 @@ from ..._backend.compile import eager
 from ..._utils.log import logger
 from ...seeder.seeder import Seeder
 from ..worker.per_sample import PerSample
-from ..worker.scope import ScopeInSharedMemory, thread_scope
+from ..worker.scope import ScopeInSharedMemory, fetched, thread_scope
 from ..worker.seeding import ScopedDataset, WorkerInit, WorkerSeeder
 from ..worker.streams import CheckedCollate
 from .iteration import Iteration
@@ -48,7 +48,7 @@ class TorchLoader:
                 settings |= {"sampler": self._requests, "batch_size": None}
             else:
                 settings["batch_sampler"] = self._requests
-        settings["dataset"] = ScopedDataset(dataset, own)
+        settings["dataset"] = ScopedDataset(dataset, own, (workers, loader.batch_size or 1))
         collate = settings["collate_fn"]
         if isinstance(dataset, PerSample) and collate not in (default_collate, default_convert):
             settings["collate_fn"] = CheckedCollate(collate)
@@ -152,6 +152,7 @@ class LoaderIterator:
             raise
         finally:
             thread_scope.set(before)
+            fetched.set(None)
         # With workers an error may be that of a batch, of a worker or a timeout: torch knows.
         received = private_torch.received_batches(self._batches)
         iteration.deliver(self._returned if received is None else received)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 import inspect
-import operator
 import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, SupportsIndex
+from weakref import ref
 
 import numpy as np
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
@@ -18,9 +18,9 @@ from ...derivation import context, scopes, streams
 from ...derivation.shared_use import StreamUsers
 from ...seeder.seeder import current_seeder
 from . import scope
-from .scope import DatasetWrapper, IterationScope, ScopeInSharedMemory, read_samples
+from .scope import DatasetWrapper, Fetched, IterationScope, ScopeInSharedMemory, read_samples
 from .seeding import WorkerSeeder
-from .streams import SampleStreams, find_draws, read_in_streams, torch_generator
+from .streams import SampleStreams, find_draws, read_in_streams, sample_of, torch_generator
 
 Indices = Sequence[SupportsIndex]
 Transform = Callable[..., object]
@@ -109,9 +109,11 @@ class PerSample(DatasetWrapper, Dataset[object]):
 
     def _current_streams(self) -> SampleStreams:
         (task, epoch), seeder, held = self._task_and_epoch(), self._current_seeder(), self._streams
-        if held is None or held.where != (seeder, task, epoch):
-            searched = (self.dataset, self._transform) if self.generator is None else (None, None)
-            held = self._streams = SampleStreams((seeder, task, epoch), self._name, *searched)
+        where = seeder, task, epoch, self._name
+        if held is None or held.where != where:
+            searched = {"dataset": self.dataset, "transform": self._transform}
+            held = SampleStreams(where, **(searched if self.generator is None else {}))
+            self._streams = held
             self._enter_scope(task, epoch)
         return held
 
@@ -121,27 +123,32 @@ class PerSample(DatasetWrapper, Dataset[object]):
             _users.warn_if_shared(self, task, epoch, self.generator)
 
     def __getitem__(self, index: SupportsIndex) -> object:
-        return self._fetch((index,))[0]
+        return self._fetch((index,), is_one=True)
 
-    def __getitems__(self, indices: Iterable[SupportsIndex]) -> list[object]:
+    def __getitems__(self, indices: Iterable[SupportsIndex]) -> Any:
         """Return a batch."""
         return self._fetch(indices)
 
     @eager
-    def _fetch(self, indices: Iterable[SupportsIndex]) -> list[object]:
+    def _fetch(self, indices: Iterable[SupportsIndex], is_one: bool = False) -> object:
         current = self._current_streams()
         indices = indices if isinstance(indices, (list, tuple)) else list(indices)
         if self.generator is not None:
-            return self._read_with_generators(current, indices)
-        read = functools.partial(self._read_in_streams, current, indices)
-        return read_in_streams(_FUNCTION, current, read)
+            samples = self._read_with_generators(current, indices)
+        else:
+            read = functools.partial(self._read_in_streams, current, indices)
+            samples = read_in_streams(_FUNCTION, current, read)
+        got = samples[0] if is_one else samples
+        if scope.has_per_batch:
+            scope.fetched.set(Fetched(current.where, ref(self), indices, got))
+        return got
 
     def _read_in_streams(self, current: SampleStreams, indices: Indices) -> list[object]:
         transform = self._transform
         samples = iter(() if transform is None else self._read_without_draws(current, indices))
 
         def read(index: SupportsIndex) -> object:
-            current.reseed(*self._sample(index))
+            current.reseed(*sample_of(_FUNCTION, index, self))
             sample = self.dataset[index] if transform is None else transform(next(samples))
             if not current.is_settled:  # the dataset may have made generators just now
                 current.settle()
@@ -168,7 +175,7 @@ class PerSample(DatasetWrapper, Dataset[object]):
         samples = iter(()) if transform is None else iter(self._read_batch(indices))
 
         def read(index: SupportsIndex) -> object:
-            stream = streams.sample_stream(current.scope, _NAME, *self._sample(index))
+            stream = streams.sample_stream(current.scope, _NAME, *sample_of(_FUNCTION, index, self))
             generator = make(stream.key())
             if transform is None:
                 return dataset.__getitem__(index, generator)
@@ -188,24 +195,6 @@ class PerSample(DatasetWrapper, Dataset[object]):
                 f"of {len(indices)} indices, got {len(samples)}"
             )
         return samples
-
-    def _sample(self, index: SupportsIndex) -> tuple[int, int]:
-        """Return the global index and the occurrence of the sample ``index``."""
-        if type(index) is int and 0 <= index <= scopes.MAX_INDEX:
-            return index, 0
-        try:
-            if isinstance(index, bool):
-                raise TypeError
-            number = operator.index(index)
-        except TypeError as error:  # a tensor of several elements, for example
-            raise validation.type_error(_FUNCTION, "index", "an integer", index) from error
-        if number < 0:
-            number += len(self.dataset)
-        if not 0 <= number <= scopes.MAX_INDEX:
-            raise IndexError(
-                f"fastseed.{_FUNCTION}: index must be in [0, {scopes.MAX_INDEX}], got {number}"
-            )
-        return number, getattr(index, "occurrence", 0)  # of a Repeat
 
 
 def per_sample(

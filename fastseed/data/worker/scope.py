@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import multiprocessing.context
 import multiprocessing.reduction
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from typing import Any, NamedTuple, TypeVar
 
@@ -65,6 +65,20 @@ class ScopeInSharedMemory:
 
 thread_scope: ContextVar[IterationScope | None] = ContextVar("thread_scope", default=None)
 worker: Any = None  # the WorkerInit of a worker; its first thread sets it before it reads
+
+
+class Fetched(NamedTuple):
+    """What a dataset has just returned, which torch passes to ``collate_fn``."""
+
+    where: tuple[Any, int, int, str | None]  # as of SampleStreams
+    dataset: Any  # a weak reference; negative indices count from its end
+    indices: Sequence[Any]
+    samples: object  # or the one sample
+    is_of_loader: bool = False  # fastseed's, which calls collate_fn next
+
+
+has_per_batch = False  # in this process: only then datasets note what they fetch
+fetched: ContextVar[Fetched | None] = ContextVar("fetched", default=None)
 
 
 def current_scope() -> IterationScope | None:

@@ -6,8 +6,9 @@ A child of ``os.fork`` in a worker continues in the streams of its parent (docs/
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
+from weakref import ref
 
 from torch.utils.data import get_worker_info
 
@@ -22,7 +23,7 @@ from ...seeder.registry import Registration, adapter_for
 from ...seeder.seeder import Seeder
 from . import scope
 from .discovery import found_in
-from .scope import DatasetWrapper, IterationScope, ScopeInSharedMemory, read_samples
+from .scope import DatasetWrapper, Fetched, IterationScope, ScopeInSharedMemory, read_samples
 
 GENERATORS = DefaultGenerators()  # of this process, for all its threads
 
@@ -130,11 +131,13 @@ class WorkerInit:
 class ScopedDataset(DatasetWrapper):
     """What torch reads for a loader; in a worker a new iteration first reseeds all generators."""
 
-    share: object  # the samples of a ``Seekable`` that belong to this rank
+    share: Any  # the samples of a ``Seekable`` that belong to this rank
+    _loader: Any  # its WorkerSeeder and batch size; None without per_batch
     _was_iterated: bool
 
-    def __init__(self, dataset: object, share: object = None) -> None:
-        super().__init__(dataset, share=share, _was_iterated=False)
+    def __init__(self, dataset: object, share: object = None, loader: object = None) -> None:
+        noted = loader if scope.has_per_batch else None
+        super().__init__(dataset, share=share, _loader=noted, _was_iterated=False)
 
     @property  # type: ignore[misc]
     def __class__(self) -> type[Any]:  # torch and a user's worker_init_fn ask isinstance
@@ -142,14 +145,26 @@ class ScopedDataset(DatasetWrapper):
 
     def __getitem__(self, index: object) -> object:
         _reseed_if_new()
-        return read_samples(self.dataset.__getitem__, (index,))[0]
+        sample = read_samples(self.dataset.__getitem__, (index,))[0]
+        return self._note(index if isinstance(index, list) else [index], sample)
 
-    def __getitems__(self, indices: Iterable[object]) -> object:
+    def __getitems__(self, indices: list[object]) -> object:
         _reseed_if_new()
         fetch = getattr(self.dataset, "__getitems__", None)
         if fetch is not None:
-            return read_samples(fetch, (indices,))[0]
-        return read_samples(self.dataset.__getitem__, indices)
+            return self._note(indices, read_samples(fetch, (indices,))[0])
+        return self._note(indices, read_samples(self.dataset.__getitem__, indices))
+
+    def _note(self, indices: Sequence[object], samples: object) -> object:
+        """Note for ``per_batch`` what was fetched; what ``per_sample`` noted of it stays."""
+        if self._loader is not None:
+            note, seeder = scope.fetched.get(), self._loader[0]
+            if note is None or note.samples is not samples:
+                at = scope.required_scope("data.per_batch")
+                where = seeder, at.task, at.epoch, seeder.name
+                note = Fetched(where, ref(self), indices, samples)
+            scope.fetched.set(note._replace(is_of_loader=True))
+        return samples
 
     def __iter__(self) -> Iterator[object]:
         # A worker that started late may have begun an abandoned iteration in the scope of the
@@ -159,13 +174,28 @@ class ScopedDataset(DatasetWrapper):
         else:
             _reseed_if_new()
         self._was_iterated = True
-        if self.share is not None:
-            return iter(self.dataset._read_slice(self.share))
-        return iter(self.dataset)
+        own = self.share
+        samples = iter(self.dataset if own is None else self.dataset._read_slice(own))
+        return samples if self._loader is None else self._numbered(samples)
+
+    def _numbered(self, samples: Iterator[object]) -> Iterator[object]:
+        """Yield samples, and note the positions of the batch that each belongs to."""
+        at, info = scope.required_scope("data.per_batch"), get_worker_info()
+        worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
+        seeder, size = self._loader
+        own = self.share
+        # Without a share every rank reads for itself: its positions begin at a multiple of 2**40.
+        first, step = (seeder.rank << 40, 1) if own is None else (own.rank, own.world_size)
+        for count, sample in enumerate(samples):
+            batch, place = divmod(count, size)
+            start = first + at.start + (batch * workers + worker) * size * step
+            scope.fetched.set(None)  # what the dataset itself read
+            yield self._note(range(start, start + place * step + 1, step), sample)
 
 
 def _reseed_if_new() -> None:
-    """Reseed a worker if an iteration began since it was last reseeded."""
+    """Begin to fetch: reseed a worker if an iteration began since it was last reseeded."""
+    scope.fetched.set(None)
     at = None if scope.worker is None else scope.worker.scope
     if at is not None and scope.worker.source.number != at.number:
         scope.worker.reseed()

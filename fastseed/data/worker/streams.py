@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import functools
+import operator
 import os
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any, SupportsIndex, TypeVar
 
 import torch
 from torch.utils.data import get_worker_info
 
 from ..._backend import derive
+from ..._backend.reference.scalar import ScopeKey
+from ..._utils import validation
 from ..._utils.log import logger
-from ...derivation import streams
-from ...generators.adapter import LOW64, GeneratorAdapter
+from ...derivation import scopes, streams
+from ...generators.adapter import GeneratorAdapter
 from ...generators.pool import MembersAdapter
 from ...generators.torch_rng import TorchGenerator
 from ...seeder.errors import ReseedError
+from ...seeder.registry import Registration
 from .discovery import found_in
 from .seeding import GENERATORS, WorkerSeeder, is_on_device
 
@@ -27,36 +31,41 @@ T = TypeVar("T")
 class SampleStreams:
     """The streams of the samples of one (task, epoch), and the generators that get them."""
 
-    def __init__(
-        self, where: tuple[WorkerSeeder, int, int], name: str | None, *searched: object
-    ) -> None:
-        self.where = seeder, task, epoch = where
+    def __init__(self, where: tuple[WorkerSeeder, int, int, str | None], **searched: object):
+        self.where = seeder, task, epoch, name = where
         scope = derive.scope_key(seeder.master_seed, task, epoch, 0)
         self.scope = streams.named_scope(scope, name)
-        self._dataset, self._transform = searched
+        self._searched = searched
+        self._others: list[Registration] = []
         self.settle()
         self.is_settled = False
 
-    def settle(self) -> None:
-        """Collect the generators; again after the first sample, which may have made some."""
+    def settle(self) -> list[str]:
+        """Collect the generators; again after the first sample, which may have made some.
+
+        Return the names of those that are new.
+        """
+        known = {id(entry.generator) for entry in self._others}
         entries = self.where[0].entries
-        found = found_in(self._dataset, entries)
-        found += found_in(self._transform, (*entries, *found), "transform")
+        found: tuple[Registration, ...] = ()
+        for name, held in self._searched.items():
+            found += found_in(held, (*entries, *found), name)
         # All but the three global generators.
         self._others = [*(entry for entry in entries if not is_on_device(entry)), *found]
         self.is_settled = True
+        return [entry.name for entry in self._others if id(entry.generator) not in known]
 
-    def reseed(self, index: int, occurrence: int) -> None:
+    def reseed(self, index: int, occurrence: int, scope: ScopeKey | None = None) -> None:
         """Give every generator its stream of this sample."""
-        failures = GENERATORS.reseed_sample(self.scope, index, occurrence)
+        scope = self.scope if scope is None else scope
+        failures = GENERATORS.reseed_sample(scope, index, occurrence)
         if failures:
             raise ReseedError(failures)
         for entry in self._others:
             name, adapter = entry.name, entry.adapter
-            stream = streams.sample_stream(self.scope, name, index, occurrence)
+            stream = streams.sample_stream(scope, name, index, occurrence)
             if isinstance(adapter, MembersAdapter):  # the key is the scope of the members' keys
-                key = stream.key()
-                stream = streams.stream_in((key & LOW64, key >> 64), name, 0)
+                stream = streams.stream_in(stream.scope(), name, 0)
             try:
                 adapter.reseed(stream)
             except Exception as error:
@@ -111,10 +120,29 @@ class CheckedCollate:
             logger.warning(
                 "fastseed.data.Loader: collate_fn draws from %s, which per_sample sets for samples "
                 "only: its numbers depend on the number of workers, and differ after a resume; "
-                "draw them in the dataset, or in per_sample(transform=)",
+                "pass collate_fn=fastseed.data.per_batch(collate_fn)",
                 ", ".join(map(repr, names)),
             )
         return batch
+
+
+def sample_of(function: str, index: SupportsIndex, dataset: Any) -> tuple[int, int]:
+    """Return the global index and the occurrence of the sample ``index`` of a dataset."""
+    if type(index) is int and 0 <= index <= scopes.MAX_INDEX:
+        return index, 0
+    try:
+        if isinstance(index, bool):
+            raise TypeError
+        number = operator.index(index)
+    except TypeError as error:  # a tensor of several elements, for example
+        raise validation.type_error(function, "index", "an integer", index) from error
+    if number < 0:
+        number += len(dataset)
+    if not 0 <= number <= scopes.MAX_INDEX:
+        raise IndexError(
+            f"fastseed.{function}: index must be in [0, {scopes.MAX_INDEX}], got {number}"
+        )
+    return number, getattr(index, "occurrence", 0)  # of a Repeat
 
 
 def torch_generator(key: int) -> torch.Generator:
@@ -136,10 +164,13 @@ def _forget_other_threads() -> None:
 os.register_at_fork(after_in_child=_forget_other_threads)
 
 
-def read_in_streams(function: str, current: SampleStreams, read: Callable[[], T]) -> T:
+def read_in_streams(
+    function: str, current: SampleStreams, read: Callable[[], T], restores: bool = False
+) -> T:
     """Call ``read``, which reseeds the generators for its samples; restore them where that matters.
 
-    It does in the main process, and in a worker inside another read, whose numbers are not over.
+    It does in the main process, in a worker inside another read, whose numbers are not over, and
+    with ``restores``.
     """
     thread = threading.get_ident()
     depth = _depths.get(thread, 0)
@@ -149,9 +180,9 @@ def read_in_streams(function: str, current: SampleStreams, read: Callable[[], T]
         if len(_depths) > 1:
             raise RuntimeError(
                 f"fastseed.{function}: two threads read samples at once, and share the generators "
-                "that are reseeded; pass generator= to give each sample its own, or read in workers"
+                "that are reseeded: read in workers, or use per_sample(generator=)"
             )
-        if depth or get_worker_info() is None:
+        if restores or depth or get_worker_info() is None:
             restore = current.snapshot()
         return read()
     finally:

@@ -1,0 +1,69 @@
+"""``per_batch`` stopped at every step and resumed: 0, 1, 2, 5 workers, forked and spawned."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from helpers.batches import noisy, noisy_rows
+from helpers.loaders import Indexed, start
+from torch.utils.data import DataLoader
+
+from fastseed.data import per_batch, per_sample, steps
+
+pytestmark = pytest.mark.slow
+N, BATCH, EPOCHS = 40, 4, 2
+STEPS = N // BATCH * EPOCHS
+WORKERS = (0, 1, 2, 5)
+
+
+def indices(samples):
+    return noisy_rows([sample[0] for sample in samples])
+
+
+def loop(workers, method="fork", rows=False):
+    start(0)
+    collate = per_batch(indices, rows=True) if rows else per_batch(noisy)
+    more = {"num_workers": workers, "persistent_workers": method == "spawn"}
+    more["multiprocessing_context"] = method
+    if not workers:
+        more = {}
+    loader = DataLoader(per_sample(Indexed(N)), BATCH, shuffle=True, collate_fn=collate, **more)
+    return steps(loader, epochs=EPOCHS)
+
+
+def batches(of, stop=None):
+    """What the batches are, in a form that can be compared, and the state after them."""
+    found, state = [], of.state_dict()
+    for _, _, batch in itertools.islice(of, stop):
+        if isinstance(batch, dict):
+            batch = [part.tolist() for part in (*batch["fields"], batch["np"])]
+        found.append(batch)
+        state = of.state_dict()
+    return found, state
+
+
+def stop_and_resume(stop, before, after, **more):
+    begun, state = batches(loop(before, **more), stop)
+    resumed = loop(after, **more)
+    resumed.load_state_dict(state)
+    return begun + batches(resumed)[0]
+
+
+@pytest.mark.parametrize("before", WORKERS)
+def test_forked_workers_stopped_after_each_step(before):
+    whole, _ = batches(loop(0))
+    assert len(whole) == STEPS
+    for stop in range(STEPS):
+        after = WORKERS[(WORKERS.index(before) + stop) % len(WORKERS)]
+        assert stop_and_resume(stop, before, after) == whole
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("rows", "stops"), [(False, [(1, 1, 2), (9, 2, 5), (17, 5, 0)]), (True, [(13, 2, 1)])]
+)
+def test_spawned_workers_stopped_after_three_steps(rows, stops):
+    whole, _ = batches(loop(0, rows=rows))
+    for stop, before, after in stops:
+        assert stop_and_resume(stop, before, after, method="spawn", rows=rows) == whole
