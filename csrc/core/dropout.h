@@ -64,17 +64,21 @@ struct DropoutKeys {
   }
 };
 
-// A layer and the elements that it is called for: `label` is 0 without a label.
+// A layer and the elements that it is called for, or a draw of a block. What `count` holds moves
+// the index of the key by `index_step` and the first element by `row_elements`.
 struct LayerCall {
   Name name;
-  uint64_t label;
+  uint64_t index;
+  uint64_t index_step;
   uint64_t row_elements;
+  uint32_t rank_field;
 };
 
-// The key of a layer at a scope, shared by all ranks, and the index of the first element.
-FS_HD DropoutKey layer_key(const ScopeKey& scope, const LayerCall& call, uint64_t first_row) {
-  const Stream stream{name_key(scope, call.name), with_domain(kSharedRank, Domain::kStream), 0};
-  return DropoutKey{stream_key(stream, call.label), first_row * call.row_elements};
+// The key at a scope, and the index of the first element.
+FS_HD DropoutKey layer_key(const ScopeKey& scope, const LayerCall& call, uint64_t count) {
+  const Stream stream{name_key(scope, call.name), with_domain(call.rank_field, Domain::kStream), 0};
+  const uint64_t index = call.index + count * call.index_step;
+  return DropoutKey{stream_key(stream, index), count * call.row_elements};
 }
 
 }  // namespace fastseed

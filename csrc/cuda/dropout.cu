@@ -82,14 +82,14 @@ struct Drop {
 struct LayerKey {
   static constexpr int kMinBlocks = 1;
   const uint64_t* scope;
-  const int64_t* first_row;
+  const int64_t* count;
   LayerCall call;
   uint64_t* out;
 
   FS_DEVICE void operator()(ThreadIndex at) const {
     if (at.block == 0 && at.thread == 0) {
-      const uint64_t row = load(reinterpret_cast<const uint64_t*>(first_row));
-      const DropoutKey made = layer_key(ScopeKey{load(scope), load(scope + 1)}, call, row);
+      const uint64_t held = load(reinterpret_cast<const uint64_t*>(count));
+      const DropoutKey made = layer_key(ScopeKey{load(scope), load(scope + 1)}, call, held);
       store(out, made.key.lo);
       store(out + 1, made.key.hi);
       store(out + 2, made.first);
@@ -107,9 +107,9 @@ struct LayerKey {
   }
 FS_EACH_DROPOUT(FS_DEFINE_DROPOUT_CUDA)
 
-void launch_layer_key_cuda(const uint64_t* scope, const int64_t* first_row, const LayerCall& call,
+void launch_layer_key_cuda(const uint64_t* scope, const int64_t* count, const LayerCall& call,
                            uint64_t* out, void* cuda_stream) {
-  launch(LayerKey{scope, first_row, call, out}, 1, "layer_key", cuda_stream);
+  launch(LayerKey{scope, count, call, out}, 1, "layer_key", cuda_stream);
 }
 
 }  // namespace fastseed

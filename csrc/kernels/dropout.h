@@ -18,8 +18,8 @@ template <class T>
 void launch_dropout_cuda(const Dropout<T>& rule, const DropoutKeys& keys, const Layout& layout,
                          const T* in, T* out, void* cuda_stream);
 
-// out[0], [1], [2] = layer_key(...) of the scope and the first row, which are on the device.
-void launch_layer_key_cuda(const uint64_t* scope, const int64_t* first_row, const LayerCall& call,
+// out[0], [1], [2] = layer_key(...) of the scope and the count, which are on the device.
+void launch_layer_key_cuda(const uint64_t* scope, const int64_t* count, const LayerCall& call,
                            uint64_t* out, void* cuda_stream);
 
 #define FS_EACH_DROPOUT(apply) apply(float) apply(double) apply(Half) apply(BFloat16)

@@ -92,10 +92,10 @@ struct Cuda {
     launch_dropout_cuda(rule, keys, layout, in, out, device.stream());
   }
 
-  static void layer_key(uint64_t* out, const uint64_t* scope, const int64_t* first_row,
+  static void layer_key(uint64_t* out, const uint64_t* scope, const int64_t* count,
                         const LayerCall& call, const Tensor& tensor) {
     const OnDevice device(tensor);
-    launch_layer_key_cuda(scope, first_row, call, out, device.stream());
+    launch_layer_key_cuda(scope, count, call, out, device.stream());
   }
 };
 

@@ -23,10 +23,10 @@ struct Cpu {
     });
   }
 
-  static void layer_key(uint64_t* out, const uint64_t* scope, const int64_t* first_row,
+  static void layer_key(uint64_t* out, const uint64_t* scope, const int64_t* count,
                         const LayerCall& call, const Tensor&) {
     const DropoutKey made =
-        fastseed::layer_key(ScopeKey{scope[0], scope[1]}, call, static_cast<uint64_t>(*first_row));
+        fastseed::layer_key(ScopeKey{scope[0], scope[1]}, call, static_cast<uint64_t>(*count));
     out[0] = made.key.lo;
     out[1] = made.key.hi;
     out[2] = made.first;

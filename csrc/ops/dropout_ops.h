@@ -8,7 +8,7 @@
 namespace fastseed {
 
 // Device::drop(rule, keys, layout, in, out, tensor) launches for an output of more than 0 elements,
-// Device::layer_key(out, scope, first_row, call, tensor) for tensors that are checked.
+// Device::layer_key(out, scope, count, call, tensor) for tensors that are checked.
 template <class Device>
 struct DropoutOps {
   static Tensor dropout(const Tensor& input, const Tensor& keys, std::vector<int64_t> sizes,
@@ -36,21 +36,26 @@ struct DropoutOps {
     return out;
   }
 
-  static void layer_key(const Tensor& out, const Tensor& scope, const Tensor& first_row,
-                        int64_t name_lo, int64_t name_hi, int64_t label, int64_t row_elements) {
+  static void layer_key(const Tensor& out, const Tensor& scope, const Tensor& count,
+                        int64_t name_lo, int64_t name_hi, int64_t index, int64_t index_step,
+                        int64_t row_elements, int64_t rank_field) {
     constexpr const char* kOp = "layer_key";
     check_tensor(out, kOp, "out", Dtype::UInt64, {3}, out);
     check_scope(scope, out, kOp);
-    STD_TORCH_CHECK(first_row.scalar_type() == Dtype::Long && first_row.numel() == 1 &&
-                        same_device(first_row, out),
-                    "fastseed.layer_key: first_row must be one torch.int64 on the device of out");
-    check_memory(first_row, kOp, "first_row");
-    check_disjoint(out, first_row, kOp, "first_row");
+    STD_TORCH_CHECK(
+        count.scalar_type() == Dtype::Long && count.numel() == 1 && same_device(count, out),
+        "fastseed.layer_key: count must be one torch.int64 on the device of out");
+    STD_TORCH_CHECK(rank_field >= 0 && rank_field <= kSharedRank,
+                    "fastseed.layer_key: rank_field must be in [0, 2**24), got ", rank_field);
+    check_memory(count, kOp, "count");
+    check_disjoint(out, count, kOp, "count");
     mark_written(out);
     const LayerCall call{{static_cast<uint64_t>(name_lo), static_cast<uint64_t>(name_hi)},
-                         static_cast<uint64_t>(label),
-                         static_cast<uint64_t>(row_elements)};
-    Device::layer_key(words_of(out), words_of(scope), longs_of(first_row), call, out);
+                         static_cast<uint64_t>(index),
+                         static_cast<uint64_t>(index_step),
+                         static_cast<uint64_t>(row_elements),
+                         static_cast<uint32_t>(rank_field)};
+    Device::layer_key(words_of(out), words_of(scope), longs_of(count), call, out);
   }
 };
 

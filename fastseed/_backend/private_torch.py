@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import functools
 import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
@@ -53,6 +54,25 @@ def is_traced() -> bool:
 def in_backward() -> bool:
     """Return whether this thread runs a backward pass."""
     return bool(torch._C._current_graph_task_id() != -1)
+
+
+def checkpoint_running() -> object:
+    """Return what stands for the checkpointed function whose forward pass runs, or None.
+
+    torch has no public question: a checkpoint that is not reentrant sets hooks of its own, a
+    reentrant one runs a function without gradients.
+    """
+    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    pack = hooks[0] if hooks else None
+    if getattr(pack, "__qualname__", "").startswith("_checkpoint_hook."):
+        return pack
+    module = sys.modules.get("torch.utils.checkpoint")
+    frame = None if module is None or torch.is_grad_enabled() else sys._getframe(1)
+    while frame is not None:
+        if frame.f_code is module.CheckpointFunction.forward.__code__:
+            return id(frame)
+        frame = frame.f_back
+    return None
 
 
 def context_of_backward() -> contextvars.Context | None:
@@ -115,6 +135,24 @@ def leave_dispatch_mode(mode: Any, flags: dict[str, bool]) -> None:
     tell_dynamo = vars(_python_dispatch).get("set_is_in_mode_without_ignore_compile_internals")
     if tell_dynamo is not None:
         tell_dynamo(flags[_FLAGS[-1]])
+
+
+@functools.cache
+def show_to_modes(functions: frozenset[Any]) -> None:
+    """Let compiled code ask function modes about these functions, as eager code does.
+
+    torch's list of them (2.10 to 2.15) lacks ``randn_like`` and others.
+    """
+    overrides.get_overridable_functions().setdefault(torch, []).extend(functions)
+    module = sys.modules.get("torch._dynamo.variables.torch")
+    if module is not None:
+        module.get_overridable_functions().update(functions)
+
+
+def innermost_function_mode() -> object:
+    """Return the function mode that sees a call of this thread first, or None."""
+    stack: Any = overrides
+    return next(reversed(stack._get_current_function_mode_stack()), None)
 
 
 def leave_function_mode(mode: object) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from .._backend.reference.scalar import ScopeKey
 from .scopes import require_keys
 
 if TYPE_CHECKING:
@@ -19,6 +20,18 @@ stale_modes: list[Callable[[], None]] = []
 
 Append one when its mode is first entered; it may be called at any time, also inside the mode.
 """
+
+
+class WorkerPlace(NamedTuple):
+    """Where a DataLoader worker is whose generators fastseed has seeded."""
+
+    scope: ScopeKey
+    rank_field: int
+    number: int  # the worker word of its streams
+
+
+worker_place: WorkerPlace | None = None
+"""None in other processes."""
 
 _observers: list[Callable[[], None]] = []
 

@@ -32,7 +32,7 @@ NAMES = {
 }
 """Each reserved name, and what uses it."""
 
-PREFIXES = {"init/": "nn.initialize", "dropout/": "nn.Dropout"}
+PREFIXES = {"init/": "nn.initialize", "dropout/": "nn.Dropout", "keyed/": "random.keyed"}
 """The beginnings of reserved names."""
 
 _DOCUMENTED = (*OWN_NAMES, "rollout", "sampling", *PREFIXES)

@@ -180,12 +180,12 @@ class RankFields:
             raise value_error(function, "distinct_over", rule, distinct_over)
         return found
 
-    def of_fork(self, name: str, distinct_over: object) -> int:
-        """Return the rank field of a stream of ``fork_rng``; by default each rank has its own."""
+    def of_block(self, function: str, name: str, distinct_over: object) -> int:
+        """Return the rank field of the stream of a block; by default each rank has its own."""
         given = self._named.get(name) if distinct_over is None else distinct_over
         if given is None:
             return self._field(None)
-        return self._resolve("fork_rng", name, "distinct_over", given)
+        return self._resolve(function, name, "distinct_over", given)
 
     def _resolve(self, function: str, name: str, argument: str, given: object) -> int:
         if given is None:

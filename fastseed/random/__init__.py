@@ -2,12 +2,14 @@
 
 ``uniform``, ``normal``, ``trunc_normal``, ``randint``, ``bernoulli``, ``exponential`` and ``bits``
 return new tensors; the forms with an underscore fill existing ones. A ``StreamBank`` holds many
-streams on one device; ``Shard`` says which part of a larger tensor a tensor is.
+streams on one device; ``keyed`` is a block in which torch's own functions draw from keys;
+``Shard`` says which part of a larger tensor a tensor is.
 """
 
 from .bank import StreamBank
 from .functional import bernoulli, bits, exponential, normal, randint, trunc_normal, uniform
 from .inplace import bernoulli_, bits_, exponential_, normal_, randint_, trunc_normal_, uniform_
+from .keyed import keyed
 from .layout import Shard
 
 __all__ = [
@@ -19,6 +21,7 @@ __all__ = [
     "bits_",
     "exponential",
     "exponential_",
+    "keyed",
     "normal",
     "normal_",
     "randint",

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeGuard
 
 import torch
 
+from .._backend import private_torch
 from .._utils import validation
 
 if TYPE_CHECKING:
@@ -72,6 +73,12 @@ def is_dtensor(tensor: torch.Tensor) -> TypeGuard[DTensor]:
         return False
     module = sys.modules.get("torch.distributed.tensor")
     return module is not None and isinstance(tensor, module.DTensor)
+
+
+def local_part(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor of this process that holds the elements of a ``DTensor``, or ``tensor``."""
+    local = private_torch.local_tensor_of(tensor)
+    return local if isinstance(local, torch.Tensor) else tensor
 
 
 def of_tensor(

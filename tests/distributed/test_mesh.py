@@ -73,7 +73,7 @@ def test_rank_field_is_the_mixed_radix_index_in_the_order_of_the_mesh():
             )  # the order of the argument does not matter
             (f, _), (m, n) = (where[name] for name in order if name != "b")
             assert s._rank_fields.default == f * n + m
-            assert s._rank_fields.of_fork("x", None) == rank
+            assert s._rank_fields.of_block("fork_rng", "x", None) == rank
             assert s.derive_key("numpy", task=1) == s.derive_key("numpy", task=1, rank=f * n + m)
 
 

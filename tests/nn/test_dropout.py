@@ -345,5 +345,5 @@ def test_operator_obeys_the_rules_of_torch():
     x = torch.randn(3, 4, requires_grad=True)
     torch.library.opcheck(torch.ops.fastseed.dropout.default, (x, keys, [], [], 5, 9000))
     scope, first = torch.ones(2, dtype=torch.uint64), torch.ones(1, dtype=torch.int64)
-    arguments = (torch.zeros(3, dtype=torch.uint64), scope, first, 1, 2, 3, 4)
+    arguments = (torch.zeros(3, dtype=torch.uint64), scope, first, 1, 2, 3, 0, 4, 5)
     torch.library.opcheck(torch.ops.fastseed.layer_key.default, arguments)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from .. import native, private_torch
 from ..reference import dropout as reference
+from ..reference import scalar
 from .register import define, operator
 
 LEVELS = reference.LEVELS
@@ -47,13 +48,15 @@ def _in_numpy(
 
 @operator("out")
 def layer_key(
-    out: Tensor, scope: Tensor, first_row: Tensor, name_lo: int, name_hi: int, label: int,
-    row_elements: int,
+    out: Tensor, scope: Tensor, count: Tensor, name_lo: int, name_hi: int, index: int,
+    index_step: int, row_elements: int, rank_field: int,
 ) -> None:  # fmt: skip
-    """Write the key of a layer and the index of the first element, (3,)."""
+    """Write a key and the index of the first element, (3,): of a layer, or of a block's draw."""
     lo, hi = scope.tolist()
-    key = reference.layer_key((lo, hi), (name_lo & _LOW64, name_hi & _LOW64), label)
-    first = int(first_row) * row_elements & _LOW64
+    name = scalar.name_key((lo, hi), (name_lo & _LOW64, name_hi & _LOW64))
+    at = index + int(count) * index_step & _LOW64
+    key = scalar.stream_key(name, rank_field, 0, at)
+    first = int(count) * row_elements & _LOW64
     out[:] = torch.tensor([key & _LOW64, key >> 64, first], dtype=torch.uint64)
 
 

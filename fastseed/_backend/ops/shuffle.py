@@ -1,10 +1,13 @@
 """The operators of orders: ``torch.ops.fastseed.shuffle`` and ``shuffle_positions``."""
 # Annotations are read at run time: no `from __future__ import annotations` here.
 
+import torch
 from torch import Tensor
 
+from .. import native
 from ..reference import shuffle as reference
-from .register import operator
+from ..reference.scalar import signed
+from .register import fake, operator, writing
 
 _LOW64 = 2**64 - 1
 
@@ -21,3 +24,16 @@ def shuffle_positions(out: Tensor, samples: Tensor, lo: int, hi: int, n: int) ->
     """Write the position of each sample in the order of [0, n); -1 of one outside of it."""
     key = lo & _LOW64 | (hi & _LOW64) << 64
     out.numpy()[:] = reference.positions(key, n, samples.numpy())
+
+
+def _of_key(out: Tensor, key: Tensor) -> None:
+    """Write the order of [0, n) for a key in memory, which compiled code cannot read."""
+    lo, hi = key.view(-1).tolist()
+    if len(out):
+        shuffle(out, signed(lo), signed(hi), len(out), 0, 1)
+
+
+native.library.define("shuffle_of_key(Tensor(a0!) out, Tensor key) -> ()")  # type: ignore[no-untyped-call]
+native.library.impl("shuffle_of_key", writing(1, _of_key), "CPU")  # type: ignore[no-untyped-call]
+torch.library.register_fake("fastseed::shuffle_of_key", fake, lib=native.library)
+shuffle_of_key = torch.ops.fastseed.shuffle_of_key.default

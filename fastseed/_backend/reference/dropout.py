@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from . import philox, scalar
+from . import philox
 from .philox import U64
 
 EACH = 8
@@ -26,8 +26,3 @@ def is_kept(key: list[int], indices: U64, threshold: int) -> npt.NDArray[np.bool
     found = words.astype("<u4").view("<u2")[np.cumsum(first_of_each) - 1, numbers]
     kept: npt.NDArray[np.bool_] = found >= threshold
     return kept
-
-
-def layer_key(scope: scalar.ScopeKey, name: scalar.Name, label: int) -> int:
-    """Return the key of a layer at a scope."""
-    return scalar.stream_key(scalar.name_key(scope, name), scalar.SHARED_RANK, 0, label)

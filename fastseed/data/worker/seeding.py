@@ -15,7 +15,7 @@ from torch.utils.data import get_worker_info
 from ..._backend import derive
 from ..._utils import validation
 from ..._utils.log import warn_once
-from ...derivation import scopes, streams
+from ...derivation import context, scopes, streams
 from ...generators.default import DefaultGenerators
 from ...random.bank import StreamBank
 from ...seeder.errors import ReseedError
@@ -115,6 +115,9 @@ class WorkerInit:
             rank = scopes.SHARED if shared else self.seeder.rank
             return streams.stream_in(named, name, rank, self._worker_id + 1)
 
+        if info is not None:
+            place = named, self.seeder.rank, self._worker_id + 1
+            context.worker_place = context.WorkerPlace(*place)
         failures = GENERATORS.reseed(stream_of)
         for entry in (*self.seeder.entries, *found):
             if is_on_device(entry):

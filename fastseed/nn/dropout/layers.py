@@ -11,6 +11,7 @@ import torch
 from ..._backend import private_torch
 from ..._backend.ops.dropout import layer_key
 from ..._utils import validation
+from ...derivation.scopes import SHARED
 from ...random import dropout, layout
 from .scope import (
     LayerName,
@@ -179,7 +180,7 @@ def _drop(
     keys = torch.empty(3, dtype=torch.uint64, device=input.device)
     real = has_values(keys)
     if real:
-        at = (*layer.words, scope.label_index, where.row_elements)
+        at = (*layer.words, scope.label_index, 0, where.row_elements, SHARED)
         layer_key(keys, *device_scope(input.device, scope), *at)
     mask = dropout.Mask(keys.view(1, 3), (), (), 0, threshold)
     if layout.is_dtensor(input):

@@ -7,25 +7,26 @@ each device that ``reseed`` and the blocks write in place, for compiled models a
 from __future__ import annotations
 
 import contextvars
-import os
 import threading
 import weakref
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from ..._backend import derive, private_torch
+from ..._backend import private_torch
 from ..._backend.reference import scalar
 from ..._backend.reference.scalar import signed
 from ..._utils import validation
 from ..._utils.log import logger
 from ...derivation import context
 from ...derivation.scopes import require_keys
+from ...random import scope_tensors
+from ...random.scope_tensors import CPU
 
 if TYPE_CHECKING:
     from ...seeder.seeder import Seeder
 
-_CPU = torch.device("cpu")
+_CLASS = "nn.Dropout"
 
 
 class LayerName:
@@ -40,23 +41,11 @@ class LayerName:
         return f"LayerName({self.name!r})"
 
 
-class _DeviceScope(NamedTuple):
-    scope: torch.Tensor  # (2,) uint64
-    words: tuple[torch.Tensor, torch.Tensor]  # its elements, as int64
-    process_id: int
-
-    @property
-    def is_usable(self) -> bool:
-        """Return whether this process can use it: a child of fork cannot use an accelerator's."""
-        return self.scope.device.type == "cpu" or self.process_id == os.getpid()
-
-
 class _ProcessState:
     """The state of the process: one object, whose attributes compiled code guards."""
 
     def __init__(self) -> None:
         self.data_ranks = 0  # of the seeder; 0 where there is no scope to take keys from
-        self.devices: dict[torch.device, _DeviceScope] = {}
         self.used: dict[tuple[str, int], list[_Use]] = {}
         self.threads_in_blocks: list[ThreadScope] = []
         self.last_thread: ThreadScope | None = None  # of the last block, or reseed with a GPU
@@ -65,28 +54,15 @@ class _ProcessState:
 process_state = _ProcessState()
 
 
-def _add_device(scope: torch.Tensor) -> None:
-    words = scope.view(torch.int64)
-    held = _DeviceScope(scope, (words[0], words[1]), os.getpid())
-    process_state.devices[scope.device] = held
-
-
-def _write_scope() -> None:
-    """Write the new scope to every device, for the next use of each layer."""
+def _follow_scope() -> None:
+    """Take over the new scope, for the next use of each layer."""
     process_state.used = {}
-    seeder, words, process_state.data_ranks = context.seeder, (0, 0), 0
-    if seeder is not None and seeder.scope is not None and seeder.scheme == "philox-v1":
-        words = derive.scope_key(seeder.master_seed, *seeder.scope)
-        process_state.data_ranks = seeder.data_world_size
+    seeder = context.seeder
+    has_keys = scope_tensors.process_state.has_keys
+    process_state.data_ranks = seeder.data_world_size if seeder is not None and has_keys else 0
     if torch.cuda.is_initialized() and torch.cuda.is_available():  # type: ignore[no-untyped-call]
-        device_scope(torch.device("cuda", torch.cuda.current_device()), this_thread.scope)
+        this_thread.scope.first_row(torch.device("cuda", torch.cuda.current_device()))
         process_state.last_thread = this_thread.scope
-    on_cpu = process_state.devices[_CPU].scope
-    on_cpu.numpy()[:] = words  # in a tenth of the time that copy_ from a new tensor takes
-    for held in tuple(process_state.devices.values()):
-        if held.scope is not on_cpu and held.is_usable:
-            for target, word in zip(held.words, words, strict=True):
-                target.fill_(signed(word))  # by value: a copy from memory would wait for the device
 
 
 class RowRange:
@@ -104,8 +80,8 @@ class ThreadScope:
         self.rows: RowRange | None = None
         self.label_index = 0  # without a label
         with torch.inference_mode(False):
-            first_row = torch.zeros(1, dtype=torch.int64, device=_CPU)
-        self.first_rows: dict[torch.device, torch.Tensor] = {_CPU: first_row}
+            first_row = torch.zeros(1, dtype=torch.int64, device=CPU)
+        self.first_rows: dict[torch.device, torch.Tensor] = {CPU: first_row}
 
     def enter(self, entry: BlockRef) -> None:
         """Add a block, which is now the innermost one."""
@@ -127,7 +103,7 @@ class ThreadScope:
             elif value is not None:
                 label_index = value
         self.rows, self.label_index = rows, label_index
-        for device, held in tuple(process_state.devices.items()):
+        for device, held in tuple(scope_tensors.process_state.devices.items()):
             if held.is_usable:
                 self.first_row(device).fill_(self._start())
         threads = process_state.threads_in_blocks
@@ -145,7 +121,7 @@ class ThreadScope:
         """Return the tensor with the first row on a device, (1,) int64."""
         found = self.first_rows.get(device)
         if found is None:
-            check_not_compiling(device)
+            scope_tensors.check_not_compiling(_CLASS, device)
             with torch.inference_mode(False):
                 found = torch.full((1,), self._start(), dtype=torch.int64, device=device)
             self.first_rows[device] = found
@@ -213,13 +189,7 @@ def _scope_of_caller() -> ThreadScope:
 
 def device_scope(device: torch.device, scope: ThreadScope) -> tuple[torch.Tensor, torch.Tensor]:
     """Return (scope, first row) on a device, made at its first use or by a ``reseed``."""
-    held = process_state.devices.get(device)
-    if held is None:
-        check_not_compiling(device)
-        with torch.inference_mode(False):
-            _add_device(process_state.devices[_CPU].scope.to(device))
-        held = process_state.devices[device]
-    return held.scope, scope.first_row(device)
+    return scope_tensors.on_device(_CLASS, device), scope.first_row(device)
 
 
 def has_values(tensor: torch.Tensor) -> bool:
@@ -228,19 +198,8 @@ def has_values(tensor: torch.Tensor) -> bool:
     return is_graph or not private_torch.is_fake(tensor)
 
 
-def check_not_compiling(device: torch.device) -> None:
-    """RuntimeError where a tensor would have to be made in compiled code."""
-    if torch.compiler.is_compiling():
-        raise RuntimeError(
-            f"fastseed.nn.Dropout: call fastseed.reseed when {device} is in use, in the thread of "
-            "the compiled model and before it runs for the first time"
-        )
-
-
-with torch.inference_mode(False):
-    _add_device(torch.zeros(2, dtype=torch.uint64, device=_CPU))
-_write_scope()  # a name may be loaded at its first use, after reseed
-context.observe_scope(_write_scope)
+_follow_scope()  # a name may be loaded at its first use, after reseed
+context.observe_scope(_follow_scope)
 
 
 class _Use(NamedTuple):

@@ -16,8 +16,8 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._pytree import tree_leaves
 
 from ..._utils import validation
+from ...random.fills import Arguments, Keywords
 from ..module_names import check_prefix
-from .fills import Arguments, Keywords
 from .keyed_mode import KeyedMode, keyed
 from .names import EqualNames, Owner, keys_at, named_tensors, storage_of, weak_storage
 

@@ -20,7 +20,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..._backend import private_torch
 from ...derivation import context
-from .fills import FILLS, INITIALIZERS, Arguments, Fill, Keywords
+from ...random.fills import Arguments, Fill, Keywords
+from .fills import FILLS, INITIALIZERS
 
 if TYPE_CHECKING:
     from torch._ops import OpOverload

@@ -15,10 +15,11 @@ import torch
 from ..._utils import validation
 from ...derivation.scopes import Scope
 from ...random import layout
+from ...random.fills import Arguments, Keywords, keep_part
+from ...random.layout import local_part
 from ..module_names import check_prefix
-from .fills import Arguments, Keywords, keep_part
 from .keyed_mode import KeyedMode, keyed
-from .names import EqualNames, KeyOf, Owner, OwnerTable, keys_at, local_part, untied_weights
+from .names import EqualNames, KeyOf, Owner, OwnerTable, keys_at, untied_weights
 
 if TYPE_CHECKING:
     from torch._ops import OpOverload

@@ -9,11 +9,11 @@ from typing import NamedTuple
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from ..._backend import private_torch
 from ..._utils.log import logger
 from ...derivation import scopes
 from ...derivation.scopes import SHARED, Scope
 from ...derivation.shared_use import job
+from ...random.layout import local_part
 from ...seeder.seeder import current_seeder
 from ..module_names import strip_wrappers, unwrap
 
@@ -35,12 +35,6 @@ def _module_of(model: torch.nn.Module, name: str) -> torch.nn.Module:
         return model.get_submodule(name.rpartition(".")[0])
     except AttributeError:  # a model that gives its parameters other names
         return model
-
-
-def local_part(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor of this process that holds the elements of a ``DTensor``, or ``tensor``."""
-    local = private_torch.local_tensor_of(tensor)
-    return local if isinstance(local, torch.Tensor) else tensor
 
 
 def untied_weights(model: torch.nn.Module) -> list[tuple[str, str]]:

@@ -101,13 +101,13 @@ class ForkRng:
             if len(self._streams) >= MOST_NAMES:
                 rule = f"one of at most {MOST_NAMES} names between two reseeds (or give index=)"
                 raise validation.value_error("fork_rng", "name", rule, name)
-            rank_field = self._rank_fields.of_fork(name, distinct_over)
+            rank_field = self._rank_fields.of_block("fork_rng", name, distinct_over)
             names = self._full_names(name)
             self._registry.check_free("fork_rng", names)
             stream = self._streams[name] = NamedStream(name, rank_field)
             self._registry.reserve(names, rank_field)
         elif distinct_over is not None and (
-            self._rank_fields.of_fork(name, distinct_over) != stream.rank_field
+            self._rank_fields.of_block("fork_rng", name, distinct_over) != stream.rank_field
         ):
             rule = f"what it was when {name!r} was first used in this scope"
             raise validation.value_error("fork_rng", "distinct_over", rule, distinct_over)

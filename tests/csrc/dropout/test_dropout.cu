@@ -164,7 +164,7 @@ void check_layer(Fields& f) {
   const std::string name = "dropout/" + f.next(), label = f.next();
   const uint64_t row = std::stoull(f.next()), elements = std::stoull(f.next());
   const uint64_t index = label == "-" ? 0 : name_of(label).lo >> 1;
-  const LayerCall call{name_of(name), index, elements};
+  const LayerCall call{name_of(name), index, 0, elements, kSharedRank};
   const uint64_t expected[3] = {hex(f.next()), hex(f.next()), hex(f.next())};
   const ScopeKey scope = scope_key(master, task, epoch, step);
   const DropoutKey found = layer_key(scope, call, row);

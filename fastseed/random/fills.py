@@ -1,0 +1,242 @@
+"""What a key writes in place of each random operator of torch, into a tensor or a ``DTensor``.
+
+The table of ``nn.initialize`` and ``nn.construct`` (torch's operators) and that of ``random.keyed``
+(torch's functions) take their fills from here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .._backend import derive, tensors
+from .._backend.ops.draws import REALS
+from .._backend.ops.shuffle import shuffle_of_key
+from .._utils import validation
+from . import inplace, layout
+from .distributions import check_real
+from .functional import Key, check_device
+
+Arguments = tuple[Any, ...]
+Keywords = dict[str, Any]
+Fill = Callable[..., object]
+"""A function of a tensor, a key and parameters that writes random numbers."""
+
+_INTEGERS = (torch.uint8, torch.int32, torch.int64)  # that randint writes itself
+_DIGITS = {
+    torch.bool: 0,
+    torch.float16: 11,
+    torch.bfloat16: 8,
+    torch.float32: 24,
+    torch.float64: 53,
+}
+
+
+def normal(tensor: torch.Tensor, key: Key, mean: float = 0.0, std: float = 1.0) -> None:
+    """Fill as ``normal_`` does: of a complex number each part has half the variance."""
+    if tensor.is_complex():
+        parts = torch.empty_like(torch.view_as_real(tensor))
+        inplace.normal_(parts, key, mean, std / math.sqrt(2))
+        write(tensor, torch.view_as_complex(parts))
+    else:
+        inplace.normal_(tensor, key, mean, std)
+
+
+def uniform(tensor: torch.Tensor, key: Key, low: float = 0.0, high: float = 1.0) -> None:
+    """Fill as ``uniform_`` does; with ``low`` where both bounds are equal, as torch does."""
+    if tensor.is_complex():
+        parts = torch.empty_like(torch.view_as_real(tensor))
+        uniform(parts, key, low, high)
+        write(tensor, torch.view_as_complex(parts))
+        return
+    if low != high or tensor.dtype not in REALS:
+        inplace.uniform_(tensor, key, low, high)
+        return
+    check_memory("random.uniform_", tensor)
+    with torch.inference_mode(tensor.is_inference()), torch.no_grad():
+        tensor.fill_(low + 0.0)  # no negative zero
+
+
+def randint(tensor: torch.Tensor, key: Key, low: int = 0, high: int | None = None) -> None:
+    """Fill as ``random_`` does: up to the largest integer of the dtype where no bound is given."""
+    if high is None:
+        digits = _DIGITS.get(tensor.dtype)
+        high = torch.iinfo(tensor.dtype).max + 1 if digits is None else 2**digits + 1
+    if tensor.dtype in _INTEGERS:
+        inplace.randint_(tensor, key, low, high)
+        return
+    whole = torch.empty_like(tensor, dtype=torch.int64)
+    inplace.randint_(whole, key, low, high)
+    write(tensor, whole)
+
+
+def bernoulli(tensor: torch.Tensor, key: Key, p: float | torch.Tensor = 0.5) -> None:
+    """Fill as ``bernoulli_`` does; a tensor of probabilities is rounded as one number is."""
+    if not isinstance(p, torch.Tensor):
+        if tensor.dtype in (torch.bool, torch.uint8, *REALS):
+            inplace.bernoulli_(tensor, key, p)
+        else:
+            write(tensor, inplace.bernoulli_(torch.empty_like(tensor, dtype=torch.bool), key, p))
+        return
+    words = inplace.bits_(torch.empty_like(tensor, dtype=torch.uint32), key)
+    write(tensor, words.double() < (p.detach().double() * 2.0**32).round())
+
+
+def geometric(tensor: torch.Tensor, key: Key, p: float) -> None:
+    """Fill as ``geometric_`` does: by the exponential number that an interval of p belongs to."""
+    p = check_real("random.keyed", "p", p)
+    if not 0 < p < 1:
+        raise validation.value_error("random.keyed", "p", "in (0, 1)", p)
+    drawn = _doubles(tensor)
+    inplace.exponential_(drawn, key)
+    write(tensor, (drawn * (-1 / math.log1p(-p))).floor() + 1)
+
+
+def cauchy(tensor: torch.Tensor, key: Key, median: float = 0.0, sigma: float = 1.0) -> None:
+    """Fill as ``cauchy_`` does: by the ratio of two normal numbers."""
+    pairs = _doubles(tensor.detach().unsqueeze(-1).expand(*tensor.shape, 2))
+    inplace.normal_(pairs, key)
+    ratios = pairs[..., 0] / pairs[..., 1]
+    write(tensor, ratios * sigma + median)
+
+
+def log_normal(tensor: torch.Tensor, key: Key, mean: float = 1.0, std: float = 2.0) -> None:
+    """Fill as ``log_normal_`` does, by an exponential function that is the same on all devices."""
+    drawn = _doubles(tensor)
+    inplace.normal_(drawn, key, mean, std)
+    local = layout.local_part(drawn)
+    local.copy_(_exp(local))
+    write(tensor, drawn)
+
+
+_LN2 = (0.6931471805598903, 5.497923018708371e-14)  # a sum, whose first part has 42 bits
+_EXP = [1 / math.factorial(n) for n in range(13, -1, -1)]
+
+
+def _exp(x: torch.Tensor) -> torch.Tensor:
+    """Return e**x by the series of its fractional part: torch's differs between devices."""
+    x = x.clamp(-745.0, 710.0)
+    n = (x * (1 / math.log(2))).round()
+    part = x - n * _LN2[0] - n * _LN2[1]
+    found = torch.zeros_like(part)
+    for coefficient in _EXP:
+        found = found * part + coefficient
+    half = (n / 2).floor()
+    for exponent in (half, n - half):  # in two steps, for numbers below the smallest normal one
+        found = found * ((exponent.long() + 1023) << 52).view(torch.float64)
+    return found
+
+
+def scaled(tensor: torch.Tensor, key: Key, mean: object, std: object) -> None:
+    """Fill as ``torch.normal`` does where ``mean`` or ``std`` is a tensor."""
+    inplace.normal_(tensor, key)
+    wide: list[Any] = [
+        v.detach().double() if isinstance(v, torch.Tensor) else v for v in (mean, std)
+    ]
+    write(tensor, tensor.double() * wide[1] + wide[0])
+
+
+def multinomial(
+    tensor: torch.Tensor, key: Key, weights: torch.Tensor, replacement: bool = False
+) -> None:
+    """Fill as ``multinomial`` does, by sums of integers or a race without arithmetic to reorder.
+
+    With replacement, weights are rounded up to multiples of 2**(ceil(log2 n) - 52) of the largest.
+    Without it, categories are in the order of weight / exponential number, largest first.
+    """
+    weights = weights.detach().double()
+    count, last = weights.size(-1), tensor.size(-1)
+    if not replacement:
+        drawn = inplace.exponential_(torch.empty_like(weights), key)
+        order = (weights / drawn).argsort(dim=-1, descending=True, stable=True)
+        write(tensor, order[..., :last])
+        return
+    unit = 2.0 ** (52 - (count - 1).bit_length())
+    parts = (weights / weights.amax(-1, keepdim=True) * unit).ceil().long()
+    ends = parts.cumsum(-1)
+    total = ends[..., -1:]
+    drawn = inplace.uniform_(_doubles(tensor), key)
+    chosen = torch.minimum((drawn * total).long(), total - 1)
+    write(tensor, torch.searchsorted(ends, chosen, right=True))
+
+
+def check_weights(
+    function: str, weights: torch.Tensor, num_samples: int, replacement: bool
+) -> None:
+    """Check the arguments of ``multinomial``."""
+    tensors.check_dtype(function, "input", weights, *REALS)
+    if layout.is_dtensor(weights) or weights.dim() not in (1, 2):
+        rule = "a tensor of 1 or 2 dimensions, and no DTensor"
+        raise validation.value_error(function, "input", rule, weights)
+    most = 2**31 if replacement else weights.size(-1)
+    if not isinstance(num_samples, torch.SymInt):
+        validation.check_int(function, "num_samples", num_samples, 1, most)
+    if weights.is_cpu and not torch.compiler.is_compiling():
+        sums = weights.sum(-1)
+        if not bool(((weights >= 0).all(-1) & (sums > 0) & sums.isfinite()).all()):
+            rule = "0 or more, finite, with a sum above 0"
+            raise validation.value_error(function, "input", rule, weights)
+
+
+def randperm(tensor: torch.Tensor, key: Key) -> None:
+    """Fill a vector with the order of n samples that ``docs/spec/derivation.md`` specifies."""
+    check_tensor("random.keyed", tensor, (torch.int64,), (1, 1), "a vector")
+    whole = torch.empty(tensor.numel(), dtype=torch.int64, device="cpu")
+    if isinstance(key, torch.Tensor):
+        shuffle_of_key(whole, key.cpu())
+        write(tensor, whole)
+    elif len(whole):
+        derive.fill_shuffle(whole, key, len(whole), 0, 1)
+        keep_part(tensor, whole)
+
+
+def _doubles(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(tensor, dtype=torch.float64)
+
+
+def write(tensor: torch.Tensor, values: torch.Tensor) -> None:
+    """Write values of another dtype, for which gradients do not pass."""
+    with torch.no_grad():
+        tensor.copy_(values)
+
+
+def check_tensor(
+    function: str,
+    tensor: torch.Tensor,
+    dtypes: tuple[torch.dtype, ...],
+    dimensions: tuple[int, int],
+    rule: str,
+) -> None:
+    """Check dtype and dimensions of an output, from and to; ``rule`` names these."""
+    tensors.check_dtype(function, "tensor", tensor, *dtypes)
+    if not dimensions[0] <= tensor.dim() <= dimensions[1]:
+        raise validation.value_error(function, "tensor", rule, tensor)
+
+
+def check_memory(function: str, tensor: torch.Tensor) -> None:
+    """ValueError for a tensor that cannot be written."""
+    local = layout.local_part(tensor)
+    check_device(function, "tensor", local.device)
+    tensors.check_dense(function, "tensor", local)
+    tensors.check_writable(function, "tensor", local)
+
+
+def keep_part(tensor: torch.Tensor, whole: torch.Tensor, as_zeros: bool = False) -> torch.Tensor:
+    """Write what ``tensor`` holds of ``whole``, or zeros where that is True."""
+    check_memory("nn.initialize", tensor)
+    with torch.inference_mode(tensor.is_inference()), torch.no_grad():
+        local, pieces = layout.of_tensor("nn.initialize", tensor)
+        flat = whole.reshape(-1)
+        for box, sizes, strides, offset in pieces:
+            view = local[box] if box else local
+            part = flat[offset : offset + view.numel()]
+            if sizes:
+                part = flat.as_strided(sizes, strides, offset)
+            part = part.reshape(view.shape).to(view.device)
+            view.masked_fill_(part, 0) if as_zeros else view.copy_(part)
+        if local is not tensor and not tensor.is_inference():
+            torch.autograd.graph.increment_version(tensor)
+    return tensor

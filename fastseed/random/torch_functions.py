@@ -1,0 +1,327 @@
+"""Torch's random functions, and what ``random.keyed`` does in place of each.
+
+``DRAWS`` has a handler for each function that Python calls: it gets the block, the function and the
+function's arguments. A call that draws nothing goes to torch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.nn import functional as torch_functional
+from torch.nn import init
+
+from .._utils import validation
+from . import dropout, dropout_calls, fills, inplace, layout
+from .fills import Fill
+from .functional import check_keys
+
+if TYPE_CHECKING:
+    from .keyed import KeyedBlock
+
+Handler = Callable[..., object]
+
+_FUNCTION = "random.keyed"
+
+
+def _making(fill: Fill, make: Callable[..., torch.Tensor]) -> Handler:
+    """Handle a function that fills what ``make`` makes of the same arguments."""
+
+    def handle(
+        block: KeyedBlock, _: object, *args: Any, generator: None = None, **options: Any
+    ) -> object:
+        return block.draw(fill, make(*args, **options))
+
+    return handle
+
+
+def _writing(fill: Fill, **names: str) -> Handler:
+    """Handle a method that fills its tensor; ``names`` are those that the fill has for others."""
+
+    def handle(
+        block: KeyedBlock, _: object, tensor: torch.Tensor, *args: Any, generator: None = None,
+        **options: Any,
+    ) -> object:  # fmt: skip
+        if tensor.requires_grad and torch.is_grad_enabled():
+            tensor.zero_()  # as torch: what it was gets a gradient of 0
+        options = {names.get(name, name): value for name, value in options.items()}
+        return block.draw(fill, tensor, *args, **options)
+
+    return handle
+
+
+def _give(found: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
+    """Return a result, in ``out`` where the caller has one."""
+    return found if out is None else out.resize_(found.shape).copy_(found)
+
+
+def _bounds(given: Sequence[Any], low: int, high: int | None) -> tuple[int, int | None]:
+    """Return (low, high) of a call that may leave out the lower bound."""
+    if len(given) == 2:
+        return given[0], given[1]
+    if given:
+        return (low, given[0]) if high is None else (given[0], high)
+    return low, high
+
+
+def _random(
+    block: KeyedBlock, _: object, tensor: torch.Tensor, *given: Any, to: int | None = None,
+    generator: None = None, **options: Any,
+) -> object:  # fmt: skip
+    return block.draw(fills.randint, tensor, *_bounds(given, options.get("from", 0), to))
+
+
+def _randint(
+    block: KeyedBlock, _: object, *args: Any, low: int = 0, high: int | None = None,
+    size: Any = None, generator: None = None, dtype: torch.dtype | None = None, **options: Any,
+) -> object:  # fmt: skip
+    *given, size = args if size is None else (*args, size)
+    dtype = torch.int64 if dtype is None and options.get("out") is None else dtype
+    tensor = torch.empty(size, dtype=dtype, **options)
+    return block.draw(fills.randint, tensor, *_bounds(given, low, high))
+
+
+def _randint_like(
+    block: KeyedBlock, _: object, input: torch.Tensor, *given: Any, low: int = 0,
+    high: int | None = None, generator: None = None, **options: Any,
+) -> object:  # fmt: skip
+    tensor = torch.empty_like(input, **options)
+    return block.draw(fills.randint, tensor, *_bounds(given, low, high))
+
+
+def _randperm(
+    block: KeyedBlock, _: object, n: int, *, out: torch.Tensor | None = None,
+    generator: None = None, dtype: torch.dtype | None = None, **options: Any,
+) -> object:  # fmt: skip
+    found = block.draw(fills.randperm, torch.empty(n, dtype=torch.int64, **options))
+    return _give(found if dtype is None else found.to(dtype), out)
+
+
+def _normal(
+    block: KeyedBlock, _: object, mean: Any = 0.0, std: Any = 1.0, size: Any = None, *,
+    out: torch.Tensor | None = None, generator: None = None, **options: Any,
+) -> object:  # fmt: skip
+    if size is not None:
+        return block.draw(fills.normal, torch.empty(size, out=out, **options), mean, std)
+    given = [value.detach() for value in (mean, std) if isinstance(value, torch.Tensor)]
+    like = given[0] if len(given) == 1 else given[0].expand_as(given[0] + given[1])
+    tensor = torch.empty_like(like, memory_format=torch.contiguous_format)
+    return _give(block.draw(fills.scaled, tensor, mean, std), out)
+
+
+def _bernoulli(
+    block: KeyedBlock, _: object, input: torch.Tensor, p: Any = None, *,
+    out: torch.Tensor | None = None, generator: None = None,
+) -> object:  # fmt: skip
+    tensor = torch.empty_like(input.detach())
+    return _give(block.draw(fills.bernoulli, tensor, input if p is None else p), out)
+
+
+def _multinomial(
+    block: KeyedBlock, _: object, input: torch.Tensor, num_samples: int,
+    replacement: bool = False, *, generator: None = None, out: torch.Tensor | None = None,
+) -> object:  # fmt: skip
+    fills.check_weights(_FUNCTION, input, num_samples, replacement)
+    shape = (*input.shape[:-1], num_samples)
+    tensor = torch.empty(shape, dtype=torch.int64, device=input.device)
+    return _give(block.draw(fills.multinomial, tensor, input, replacement), out)
+
+
+def _init_uniform(
+    block: KeyedBlock, func: Any, tensor: torch.Tensor, a: float = 0.0, b: float = 1.0,
+    generator: torch.Generator | None = None,
+) -> object:  # fmt: skip
+    if generator is not None:
+        return func(tensor, a, b, generator)
+    return block.draw(fills.uniform, tensor, a, b)
+
+
+def _init_normal(
+    block: KeyedBlock, func: Any, tensor: torch.Tensor, mean: float = 0.0, std: float = 1.0,
+    generator: torch.Generator | None = None,
+) -> object:  # fmt: skip
+    if generator is not None:
+        return func(tensor, mean, std, generator)
+    return block.draw(fills.normal, tensor, mean, std)
+
+
+def _init_kaiming(
+    block: KeyedBlock, func: Any, tensor: torch.Tensor, a: float = 0, mode: str = "fan_in",
+    nonlinearity: Any = "leaky_relu", generator: torch.Generator | None = None,
+) -> object:  # fmt: skip
+    if generator is not None or tensor.dim() < 2 or tensor.numel() == 0:
+        return func(tensor, a, mode, nonlinearity, generator)
+    fan = tensor.size(1 if mode.lower() == "fan_in" else 0) * math.prod(tensor.shape[2:])
+    bound = math.sqrt(3.0) * (init.calculate_gain(nonlinearity, a) / math.sqrt(fan))
+    return block.draw(fills.uniform, tensor, -bound, bound)
+
+
+# ---------------------------------------------------------------- functions of layers
+
+
+def _drop(block: KeyedBlock, func: Any, *args: Any, **options: Any) -> object:
+    """Handle the functions of dropout, also of whole channels and for SELU."""
+    if not dropout_calls.draws(func, args, options):
+        return func(*args, **options)
+    call = dropout_calls.read_drop(*args, **options)
+    channels = func in _CHANNELS
+    input = call.input
+    if input.dim() == _UNBATCHED.get(func):
+        input = input.unsqueeze(0)
+    if func in _ALPHA:
+        found = _alpha_dropped(block, input, call.p, channels)
+    else:
+        found = dropped(block, input, call.p, channels)
+    found = found.view_as(call.input)
+    return call.input.copy_(found) if call.inplace or func in _INPLACE else found
+
+
+def dropped(
+    block: KeyedBlock, input: torch.Tensor, p: float, channels: bool = False
+) -> torch.Tensor:
+    """Return an input with elements dropped, or ``channels``, by the key of the next draw."""
+    threshold = dropout.check_input(_FUNCTION, input, p)
+    if channels and input.dim() < 2:
+        raise validation.value_error(_FUNCTION, "input", "of shape (N, C, ...)", input)
+    keys = check_keys(_FUNCTION, "key", block.next_key(input), input.device)
+    mask = dropout.Mask(keys.to(input.device).view(1, 2), (), (), 0, threshold)
+    if layout.is_dtensor(input):
+        found = dropout.drop_dtensor(_FUNCTION, input, mask, channels=channels)
+    else:
+        found = dropout.drop(input, mask, layout.WHOLE, channels)
+    block.count()
+    return found
+
+
+def _alpha_dropped(
+    block: KeyedBlock, input: torch.Tensor, p: float, channels: bool
+) -> torch.Tensor:
+    """Do what ``alpha_dropout`` does (Klambauer et al., 2017): keep mean and variance."""
+    kept = dropped(block, torch.ones_like(input), p, channels) != 0
+    low = -1.7580993408473766
+    scale = 0.0 if p == 1 else ((1 - p) * (1 + p * low**2)) ** -0.5
+    return torch.where(kept, input, low) * scale - scale * p * low
+
+
+def _attend(
+    block: KeyedBlock, func: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None, dropout_p: float = 0.0, *args: Any, **options: Any,
+) -> object:  # fmt: skip
+    if dropout_p == 0:
+        return func(query, key, value, attn_mask, dropout_p, *args, **options)
+
+    def drop_weights(weights: torch.Tensor) -> torch.Tensor:
+        return dropped(block, weights, dropout_p)
+
+    return dropout.attend(_FUNCTION, drop_weights, query, key, value, attn_mask, *args, **options)
+
+
+def _gumbel_softmax(
+    block: KeyedBlock, _: object, logits: torch.Tensor, tau: float = 1, hard: bool = False,
+    eps: float = 1e-10, dim: int = -1,
+) -> object:  # fmt: skip
+    """Do what ``gumbel_softmax`` does (Jang et al., 2017): ``eps`` has no effect in torch."""
+    drawn = torch.empty_like(logits.detach(), memory_format=torch.contiguous_format)
+    noise = -block.draw(inplace.exponential_, drawn).log()
+    soft = ((logits + noise) / tau).softmax(dim)
+    if not hard:
+        return soft
+    one_hot = torch.zeros_like(soft).scatter_(dim, soft.argmax(dim, keepdim=True), 1.0)
+    return one_hot - soft.detach() + soft
+
+
+def _refuse(instead: str, is_harmless: Callable[..., bool] | None = None) -> Handler:
+    """Handle a function without a keyed form; ``is_harmless`` knows the calls that draw nothing."""
+
+    def handle(_: object, func: Any, *args: Any, **options: Any) -> object:
+        if is_harmless is not None and is_harmless(func, args, options):
+            return func(*args, **options)
+        raise RuntimeError(
+            f"fastseed.{_FUNCTION}: {func.__name__} has no keyed form and would draw from torch's "
+            f"generator: {instead}"
+        )
+
+    return handle
+
+
+def _draws_nothing(func: object, args: Any, options: Any) -> bool:
+    return not dropout_calls.draws(func, args, options)
+
+
+def _has_samples(_: object, args: Any, options: Any) -> bool:
+    return options.get("_random_samples") is not None
+
+
+_INPLACE = frozenset(
+    (torch.dropout_, torch.alpha_dropout_, torch.feature_dropout_, torch.feature_alpha_dropout_)
+)
+_UNBATCHED = {torch_functional.dropout1d: 2, torch_functional.dropout3d: 4}
+_FEATURE_ALPHA = (
+    *(torch_functional.feature_alpha_dropout, torch.feature_alpha_dropout),
+    torch.feature_alpha_dropout_,
+)
+_ALPHA = frozenset(
+    (torch_functional.alpha_dropout, torch.alpha_dropout, torch.alpha_dropout_, *_FEATURE_ALPHA)
+)
+_CHANNELS = frozenset(
+    (
+        *(torch_functional.dropout1d, torch_functional.dropout2d, torch_functional.dropout3d),
+        *(torch.feature_dropout, torch.feature_dropout_, *_FEATURE_ALPHA),
+    )
+)
+_DROPOUT = (
+    *(torch_functional.dropout, torch.dropout, torch.dropout_),
+    *(*_ALPHA, *_CHANNELS),
+)
+_OWN = "pass it a torch.Generator of your own, as fastseed.random.StreamBank's"
+_SEED = "draw it outside of the block, from generators that fastseed.reseed sets"
+
+DRAWS: dict[object, Handler] = {
+    torch.rand: _making(fills.uniform, torch.empty),
+    torch.rand_like: _making(fills.uniform, torch.empty_like),
+    torch.randn: _making(fills.normal, torch.empty),
+    torch.randn_like: _making(fills.normal, torch.empty_like),
+    torch.randint: _randint,
+    torch.randint_like: _randint_like,
+    torch.randperm: _randperm,
+    torch.normal: _normal,
+    torch.bernoulli: _bernoulli,
+    torch.Tensor.bernoulli: _bernoulli,
+    torch.multinomial: _multinomial,
+    torch.Tensor.multinomial: _multinomial,
+    torch.Tensor.uniform_: _writing(fills.uniform, **{"from": "low", "to": "high"}),
+    torch.Tensor.normal_: _writing(fills.normal),
+    torch.Tensor.exponential_: _writing(inplace.exponential_, lambd="rate"),
+    torch.Tensor.log_normal_: _writing(fills.log_normal),
+    torch.Tensor.cauchy_: _writing(fills.cauchy),
+    torch.Tensor.geometric_: _writing(fills.geometric),
+    torch.Tensor.bernoulli_: _writing(fills.bernoulli),
+    torch.Tensor.random_: _random,
+    init.uniform_: _init_uniform,
+    init.normal_: _init_normal,
+    init.kaiming_uniform_: _init_kaiming,
+    **dict.fromkeys(_DROPOUT, _drop),
+    dropout_calls.ATTENTION: _attend,
+    torch_functional.gumbel_softmax: _gumbel_softmax,
+    **dict.fromkeys(
+        (torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu),
+        _refuse("set the layer's dropout to 0, and call F.dropout between layers", _draws_nothing),
+    ),
+    **dict.fromkeys(
+        (torch_functional.rrelu, torch_functional.rrelu_, torch.rrelu, torch.rrelu_),
+        _refuse("use leaky_relu", _draws_nothing),
+    ),
+    dropout_calls.HEADS: _refuse("call scaled_dot_product_attention instead", _draws_nothing),
+    torch.native_dropout: _refuse("call torch.nn.functional.dropout", _draws_nothing),
+    **dict.fromkeys(
+        (torch_functional.fractional_max_pool2d, torch_functional.fractional_max_pool3d),
+        _refuse("pass _random_samples=torch.rand(N, C, 2 or 3)", _has_samples),
+    ),
+    **dict.fromkeys(
+        (torch.poisson, torch.binomial, torch._sample_dirichlet, torch._standard_gamma),
+        _refuse(_SEED),
+    ),
+}
