@@ -29,6 +29,16 @@ void reseed_any(at::Generator gen, Key key) {
   gen.set_current_seed(key.lo);
 }
 
+// A number that is another one after the default generator of the CPU has drawn.
+uint64_t cpu_position() {
+  auto& gen = *at::detail::getDefaultCPUGenerator().get<at::CPUGeneratorImpl>();
+  std::lock_guard<std::mutex> lock(gen.mutex_);
+  const at::mt19937_data_pod& data = engine_data(gen);
+  const uint64_t cached = (gen.next_float_normal_sample() ? 1 : 0) |
+                          (gen.next_double_normal_sample() ? 2 : 0) | data.next_ << 2;
+  return (uint64_t{data.state_[0]} << 32 | data.state_[396]) ^ cached << 16;
+}
+
 // Many generators behind one handle, so that a call converts nothing.
 //
 // A generator may stand in the list more than once: as in a loop over the list, the last of its
@@ -183,6 +193,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     py::gil_scoped_release release;
     reseed_any(gen, Key{lo, hi});
   });
+  m.def("cpu_position", &cpu_position);
   m.def("default_generators", &default_generators);
   m.def("reseed_defaults", [](const std::string& type, int64_t current, uint64_t key,
                               uint64_t tweak, uint32_t rank_word, uint32_t worker) {

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .._backend import private_torch
+from .._backend import native, private_torch
 from .._backend.ops.dropout import layer_key
 from .._backend.reference.scalar import signed
 from .._utils import validation
 from ..derivation import context, scopes, streams
-from ..derivation.scopes import SHARED
+from ..derivation.scopes import SHARED, Scope
 from . import layout, scope_tensors
 from .fills import Arguments, Fill, Keywords
 from .functional import Key
@@ -28,11 +28,15 @@ from .scope_tensors import CPU
 from .torch_functions import DRAWS
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
     from torch._ops import OpOverload
 
+    from ..seeder.seeder import Seeder
+
 _FUNCTION = "random.keyed"
-MAX_INDEX = 2**40 - 1
+MAX_INDEX = 2**39 - 1
 _DRAW_BITS = 24  # of the index of a key, below the index of the block
+_FUNCTIONS = frozenset(DRAWS)
 
 
 def keyed(
@@ -115,16 +119,15 @@ class KeyedBlock(TorchFunctionMode):
         self.next = torch.full((1,), self.index << _DRAW_BITS, dtype=torch.int64, device=CPU)
 
     def _begin(self) -> None:
-        self._streams = _streams_of(self.name, self._distinct_over)
-        self.rank_field = self._streams[0].rank_field
-        self.in_worker = self._streams[0].worker > 0
+        self._place = _place_of(self.name, self._distinct_over)
+        self.rank_field = self._place.rank_field
+        self._streams: dict[int, streams.Stream] = {}  # by rank field
         self._process, self._in_backward = os.getpid(), private_torch.in_backward()
         self._checkpoint = private_torch.checkpoint_running()
-        self._generators = _states()
+        self._generators = _positions()
         array = np.array([self.index << _DRAW_BITS], np.int64)
         self._next = memoryview(array)
-        with torch.inference_mode(False):
-            self.next = torch.from_numpy(array)
+        self.next = _usual_tensor(array)
         self.is_eager, self.is_over = True, False
         self._thread = threading.get_ident()
         _open.add(self)
@@ -151,14 +154,13 @@ class KeyedBlock(TorchFunctionMode):
             wrong = "must be left before the blocks around it"
         elif self._next[0] - (self.index << _DRAW_BITS) > 1 << _DRAW_BITS:
             wrong = f"must draw at most 2**{_DRAW_BITS} times: give parts of it an index"
-        elif not self.has_moved and self._process == os.getpid():
-            for before, now in zip(self._generators, _states(), strict=False):
-                if not torch.equal(before, now):
-                    wrong = (
-                        "must draw all from keys, but a generator of torch has moved: an operator "
-                        "in C++ or another thread drew from it; keyed(..., check=True) names the "
-                        "operator"
-                    )
+        elif self.has_moved or self._process != os.getpid():
+            pass  # the generators were set
+        elif _positions()[: len(self._generators)] != self._generators:
+            wrong = (
+                "must draw all from keys, but a generator of torch has moved: an operator in C++ "
+                "or another thread drew from it; keyed(..., check=True) names the operator"
+            )
         if wrong:
             raise RuntimeError(f"fastseed.{_FUNCTION}: the block {self.name!r} {wrong}")
 
@@ -175,7 +177,7 @@ class KeyedBlock(TorchFunctionMode):
             return handler(self, func, *args, **kwargs)
         found = func(*args, **kwargs)
         if self.is_eager:
-            self._generators = _states()  # it may be one of torch's own
+            self._generators = _positions()  # it may be one of torch's own
         return found
 
     def draw(
@@ -188,13 +190,16 @@ class KeyedBlock(TorchFunctionMode):
 
     def next_key(self, tensor: torch.Tensor) -> Key:
         """Return the key of the next draw, which is of this tensor or like it."""
-        is_shared = layout.is_dtensor(tensor)
+        rank_field = SHARED if layout.is_dtensor(tensor) else self.rank_field
         if torch.compiler.is_compiling():
-            return self._key_in_graph(SHARED if is_shared else self.rank_field)
+            return self._key_in_graph(rank_field)
         self._check_place()
         if tensor.is_cuda and torch.cuda.is_current_stream_capturing():
-            return self._key_in_capture(tensor.device, SHARED if is_shared else self.rank_field)
-        return self._streams[is_shared].key(self._next[0])
+            return self._key_in_capture(tensor.device, rank_field)
+        stream = self._streams.get(rank_field)
+        if stream is None:
+            stream = self._streams[rank_field] = self._place.stream(self.name, rank_field)
+        return stream.key(self._next[0])
 
     def count(self) -> None:
         """Go on to the next draw."""
@@ -255,9 +260,9 @@ class _Checker(TorchDispatchMode):
             or kwargs.get("generator") is not None
         ):
             return func(*args, **kwargs)
-        before = _states()
+        before = _positions()
         found = func(*args, **kwargs)
-        if not all(map(torch.equal, before, _states())):
+        if _positions()[: len(before)] != before:
             raise RuntimeError(
                 f"fastseed.{_FUNCTION}: {func} drew from torch's generator, where Python calls no "
                 "function that has a keyed form"
@@ -265,45 +270,67 @@ class _Checker(TorchDispatchMode):
         return found
 
 
-def _states() -> list[torch.Tensor]:
-    """Return the states of torch's default generators."""
-    states = [torch.default_generator.get_state()]
+def _positions() -> list[object]:
+    """Return where torch's default generators are."""
+    if native.generators is None:
+        found: list[object] = [torch.default_generator.get_state().numpy().tobytes()]
+    else:
+        found = [native.generators.cpu_position()]
     if torch.cuda.is_initialized() and not torch.cuda.is_current_stream_capturing():  # type: ignore[no-untyped-call]
-        states += [generator.get_state() for generator in torch.cuda.default_generators]
-    return states
+        found += [(g.initial_seed(), g.get_offset()) for g in torch.cuda.default_generators]
+    return found
+
+
+def _usual_tensor(array: npt.NDArray[np.int64]) -> torch.Tensor:
+    """Return a tensor in the memory of an array, which compiled code may write anywhere."""
+    if not torch.is_inference_mode_enabled():
+        return torch.from_numpy(array)
+    with torch.inference_mode(False):
+        return torch.from_numpy(array)
 
 
 def _moved(name: str) -> str:
     return f"the job was moved to another scope: leave the block {name!r} before fastseed.reseed"
 
 
-def _streams_of(name: str, distinct_over: object) -> tuple[streams.Stream, streams.Stream]:
-    """Return the stream of this rank, and the one that all ranks share."""
-    full, worker = f"keyed/{name}", context.worker_place
+class _Place(NamedTuple):
+    """Where a block is entered: in which process of the job, and at which point of it."""
+
+    rank_field: int
+    worker: context.WorkerPlace | None
+    seeder: Seeder | None  # where it is no worker
+    scope: Scope | None
+
+    def stream(self, name: str, rank_field: int) -> streams.Stream:
+        """Return the stream of the block's draws."""
+        if self.worker is not None:
+            number = self.worker.number
+            return streams.stream_in(self.worker.scope, f"keyed/{name}", rank_field, number)
+        assert self.seeder is not None and self.scope is not None
+        scope = self.seeder._scope_key(rank_field, self.scope)
+        return streams.stream_in(scope, f"keyed/{name}", rank_field)
+
+
+def _place_of(name: str, distinct_over: object) -> _Place:
+    worker = context.worker_place
     if worker is not None:
         if distinct_over not in (None, ()):
             rule = "None or () in a DataLoader worker"
             raise validation.value_error(_FUNCTION, "distinct_over", rule, distinct_over)
-        rank_field = worker.rank_field if distinct_over is None else SHARED
-        own = streams.stream_in(worker.scope, full, rank_field, worker.number)
-        return own, own._replace(rank_field=SHARED)
+        return _Place(worker.rank_field if distinct_over is None else SHARED, worker, None, None)
     context.refuse_worker(_FUNCTION, "pass worker_init_fn=fastseed.data.worker_init_fn to it")
     seeder = context.current(_FUNCTION)
     scopes.require_keys(_FUNCTION, seeder.scheme)
     if seeder.scope is None:
         raise RuntimeError(f"fastseed.{_FUNCTION}: call fastseed.reseed(task, epoch) first")
     rank_field = seeder._rank_fields.of_block(_FUNCTION, name, distinct_over)
-    own, shared = (
-        streams.stream_in(seeder._scope_key(field, seeder.scope), full, field)
-        for field in (rank_field, SHARED)
-    )
-    return own, shared
+    return _Place(rank_field, None, seeder, seeder.scope)
 
 
 @private_torch.answer_at_trace
 def _words_of(name: str) -> tuple[int, int]:
     """Return the words that the derivation takes of a name, which compiled code cannot hash."""
-    private_torch.show_to_modes(frozenset(DRAWS))
+    private_torch.show_to_modes(_FUNCTIONS)
     validation.check_text(_FUNCTION, "name", name)
     low, high = streams.name_words(f"keyed/{name}")
     return signed(low), signed(high)
@@ -312,7 +339,7 @@ def _words_of(name: str) -> tuple[int, int]:
 @private_torch.answer_at_trace
 def _rank_field(name: str, distinct_over: object, seeder_id: int) -> int:
     """Return the rank field of a block in compiled code, which guards who the seeder is."""
-    return _streams_of(name, distinct_over)[0].rank_field
+    return _place_of(name, distinct_over).rank_field
 
 
 _open: set[KeyedBlock] = set()

@@ -20,6 +20,7 @@ import fastseed
 from fastseed import nn
 from fastseed.nn.dropout import scope as layer_scope
 from fastseed.nn.functional import dropout
+from fastseed.random import scope_tensors
 from fastseed.random.dropout import attend
 
 ONES = torch.ones(4, 16)
@@ -247,7 +248,7 @@ def test_reseed_writes_devices_by_value(monkeypatch):
 
     called, meta = [], torch.device("meta")
     monkeypatch.setattr(
-        layer_scope.process_state, "devices", dict(layer_scope.process_state.devices)
+        scope_tensors.process_state, "devices", dict(scope_tensors.process_state.devices)
     )
     layer_scope.device_scope(meta, layer_scope.this_thread.scope)
     with Recorded():
@@ -262,25 +263,25 @@ def test_reseed_writes_devices_by_value(monkeypatch):
 def test_words_of_a_scope_are_written_as_they_are(monkeypatch):
     other = torch.zeros(2, dtype=torch.uint64)
     monkeypatch.setattr(
-        layer_scope.process_state, "devices", dict(layer_scope.process_state.devices)
+        scope_tensors.process_state, "devices", dict(scope_tensors.process_state.devices)
     )
     words = other.view(torch.int64)
-    held = layer_scope._DeviceScope(other, (words[0], words[1]), os.getpid())
-    layer_scope.process_state.devices[torch.device("cpu", 0)] = held
+    held = scope_tensors.ScopeTensor(other, (words[0], words[1]), os.getpid())
+    scope_tensors.process_state.devices[torch.device("cpu", 0)] = held
     for step in range(50):
         fastseed.reseed(1, 0, step)
-        assert torch.equal(other, layer_scope.process_state.devices[torch.device("cpu")].scope)
+        assert torch.equal(other, scope_tensors.process_state.devices[torch.device("cpu")].scope)
     layer_scope.this_thread.scope.first_rows.pop(torch.device("cpu", 0), None)
 
 
 def test_fake_tensors_leave_nothing_behind(layer):
-    devices = dict(layer_scope.process_state.devices)
+    devices = dict(scope_tensors.process_state.devices)
     with FakeTensorMode():
         fake = torch.ones(4, 16)
         assert layer(fake).shape == (4, 16)
         assert type(layer(fake)) is FakeTensor, "no use of rows"
         assert type(dropout(fake, 0.5, 3)) is FakeTensor
-    assert layer_scope.process_state.devices == devices
+    assert scope_tensors.process_state.devices == devices
     assert layer(ONES).shape == ONES.shape
 
 

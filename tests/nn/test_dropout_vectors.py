@@ -87,7 +87,9 @@ def test_keys_of_layers(ops):
         words = layer_scope.LayerName(name).words
         index = 0 if label == "-" else scope_blocks.label(label).value
         out = torch.empty(3, dtype=torch.uint64)
-        layer_key(out, scope, torch.tensor([int(row)]), *words, index, 0, int(elements), SHARED)
+        layer_key(
+            out, scope, torch.tensor([int(row)]), *words, index, 0, int(elements), fastseed.SHARED
+        )
         assert out.tolist() == [int(lo, 16), int(hi, 16), int(first, 16)], (name, label, row)
         fastseed.init(master, rank=0, world_size=1)
         key = fastseed.derive_key(
