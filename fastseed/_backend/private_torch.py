@@ -68,7 +68,7 @@ def checkpoint_running() -> object:
         return pack
     module = sys.modules.get("torch.utils.checkpoint")
     frame = None if module is None or torch.is_grad_enabled() else sys._getframe(1)
-    while frame is not None:
+    while module is not None and frame is not None:
         if frame.f_code is module.CheckpointFunction.forward.__code__:
             return id(frame)
         frame = frame.f_back
@@ -147,6 +147,32 @@ def show_to_modes(functions: frozenset[Any]) -> None:
     module = sys.modules.get("torch._dynamo.variables.torch")
     if module is not None:
         module.get_overridable_functions().update(functions)
+
+
+GAMMA_FUNCTIONS = (torch._sample_dirichlet, torch._standard_gamma)
+"""What the gamma distributions of ``torch.distributions`` call."""
+
+
+def replace_dtensor_draws(draw: Callable[[Any, Callable[[], torch.Tensor]], object]) -> None:
+    """Let ``draw`` make what ``torch.distributed.tensor.rand`` and ``randn`` return.
+
+    It gets ``torch.rand`` or ``torch.randn``, and what makes a ``DTensor`` without values; it may
+    return None. The two functions would call torch with the shape of the shard.
+    """
+    api: Any = sys.modules.get("torch.distributed.tensor._api")
+    original = getattr(api, "_dtensor_init_helper", None)
+    if original is None or hasattr(original, "fastseed_original"):
+        return
+
+    def make(op: Any, *args: Any, **options: Any) -> object:
+        if op is torch.rand or op is torch.randn:
+            found = draw(op, lambda: original(torch.empty, *args, **options))
+            if found is not None:
+                return found
+        return original(op, *args, **options)
+
+    vars(make)["fastseed_original"] = original
+    api._dtensor_init_helper = make
 
 
 def innermost_function_mode() -> object:

@@ -118,7 +118,7 @@ _EXP = [1 / math.factorial(n) for n in range(13, -1, -1)]
 
 def _exp(x: torch.Tensor) -> torch.Tensor:
     """Return e**x by the series of its fractional part: torch's differs between devices."""
-    x = x.clamp(-745.0, 710.0)
+    x = x.clamp(-746.0, 710.0)
     n = (x * (1 / math.log(2))).round()
     part = x - n * _LN2[0] - n * _LN2[1]
     found = torch.zeros_like(part)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,7 +22,7 @@ from .._backend.reference.scalar import signed
 from .._utils import validation
 from ..derivation import context, scopes, streams
 from ..derivation.scopes import SHARED, Scope
-from . import layout, scope_tensors
+from . import fills, layout, scope_tensors
 from .fills import Arguments, Fill, Keywords
 from .functional import Key
 from .scope_tensors import CPU
@@ -66,9 +67,9 @@ def keyed(
     Raises:
         TypeError, ValueError: an argument is invalid.
         RuntimeError: before ``init`` or the first ``reseed``; for a function without a keyed form;
-            for a draw after ``reseed`` or ``os.fork`` in the block, in a backward pass that began
-            there, or in a checkpointed function outside of which the block was opened; at the end,
-            if a default generator of torch has moved.
+            for a draw after ``reseed`` or ``os.fork`` in the block, or in a checkpointed function
+            outside of which the block was opened; at the end, if a default generator of torch has
+            moved, as by a backward pass that draws.
 
     Examples:
         >>> import torch
@@ -97,7 +98,7 @@ class KeyedBlock(TorchFunctionMode):
         self.next: torch.Tensor | None = None  # (1,) int64: the index of the key of the next draw
         self.has_moved = False  # to another scope, since it was entered
         self.is_eager = False
-        self._checker = _Checker() if check else None
+        self._checker: Any = _Checker() if check else None  # type: ignore[no-untyped-call]
 
     # ------------------------------------------------------------ beginning and end
 
@@ -111,7 +112,7 @@ class KeyedBlock(TorchFunctionMode):
             self._begin_in_graph()
         else:
             self._begin()
-        super().__enter__()
+        super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def _begin_in_graph(self) -> None:
@@ -119,14 +120,15 @@ class KeyedBlock(TorchFunctionMode):
         self.next = torch.full((1,), self.index << _DRAW_BITS, dtype=torch.int64, device=CPU)
 
     def _begin(self) -> None:
+        private_torch.replace_dtensor_draws(_draw_dtensor)
         self._place = _place_of(self.name, self._distinct_over)
         self.rank_field = self._place.rank_field
         self._streams: dict[int, streams.Stream] = {}  # by rank field
-        self._process, self._in_backward = os.getpid(), private_torch.in_backward()
+        self._process = os.getpid()
         self._checkpoint = private_torch.checkpoint_running()
         self._generators = _positions()
         array = np.array([self.index << _DRAW_BITS], np.int64)
-        self._next = memoryview(array)
+        self._next: memoryview[int] = memoryview(array)  # type: ignore[arg-type]
         self.next = _usual_tensor(array)
         self.is_eager, self.is_over = True, False
         self._thread = threading.get_ident()
@@ -136,7 +138,7 @@ class KeyedBlock(TorchFunctionMode):
 
     def __exit__(self, error: object = None, *rest: object) -> None:
         if not self.is_eager:
-            super().__exit__(error, *rest)
+            super().__exit__(error, *rest)  # type: ignore[no-untyped-call]
             return
         self.is_over = True
         if self._checker is not None:
@@ -167,7 +169,7 @@ class KeyedBlock(TorchFunctionMode):
     # ------------------------------------------------------------ draws
 
     def __torch_function__(
-        self, func: object, types: object, args: Arguments = (), kwargs: Keywords | None = None
+        self, func: Any, types: object, args: Arguments = (), kwargs: Keywords | None = None
     ) -> object:
         handler = DRAWS.get(func)
         if handler is None:
@@ -234,11 +236,6 @@ class KeyedBlock(TorchFunctionMode):
             wrong = _moved(self.name)
         elif self._process != os.getpid():
             wrong = "os.fork was called in the block: open one in the child"
-        elif private_torch.in_backward() and not self._in_backward:
-            wrong = (
-                "the backward pass draws in a block that was opened outside of it: open the block "
-                "inside the checkpointed function, or inside backward"
-            )
         elif private_torch.checkpoint_running() != self._checkpoint:
             wrong = (
                 "a checkpointed function draws in a block that was opened outside of it, and its "
@@ -248,7 +245,15 @@ class KeyedBlock(TorchFunctionMode):
             raise RuntimeError(f"fastseed.{_FUNCTION}: in the block {self.name!r}, {wrong}")
 
 
-class _Checker(TorchDispatchMode):
+def _draw_dtensor(function: object, make: Callable[[], torch.Tensor]) -> torch.Tensor | None:
+    """Return what a function of ``torch.distributed.tensor`` draws in a block; None outside."""
+    block = private_torch.innermost_function_mode()
+    if not isinstance(block, KeyedBlock):
+        return None
+    return block.draw(fills.uniform if function is torch.rand else fills.normal, make())
+
+
+class _Checker(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Names the operator that moves a default generator."""
 
     def __torch_dispatch__(

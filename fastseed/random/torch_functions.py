@@ -14,6 +14,7 @@ import torch
 from torch.nn import functional as torch_functional
 from torch.nn import init
 
+from .._backend import private_torch
 from .._utils import validation
 from . import dropout, dropout_calls, fills, inplace, layout
 from .fills import Fill
@@ -206,17 +207,14 @@ def _alpha_dropped(
     return torch.where(kept, input, low) * scale - scale * p * low
 
 
-def _attend(
-    block: KeyedBlock, func: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
-    attn_mask: torch.Tensor | None = None, dropout_p: float = 0.0, *args: Any, **options: Any,
-) -> object:  # fmt: skip
-    if dropout_p == 0:
-        return func(query, key, value, attn_mask, dropout_p, *args, **options)
-
-    def drop_weights(weights: torch.Tensor) -> torch.Tensor:
-        return dropped(block, weights, dropout_p)
-
-    return dropout.attend(_FUNCTION, drop_weights, query, key, value, attn_mask, *args, **options)
+def _attend(block: KeyedBlock, func: Any, *args: Any, **options: Any) -> object:
+    """Handle the two functions of attention."""
+    if not dropout_calls.draws(func, args, options):
+        return func(*args, **options)
+    given = dropout_calls.read_attention(func, *args, **options)
+    p = given.pop("dropout_p")
+    attend = dropout.attend_heads if func is dropout_calls.HEADS else dropout.attend
+    return attend(_FUNCTION, lambda weights: dropped(block, weights, p), **given)
 
 
 def _gumbel_softmax(
@@ -276,8 +274,7 @@ _DROPOUT = (
     *(torch_functional.dropout, torch.dropout, torch.dropout_),
     *(*_ALPHA, *_CHANNELS),
 )
-_OWN = "pass it a torch.Generator of your own, as fastseed.random.StreamBank's"
-_SEED = "draw it outside of the block, from generators that fastseed.reseed sets"
+_OUTSIDE = "draw it outside of the block, from generators that fastseed.reseed sets"
 
 DRAWS: dict[object, Handler] = {
     torch.rand: _making(fills.uniform, torch.empty),
@@ -305,6 +302,7 @@ DRAWS: dict[object, Handler] = {
     init.kaiming_uniform_: _init_kaiming,
     **dict.fromkeys(_DROPOUT, _drop),
     dropout_calls.ATTENTION: _attend,
+    dropout_calls.HEADS: _attend,
     torch_functional.gumbel_softmax: _gumbel_softmax,
     **dict.fromkeys(
         (torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu),
@@ -314,14 +312,13 @@ DRAWS: dict[object, Handler] = {
         (torch_functional.rrelu, torch_functional.rrelu_, torch.rrelu, torch.rrelu_),
         _refuse("use leaky_relu", _draws_nothing),
     ),
-    dropout_calls.HEADS: _refuse("call scaled_dot_product_attention instead", _draws_nothing),
     torch.native_dropout: _refuse("call torch.nn.functional.dropout", _draws_nothing),
     **dict.fromkeys(
         (torch_functional.fractional_max_pool2d, torch_functional.fractional_max_pool3d),
         _refuse("pass _random_samples=torch.rand(N, C, 2 or 3)", _has_samples),
     ),
     **dict.fromkeys(
-        (torch.poisson, torch.binomial, torch._sample_dirichlet, torch._standard_gamma),
-        _refuse(_SEED),
+        (torch.poisson, torch.binomial, *private_torch.GAMMA_FUNCTIONS),
+        _refuse(_OUTSIDE),
     ),
 }

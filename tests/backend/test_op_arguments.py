@@ -73,7 +73,7 @@ VALID = {
     "sampling_race": race,
     "sampling_histogram": histogram,
 }  # fmt: skip
-ELSEWHERE = {"dropout", "layer_key", "exact_sum"}  # tests/nn, tests/elastic
+ELSEWHERE = {"dropout", "layer_key", "exact_sum", "shuffle_of_key"}  # tests/nn, elastic, random
 ALONE = {"advise_huge_pages", "digest"}  # native code only, below
 
 

@@ -1,0 +1,394 @@
+"""A block of ``random.keyed``: its draws are those of keys, whatever torch's generators hold."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import pytest
+import torch
+from helpers import paths
+from torch import nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+import fastseed
+from fastseed.derivation import context
+from fastseed.random import keyed
+from fastseed.random.fills import _exp
+from fastseed.random.torch_functions import DRAWS
+
+ONES = torch.ones(2, 3)
+HEADS = torch.ones(1, 2, 3, 4)
+CALLS = {
+    "rand": lambda: torch.rand(2, 3),
+    "rand_like": lambda: torch.rand_like(ONES),
+    "randn": lambda: torch.randn((2, 3), dtype=torch.float64),
+    "randn_like": lambda: torch.randn_like(ONES, dtype=torch.bfloat16),
+    "complex": lambda: torch.randn(3, dtype=torch.complex64),
+    "randint": lambda: torch.randint(0, 1000, (5,)),
+    "randint of 16 bits": lambda: torch.randint(high=9, size=(5,), dtype=torch.int16),
+    "randint_like": lambda: torch.randint_like(ONES, 5),
+    "randperm": lambda: torch.randperm(7, dtype=torch.int32),
+    "normal": lambda: torch.normal(0.0, 2.0, (3,)),
+    "normal of tensors": lambda: torch.normal(torch.arange(3.0), torch.ones(2, 1)),
+    "bernoulli": lambda: torch.bernoulli(torch.full((6,), 0.5)),
+    "bernoulli method": lambda: ONES.bernoulli(0.5),
+    "multinomial": lambda: torch.multinomial(torch.ones(2, 8), 3),
+    "multinomial again": lambda: torch.ones(8).multinomial(20, replacement=True),
+    "uniform_": lambda: torch.empty(4).uniform_(1, to=2),
+    "normal_": lambda: torch.empty(4).normal_(mean=5),
+    "exponential_": lambda: torch.empty(4).exponential_(lambd=2.0),
+    "log_normal_": lambda: torch.empty(4).log_normal_(0, 0.5),
+    "cauchy_": lambda: torch.empty(4).cauchy_(1, 2),
+    "geometric_": lambda: torch.empty(4).geometric_(0.3),
+    "bernoulli_": lambda: torch.empty(6).bernoulli_(torch.full((6,), 0.5)),
+    "random_": lambda: torch.empty(4, dtype=torch.int64).random_(3, to=9),
+    "random_ of floats": lambda: torch.empty(4).random_(),
+    "dropout": lambda: functional.dropout(ONES, 0.3),
+    "dropout1d": lambda: functional.dropout1d(torch.ones(4, 3)),
+    "dropout2d": lambda: functional.dropout2d(torch.ones(2, 4, 3, 3)),
+    "dropout3d": lambda: functional.dropout3d(torch.ones(4, 3, 3, 3)),
+    "feature_dropout": lambda: torch.feature_dropout(ONES, 0.5, True),
+    "dropout_": lambda: torch.dropout_(ONES.clone(), 0.5, True),
+    "alpha_dropout": lambda: nn.AlphaDropout(0.5)(ONES),
+    "feature_alpha_dropout": lambda: nn.FeatureAlphaDropout(0.5)(torch.ones(2, 4, 3)),
+    "attention": lambda: functional.scaled_dot_product_attention(
+        HEADS, HEADS, HEADS, dropout_p=0.5
+    ),
+    "gumbel_softmax": lambda: functional.gumbel_softmax(torch.ones(8, 8), hard=True),
+    "init.uniform_": lambda: nn.init.uniform_(torch.empty(3)),
+    "init.normal_": lambda: nn.init.normal_(torch.empty(3), std=0.1),
+    "init.kaiming_uniform_": lambda: nn.init.kaiming_uniform_(torch.empty(3, 2), a=5**0.5),
+    "init.trunc_normal_": lambda: nn.init.trunc_normal_(torch.empty(3)),
+    "Linear": lambda: nn.Linear(3, 2).weight.detach(),
+    "MultiheadAttention": lambda: nn.MultiheadAttention(4, 2, dropout=0.5)(*[HEADS[0]] * 3)[0],
+}
+UNKEYED = {
+    "poisson": lambda: torch.poisson(ONES),
+    "binomial": lambda: torch.binomial(ONES, ONES / 2),
+    "Beta": lambda: torch.distributions.Beta(1.0, 1.0).sample(),
+    "Gamma": lambda: torch.distributions.Gamma(1.0, 1.0).sample(),
+    "rrelu": lambda: nn.RReLU()(ONES),
+    "lstm": lambda: nn.LSTM(3, 3, 2, dropout=0.5)(torch.ones(2, 2, 3)),
+    "fractional": lambda: functional.fractional_max_pool2d(torch.ones(1, 1, 8, 8), 2, 3),
+    "native_dropout": lambda: torch.native_dropout(ONES, 0.5, True),
+}
+
+
+@pytest.fixture(autouse=True)
+def _started():
+    fastseed.init(42, rank=0, world_size=1)
+    fastseed.reseed(1, 0, 3)
+
+
+def run(call, name="flow", index=0):
+    with keyed(name, index):
+        return call()
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_a_function_draws_from_the_key_of_the_block(call):
+    torch.manual_seed(1)
+    first = run(call)
+    torch.manual_seed(2)
+    before = torch.get_rng_state()
+    assert torch.equal(run(call), first)
+    assert torch.equal(torch.get_rng_state(), before)
+    others = [run(call, "other"), run(call, index=1)]
+    fastseed.reseed(1, 0, 4)
+    others.append(run(call))
+    assert not all(torch.equal(other, first) for other in others)
+
+
+@pytest.mark.parametrize("call", UNKEYED.values(), ids=UNKEYED)
+def test_a_function_without_a_keyed_form_is_named(call):
+    before = torch.get_rng_state()
+    with pytest.raises(RuntimeError, match=r"has no keyed form and would draw .*: \w"), keyed("x"):
+        torch.nn.Linear(1, 1)
+        call()
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def key_of(k, name="flow", index=0, **place):
+    return fastseed.derive_key(f"keyed/{name}", index=index << 24 | k, **place)
+
+
+def test_draw_k_has_the_key_that_the_documentation_says():
+    with keyed("flow", 7):
+        found = [
+            torch.randn(5), torch.randint(-3, 9, (5,)), torch.rand(5), ONES.clone().bernoulli_(0.3),
+            torch.empty(5).exponential_(2.0), functional.dropout(ONES, 0.5), torch.randperm(9),
+        ]  # fmt: skip
+    random, keys = fastseed.random, [key_of(k, index=7) for k in range(7)]
+    expected = [
+        random.normal(keys[0], (5,)), random.randint(keys[1], (5,), -3, 9),
+        random.uniform(keys[2], (5,)),
+        random.bernoulli(keys[3], (2, 3), 0.3, dtype=torch.float32),
+        random.exponential(keys[4], (5,), 2.0),
+        fastseed.nn.functional.dropout(ONES, 0.5, keys[5]),
+    ]  # fmt: skip
+    assert all(map(torch.equal, found, expected))
+    assert sorted(found[6].tolist()) == list(range(9))
+
+
+def test_what_draws_nothing_does_not_count():
+    with keyed("flow"):
+        functional.dropout(ONES, 0.5, training=False)
+        functional.dropout(ONES, 0.0)
+        nn.AlphaDropout(0.5).eval()(ONES)
+        functional.scaled_dot_product_attention(HEADS, HEADS, HEADS)
+        nn.LSTM(3, 3, 2, dropout=0.5).eval()
+        with keyed("weights"):
+            lstm = nn.LSTM(3, 3)
+        lstm(torch.ones(2, 2, 3))
+        found = torch.rand(2)
+    # the weights of the first LSTM, and nothing else
+    assert any(torch.equal(found, fastseed.random.uniform(key_of(k), (2,))) for k in range(1, 40))
+    with keyed("flow"):
+        functional.dropout(ONES, 0.5, training=False)
+        assert torch.equal(torch.rand(2), fastseed.random.uniform(key_of(0), (2,)))
+
+
+def test_the_strides_of_a_tensor_do_not_matter():
+    def draws(x):
+        return [
+            torch.randn_like(x), x.clone().uniform_(), functional.dropout(x, 0.5),
+            torch.rand_like(x, dtype=torch.float64),
+        ]  # fmt: skip
+
+    x = torch.ones(2, 3, 4, 5)
+    expected = run(lambda: draws(x))
+    for view in (
+        x.to(memory_format=torch.channels_last),
+        x.transpose(0, 3).clone().transpose(0, 3),
+    ):
+        assert all(map(torch.equal, run(lambda view=view: draws(view)), expected))
+
+
+def test_a_users_generator_stays():
+    generator = torch.Generator().manual_seed(5)
+    expected = torch.rand(3, generator=torch.Generator().manual_seed(5))
+    with keyed("flow"):
+        assert torch.equal(torch.rand(3, generator=generator), expected)
+        torch.rand(3, generator=torch.default_generator)  # asked for: no error at the end
+        assert torch.equal(torch.rand(2), fastseed.random.uniform(key_of(0), (2,)))
+
+
+def test_the_innermost_block_draws():
+    with keyed("outer"):
+        first = torch.rand(2)
+        with keyed("inner"):
+            inner = torch.rand(2)
+        second = torch.rand(2)
+    for found, key in ((first, key_of(0, "outer")), (inner, key_of(0, "inner"))):
+        assert torch.equal(found, fastseed.random.uniform(key, (2,)))
+    assert torch.equal(second, fastseed.random.uniform(key_of(1, "outer"), (2,)))
+
+
+def test_distributions_draw_through_these_functions():
+    d = torch.distributions
+    made = [
+        d.Normal(0.0, 1.0), d.Uniform(0.0, 1.0), d.Bernoulli(0.5), d.Categorical(torch.ones(5)),
+        d.Exponential(1.0), d.Geometric(0.5), d.Laplace(0.0, 1.0), d.Cauchy(0.0, 1.0),
+        d.LogNormal(0.0, 1.0), d.Gumbel(0.0, 1.0), d.MultivariateNormal(torch.zeros(2), torch.eye(2)),
+        d.VonMises(torch.tensor(0.0), torch.tensor(1.0)),
+    ]  # fmt: skip
+    first = run(lambda: [dist.sample((3,)) for dist in made])
+    torch.manual_seed(9)
+    assert all(map(torch.equal, run(lambda: [dist.sample((3,)) for dist in made]), first))
+
+
+def test_an_overwritten_tensor_gives_no_gradient():
+    w = torch.ones(3, requires_grad=True)
+    with keyed("flow"):
+        (w * 2).normal_().sum().backward()
+    assert torch.equal(w.grad, torch.zeros(3))
+
+
+@pytest.mark.parametrize("use_reentrant", [True, False])
+def test_checkpoints(use_reentrant):
+    def inside(x):
+        with keyed("in"):
+            return functional.dropout(x, 0.5) * x
+
+    def gradient(function):
+        x = torch.ones(64, requires_grad=True)
+        function(x).sum().backward()
+        return x.grad
+
+    expected = gradient(inside)
+    found = gradient(lambda x: checkpoint(inside, x, use_reentrant=use_reentrant))
+    assert torch.equal(found, expected) and 0 < (found == 0).sum() < 64
+    x = torch.ones(4, requires_grad=True)
+    with pytest.raises(RuntimeError, match="open the block inside the function"), keyed("out"):
+        checkpoint(lambda x: functional.dropout(x, 0.5) * x, x, use_reentrant=use_reentrant)
+
+
+def test_a_backward_pass_does_not_draw_in_a_block_around_it():
+    class Draws(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * torch.rand(2)
+
+    x = torch.ones(2, requires_grad=True)
+    with pytest.raises(RuntimeError, match="inside backward"), keyed("flow"):
+        Draws.apply(x).sum().backward()
+
+
+def test_reseed_in_a_block():
+    with pytest.raises(RuntimeError, match=r"leave the block 'flow' before fastseed\.reseed"):
+        with keyed("flow"):
+            torch.rand(1)
+            fastseed.reseed(1, 0, 5)
+            torch.rand(1)
+
+
+def test_a_generator_that_moves_is_noticed():
+    def unseen():
+        torch.ops.aten.bernoulli_(torch.empty(3), 0.5)
+
+    with pytest.raises(RuntimeError, match="a generator of torch has moved"), keyed("flow"):
+        unseen()
+    with pytest.raises(RuntimeError, match=r"aten.bernoulli_.float drew"):
+        with keyed("flow", check=True):
+            unseen()
+    with keyed("flow", check=True):
+        functional.scaled_dot_product_attention(HEADS, HEADS, HEADS)
+        torch.rand(2)
+
+
+def test_another_thread_is_not_in_the_block():
+    drawn = []
+    with keyed("flow"):
+        state = torch.get_rng_state()
+        thread = threading.Thread(target=lambda: drawn.append(run(lambda: torch.rand(2), "own")))
+        thread.start()
+        thread.join()
+        assert torch.equal(torch.get_rng_state(), state)
+    assert torch.equal(drawn[0], fastseed.random.uniform(key_of(0, "own"), (2,)))
+
+
+def test_os_fork_in_a_block():
+    with keyed("flow"):
+        child = os.fork()
+        if child == 0:
+            try:
+                torch.rand(1)
+            except RuntimeError as error:
+                os._exit("open one in the child" in str(error))
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+
+
+def test_blocks_that_are_left_out_of_order():
+    outer, inner = keyed("outer"), keyed("inner")
+    outer.__enter__()
+    inner.__enter__()
+    with pytest.raises(RuntimeError, match="must be left before the blocks around it"):
+        outer.__exit__(None, None, None)
+    inner.__exit__(None, None, None)
+    assert not torch.overrides._get_current_function_mode_stack()
+
+
+def test_an_object_is_entered_once_at_a_time():
+    block = keyed("flow")
+    with block:
+        first = torch.rand(2)
+        with pytest.raises(RuntimeError, match="a second time: call keyed again"):
+            block.__enter__()
+    with block:
+        assert torch.equal(torch.rand(2), first)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("",), "name must be"),
+        ((3,), "name must be"),
+        (("x", -1), r"index must be in \[0, 549755813887\]"),
+        (("x", 0.5), "index must be"),
+    ],
+)
+def test_invalid_arguments(arguments, message):
+    with pytest.raises((TypeError, ValueError), match=rf"fastseed\.random\.keyed: {message}"):
+        keyed(*arguments)
+    with pytest.raises((TypeError, ValueError), match="distinct_over must"):
+        keyed("x", distinct_over=("nowhere",)).__enter__()
+
+
+def test_before_init_and_reseed(monkeypatch):
+    monkeypatch.setattr(context, "seeder", None)
+    with pytest.raises(RuntimeError, match="call fastseed.init"):
+        keyed("x").__enter__()
+    seeder = fastseed.Seeder(42, rank=0, world_size=1)
+    monkeypatch.setattr(context, "seeder", seeder)
+    with pytest.raises(RuntimeError, match=r"call fastseed.reseed\(task, epoch\) first"):
+        keyed("x").__enter__()
+
+
+def test_bad_arguments_of_a_function_count_nothing():
+    with keyed("flow"):
+        for call in (
+            lambda: torch.rand(-1),
+            lambda: torch.empty(3).normal_(0, -1),
+            lambda: torch.randint(5, 5, (2,)),
+            lambda: torch.multinomial(torch.zeros(3), 2),
+            lambda: torch.multinomial(torch.ones(3), 4),
+            lambda: torch.empty(3).geometric_(0.0),
+            lambda: functional.dropout(ONES, 1.5),
+        ):
+            with pytest.raises((TypeError, ValueError, RuntimeError)):
+                call()
+        assert torch.equal(torch.rand(2), fastseed.random.uniform(key_of(0), (2,)))
+
+
+def test_the_distributions_of_composed_fills():
+    n = 1 << 16
+    with keyed("flow"):
+        geometric = torch.empty(n).geometric_(0.25)
+        cauchy = torch.empty(n).cauchy_(1.0, 2.0)
+        log_normal = torch.empty(n, dtype=torch.float64).log_normal_(0.5, 0.75)
+        weights = torch.tensor([0.0, 1.0, 2.0, 5.0])
+        chosen = torch.multinomial(weights, n, replacement=True)
+        alone = torch.multinomial(weights.expand(n, 4), 1).flatten()
+        floats = torch.empty(n, dtype=torch.float16).random_()
+    assert abs(geometric.mean() - 4) < 0.1 and geometric.min() == 1
+    assert torch.allclose(
+        cauchy.quantile(torch.tensor([0.25, 0.5, 0.75])), torch.tensor([-1.0, 1.0, 3.0]), atol=0.1
+    )
+    assert abs(log_normal.log().mean() - 0.5) < 0.02 and abs(log_normal.log().std() - 0.75) < 0.02
+    for found in (chosen, alone):
+        share = found.bincount(minlength=4) / n
+        assert torch.allclose(share, weights / 8, atol=0.01) and share[0] == 0
+    assert floats.min() >= 0 and floats.max() <= 2048 and torch.equal(floats, floats.round())
+
+
+def test_the_exponential_function_of_log_normal():
+    x = torch.cat([torch.linspace(-745, 709.7, 4001, dtype=torch.float64), torch.zeros(1)])
+    error = ((_exp(x) - x.exp()) / x.exp().clamp_min(5e-324)).abs()
+    assert error[x > -708].max() < 5e-16 and torch.isfinite(_exp(x)).all()
+    assert _exp(torch.tensor([710.0, -800.0], dtype=torch.float64)).tolist() == [float("inf"), 0.0]
+
+
+def test_every_seeded_operator_of_torch_is_known():
+    """A new one in torch has to get a row in docs/same-noise.md, and perhaps a handler."""
+    names = set()
+    for full in torch._C._dispatch_get_all_op_names():
+        base, _, overload = full.partition(".")
+        if base.startswith("aten::"):
+            packet = getattr(torch.ops.aten, base[6:])
+            operator = getattr(packet, overload or "default", None)
+            if operator is not None and torch.Tag.nondeterministic_seeded in operator.tags:
+                names.add(base[6:])
+    page = (paths.ROOT / "docs/same-noise.md").read_text()
+    assert len(names) > 60
+    assert {name for name in names if f"`{name}`" not in page} == set()
+
+
+def test_handlers_are_functions_that_a_mode_sees():
+    assert all(callable(function) for function in DRAWS)
