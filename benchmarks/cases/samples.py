@@ -1,4 +1,4 @@
-"""The cost of random numbers for each sample, in a worker's loop over a batch."""
+"""The cost of random numbers for each sample, in a worker's loop over a batch, and for a batch."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ import torch
 
 import fastseed
 from fastseed._backend.reference import philox, scalar
-from fastseed.data import per_sample
-from fastseed.data.worker.scope import IterationScope, thread_scope
+from fastseed.data import per_batch, per_sample
+from fastseed.data.worker.scope import Fetched, IterationScope, fetched, thread_scope
+from fastseed.data.worker.seeding import WorkerSeeder
 
 from ..case import Case, Contest, Side, expect
 
@@ -30,6 +31,12 @@ for i in indices:
 AND_BACK = f"""\
 kept = random.getstate(), np.random.get_state(), torch.get_rng_state()
 {BY_HAND}
+random.setstate(kept[0]); np.random.set_state(kept[1]); torch.set_rng_state(kept[2])
+"""
+BATCH_BY_HAND = """\
+kept = random.getstate(), np.random.get_state(), torch.get_rng_state()
+random.seed(1000); np.random.seed(1000); torch.manual_seed(1000)
+collate(indices)
 random.setstate(kept[0]); np.random.set_state(kept[1]); torch.set_rng_state(kept[2])
 """
 NEW_TORCH = "for i in indices: torch.Generator().manual_seed(i)"
@@ -110,6 +117,32 @@ def globals_against_by_hand(main: bool) -> Contest:
     return Contest(side, (baseline,), _check_globals, context=context)
 
 
+def batch_against_by_hand() -> Contest:
+    """The generators of one batch: set before ``collate_fn``, which draws nothing, and back."""
+    fastseed.init(MASTER, 1, 0)
+    data = per_sample(Nothing())
+    where = WorkerSeeder(MASTER, 0, ()), AT.task, AT.epoch, None
+    note = Fetched(where, lambda: data, INDICES, INDICES)
+    names = {"fetched": fetched, "note": note, "collate": per_batch(len), "indices": INDICES}
+    side = Side("fastseed.data.per_batch", "fetched.set(note); collate(indices)", names)
+    baseline = Side("by hand", BATCH_BY_HAND, {**_names(), "collate": len})
+
+    def look(samples: list[int]) -> None:
+        key = _key("batch", samples[0])
+        name = scalar.name_key((key & 2**64 - 1, key >> 64), scalar.name_words("python"))
+        key = scalar.stream_key(name, 0, 0, 0, scalar.DOMAIN_SAMPLE)
+        expect(random.getstate() == random.Random(key).getstate(), "Python's")
+
+    def check(contest: Contest) -> None:
+        before = random.getstate(), torch.get_rng_state().tolist()
+        contest.fastseed.run(collate=per_batch(look))
+        for each in (contest.fastseed, *contest.baselines):
+            each.run()
+        expect((random.getstate(), torch.get_rng_state().tolist()) == before, "the states after")
+
+    return Contest(side, (baseline,), check)
+
+
 def generator_against_new(kind: str) -> Contest:
     """A generator of the sample's own, against one that the dataset would make for itself."""
     fastseed.init(MASTER, 1, 0)
@@ -143,6 +176,7 @@ def cases() -> list[Case]:
     return [
         Case(f"{name}-worker", "three seed calls a sample by hand", 5, worker),
         Case(f"{name}-main", "three seed calls a sample, and back", 5, main),
+        Case("per_batch/cpu/1", "save, three seed calls, restore", 0.667, batch_against_by_hand),
         Case(f"{name}-torch-generator", "torch.Generator().manual_seed", None, torch_own),
         Case(f"{name}-numpy-generator", "numpy.random.default_rng", None, numpy_own),
     ]

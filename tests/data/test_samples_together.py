@@ -18,7 +18,7 @@ from torch.utils.data import ConcatDataset, Dataset
 import fastseed
 from fastseed._backend.reference import scalar
 from fastseed._utils.log import warn_once
-from fastseed.data import Loader, per_sample
+from fastseed.data import Loader, per_batch, per_sample
 from fastseed.data.loader import loader as plain_loader
 from fastseed.data.worker import per_sample as sample_rng
 from fastseed.data.worker.scope import current_scope
@@ -328,8 +328,18 @@ def test_a_forked_child_has_no_reads_of_other_threads(reading):
         assert text.read() == str(expected)
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-def test_a_collate_function_that_draws_is_warned_of(workers, tmp_path):
+class Collator:
+    """Draws from a generator of its own."""
+
+    def __init__(self):
+        self.rng = np.random.default_rng(1)
+
+    def __call__(self, batch):
+        return self.rng.random()
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_a_collate_function_that_draws_is_warned_of_once(workers, tmp_path):
     """Its numbers belong to the worker, not to samples."""
 
     def draws(batch):
@@ -337,14 +347,22 @@ def test_a_collate_function_that_draws_is_warned_of(workers, tmp_path):
 
     log = logging.FileHandler(tmp_path / "log")  # which workers write to
     logging.getLogger("fastseed").addHandler(log)
-    fastseed.init(42, rank=0, world_size=1)
-    fastseed.reseed(1, 0)
     try:
-        for collate, warnings in ((len, 0), (None, 0), (draws, 1)):
-            data = per_sample(list(range(8)))
-            list(Loader(data, 2, num_workers=workers, collate_fn=collate))
-            text = (tmp_path / "log").read_text()
-            assert text.count("collate_fn draws from 'torch.cpu'") == warnings
+        for collate, text in (
+            (len, None),
+            (None, None),
+            (per_batch(draws), None),
+            (draws, "collate_fn draws from 'torch.cpu'"),
+            (Collator(), "collate_fn draws from 'collate_fn.rng'"),
+        ):
+            before = (tmp_path / "log").read_text()
+            loader = Loader(per_sample(list(range(8))), 2, num_workers=workers, collate_fn=collate)
+            for epoch in range(3):
+                fastseed.reseed(1, epoch)
+                list(loader)
+            logged = (tmp_path / "log").read_text()[len(before) :]
+            assert logged.count("per_batch(collate_fn)") == (text is not None)
+            assert (text or "") in logged
     finally:
         logging.getLogger("fastseed").removeHandler(log)
         log.close()

@@ -51,7 +51,10 @@ class TorchLoader:
         settings["dataset"] = ScopedDataset(dataset, own, (workers, loader.batch_size or 1))
         collate = settings["collate_fn"]
         if isinstance(dataset, PerSample) and collate not in (default_collate, default_convert):
-            settings["collate_fn"] = CheckedCollate(collate)
+            checked = vars(loader).get("_checked_collate")
+            if checked is None or checked.collate is not collate:
+                checked = vars(loader)["_checked_collate"] = CheckedCollate(collate)
+            settings["collate_fn"] = checked
         if self._requests.scope is not None:
             init = WorkerInit(self._requests.scope, loader.worker_init_fn, workers)
             settings["worker_init_fn"] = init

@@ -23,6 +23,7 @@ from ...generators.torch_rng import TorchGenerator
 from ...seeder.errors import ReseedError
 from ...seeder.registry import Registration
 from .discovery import found_in
+from .scope import IterationScope, ScopeInSharedMemory
 from .seeding import GENERATORS, WorkerSeeder, is_on_device
 
 T = TypeVar("T")
@@ -107,15 +108,17 @@ class CheckedCollate:
     """The ``collate_fn`` of a loader of ``per_sample``; it warns once if the user's own draws."""
 
     def __init__(self, collate: Callable[[Any], Any]) -> None:
-        self._collate, self._checked_in = collate, 0
+        self.collate, self._done = collate, ScopeInSharedMemory()
 
     def __call__(self, samples: Any) -> Any:
-        """Return the batch."""
-        if self._checked_in == os.getpid():
-            return self._collate(samples)
-        call = functools.partial(self._collate, samples)
-        batch, names = find_draws(call, GENERATORS.adapters.items())
-        self._checked_in = os.getpid()
+        """Return the batch; the first one of the loader is searched for draws."""
+        info = get_worker_info()
+        if self._done.number or (info is not None and info.id):
+            return self.collate(samples)
+        own = [(entry.name, entry.adapter) for entry in found_in(self.collate, (), "collate_fn")]
+        call = functools.partial(self.collate, samples)
+        batch, names = find_draws(call, [*GENERATORS.adapters.items(), *own])
+        self._done.write(IterationScope(0, 0, 0, 1))
         if names:
             logger.warning(
                 "fastseed.data.Loader: collate_fn draws from %s, which per_sample sets for samples "
