@@ -345,7 +345,7 @@ def test_a_loader_of_fastseed_may_change_the_samples_first(workers):
         assert numbers(loader) == {i: expected(i) for i in range(0, N, BATCH)}
         collate = per_batch(noisy_rows, rows=True)
         with pytest.raises(
-            ValueError, match=r"samples must be the 4 samples that .* got '2 samples'"
+            ValueError, match=r"samples must be a list of the 4 samples that .* got \[0, 2\]"
         ):
             flat(loader)
         collate = per_batch(noisy)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -17,10 +18,10 @@ from . import scope
 from .streams import SampleStreams, read_in_streams, sample_of
 
 _FUNCTION = "data.per_batch"
-Place = tuple[int, int]  # the index and the occurrence of a sample
-
 _NAME = "batch"  # the stream whose key is the scope of the batch
 _TRIALS = 16  # a collator that mixes rows may leave some batches as they are
+
+Place = tuple[int, int]  # the index and the occurrence of a sample
 
 
 class PerBatch:
@@ -30,7 +31,7 @@ class PerBatch:
         scope.has_per_batch = True
         self._collate, self._rows = collate, rows
         self._held: Any = None, None  # the streams of one process and epoch
-        self._checked_in = 0  # the process in which no row depended on another
+        self._is_by_row = False  # in a trial no row depended on another
 
     def __reduce__(self) -> tuple[object, ...]:
         return PerBatch, (self._collate, self._rows)
@@ -46,23 +47,21 @@ class PerBatch:
                 "fastseed.data.Loader or steps, or wrap the dataset, per_sample(dataset), and give "
                 "the loader per_batch(collate) itself; a batch is collated once"
             )
-        indices, parts = batch.indices[:1], [samples]
-        if self._rows:
-            indices, parts = batch.indices, [[sample] for sample in samples]
-            if len(parts) != len(indices):
-                rule = f"the {len(indices)} samples that the dataset returned, with rows=True"
-                raise validation.value_error(_FUNCTION, "samples", rule, f"{len(parts)} samples")
+        count = len(batch.indices)
+        if self._rows and not (isinstance(samples, list) and len(samples) == count):
+            rule = f"a list of the {count} samples that the dataset returned, with rows=True"
+            raise validation.value_error(_FUNCTION, "samples", rule, samples)
+        parts = [[sample] for sample in samples] if self._rows else [samples]
+        indices = batch.indices[: len(parts)]
         places = [sample_of(_FUNCTION, index, batch.dataset()) for index in indices]
-        if self._held[0] != (os.getpid(), batch.where):
-            streams_of_epoch = SampleStreams(batch.where, collate=self._collate)
-            self._held = (os.getpid(), batch.where), streams_of_epoch
-        current = self._held[1]
-        return read_in_streams(
-            _FUNCTION, current, lambda: self._collate_all(current, places, parts), restores=True
-        )
+        here = os.getpid(), batch.where
+        if self._held[0] != here:
+            self._held = here, SampleStreams(batch.where, collate=self._collate)
+        read = functools.partial(self._collate_parts, self._held[1], places, parts)
+        return read_in_streams(_FUNCTION, self._held[1], read, restores=True)
 
-    def _collate_all(self, current: SampleStreams, places: list[Place], parts: Any) -> Any:
-        if self._rows and len(parts) > 1 and self._checked_in != os.getpid():
+    def _collate_parts(self, current: SampleStreams, places: list[Place], parts: Any) -> Any:
+        if self._rows and len(parts) > 1 and not self._is_by_row:
             self._check_rows(current, places[0], [*parts[0], *parts[1]])
         made = [self._call(current, *each) for each in zip(places, parts, strict=True)]
         return _by_row(_join, *made) if self._rows else made[0]
@@ -86,7 +85,7 @@ class PerBatch:
                 for chosen in ((0,), (1,), (0, 1), (0, 0))
             )
             _by_row(_compare, _by_row(_join, one, other), both, twice)
-        self._checked_in = os.getpid()
+        self._is_by_row = True
 
 
 def _by_row(function: Callable[..., Any], *batches: Any) -> Any:

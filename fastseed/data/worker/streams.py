@@ -42,10 +42,7 @@ class SampleStreams:
         self.is_settled = False
 
     def settle(self) -> list[str]:
-        """Collect the generators; again after the first sample, which may have made some.
-
-        Return the names of those that are new.
-        """
+        """Collect the generators, return the new ones; the first sample may have made some."""
         known = {id(entry.generator) for entry in self._others}
         entries = self.where[0].entries
         found: tuple[Registration, ...] = ()
