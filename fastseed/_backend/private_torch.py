@@ -177,15 +177,22 @@ def replace_dtensor_draws(draw: Callable[[Any, Callable[[], torch.Tensor]], obje
 
 def innermost_function_mode() -> object:
     """Return the function mode that sees a call of this thread first, or None."""
-    stack: Any = overrides
-    return next(reversed(stack._get_current_function_mode_stack()), None)
+    depth = torch._C._len_torch_function_stack()
+    return torch._C._get_function_stack_at(depth - 1) if depth else None
 
 
-def leave_function_mode(mode: object) -> None:
-    """Leave a function mode that an interrupt has left active; torch can only pop the innermost."""
+def leave_function_mode(mode: object) -> bool:
+    """Leave a function mode, and those that an interrupt has left active inside it.
+
+    Return whether it was the innermost one: torch can only pop that.
+    """
     stack: Any = overrides
+    if innermost_function_mode() is mode:
+        stack._pop_mode()
+        return True
     if mode in stack._get_current_function_mode_stack():
         _take_out(mode, stack)
+    return False
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ changes from call to call reaches a graph in tensors: the scope, and the number 
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 from collections.abc import Callable
@@ -143,8 +144,7 @@ class KeyedBlock(TorchFunctionMode):
         self.is_over = True
         if self._checker is not None:
             self._checker.__exit__(error, *rest)
-        is_innermost = private_torch.innermost_function_mode() is self
-        private_torch.leave_function_mode(self)
+        is_innermost = private_torch.leave_function_mode(self)
         _open.discard(self)
         if error is None:
             self._check_end(is_innermost)
@@ -335,8 +335,12 @@ def _place_of(name: str, distinct_over: object) -> _Place:
 @private_torch.answer_at_trace
 def _words_of(name: str) -> tuple[int, int]:
     """Return the words that the derivation takes of a name, which compiled code cannot hash."""
+    return _known_words(validation.check_text(_FUNCTION, "name", name))
+
+
+@functools.lru_cache(maxsize=4096)
+def _known_words(name: str) -> tuple[int, int]:
     private_torch.show_to_modes(_FUNCTIONS)
-    validation.check_text(_FUNCTION, "name", name)
     low, high = streams.name_words(f"keyed/{name}")
     return signed(low), signed(high)
 
