@@ -48,10 +48,15 @@ def _writing(fill: Fill, **names: str) -> Handler:
     ) -> object:  # fmt: skip
         if tensor.requires_grad and torch.is_grad_enabled():
             tensor.zero_()  # as torch: what it was gets a gradient of 0
-        options = {names.get(name, name): value for name, value in options.items()}
-        return block.draw(fill, tensor, *args, **options)
+        options = {names.get(name, name): _number(value) for name, value in options.items()}
+        return block.draw(fill, tensor, *map(_number, args), **options)
 
     return handle
+
+
+def _number(value: Any) -> Any:
+    """Return a parameter; torch takes a tensor without dimensions for a number."""
+    return value.item() if isinstance(value, torch.Tensor) and value.dim() == 0 else value
 
 
 def _give(found: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
@@ -61,6 +66,7 @@ def _give(found: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
 
 def _bounds(given: Sequence[Any], low: int, high: int | None) -> tuple[int, int | None]:
     """Return (low, high) of a call that may leave out the lower bound."""
+    given = [*map(_number, given)]
     if len(given) == 2:
         return given[0], given[1]
     if given:

@@ -1,4 +1,4 @@
-"""``per_batch`` around torchvision's MixUp and CutMix."""
+"""torchvision: ``per_batch`` around MixUp and CutMix, transforms in a block of ``keyed``."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from helpers.loaders import start
 from helpers.worker_cases import flat
 from torch.utils.data import Dataset, default_collate
 
+import fastseed
 from fastseed.data import Loader, per_batch, per_sample
 
 CLASSES = 5
@@ -64,3 +65,36 @@ def test_mixed_images(v2, names):
     loader = Loader(Images(), BATCH, collate_fn=per_batch(collate, rows=True))
     with pytest.raises(ValueError, match="the first row depends on the second sample"):
         flat(loader)
+
+
+def test_transforms_in_a_block_draw_from_keys(v2):
+    start(3)
+    fastseed.reseed(1, 0)
+    image = torch.arange(3 * 16 * 16, dtype=torch.float32).view(3, 16, 16) / 768
+    transforms = [
+        v2.RandomResizedCrop(8),
+        v2.RandomHorizontalFlip(),
+        v2.ColorJitter(0.4, 0.4, 0.4, 0.1),
+        v2.RandomRotation(30),
+        v2.GaussianBlur(3),
+        v2.GaussianNoise(),
+        v2.RandomErasing(p=1.0),
+        v2.RandomChoice([v2.RandomCrop(8), v2.RandomVerticalFlip(1.0)]),
+        v2.RandomOrder([v2.RandomCrop(8), v2.RandomSolarize(0.5)]),
+    ]
+
+    def run(junk):
+        torch.manual_seed(junk)
+        with fastseed.random.keyed("augment", check=True):
+            return [[transform(image) for _ in range(3)] for transform in transforms]
+
+    first, again = run(1), run(2)
+    for transform, rows, others in zip(transforms, first, again, strict=True):
+        assert all(map(torch.equal, rows, others)), transform
+        assert not all(torch.equal(rows[0], row) for row in rows), transform
+    mixed = v2.MixUp(num_classes=CLASSES)
+    with (
+        fastseed.random.keyed("mix"),
+        pytest.raises(RuntimeError, match="_sample_dirichlet has no"),
+    ):
+        mixed(image[None], torch.tensor([1]))
