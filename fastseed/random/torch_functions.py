@@ -137,30 +137,23 @@ def _multinomial(
     return _give(block.draw(fills.multinomial, tensor, input, replacement), out)
 
 
-def _init_uniform(
-    block: KeyedBlock, func: Any, tensor: torch.Tensor, a: float = 0.0, b: float = 1.0,
-    generator: torch.Generator | None = None,
-) -> object:  # fmt: skip
-    if generator is not None:
-        return func(tensor, a, b, generator)
-    return block.draw(fills.uniform, tensor, a, b)
+def _initializing(fill: Fill, **names: str) -> Handler:
+    """Handle a function of ``torch.nn.init``, which fills parameters without gradients."""
+    write = _writing(fill, **names)
 
+    def handle(block: KeyedBlock, func: object, *args: Any, **options: Any) -> object:
+        with torch.no_grad():
+            return write(block, func, *args, **options)
 
-def _init_normal(
-    block: KeyedBlock, func: Any, tensor: torch.Tensor, mean: float = 0.0, std: float = 1.0,
-    generator: torch.Generator | None = None,
-) -> object:  # fmt: skip
-    if generator is not None:
-        return func(tensor, mean, std, generator)
-    return block.draw(fills.normal, tensor, mean, std)
+    return handle
 
 
 def _init_kaiming(
     block: KeyedBlock, func: Any, tensor: torch.Tensor, a: float = 0, mode: str = "fan_in",
-    nonlinearity: Any = "leaky_relu", generator: torch.Generator | None = None,
+    nonlinearity: Any = "leaky_relu", generator: None = None,
 ) -> object:  # fmt: skip
-    if generator is not None or tensor.dim() < 2 or tensor.numel() == 0:
-        return func(tensor, a, mode, nonlinearity, generator)
+    if tensor.dim() < 2 or tensor.numel() == 0:
+        return func(tensor, a, mode, nonlinearity)
     fan = tensor.size(1 if mode.lower() == "fan_in" else 0) * math.prod(tensor.shape[2:])
     bound = math.sqrt(3.0) * (init.calculate_gain(nonlinearity, a) / math.sqrt(fan))
     return block.draw(fills.uniform, tensor, -bound, bound)
@@ -303,8 +296,8 @@ DRAWS: dict[object, Handler] = {
     torch.Tensor.geometric_: _writing(fills.geometric),
     torch.Tensor.bernoulli_: _writing(fills.bernoulli),
     torch.Tensor.random_: _random,
-    init.uniform_: _init_uniform,
-    init.normal_: _init_normal,
+    init.uniform_: _initializing(fills.uniform, a="low", b="high"),
+    init.normal_: _initializing(fills.normal),
     init.kaiming_uniform_: _init_kaiming,
     **dict.fromkeys(_DROPOUT, _drop),
     dropout_calls.ATTENTION: _attend,
