@@ -63,31 +63,22 @@ def seed_reach(
 ) -> Reach:
     """Call a function with several seeds; report what a seed does not change, and what repeats.
 
-    Return from ``run``, by name, what is drawn: orders, masks, noise, weights; and what follows
-    from it: losses. What each rank draws is a leaf with its number in the name. Verdicts:
-
-    - ``unrepeatable``: two runs with the first seed differ.
-    - ``constant``: all seeds give the same. Floats of one value, as the weights of a norm, may.
-    - ``shifted``: for one d ≠ 0 row i + d of seed s is row i of seed s + 1, over at least half of
-      the rows and three in all, as under ``seed + i``. Leaves whose names differ in one number are
-      compared like rows.
-    - ``repeated``: with every seed the same two rows are equal, in a leaf or in two, and no other
-      seed has their values. Samples of a data set are not meant: other seeds have them, too.
-    - ``good``: none of these.
-
-    A row is an index of the first dimension. Rows count if they hold 64 bits: the significands of
-    floats, the range of integers. If they hold less, the leaf is one row.
+    A leaf is ``unrepeatable`` if two runs with the first seed differ; ``constant`` if no seed
+    changes it; ``shifted`` if row i + d of seed s is row i of seed s + 1, as under ``seed + i``;
+    ``repeated`` if the same two rows, in a leaf or in two, are equal with every seed; else
+    ``good``. The guide "Verify a command" has the rules that keep chance and data apart.
 
     Args:
-        run: a function of a seed that returns a tree as ``digest`` takes it. A module counts as
-            its parameters, a list of numbers or texts as one leaf.
-        seeds: at least two different integers, [0, 2**64); ``shifted`` compares neighbours.
+        run: a function of a seed that returns what is drawn or follows from it, by name, in a tree
+            as ``digest`` takes it: orders, masks, noise, weights, losses; of ranks each one's. A
+            module counts as its parameters, a list of numbers, texts or like arrays as one leaf.
+        seeds: at least two different integers, [0, 2**64); only neighbours show what is shifted.
         allow: verdicts that are right, by names of leaves or patterns of them (``fnmatch``):
             ``{"validation": "constant", "rank*.weights": "repeated"}``.
 
     Returns:
-        A report that prints as a table and is true if all leaves are good or allowed. Its ``rows``
-        have ``leaf, verdict, detail, ok``.
+        A report that prints as a table and is true if all leaves are good or allowed; its ``rows``
+        have ``leaf``, ``verdict``, ``detail`` and ``ok``.
 
     Raises:
         TypeError, ValueError: an argument is invalid, or ``digest`` does not take the tree.
@@ -139,7 +130,8 @@ def judge(
     repeated = _repeated(runs, [name for name in with_rows if "repeated" not in allowed[name]])
     rows = []
     for name in names:
-        here, found = [run.get(name) for run in runs], {}
+        here = [run.get(name) for run in runs]
+        found = {}
         if here[0] != again.get(name):
             found["unrepeatable"] = f"two runs with seed {seeds[0]} differ"
         elif all(one is not None and one.drawn and one == here[0] for one in here):
@@ -164,15 +156,10 @@ def _shifted(
         for number in re.finditer(r"\d+", name):
             family = f"{name[: number.start()]}#{name[number.end() :]}"
             families[family].append((int(number[0]), name))
-    series: list[tuple[str, list[str], list[Sequence[Any]]]] = []
-    for family, members in families.items():
-        ordered = [name for _, name in sorted(members)]
-        series.append((family, ordered, [[run[name].rows for name in ordered] for run in runs]))
-    for name in names:
-        series.append((name, [name], [[(row,) for row in run[name].rows] for run in runs]))
     neighbours = [(k, seeds.index(s + 1)) for k, s in enumerate(seeds) if s + 1 in seeds]
     found: dict[str, str] = {}
-    for what, members_of, rows in series:
+
+    def compare(what: str, members: list[str], rows: list[list[tuple[bytes, ...]]]) -> None:
         offsets = {_offset(rows[a], rows[b]) or -_offset(rows[b], rows[a]) for a, b in neighbours}
         d = offsets.pop() if len(offsets) == 1 else 0
         overlaps = [rows[a][: len(rows[a]) - abs(d)] for a, _ in neighbours]
@@ -180,7 +167,13 @@ def _shifted(
         if d and sum(len(row) for overlap in overlaps for row in overlap) > 2:
             a, b = (seeds[k] for k in neighbours[0])
             text = f"{what}[i + {d}] of seed {a} is {what}[i] of seed {b}"
-            found |= dict.fromkeys(members_of, text)
+            found.update(dict.fromkeys(members, text))
+
+    for family, members in families.items():
+        ordered = [name for _, name in sorted(members)]
+        compare(family, ordered, [[tuple(run[name].rows) for name in ordered] for run in runs])
+    for name in names:
+        compare(name, [name], [[(row,) for row in run[name].rows] for run in runs])
     return found
 
 
@@ -193,19 +186,24 @@ def _offset(a: Sequence[Any], b: Sequence[Any]) -> int:
 
 
 def _repeated(runs: Sequence[Mapping[str, Seen]], names: Sequence[str]) -> dict[str, str]:
-    """Return leaves with rows that equal others with every seed, and that no other seed has."""
+    """Return leaves half of whose rows equal others with every seed, while no other seed has them.
+
+    Samples drawn with replacement are equal at other places for each seed, a data set's samples
+    appear under other seeds.
+    """
     used = Counter(row for run in runs for row in {r for name in names for r in run[name].rows})
     places = defaultdict(list)
     for name in names:
         for i, values in enumerate(zip(*(run[name].rows for run in runs), strict=False)):
             if all(used[value] == 1 for value in values):
                 places[values].append((name, i))
-    found: dict[str, str] = {}
+    twins: dict[str, list[str]] = defaultdict(list)
     for first, *others in places.values():
         for name, i in (first, *others) if others else ():
             other, j = others[0] if first == (name, i) else first
-            found.setdefault(name, f"{name}[{i}] is {other}[{j}] with each seed")
-    return found
+            twins[name].append(f"{name}[{i}] is {other}[{j}] with each seed")
+    size = {name: len(runs[0][name].rows) for name in names}
+    return {name: texts[0] for name, texts in twins.items() if 2 * len(texts) >= size[name]}
 
 
 def _observe(tree: object) -> dict[str, Seen]:
@@ -215,7 +213,7 @@ def _observe(tree: object) -> dict[str, Seen]:
 
 
 def _joined(obj: Any) -> Any:
-    """Return a tree in which lists of numbers or texts are leaves, and modules are parameters."""
+    """Return a tree in which modules are parameters, and lists of likes are leaves."""
     if isinstance(obj, torch.nn.Module):
         return dict(obj.named_parameters())  # without buffers; tied ones once
     if isinstance(obj, Mapping):
@@ -224,10 +222,14 @@ def _joined(obj: Any) -> Any:
         return obj
     if all(isinstance(item, (int, float, np.generic)) for item in obj):
         array = np.asarray(obj)
-        is_exact = array.dtype.kind in "biuf" and array.tolist() == [*obj]
-        return array if is_exact else repr(obj)
-    is_text = all(isinstance(item, str) for item in obj)
-    return repr(obj) if is_text else [_joined(item) for item in obj]
+        return array if array.dtype.kind in "biuf" else repr(obj)  # an integer of many bits
+    if all(isinstance(item, str) for item in obj):
+        return repr(obj)
+    for kind, join in ((torch.Tensor, torch.stack), (np.ndarray, np.stack)):
+        if all(isinstance(item, kind) for item in obj):
+            alike = {(item.shape, item.dtype, getattr(item, "device", None)) for item in obj}
+            return join([*obj]) if len(alike) == 1 else list(obj)
+    return [_joined(item) for item in obj]
 
 
 def _see(digest: Leaf, leaf: object) -> Seen:
