@@ -141,15 +141,18 @@ def test_a_registered_generator_and_those_of_the_collator_have_their_streams():
         def __init__(self):
             self.rng, self.generator = random.Random(5), torch.Generator()
 
-        def __call__(self, samples):
+        def collate(self, samples):
             own = self.rng.random(), float(torch.rand((), generator=self.generator))
             return samples, (mine.random(), *own)
 
+        __call__ = collate
+
     found = [
-        numbers(Loader(Plain(N), BATCH, num_workers=n, collate_fn=per_batch(Collator())))
-        for n in (0, 2)
+        numbers(Loader(Plain(N), BATCH, num_workers=n, collate_fn=per_batch(collate)))
+        for n, collate in ((0, Collator()), (2, Collator()), (1, Collator().collate))
     ]
-    assert found[0] == found[1] and len({x for drawn in found[0].values() for x in drawn}) == 15
+    assert found[0] == found[1] == found[2]
+    assert len({x for drawn in found[0].values() for x in drawn}) == 15
 
 
 @pytest.mark.parametrize("fails", [False, True])

@@ -38,7 +38,7 @@ def v2():
     sys.path.append(str(ASIDE))
     spec = importlib.util.find_spec("torchvision")
     if spec is None or spec.origin is None:
-        pytest.fail("needs torchvision, which `make test-integrations` installs")
+        pytest.skip("torchvision is not installed; `make test-integrations` does it")
     declared = torch.library.Library("torchvision", "FRAGMENT")
     try:
         for path in Path(spec.origin).parent.glob("_C*.so"):

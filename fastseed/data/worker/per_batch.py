@@ -56,7 +56,8 @@ class PerBatch:
         places = [sample_of(_FUNCTION, index, batch.dataset()) for index in indices]
         here = os.getpid(), batch.where
         if self._held[0] != here:
-            self._held = here, SampleStreams(batch.where, collate=self._collate)
+            owner = getattr(self._collate, "__self__", self._collate)  # of a bound method
+            self._held = here, SampleStreams(batch.where, collate=owner)
         read = functools.partial(self._collate_parts, self._held[1], places, parts)
         return read_in_streams(_FUNCTION, self._held[1], read, restores=True)
 
