@@ -394,3 +394,21 @@ def test_every_seeded_operator_of_torch_is_known():
 
 def test_handlers_are_functions_that_a_mode_sees():
     assert all(callable(function) for function in DRAWS)
+
+
+def test_ranks_draw_distinct_numbers_unless_told_otherwise():
+    own, shared = [], []
+    for rank in range(3):
+        fastseed.init(42, rank=rank, world_size=3)
+        fastseed.reseed(1, 0, 3)
+        own.append(run(lambda: torch.rand(4, 2)))
+        with keyed("flow", distinct_over=()):
+            shared.append(torch.rand(4, 2))
+        assert torch.equal(own[-1], fastseed.random.uniform(key_of(0), (4, 2)))
+    assert not any(torch.equal(own[i], own[i - 1]) for i in range(3))
+    assert all(torch.equal(whole, shared[0]) for whole in shared)
+    # a part of the whole, for what has no DTensor
+    part = fastseed.random.Shard(global_shape=(4, 2), offsets=(2, 0))
+    key = key_of(0, rank=fastseed.SHARED)
+    rows = fastseed.random.uniform_(torch.empty(2, 2), key, shard=part)
+    assert torch.equal(rows, shared[0][2:])
