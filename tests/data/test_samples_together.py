@@ -153,10 +153,11 @@ def test_names_have_the_keys_of_the_specification():
 # ---------------------------------------------------------------- loaders
 
 
-def test_two_loaders_with_workers_in_one_scope_warn(caplog):
+@pytest.mark.parametrize("drawing", [{"workers": 1}, {"workers": 0, "collate_fn": per_batch(list)}])
+def test_two_loaders_in_one_scope_whose_workers_or_batches_draw_warn(drawing, caplog):
     def pair(**more):
         datasets = Draws("python", 6), Draws("torch", 6)
-        loaders = [Loader(data, **options(workers=1), **more) for data in datasets]
+        loaders = [Loader(data, **options(**drawing), **more) for data in datasets]
         return [flat(each) for each in loaders]
 
     pair()
