@@ -43,6 +43,11 @@ def test_block_runs_alone(page, program, caplog, tmp_path, monkeypatch):
     assert [line for line in said if not any(one in line for one in late)] == []
 
 
+def test_digest_in_the_readme_is_that_of_the_page():
+    (digest,) = re.findall(r"SHA-256 `(\w{8})…`", PAGES[0].read_text("utf-8"))
+    assert f'"{digest}' in (ROOT / "docs/same-noise.md").read_text("utf-8")
+
+
 @pytest.mark.parametrize("page", ELSEWHERE)
 def test_pages_that_are_tested_elsewhere_are(page):
     assert page.removesuffix(".md") in (ROOT / "tests" / ELSEWHERE[page]).read_text()
