@@ -39,6 +39,10 @@ _FUNCTION = "random.keyed"
 MAX_INDEX = 2**39 - 1
 _DRAW_BITS = 24  # of the index of a key, below the index of the block
 _FUNCTIONS = frozenset(DRAWS)
+_OUTSIDE = (
+    "a checkpointed function draws in a block that was opened outside of it, and its recomputation "
+    "would run without the block: open the block inside the function"
+)
 
 
 def keyed(
@@ -216,6 +220,8 @@ class KeyedBlock(TorchFunctionMode):
             raise RuntimeError(f"fastseed.{_FUNCTION}: call fastseed.reseed(task, epoch) first")
         if self.has_moved:
             raise RuntimeError(_moved(self.name))
+        if self.is_eager and self._checkpoint is None and _is_checkpointed():
+            raise RuntimeError(f"fastseed.{_FUNCTION}: in the block {self.name!r}, {_OUTSIDE}")
         scope = scope_tensors.on_device(_FUNCTION, CPU)
         keys = torch.empty(3, dtype=torch.uint64, device=CPU)
         layer_key(keys, scope, self.next, *self.words, 0, 1, 0, rank_field)
@@ -237,10 +243,7 @@ class KeyedBlock(TorchFunctionMode):
         elif self._process != os.getpid():
             wrong = "os.fork was called in the block: open one in the child"
         elif private_torch.checkpoint_running() != self._checkpoint:
-            wrong = (
-                "a checkpointed function draws in a block that was opened outside of it, and its "
-                "recomputation would run without the block: open the block inside the function"
-            )
+            wrong = _OUTSIDE
         if wrong:
             raise RuntimeError(f"fastseed.{_FUNCTION}: in the block {self.name!r}, {wrong}")
 
@@ -349,6 +352,12 @@ def _known_words(name: str) -> tuple[int, int]:
 def _rank_field(name: str, distinct_over: object, seeder_id: int) -> int:
     """Return the rank field of a block in compiled code, which guards who the seeder is."""
     return _place_of(name, distinct_over).rank_field
+
+
+@private_torch.answer_at_trace
+def _is_checkpointed() -> bool:
+    """Return whether compiled code is traced for a call in a checkpointed function."""
+    return private_torch.checkpoint_running() is not None
 
 
 _open: set[KeyedBlock] = set()
