@@ -47,8 +47,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     option("--ranks", "compare only these numbers of ranks", type=_numbers, metavar="N,N,...")
     option("--seed", "the seed of init() without a number", type=int, metavar="N")
     option("--seeds", "whether these seeds reach every part", type=_numbers, metavar="N,N,...")
-    option("--allow", "a verdict of --seeds that is right: batches=constant", type=_pair,
-           action="append", metavar="PART=VERDICT")  # fmt: skip
+    option("--allow", "verdicts of --seeds that are right", type=_pairs, metavar="PART=VERDICT,...",
+           default={})  # fmt: skip
     output.add_deterministic(parser)
     option("--log", "a log of losses below {run} (default: the output)", metavar="PATH")
     option("--value", "name of the loss (default: loss)", default="loss", metavar="KEY")
@@ -62,10 +62,9 @@ def _numbers(text: str) -> list[int]:
     return [int(part) for part in text.split(",")]
 
 
-def _pair(text: str) -> tuple[str, str]:
-    """Parse a name and a verdict."""
-    name, _, verdict = text.rpartition("=")
-    return name, verdict
+def _pairs(text: str) -> dict[str, str]:
+    """Parse names with their verdicts."""
+    return dict(pair.split("=") for pair in text.split(","))
 
 
 def run(args: argparse.Namespace) -> int:
@@ -74,10 +73,9 @@ def run(args: argparse.Namespace) -> int:
     from ..tools import environment
     from ..tools.verify import verify
 
-    names = ("times", "stop", "resume", "kill", "other_seed", "ranks", "seed", "seeds",
+    names = ("times", "stop", "resume", "kill", "other_seed", "ranks", "seed", "seeds", "allow",
              "deterministic", "log", "value", "timeout", "out")  # fmt: skip
     given: dict[str, Any] = {name: getattr(args, name) for name in names}
-    given["allow"] = None if args.allow is None else dict(args.allow)
     _end_on_signals()
     report = verify(command, progress=_print_run, **given)
     if args.out is not None:
@@ -99,8 +97,8 @@ def _print(report: Report, args: argparse.Namespace) -> None:
         output.table(columns, report.experiments())
     output.say()
     if report.reach:
-        parts = [row[:3] for row in report.reach]
-        output.table(("part", "verdict", "details"), parts, limit=args.limit)
+        leaves = [leaf[:3] for leaf in report.reach]
+        output.table(("part", "verdict", "details"), leaves, limit=args.limit)
         output.say()
     checks = [(one.title, _WORDS[one.passed], one.message) for one in report.checks]
     output.table(("check", "", "details"), checks)

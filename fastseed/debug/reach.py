@@ -19,7 +19,6 @@ from .module_calls import whole_copy
 from .tree_digest import Leaf, leaves_of, table_of
 
 VERDICTS = ("unrepeatable", "constant", "shifted", "repeated")
-GOOD = "good"
 _BITS = 64  # of a row that is not equal by chance
 
 
@@ -93,24 +92,22 @@ def seed_reach(
     """
     if not callable(run):
         raise type_error("debug.seed_reach", "run", "callable", run)
-    seeds, allow = check_arguments("debug.seed_reach", seeds, allow)
+    allow = {} if allow is None else allow
+    seeds = check_arguments("debug.seed_reach", seeds, allow)
     runs = [_observe(run(seed)) for seed in (*seeds, seeds[0])]
     return judge(runs[:-1], runs[-1], seeds, allow)
 
 
-def check_arguments(
-    function: str, seeds: Sequence[int], allow: Mapping[str, str] | None
-) -> tuple[tuple[int, ...], Mapping[str, str]]:
-    """Return valid seeds and allowances."""
+def check_arguments(function: str, seeds: Sequence[int], allow: Mapping[str, str]) -> list[int]:
+    """Return the seeds; raise for invalid ones and for invalid allowances."""
     check_instance(function, "seeds", seeds, (list, tuple, range), "a list, tuple or range")
-    found = tuple(check_int(function, f"seeds[{i}]", s, 0, 2**64 - 1) for i, s in enumerate(seeds))
+    found = [check_int(function, f"seeds[{i}]", s, 0, 2**64 - 1) for i, s in enumerate(seeds)]
     if len(found) < 2 or len(set(found)) < len(found):
         raise value_error(function, "seeds", "at least two different integers", seeds)
-    allow = {} if allow is None else allow
     check_instance(function, "allow", allow, Mapping, "a mapping of names to verdicts")
     for name, verdict in allow.items():
         check_choice(function, f"allow[{name!r}]", verdict, VERDICTS)
-    return found, allow
+    return found
 
 
 def judge(
@@ -141,7 +138,7 @@ def judge(
         if name in repeated:
             found["repeated"] = repeated[name]
         left = [verdict for verdict in found if verdict not in allowed[name]]
-        verdict = [*left, *found, GOOD][0]
+        verdict = [*left, *found, "good"][0]
         note = "allowed: " if found and not left else ""
         rows.append(Verdict(name, verdict, note + found.get(verdict, ""), not left))
     return Reach(tuple(rows))
@@ -188,8 +185,7 @@ def _offset(a: Sequence[Any], b: Sequence[Any]) -> int:
 def _repeated(runs: Sequence[Mapping[str, Seen]], names: Sequence[str]) -> dict[str, str]:
     """Return leaves half of whose rows equal others with every seed, while no other seed has them.
 
-    Samples drawn with replacement are equal at other places for each seed, a data set's samples
-    appear under other seeds.
+    So no samples: other seeds have them, or have equal ones at other places.
     """
     used = Counter(row for run in runs for row in {r for name in names for r in run[name].rows})
     places = defaultdict(list)

@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from ..._utils import validation
 from ...debug.reach import check_arguments
@@ -36,7 +37,7 @@ def verify(
     ranks: Sequence[int] | None = None,
     seed: int | None = None,
     seeds: Sequence[int] | None = None,
-    allow: Mapping[str, str] | None = None,
+    allow: Mapping[str, str] = MappingProxyType({}),
     deterministic: bool | str = False,
     log: str | None = None,
     value: str = "loss",
@@ -54,14 +55,13 @@ def verify(
         raise ValueError("fastseed.verify: stop and resume must be given together")
     if seed is not None:
         validation.check_int(_FUNCTION, "seed", seed, 0, 2**64 - 1)
-    if allow is not None and seeds is None:
-        raise ValueError("fastseed.verify: allow must be given with seeds")
+    others = [((seed or 0) + 1 + k) % 2**64 for k in range(times if other_seed else 0)]
     if seeds is not None:
         if seed is not None or ranks is not None or not other_seed:
             raise ValueError("fastseed.verify: seeds must be given without seed, ranks, other_seed")
-        seeds, allow = check_arguments(_FUNCTION, seeds, allow)
-        seed = seeds[0]
-    others = [((seed or 0) + 1 + k) % 2**64 for k in range(times if other_seed else 0)]
+        seed, *others = check_arguments(_FUNCTION, seeds, allow)
+    elif allow:
+        raise ValueError("fastseed.verify: allow must be given with seeds")
     if timeout is not None:
         timeout = validation.check_float(_FUNCTION, "timeout", timeout, 1e-3, _MONTH)
     if log is not None and (not log or Path(log).is_absolute() or ".." in Path(log).parts):
@@ -72,16 +72,14 @@ def verify(
         if root.exists() and (not root.is_dir() or any(root.iterdir())):
             raise validation.value_error(_FUNCTION, "out", "a new or empty folder", str(root))
         root.mkdir(parents=True, exist_ok=True)
-        starter = Starter(
-            root, seed, deterministic, log, value, timeout, progress, seeds[1:] if seeds else others
-        )  # fmt: skip
+        starter = Starter(root, seed, others, deterministic, log, value, timeout, progress)
         if ranks is not None:
             found = _run_ranks(starter, command, ranks)
         else:
             middle = (stop, resume) if stop and resume else None
             found = _run_experiments(starter, command, times, middle, kill)
             if seeds is not None:
-                found = parts.with_reach(found, seeds, allow or {})
+                found = parts.with_reach(found, seeds, allow)
         if out is not None:
             report.write(found, root)
     return found

@@ -15,6 +15,8 @@ from .comparison import recordings
 from .report import Check, Report
 from .runs import OTHER, WHOLE, Run
 
+_INPUT = re.compile(rf"{re.escape(ROOT)} #\d+ input")
+
 
 def with_reach(report: Report, seeds: Sequence[int], allow: Mapping[str, str]) -> Report:
     """Return a report with the verdicts about the runs of these seeds."""
@@ -25,13 +27,10 @@ def with_reach(report: Report, seeds: Sequence[int], allow: Mapping[str, str]) -
     wrong = [f"{row.leaf} is {row.verdict}" for row in reach.rows if not row.ok]
     message = "; ".join(wrong) or f"{len(reach.rows)} part(s), all good or allowed"
     check = Check("reach", "every part follows the seed", bool(reach), message)
-    notes = report.notes
+    checks, notes = (*report.checks, check), report.notes
     if not any(name.endswith("batches") for name in found[0]):
-        how = 'fastseed.debug.Watch(model, optimizer, modules="").attach()'
-        notes += (f"no batch was recorded, so augmentation is not a part: {how} records them",)
-    return dataclasses.replace(
-        report, checks=(*report.checks, check), notes=notes, reach=reach.rows
-    )
+        notes += ('no batch was recorded; fastseed.debug.Watch(model, modules="") does that',)
+    return dataclasses.replace(report, checks=checks, notes=notes, reach=reach.rows)
 
 
 def _parts(run: Run, seed: int, first: Run, first_seed: int) -> dict[str, Seen]:
@@ -43,9 +42,8 @@ def _parts(run: Run, seed: int, first: Run, first_seed: int) -> dict[str, Seen]:
         pairs = itertools.zip_longest(run.lines, first.lines, fillvalue="")
         same = (b if word.sub(str(first_seed), a) == b else a for a, b in pairs)
         parts = {"output": Seen(tuple(same))}
-    found = [] if run.recording is None else recordings(run)
-    for one in found:
-        rank = f"rank{one.header['rank']}." if len(found) > 1 else ""
+    for one in [] if run.recording is None else recordings(run):
+        rank = f"rank{one.header['rank']}." if one.header["world_size"] > 1 else ""
         steps = [one.values(step) for step in sorted(one.steps)]
         batches = [digest for step in steps if (digest := _digest(step, "forward"))]
         if batches:  # one if the program has only one
@@ -62,7 +60,6 @@ def _digest(step: Values, wanted: str) -> bytes:
     leaves = {
         name: leaf
         for (group, name), leaf in step.by_name().items()
-        if group == wanted
-        and (group != "forward" or re.match(rf"{re.escape(ROOT)} #\d+ input", name))
+        if group == wanted and (wanted == "parameter" or _INPUT.match(name))
     }
     return whole(leaves).to_bytes(16, "little") if leaves else b""

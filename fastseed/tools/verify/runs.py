@@ -65,12 +65,12 @@ class Starter:
 
     root: Path
     seed: int | None
+    other_seeds: Sequence[int]
     deterministic: bool | str
     log: str | None
     value: str
     timeout: float | None
     progress: Callable[[Run], object]
-    other_seeds: Sequence[int]
 
     def start(
         self,

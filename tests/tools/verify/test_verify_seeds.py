@@ -52,7 +52,7 @@ def test_the_command(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert "output  constant  the same for seeds 0, 1, 2" in lines
     assert any("every part follows the seed" in x and "output is constant" in x for x in lines)
-    assert any('Watch(model, optimizer, modules="").attach() records them' in x for x in lines)
+    assert any('Watch(model, modules="") does that' in x for x in lines)
     assert lines[-1] == "FAILED"
     assert main([*options, "--json", "--allow", "output=constant", "--", *words]) == exit_codes.OK
     (row,) = json.loads(capsys.readouterr().out)["reach"]
@@ -76,7 +76,8 @@ def test_the_seeds_of_the_runs():
         (["--seeds", "1,2", "--seed", "3"], "seeds must be given without seed, ranks"),
         (["--seeds", "1,2", "--ranks", "1,2"], "seeds must be given without seed, ranks"),
         (["--seeds", "1,2", "--no-other-seed"], "seeds must be given without seed, ranks"),
-        (["--seeds", "1,2", "--allow", "batches"], "allow[''] must be one of 'unrepeatable'"),
+        (["--seeds", "1,2", "--allow", "batches"], "argument --allow: invalid"),
+        (["--seeds", "1,2", "--allow", "x=y"], "allow['x'] must be one of 'unrepeatable'"),
         (["--allow", "batches=constant"], "allow must be given with seeds"),
     ],
 )
