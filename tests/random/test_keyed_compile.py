@@ -1,4 +1,4 @@
-"""Blocks of ``random.keyed`` and ``torch.compile``: the bits of eager code, one graph, one count."""
+"""Blocks of ``random.keyed`` under ``torch.compile``: bits of eager code, one graph, one count."""
 
 from __future__ import annotations
 

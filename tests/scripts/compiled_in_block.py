@@ -1,4 +1,4 @@
-"""Import Dynamo in a block of ``random.keyed``, and print which functions did not draw from keys."""
+"""Import Dynamo in a block of ``random.keyed``; print which functions did not draw from keys."""
 
 import json
 import sys
