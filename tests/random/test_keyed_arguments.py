@@ -94,3 +94,29 @@ def test_fake_tensors_are_not_read():
     with torch._subclasses.FakeTensorMode(), keyed("flow"):
         found = torch.multinomial(torch.ones(2, 5), 3)
     assert found.shape == (2, 3) and found.dtype == torch.int64
+
+
+def test_torchs_default_generator_is_replaced_also_where_it_is_given():
+    torch.manual_seed(1)
+    state = torch.get_rng_state()
+    with keyed("flow"):
+        first, second = torch.utils.data.random_split(range(9), [4, 5])
+        expected = fastseed.derive_key("keyed/flow", index=1)
+        drawn = torch.rand(2, generator=torch.default_generator)
+        assert torch.equal(drawn, fastseed.random.uniform(expected, (2,)))
+    assert torch.equal(torch.get_rng_state(), state)
+    with keyed("flow"):
+        assert list(first.indices) + list(second.indices) == torch.randperm(9).tolist()
+
+
+@pytest.mark.parametrize("randomness", ["error", "different"])
+def test_vmap_does_not_repeat_numbers_unseen(randomness):
+    def draw(x):
+        with keyed("inside"):
+            return x + torch.rand(2)
+
+    for function in (draw, torch.func.grad(lambda x: draw(x).sum())):
+        with pytest.raises(RuntimeError, match=r"torch\.vmap would give all .* the same numbers"):
+            torch.vmap(function, randomness=randomness)(torch.zeros(3, 2))
+    same = torch.vmap(draw, randomness="same")(torch.zeros(3, 2))
+    assert torch.equal(same, draw(torch.zeros(3, 2)))
