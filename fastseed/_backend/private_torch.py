@@ -94,17 +94,6 @@ def answer_at_trace(function: Any) -> Any:
     return function
 
 
-@answer_at_trace
-def is_vmapped() -> bool:
-    """Return whether ``torch.vmap`` runs the caller, with randomness that is not "same"."""
-    functorch = torch._C._functorch
-    return any(
-        level.key() == functorch.TransformType.Vmap
-        and functorch.CVmapInterpreterPtr(level).randomness() != functorch.RandomnessType.Same
-        for level in functorch.get_interpreter_stack() or ()
-    )
-
-
 def mark_eager(function: Any, reason: str) -> None:
     """Mark a function that ``torch.compile`` must not trace, as ``torch.compiler.disable`` does."""
     function._torchdynamo_disable = True

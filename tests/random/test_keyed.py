@@ -126,6 +126,7 @@ def test_a_users_generator_stays():
     expected = torch.rand(3, generator=torch.Generator().manual_seed(5))
     with keyed("flow"):
         assert torch.equal(torch.rand(3, generator=generator), expected)
+        torch.rand(3, generator=torch.default_generator)  # asked for: no error at the end
         assert torch.equal(torch.rand(2), fastseed.random.uniform(key_of(0), (2,)))
 
 
@@ -196,7 +197,7 @@ def test_a_backward_pass_does_not_draw_in_a_block_around_it():
 
 
 def test_reseed_in_a_block():
-    wrong = r"leave the block before fastseed\.reseed"
+    wrong = r"leave the block 'flow' before fastseed\.reseed"
     with keyed("flow"):
         torch.rand(1)
         fastseed.reseed(1, 0, 5)
