@@ -94,6 +94,18 @@ def answer_at_trace(function: Any) -> Any:
     return function
 
 
+@answer_at_trace
+def is_mapped() -> bool:
+    """Return whether ``torch.vmap`` maps the caller, and not with ``randomness="same"``."""
+    functorch: Any = torch._C._functorch
+    levels = functorch.get_interpreter_stack()
+    return levels is not None and any(
+        level.key() == functorch.TransformType.Vmap
+        and functorch.CVmapInterpreterPtr(level).randomness() != functorch.RandomnessType.Same
+        for level in levels
+    )
+
+
 def mark_eager(function: Any, reason: str) -> None:
     """Mark a function that ``torch.compile`` must not trace, as ``torch.compiler.disable`` does."""
     function._torchdynamo_disable = True

@@ -197,6 +197,11 @@ class KeyedBlock(TorchFunctionMode):
     def next_key(self, tensor: torch.Tensor) -> Key:
         """Return the key of the next draw, which is of this tensor or like it."""
         rank_field = SHARED if layout.is_dtensor(tensor) else self.rank_field
+        if private_torch.is_mapped():
+            raise RuntimeError(
+                f"fastseed.{_FUNCTION}: all examples of torch.vmap would draw the same: pass it "
+                'randomness="same", or draw outside of what it maps'
+            )
         if torch.compiler.is_compiling():
             return self._key_in_graph(rank_field)
         self._check_place()

@@ -219,6 +219,18 @@ def test_a_generator_that_moves_is_noticed():
         torch.rand(2)
 
 
+def test_examples_of_vmap_do_not_draw_the_same_unseen():
+    def add(x):
+        return x + torch.rand(2)
+
+    for kind in ("error", "different"):
+        with pytest.raises(RuntimeError, match="would draw the same"), keyed("flow"):
+            torch.vmap(torch.vmap(add), randomness=kind)(torch.ones(3, 3, 2))
+    with keyed("flow"):
+        found = torch.vmap(add, randomness="same")(torch.zeros(3, 2))
+    assert torch.equal(found, fastseed.random.uniform(key_of(0), (2,)).expand(3, 2))
+
+
 def test_another_thread_is_not_in_the_block():
     drawn = []
     with keyed("flow"):
