@@ -11,6 +11,7 @@ from . import (
     elastic,
     exact_sums,
     initialization,
+    keyed,
     ledger,
     lineage,
     loaders,
@@ -31,5 +32,6 @@ def all_cases() -> list[Case]:
         *(*reseed.cases(), *seeds.cases(), *pool.cases(), *draws.cases(), *small_calls.cases()),
         *(*checkpoint.cases(), *samples.cases(), *sampler.cases(), *digest.cases()),
         *(*rollouts.cases(), *ledger.cases(), *tokens.cases(), *dropout.cases(), *loaders.cases()),
-        *(*initialization.cases(), *exact_sums.cases(), *elastic.cases(), *lineage.cases()),
+        *(*keyed.cases(), *initialization.cases(), *exact_sums.cases()),
+        *(*elastic.cases(), *lineage.cases()),
     ]

@@ -95,14 +95,13 @@ def answer_at_trace(function: Any) -> Any:
 
 
 @answer_at_trace
-def is_mapped() -> bool:
-    """Return whether ``torch.vmap`` maps the caller, and not with ``randomness="same"``."""
-    functorch: Any = torch._C._functorch
-    levels = functorch.get_interpreter_stack()
-    return levels is not None and any(
+def is_vmapped() -> bool:
+    """Return whether ``torch.vmap`` runs the caller, with randomness that is not "same"."""
+    functorch = torch._C._functorch
+    return any(
         level.key() == functorch.TransformType.Vmap
         and functorch.CVmapInterpreterPtr(level).randomness() != functorch.RandomnessType.Same
-        for level in levels
+        for level in functorch.get_interpreter_stack() or ()
     )
 
 

@@ -16,7 +16,7 @@ import torch
 
 from .._utils.validation import check_choice, check_instance, check_int, type_error, value_error
 from .module_calls import whole_copy
-from .tree_digest import Leaf, leaves_of, table_of
+from .tree_digest import Leaf, digest, leaves_of, table_of
 
 VERDICTS = ("unrepeatable", "constant", "shifted", "repeated")
 _BITS = 64  # of a row that is not equal by chance
@@ -223,17 +223,18 @@ def _joined(obj: Any) -> Any:
         return repr(obj)
     for kind, join in ((torch.Tensor, torch.stack), (np.ndarray, np.stack)):
         if all(isinstance(item, kind) for item in obj):
+            digest(obj)  # raises for tensors without memory, with which torch.stack crashes
             alike = {(item.shape, item.dtype, getattr(item, "device", None)) for item in obj}
             return join([*obj]) if len(alike) == 1 else list(obj)
     return [_joined(item) for item in obj]
 
 
-def _see(digest: Leaf, leaf: object) -> Seen:
+def _see(value: Leaf, leaf: object) -> Seen:
     """Return what counts of a leaf; numbers and texts have no rows."""
     if not isinstance(leaf, torch.Tensor) or not leaf.numel():
-        return Seen(digest)
-    tensor = whole_copy(leaf).resolve_conj().resolve_neg().contiguous()
-    flat, drawn = tensor.reshape(-1), True
+        return Seen(value)
+    tensor = whole_copy(leaf).resolve_conj().resolve_neg()
+    flat, drawn = tensor.reshape(-1).clone(memory_format=torch.contiguous_format), True
     data = flat.view(torch.uint8).numpy().reshape(len(flat), -1)
     if flat.is_floating_point() or flat.is_complex():
         bits = 1 - math.log2(torch.finfo(flat.dtype).eps)
@@ -245,4 +246,4 @@ def _see(digest: Leaf, leaf: object) -> Seen:
     if bits * len(flat) < _BITS * len(rows):
         rows = rows.reshape(1, -1)[: bits * len(flat) >= _BITS]  # the whole, or none
     hashes = (hashlib.blake2b(row.tobytes(), digest_size=16).digest() for row in rows)
-    return Seen(digest, tuple(hashes), drawn)
+    return Seen(value, tuple(hashes), drawn)

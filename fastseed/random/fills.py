@@ -25,6 +25,7 @@ Keywords = dict[str, Any]
 Fill = Callable[..., object]
 """A function of a tensor, a key and parameters that writes random numbers."""
 
+_FUNCTION = "random.keyed"
 _INTEGERS = (torch.uint8, torch.int32, torch.int64)  # that randint writes itself
 _DIGITS = {
     torch.bool: 0,
@@ -62,15 +63,26 @@ def uniform(tensor: torch.Tensor, key: Key, low: float = 0.0, high: float = 1.0)
 
 def randint(tensor: torch.Tensor, key: Key, low: int = 0, high: int | None = None) -> None:
     """Fill as ``random_`` does: up to the largest integer of the dtype where no bound is given."""
-    if high is None:
-        digits = _DIGITS.get(tensor.dtype)
-        high = torch.iinfo(tensor.dtype).max + 1 if digits is None else 2**digits + 1
+    high = _end(tensor.dtype) if high is None else high
     if tensor.dtype in _INTEGERS:
         inplace.randint_(tensor, key, low, high)
         return
     whole = torch.empty_like(tensor, dtype=torch.int64)
     inplace.randint_(whole, key, low, high)
+    least, most = 0, 1
+    if tensor.dtype != torch.bool:
+        info = (torch.finfo if tensor.is_floating_point() else torch.iinfo)(tensor.dtype)
+        least, most = int(info.min), int(info.max)
+    if not least <= low < high <= most + 1:
+        rule = f"in [{least}, {most}] for {tensor.dtype}"
+        raise validation.value_error(_FUNCTION, "low and high - 1", rule, (low, high - 1))
     write(tensor, whole)
+
+
+def _end(dtype: torch.dtype) -> int:
+    """Return the end of the integers from 0 on that a dtype holds, all of them."""
+    digits = _DIGITS.get(dtype)
+    return torch.iinfo(dtype).max + 1 if digits is None else 2**digits + 1
 
 
 def bernoulli(tensor: torch.Tensor, key: Key, p: float | torch.Tensor = 0.5) -> None:
@@ -81,15 +93,17 @@ def bernoulli(tensor: torch.Tensor, key: Key, p: float | torch.Tensor = 0.5) -> 
         else:
             write(tensor, inplace.bernoulli_(torch.empty_like(tensor, dtype=torch.bool), key, p))
         return
+    p = p.detach().double()
+    _check_values("p", p, lambda p: (p >= 0) & (p <= 1), "in [0, 1]")
     words = inplace.bits_(torch.empty_like(tensor, dtype=torch.uint32), key)
-    write(tensor, words.double() < (p.detach().double() * 2.0**32).round())
+    write(tensor, words.double() < (p * 2.0**32).round())
 
 
 def geometric(tensor: torch.Tensor, key: Key, p: float) -> None:
     """Fill as ``geometric_`` does: by the exponential number that an interval of p belongs to."""
-    p = check_real("random.keyed", "p", p)
+    p = check_real(_FUNCTION, "p", p)
     if not 0 < p < 1:
-        raise validation.value_error("random.keyed", "p", "in (0, 1)", p)
+        raise validation.value_error(_FUNCTION, "p", "in (0, 1)", p)
     drawn = _doubles(tensor)
     inplace.exponential_(drawn, key)
     write(tensor, (drawn * (-1 / math.log1p(-p))).floor() + 1)
@@ -97,6 +111,9 @@ def geometric(tensor: torch.Tensor, key: Key, p: float) -> None:
 
 def cauchy(tensor: torch.Tensor, key: Key, median: float = 0.0, sigma: float = 1.0) -> None:
     """Fill as ``cauchy_`` does: by the ratio of two normal numbers."""
+    tensors.check_dtype(_FUNCTION, "tensor", tensor, *REALS)
+    if not check_real(_FUNCTION, "sigma", sigma) > 0:
+        raise validation.value_error(_FUNCTION, "sigma", "above 0", sigma)
     pairs = _doubles(tensor.detach().unsqueeze(-1).expand(*tensor.shape, 2))
     inplace.normal_(pairs, key)
     ratios = pairs[..., 0] / pairs[..., 1]
@@ -105,6 +122,7 @@ def cauchy(tensor: torch.Tensor, key: Key, median: float = 0.0, sigma: float = 1
 
 def log_normal(tensor: torch.Tensor, key: Key, mean: float = 1.0, std: float = 2.0) -> None:
     """Fill as ``log_normal_`` does, by an exponential function that is the same on all devices."""
+    tensors.check_dtype(_FUNCTION, "tensor", tensor, *REALS)
     drawn = _doubles(tensor)
     inplace.normal_(drawn, key, mean, std)
     local = layout.local_part(drawn)
@@ -132,10 +150,14 @@ def _exp(x: torch.Tensor) -> torch.Tensor:
 
 def scaled(tensor: torch.Tensor, key: Key, mean: object, std: object) -> None:
     """Fill as ``torch.normal`` does where ``mean`` or ``std`` is a tensor."""
-    inplace.normal_(tensor, key)
     wide: list[Any] = [
-        v.detach().double() if isinstance(v, torch.Tensor) else v for v in (mean, std)
+        v.detach().double() if isinstance(v, torch.Tensor) else check_real(_FUNCTION, name, v)
+        for name, v in (("mean", mean), ("std", std))
     ]
+    _check_values(
+        "std", torch.as_tensor(wide[1], device=tensor.device), lambda std: std >= 0, "0 or more"
+    )
+    inplace.normal_(tensor, key)
     write(tensor, tensor.double() * wide[1] + wide[0])
 
 
@@ -174,16 +196,32 @@ def check_weights(
     most = 2**31 if replacement else weights.size(-1)
     if not isinstance(num_samples, torch.SymInt):
         validation.check_int(function, "num_samples", num_samples, 1, most)
-    if weights.is_cpu and not torch.compiler.is_compiling():
-        sums = weights.sum(-1)
-        if not bool(((weights >= 0).all(-1) & (sums > 0) & sums.isfinite()).all()):
-            rule = "0 or more, finite, with a sum above 0"
-            raise validation.value_error(function, "input", rule, weights)
+    rule = "0 or more, with a sum above 0 and finite"
+    _check_values("input", weights.detach().double(), _are_weights, rule)
+
+
+def _are_weights(weights: torch.Tensor) -> torch.Tensor:
+    sums = weights.sum(-1)
+    return (weights >= 0).all(-1) & (sums > 0) & sums.isfinite()
+
+
+def _check_values(
+    argument: str,
+    values: torch.Tensor,
+    are_valid: Callable[[torch.Tensor], torch.Tensor],
+    rule: str,
+) -> None:
+    """ValueError unless all values are valid; not checked where reading them would wait."""
+    local = layout.local_part(values)
+    if tensors.is_readable(local) and not bool(are_valid(local).all()):
+        raise validation.value_error(_FUNCTION, argument, rule, values)
 
 
 def randperm(tensor: torch.Tensor, key: Key) -> None:
     """Fill a vector with the order of n samples that ``docs/spec/derivation.md`` specifies."""
-    check_tensor("random.keyed", tensor, (torch.int64,), (1, 1), "a vector")
+    if tensor.dim() != 1 or tensor.numel() > _end(tensor.dtype):
+        rule = f"a vector, of elements that are numbers of {tensor.dtype}"
+        raise validation.value_error(_FUNCTION, "tensor", rule, tensor)
     whole = torch.empty(tensor.numel(), dtype=torch.int64, device="cpu")
     if isinstance(key, torch.Tensor):
         shuffle_of_key(whole, key.cpu())

@@ -39,10 +39,6 @@ _FUNCTION = "random.keyed"
 MAX_INDEX = 2**39 - 1
 _DRAW_BITS = 24  # of the index of a key, below the index of the block
 _FUNCTIONS = frozenset(DRAWS)
-_OUTSIDE = (
-    "a checkpointed function draws in a block that was opened outside of it, and its recomputation "
-    "would run without the block: open the block inside the function"
-)
 
 
 def keyed(
@@ -59,7 +55,7 @@ def keyed(
     ``torch.rand``, ``randn``, ``randint``, ``normal``, ``bernoulli``, ``randperm``,
     ``multinomial``, their ``_like`` and in-place forms, the functions of dropout and what calls
     these, as ``torch.distributions``, draw from keys; docs/same-noise.md has the table. A call with
-    ``generator=`` is as it was.
+    a ``generator=`` that is not ``torch.default_generator`` is as it was.
 
     Args:
         name: what the numbers are for; the key of draw k is that of the stream ``keyed/<name>``.
@@ -72,8 +68,9 @@ def keyed(
     Raises:
         TypeError, ValueError: an argument is invalid.
         RuntimeError: before ``init`` or the first ``reseed``; for a function without a keyed form;
-            for a draw after ``reseed`` or ``os.fork`` in the block, or in a checkpointed function
-            outside of which the block was opened; at the end, if a default generator of torch has
+            for a draw after ``reseed`` or ``os.fork`` in the block, in ``torch.vmap`` (unless its
+            randomness is "same"), or in a checkpointed function outside of which the block was
+            opened; at the end, if a default generator of torch has
             moved, as by a backward pass that draws.
 
     Examples:
@@ -179,12 +176,10 @@ class KeyedBlock(TorchFunctionMode):
         if handler is None:
             return func(*args, **kwargs) if kwargs else func(*args)
         kwargs = kwargs or {}
-        if kwargs.get("generator") is None:
+        generator = kwargs.get("generator")
+        if generator is None or generator is torch.default_generator:
             return handler(self, func, *args, **kwargs)
-        found = func(*args, **kwargs)
-        if self.is_eager:
-            self._generators = _positions()  # it may be one of torch's own
-        return found
+        return func(*args, **kwargs)
 
     def draw(
         self, fill: Fill, tensor: torch.Tensor, *parameters: object, **named: object
@@ -197,14 +192,9 @@ class KeyedBlock(TorchFunctionMode):
     def next_key(self, tensor: torch.Tensor) -> Key:
         """Return the key of the next draw, which is of this tensor or like it."""
         rank_field = SHARED if layout.is_dtensor(tensor) else self.rank_field
-        if private_torch.is_mapped():
-            raise RuntimeError(
-                f"fastseed.{_FUNCTION}: all examples of torch.vmap would draw the same: pass it "
-                'randomness="same", or draw outside of what it maps'
-            )
+        self._check_place()
         if torch.compiler.is_compiling():
             return self._key_in_graph(rank_field)
-        self._check_place()
         if tensor.is_cuda and torch.cuda.is_current_stream_capturing():
             return self._key_in_capture(tensor.device, rank_field)
         stream = self._streams.get(rank_field)
@@ -223,10 +213,6 @@ class KeyedBlock(TorchFunctionMode):
     def _key_in_graph(self, rank_field: int) -> torch.Tensor:
         if not scope_tensors.process_state.has_keys:
             raise RuntimeError(f"fastseed.{_FUNCTION}: call fastseed.reseed(task, epoch) first")
-        if self.has_moved:
-            raise RuntimeError(_moved(self.name))
-        if self.is_eager and self._checkpoint is None and _is_checkpointed():
-            raise RuntimeError(f"fastseed.{_FUNCTION}: in the block {self.name!r}, {_OUTSIDE}")
         scope = scope_tensors.on_device(_FUNCTION, CPU)
         keys = torch.empty(3, dtype=torch.uint64, device=CPU)
         layer_key(keys, scope, self.next, *self.words, 0, 1, 0, rank_field)
@@ -242,15 +228,29 @@ class KeyedBlock(TorchFunctionMode):
 
     def _check_place(self) -> None:
         """RuntimeError where a draw of this block could not be repeated."""
-        wrong = ""
         if self.has_moved:
-            wrong = _moved(self.name)
-        elif self._process != os.getpid():
+            wrong = "the scope is another one now: leave the block before fastseed.reseed"
+        elif private_torch.is_vmapped():
+            wrong = (
+                "torch.vmap would give all of its examples the same numbers: draw them outside of "
+                "it, or pass it randomness='same'"
+            )
+        elif not torch.compiler.is_compiling() and self._process != os.getpid():
             wrong = "os.fork was called in the block: open one in the child"
-        elif private_torch.checkpoint_running() != self._checkpoint:
-            wrong = _OUTSIDE
-        if wrong:
-            raise RuntimeError(f"fastseed.{_FUNCTION}: in the block {self.name!r}, {wrong}")
+        elif self._is_recomputed():
+            wrong = (
+                "a checkpointed function draws in a block that was opened outside of it, and its "
+                "recomputation would run without the block: open the block inside the function"
+            )
+        else:
+            return
+        raise RuntimeError(f"fastseed.{_FUNCTION}: in the block {self.name!r}, {wrong}")
+
+    def _is_recomputed(self) -> bool:
+        """Return whether a checkpointed function draws outside of which the block was opened."""
+        if torch.compiler.is_compiling():
+            return self.is_eager and self._checkpoint is None and _is_checkpointed()
+        return private_torch.checkpoint_running() != self._checkpoint
 
 
 def _draw_dtensor(function: object, make: Callable[[], torch.Tensor]) -> torch.Tensor | None:
@@ -300,10 +300,6 @@ def _usual_tensor(array: npt.NDArray[np.int64]) -> torch.Tensor:
         return torch.from_numpy(array)
     with torch.inference_mode(False):
         return torch.from_numpy(array)
-
-
-def _moved(name: str) -> str:
-    return f"the job was moved to another scope: leave the block {name!r} before fastseed.reseed"
 
 
 class _Place(NamedTuple):

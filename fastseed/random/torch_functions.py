@@ -46,12 +46,18 @@ def _writing(fill: Fill, **names: str) -> Handler:
         block: KeyedBlock, _: object, tensor: torch.Tensor, *args: Any, generator: None = None,
         **options: Any,
     ) -> object:  # fmt: skip
-        if tensor.requires_grad and torch.is_grad_enabled():
-            tensor.zero_()  # as torch: what it was gets a gradient of 0
         options = {names.get(name, name): _number(value) for name, value in options.items()}
-        return block.draw(fill, tensor, *map(_number, args), **options)
+        return _overwrite(block, fill, tensor, *map(_number, args), **options)
 
     return handle
+
+
+def _overwrite(
+    block: KeyedBlock, fill: Fill, tensor: torch.Tensor, *parameters: Any, **named: Any
+) -> torch.Tensor:
+    if tensor.requires_grad and torch.is_grad_enabled():
+        tensor.zero_()  # as torch: what it was gets a gradient of 0
+    return block.draw(fill, tensor, *parameters, **named)
 
 
 def _number(value: Any) -> Any:
@@ -78,7 +84,7 @@ def _random(
     block: KeyedBlock, _: object, tensor: torch.Tensor, *given: Any, to: int | None = None,
     generator: None = None, **options: Any,
 ) -> object:  # fmt: skip
-    return block.draw(fills.randint, tensor, *_bounds(given, options.get("from", 0), to))
+    return _overwrite(block, fills.randint, tensor, *_bounds(given, options.get("from", 0), to))
 
 
 def _randint(
@@ -103,8 +109,8 @@ def _randperm(
     block: KeyedBlock, _: object, n: int, *, out: torch.Tensor | None = None,
     generator: None = None, dtype: torch.dtype | None = None, **options: Any,
 ) -> object:  # fmt: skip
-    found = block.draw(fills.randperm, torch.empty(n, dtype=torch.int64, **options))
-    return _give(found if dtype is None else found.to(dtype), out)
+    dtype = torch.int64 if dtype is None and out is None else dtype
+    return block.draw(fills.randperm, torch.empty(n, dtype=dtype, out=out, **options))
 
 
 def _normal(
@@ -112,19 +118,22 @@ def _normal(
     out: torch.Tensor | None = None, generator: None = None, **options: Any,
 ) -> object:  # fmt: skip
     if size is not None:
-        return block.draw(fills.normal, torch.empty(size, out=out, **options), mean, std)
-    given = [value.detach() for value in (mean, std) if isinstance(value, torch.Tensor)]
-    like = given[0] if len(given) == 1 else given[0].expand_as(given[0] + given[1])
-    tensor = torch.empty_like(like, memory_format=torch.contiguous_format)
-    return _give(block.draw(fills.scaled, tensor, mean, std), out)
+        if out is None:
+            options.setdefault("device", "cpu")  # as torch, whatever the default device is
+        tensor = torch.empty(size, out=out, **options)
+        return block.draw(fills.normal, tensor, _number(mean), _number(std))
+    given = [value for value in (mean, std) if isinstance(value, torch.Tensor)]
+    tensor = sum(given[1:], given[0]).to(given[0].dtype)
+    tensor = tensor.clone(memory_format=torch.contiguous_format)
+    return _give(_overwrite(block, fills.scaled, tensor, mean, std), out)
 
 
 def _bernoulli(
     block: KeyedBlock, _: object, input: torch.Tensor, p: Any = None, *,
     out: torch.Tensor | None = None, generator: None = None,
 ) -> object:  # fmt: skip
-    tensor = torch.empty_like(input.detach())
-    return _give(block.draw(fills.bernoulli, tensor, input if p is None else p), out)
+    tensor = input.clone(memory_format=torch.contiguous_format)
+    return _give(_overwrite(block, fills.bernoulli, tensor, input if p is None else p), out)
 
 
 def _multinomial(
@@ -133,8 +142,8 @@ def _multinomial(
 ) -> object:  # fmt: skip
     fills.check_weights(_FUNCTION, input, num_samples, replacement)
     shape = (*input.shape[:-1], num_samples)
-    tensor = torch.empty(shape, dtype=torch.int64, device=input.device)
-    return _give(block.draw(fills.multinomial, tensor, input, replacement), out)
+    tensor = torch.empty(shape, dtype=torch.int64, device=input.device, out=out)
+    return block.draw(fills.multinomial, tensor, input, replacement)
 
 
 def _initializing(fill: Fill, **names: str) -> Handler:
@@ -152,7 +161,7 @@ def _init_kaiming(
     block: KeyedBlock, func: Any, tensor: torch.Tensor, a: float = 0, mode: str = "fan_in",
     nonlinearity: Any = "leaky_relu", generator: None = None,
 ) -> object:  # fmt: skip
-    if tensor.dim() < 2 or tensor.numel() == 0:
+    if tensor.dim() < 2 or tensor.numel() == 0 or mode.lower() not in ("fan_in", "fan_out"):
         return func(tensor, a, mode, nonlinearity)
     fan = tensor.size(1 if mode.lower() == "fan_in" else 0) * math.prod(tensor.shape[2:])
     bound = math.sqrt(3.0) * (init.calculate_gain(nonlinearity, a) / math.sqrt(fan))
@@ -167,14 +176,15 @@ def _drop(block: KeyedBlock, func: Any, *args: Any, **options: Any) -> object:
     if not dropout_calls.draws(func, args, options):
         return func(*args, **options)
     call = dropout_calls.read_drop(*args, **options)
+    p = _number(call.p)
     channels = func in _CHANNELS
     input = call.input
     if input.dim() == _UNBATCHED.get(func):
         input = input.unsqueeze(0)
     if func in _ALPHA:
-        found = _alpha_dropped(block, input, call.p, channels)
+        found = _alpha_dropped(block, input, p, channels)
     else:
-        found = dropped(block, input, call.p, channels)
+        found = dropped(block, input, p, channels)
     found = found.view_as(call.input)
     return call.input.copy_(found) if call.inplace or func in _INPLACE else found
 

@@ -7,7 +7,7 @@ import torch
 
 from benchmarks import compare_checkouts
 from benchmarks.case import WrongAnswer
-from benchmarks.cases import small_calls
+from benchmarks.cases import keyed, small_calls
 
 CASES = {case.name: case for case in small_calls.cases()}
 
@@ -22,6 +22,17 @@ def test_a_wrong_answer_is_noticed(name):
         contest.check(type(contest)(wrong, contest.baselines, contest.check))
     assert all(side.run() is not None for side in contest.baselines)
     assert torch.equal(names["ones"], torch.ones(64))
+
+
+@pytest.mark.parametrize("name", ["block/cpu/empty", "randn/cpu/100x64", "add/cpu/100x64"])
+def test_a_wrong_answer_of_a_block_is_noticed(name):
+    case = next(case for case in keyed.cases() if case.name == f"keyed.{name}")
+    contest = case.build()
+    contest.check(contest)
+    names = contest.fastseed.names
+    wrong = type(contest.fastseed)("fastseed", "found[0] = torch.randn(64)", names)
+    with pytest.raises(WrongAnswer):
+        contest.check(type(contest)(wrong, contest.baselines, contest.check))
 
 
 def test_checkouts_are_compared_in_turns(monkeypatch, capsys, tmp_path):

@@ -308,6 +308,17 @@ def test_rows_of_every_kind_of_number(dtype):
     assert verdicts(run)["rows"] == "repeated"
 
 
+def test_tensors_of_any_memory():
+    """One element with a stride, none, zero dimensions, lists of those that have no memory."""
+    one = {"x": torch.zeros(4)[::2][:1], "y": torch.zeros(0, 3), "z": torch.zeros(1).expand(1)[0]}
+    assert set(verdicts(lambda seed: one).values()) == {"constant"}
+    freed = torch.zeros(4)
+    freed.untyped_storage().resize_(0)
+    for tree in (freed, [freed, freed], torch.zeros(2, device="meta")):
+        with pytest.raises(TypeError, match=r"^fastseed.debug.digest: "):
+            seed_reach(lambda seed, tree=tree: tree)
+
+
 def test_numbers_and_texts_in_lists_are_one_leaf():
     def run(seed):
         rng = random.Random(seed)

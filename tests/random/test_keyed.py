@@ -126,7 +126,6 @@ def test_a_users_generator_stays():
     expected = torch.rand(3, generator=torch.Generator().manual_seed(5))
     with keyed("flow"):
         assert torch.equal(torch.rand(3, generator=generator), expected)
-        torch.rand(3, generator=torch.default_generator)  # asked for: no error at the end
         assert torch.equal(torch.rand(2), fastseed.random.uniform(key_of(0), (2,)))
 
 
@@ -197,7 +196,7 @@ def test_a_backward_pass_does_not_draw_in_a_block_around_it():
 
 
 def test_reseed_in_a_block():
-    wrong = r"leave the block 'flow' before fastseed\.reseed"
+    wrong = r"leave the block before fastseed\.reseed"
     with keyed("flow"):
         torch.rand(1)
         fastseed.reseed(1, 0, 5)
@@ -217,18 +216,6 @@ def test_a_generator_that_moves_is_noticed():
     with keyed("flow", check=True):
         functional.scaled_dot_product_attention(HEADS, HEADS, HEADS)
         torch.rand(2)
-
-
-def test_examples_of_vmap_do_not_draw_the_same_unseen():
-    def add(x):
-        return x + torch.rand(2)
-
-    for kind in ("error", "different"):
-        with pytest.raises(RuntimeError, match="would draw the same"), keyed("flow"):
-            torch.vmap(torch.vmap(add), randomness=kind)(torch.ones(3, 3, 2))
-    with keyed("flow"):
-        found = torch.vmap(add, randomness="same")(torch.zeros(3, 2))
-    assert torch.equal(found, fastseed.random.uniform(key_of(0), (2,)).expand(3, 2))
 
 
 def test_another_thread_is_not_in_the_block():

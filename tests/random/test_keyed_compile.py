@@ -192,7 +192,7 @@ def test_reseed_in_a_block_before_a_compiled_call():
             for _ in range(before):
                 run(ONES)
             fastseed.reseed(1, 0, 4 + before)
-            with pytest.raises(Exception, match=r"leave the block 'flow' before fastseed\.reseed"):
+            with pytest.raises(Exception, match=r"leave the block before fastseed\.reseed"):
                 run(ONES)
 
 
@@ -240,3 +240,12 @@ def test_dynamo_is_imported_in_the_block():
         "differ": [],
         "generator moved": False,
     }
+
+
+def test_vmap_in_compiled_code_does_not_repeat_numbers_unseen():
+    def draw(x):
+        with keyed("inside"):
+            return torch.vmap(lambda row: row + torch.rand(2), randomness="different")(x)
+
+    with pytest.raises(Exception, match=r"torch\.vmap would give all"):
+        torch.compile(draw, backend="eager", fullgraph=True)(torch.zeros(3, 2))

@@ -1,0 +1,122 @@
+"""Calls in a block of ``random.keyed`` take and return what those of torch do, or raise."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import fastseed
+from fastseed.random import keyed
+
+HALF = torch.full((3, 4), 0.5)
+WRONG = {
+    "int8": (lambda: torch.randint(0, 300, (3,), dtype=torch.int8), r"in \[-128, 127\]"),
+    "uint16": (lambda: torch.randint(-1, 3, (3,), dtype=torch.uint16), r"in \[0, 65535\]"),
+    "bool": (lambda: torch.empty(3, dtype=torch.bool).random_(5), r"in \[0, 1\]"),
+    "float16": (lambda: torch.empty(3).half().random_(2**40), r"in \[-65504, 65504\]"),
+    "bernoulli": (lambda: torch.bernoulli(HALF * 3), r"p must be in \[0, 1\]"),
+    "bernoulli_": (lambda: HALF.clone().bernoulli_(HALF * torch.nan), r"p must be in \[0, 1\]"),
+    "std": (lambda: torch.normal(HALF, -HALF), "std must be 0 or more"),
+    "std number": (lambda: torch.normal(HALF, -1.0), "std must be 0 or more"),
+    "sigma": (lambda: HALF.clone().cauchy_(0, -1), "sigma must be above 0"),
+    "cauchy_": (lambda: torch.empty(3, dtype=torch.int64).cauchy_(), "must be of dtype"),
+    "log_normal_": (lambda: torch.empty(3, dtype=torch.int64).log_normal_(), "must be of dtype"),
+    "randperm": (lambda: torch.randperm(300, dtype=torch.int8), "a vector, of elements that are"),
+    "randperm of halves": (lambda: torch.randperm(2050, dtype=torch.float16), "a vector, of"),
+    "out": (lambda: torch.multinomial(HALF, 2, out=torch.empty(0)), "dtype"),
+    "mode": (lambda: nn.init.kaiming_uniform_(torch.empty(2, 3), mode="x"), "Mode x not supported"),
+}
+
+
+@pytest.fixture(autouse=True)
+def _started():
+    fastseed.init(42, rank=0, world_size=1)
+    fastseed.reseed(1, 0, 3)
+
+
+@pytest.mark.parametrize(("call", "message"), WRONG.values(), ids=WRONG)
+def test_a_call_that_torch_refuses_raises_and_counts_nothing(call, message):
+    with pytest.raises((TypeError, ValueError, RuntimeError, NotImplementedError)):
+        call()
+    with keyed("flow"):
+        with pytest.raises((TypeError, ValueError, RuntimeError), match=message):
+            call()
+        expected = fastseed.random.uniform(fastseed.derive_key("keyed/flow"), (2,))
+        assert torch.equal(torch.rand(2), expected)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: torch.bernoulli(HALF.t()),
+        lambda: HALF.t().bernoulli(0.5),
+        lambda: torch.randperm(2049, dtype=torch.float16, requires_grad=True),
+        lambda: torch.randperm(5, out=torch.empty(0, dtype=torch.int32), dtype=torch.int32),
+        lambda: torch.normal(torch.tensor(0.0), torch.tensor(1.0), (3,)),
+        lambda: torch.multinomial(torch.full((5,), 60000.0).half(), 2),
+        lambda: functional.dropout(HALF, torch.tensor(0.5)),
+    ],
+)
+def test_a_result_is_as_torchs(call):
+    expected = call()
+    with keyed("flow"):
+        found = call()
+    for what in ("shape", "dtype", "requires_grad"):
+        assert getattr(found, what) == getattr(expected, what)
+    assert found.stride() == expected.stride()
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda w: (w * 2).random_(),
+        lambda w: torch.bernoulli(w),
+        lambda w: torch.normal(w, w * 2),
+        lambda w: torch.normal(0.0, w),
+    ],
+)
+def test_what_a_draw_replaces_has_a_gradient_of_zero(draw):
+    w = torch.full((3,), 0.5, requires_grad=True)
+    with keyed("flow"):
+        draw(w).sum().backward()
+    assert torch.equal(w.grad, torch.zeros(3))
+
+
+def test_the_default_device():
+    with torch.device("meta"), keyed("flow"):
+        assert torch.normal(0.0, 1.0, (3,)).is_cpu  # as torch
+        assert torch.rand(3).is_meta
+
+
+def test_fake_tensors_are_not_read():
+    with torch._subclasses.FakeTensorMode(), keyed("flow"):
+        found = torch.multinomial(torch.ones(2, 5), 3)
+    assert found.shape == (2, 3) and found.dtype == torch.int64
+
+
+def test_torchs_default_generator_is_replaced_also_where_it_is_given():
+    torch.manual_seed(1)
+    state = torch.get_rng_state()
+    with keyed("flow"):
+        first, second = torch.utils.data.random_split(range(9), [4, 5])
+        expected = fastseed.derive_key("keyed/flow", index=1)
+        drawn = torch.rand(2, generator=torch.default_generator)
+        assert torch.equal(drawn, fastseed.random.uniform(expected, (2,)))
+    assert torch.equal(torch.get_rng_state(), state)
+    with keyed("flow"):
+        assert list(first.indices) + list(second.indices) == torch.randperm(9).tolist()
+
+
+@pytest.mark.parametrize("randomness", ["error", "different"])
+def test_vmap_does_not_repeat_numbers_unseen(randomness):
+    def draw(x):
+        with keyed("inside"):
+            return x + torch.rand(2)
+
+    for function in (draw, torch.func.grad(lambda x: draw(x).sum())):
+        with pytest.raises(RuntimeError, match=r"torch\.vmap would give all .* the same numbers"):
+            torch.vmap(function, randomness=randomness)(torch.zeros(3, 2))
+    same = torch.vmap(draw, randomness="same")(torch.zeros(3, 2))
+    assert torch.equal(same, draw(torch.zeros(3, 2)))
