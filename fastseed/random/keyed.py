@@ -10,7 +10,7 @@ import functools
 import os
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from .._backend.ops.dropout import layer_key
 from .._backend.reference.scalar import signed
 from .._utils import validation
 from ..derivation import context, scopes, streams
-from ..derivation.scopes import SHARED, Scope
+from ..derivation.scopes import SHARED
 from . import fills, layout, scope_tensors
 from .fills import Arguments, Fill, Keywords
 from .functional import Key
@@ -32,8 +32,6 @@ from .torch_functions import DRAWS
 if TYPE_CHECKING:
     import numpy.typing as npt
     from torch._ops import OpOverload
-
-    from ..seeder.seeder import Seeder
 
 _FUNCTION = "random.keyed"
 MAX_INDEX = 2**39 - 1
@@ -70,8 +68,8 @@ def keyed(
         RuntimeError: before ``init`` or the first ``reseed``; for a function without a keyed form;
             for a draw after ``reseed`` or ``os.fork`` in the block, in ``torch.vmap`` (unless its
             randomness is "same"), or in a checkpointed function outside of which the block was
-            opened; at the end, if a default generator of torch has
-            moved, as by a backward pass that draws.
+            opened; at the end, if a default generator of torch has moved, as by a backward pass
+            that draws.
 
     Examples:
         >>> import torch
@@ -123,9 +121,8 @@ class KeyedBlock(TorchFunctionMode):
 
     def _begin(self) -> None:
         private_torch.replace_dtensor_draws(_draw_dtensor)
-        self._place = _place_of(self.name, self._distinct_over)
-        self.rank_field = self._place.rank_field
-        self._streams: dict[int, streams.Stream] = {}  # by rank field
+        self.rank_field, stream_of = _place_of(self.name, self._distinct_over)
+        self._stream_of = functools.cache(stream_of)
         self._process = os.getpid()
         self._checkpoint = private_torch.checkpoint_running()
         self._generators = _positions()
@@ -197,10 +194,7 @@ class KeyedBlock(TorchFunctionMode):
             return self._key_in_graph(rank_field)
         if tensor.is_cuda and torch.cuda.is_current_stream_capturing():
             return self._key_in_capture(tensor.device, rank_field)
-        stream = self._streams.get(rank_field)
-        if stream is None:
-            stream = self._streams[rank_field] = self._place.stream(self.name, rank_field)
-        return stream.key(self._next[0])
+        return self._stream_of(rank_field).key(self._next[0])
 
     def count(self) -> None:
         """Go on to the next draw."""
@@ -302,38 +296,27 @@ def _usual_tensor(array: npt.NDArray[np.int64]) -> torch.Tensor:
         return torch.from_numpy(array)
 
 
-class _Place(NamedTuple):
-    """Where a block is entered: in which process of the job, and at which point of it."""
+def _place_of(name: str, distinct_over: object) -> tuple[int, Callable[[int], streams.Stream]]:
+    """Return the rank field of a block that begins here and now, and what finds the stream of one.
 
-    rank_field: int
-    worker: context.WorkerPlace | None
-    seeder: Seeder | None  # where it is no worker
-    scope: Scope | None
-
-    def stream(self, name: str, rank_field: int) -> streams.Stream:
-        """Return the stream of the block's draws."""
-        if self.worker is not None:
-            number = self.worker.number
-            return streams.stream_in(self.worker.scope, f"keyed/{name}", rank_field, number)
-        assert self.seeder is not None and self.scope is not None
-        scope = self.seeder._scope_key(rank_field, self.scope)
-        return streams.stream_in(scope, f"keyed/{name}", rank_field)
-
-
-def _place_of(name: str, distinct_over: object) -> _Place:
+    A block in a DataLoader worker is in the scope of the worker.
+    """
+    stream_in, path = streams.stream_in, f"keyed/{name}"
     worker = context.worker_place
     if worker is not None:
         if distinct_over not in (None, ()):
             rule = "None or () in a DataLoader worker"
             raise validation.value_error(_FUNCTION, "distinct_over", rule, distinct_over)
-        return _Place(worker.rank_field if distinct_over is None else SHARED, worker, None, None)
+        rank_field = worker.rank_field if distinct_over is None else SHARED
+        return rank_field, lambda field: stream_in(worker.scope, path, field, worker.number)
     context.refuse_worker(_FUNCTION, "pass worker_init_fn=fastseed.data.worker_init_fn to it")
     seeder = context.current(_FUNCTION)
     scopes.require_keys(_FUNCTION, seeder.scheme)
-    if seeder.scope is None:
+    scope = seeder.scope
+    if scope is None:
         raise RuntimeError(f"fastseed.{_FUNCTION}: call fastseed.reseed(task, epoch) first")
     rank_field = seeder._rank_fields.of_block(_FUNCTION, name, distinct_over)
-    return _Place(rank_field, None, seeder, seeder.scope)
+    return rank_field, lambda field: stream_in(seeder._scope_key(field, scope), path, field)
 
 
 @private_torch.answer_at_trace
@@ -352,7 +335,7 @@ def _known_words(name: str) -> tuple[int, int]:
 @private_torch.answer_at_trace
 def _rank_field(name: str, distinct_over: object, seeder_id: int) -> int:
     """Return the rank field of a block in compiled code, which guards who the seeder is."""
-    return _place_of(name, distinct_over).rank_field
+    return _place_of(name, distinct_over)[0]
 
 
 @private_torch.answer_at_trace

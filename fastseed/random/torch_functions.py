@@ -171,22 +171,24 @@ def _init_kaiming(
 # ---------------------------------------------------------------- functions of layers
 
 
-def _drop(block: KeyedBlock, func: Any, *args: Any, **options: Any) -> object:
-    """Handle the functions of dropout, also of whole channels and for SELU."""
-    if not dropout_calls.draws(func, args, options):
-        return func(*args, **options)
-    call = dropout_calls.read_drop(*args, **options)
-    p = _number(call.p)
-    channels = func in _CHANNELS
-    input = call.input
-    if input.dim() == _UNBATCHED.get(func):
-        input = input.unsqueeze(0)
-    if func in _ALPHA:
-        found = _alpha_dropped(block, input, p, channels)
-    else:
-        found = dropped(block, input, p, channels)
-    found = found.view_as(call.input)
-    return call.input.copy_(found) if call.inplace or func in _INPLACE else found
+def _dropping(
+    *, channels: bool = False, alpha: bool = False, inplace: bool = False, unbatched: int = -1
+) -> Handler:
+    """Handle a function of dropout: of whole ``channels``, for SELU (``alpha``).
+
+    An input of ``unbatched`` dimensions has no batch.
+    """
+    drop = _alpha_dropped if alpha else dropped
+
+    def handle(block: KeyedBlock, func: Any, *args: Any, **options: Any) -> object:
+        if not dropout_calls.draws(func, args, options):
+            return func(*args, **options)
+        call = dropout_calls.read_drop(*args, **options)
+        input = call.input.unsqueeze(0) if call.input.dim() == unbatched else call.input
+        found = drop(block, input, _number(call.p), channels).view_as(call.input)
+        return call.input.copy_(found) if call.inplace or inplace else found
+
+    return handle
 
 
 def dropped(
@@ -207,7 +209,7 @@ def dropped(
 
 
 def _alpha_dropped(
-    block: KeyedBlock, input: torch.Tensor, p: float, channels: bool
+    block: KeyedBlock, input: torch.Tensor, p: float, channels: bool = False
 ) -> torch.Tensor:
     """Do what ``alpha_dropout`` does (Klambauer et al., 2017): keep mean and variance."""
     kept = dropped(block, torch.ones_like(input), p, channels) != 0
@@ -240,11 +242,11 @@ def _gumbel_softmax(
     return one_hot - soft.detach() + soft
 
 
-def _refuse(instead: str, is_harmless: Callable[..., bool] | None = None) -> Handler:
-    """Handle a function without a keyed form; ``is_harmless`` knows the calls that draw nothing."""
+def _refuse(instead: str, draws: Callable[..., bool] | None = None) -> Handler:
+    """Handle a function without a keyed form; ``draws`` knows the calls that draw."""
 
     def handle(_: object, func: Any, *args: Any, **options: Any) -> object:
-        if is_harmless is not None and is_harmless(func, args, options):
+        if draws is not None and not draws(func, args, options):
             return func(*args, **options)
         raise RuntimeError(
             f"fastseed.{_FUNCTION}: {func.__name__} has no keyed form and would draw from torch's "
@@ -254,35 +256,10 @@ def _refuse(instead: str, is_harmless: Callable[..., bool] | None = None) -> Han
     return handle
 
 
-def _draws_nothing(func: object, args: Any, options: Any) -> bool:
-    return not dropout_calls.draws(func, args, options)
+def _lacks_samples(_: object, args: Any, options: Any) -> bool:
+    return options.get("_random_samples") is None
 
 
-def _has_samples(_: object, args: Any, options: Any) -> bool:
-    return options.get("_random_samples") is not None
-
-
-_INPLACE = frozenset(
-    (torch.dropout_, torch.alpha_dropout_, torch.feature_dropout_, torch.feature_alpha_dropout_)
-)
-_UNBATCHED = {torch_functional.dropout1d: 2, torch_functional.dropout3d: 4}
-_FEATURE_ALPHA = (
-    *(torch_functional.feature_alpha_dropout, torch.feature_alpha_dropout),
-    torch.feature_alpha_dropout_,
-)
-_ALPHA = frozenset(
-    (torch_functional.alpha_dropout, torch.alpha_dropout, torch.alpha_dropout_, *_FEATURE_ALPHA)
-)
-_CHANNELS = frozenset(
-    (
-        *(torch_functional.dropout1d, torch_functional.dropout2d, torch_functional.dropout3d),
-        *(torch.feature_dropout, torch.feature_dropout_, *_FEATURE_ALPHA),
-    )
-)
-_DROPOUT = (
-    *(torch_functional.dropout, torch.dropout, torch.dropout_),
-    *(*_ALPHA, *_CHANNELS),
-)
 _OUTSIDE = "draw it outside of the block, from generators that fastseed.reseed sets"
 
 DRAWS: dict[object, Handler] = {
@@ -309,22 +286,37 @@ DRAWS: dict[object, Handler] = {
     init.uniform_: _initializing(fills.uniform, a="low", b="high"),
     init.normal_: _initializing(fills.normal),
     init.kaiming_uniform_: _init_kaiming,
-    **dict.fromkeys(_DROPOUT, _drop),
+    **dict.fromkeys((torch_functional.dropout, torch.dropout), _dropping()),
+    torch.dropout_: _dropping(inplace=True),
+    torch_functional.dropout1d: _dropping(channels=True, unbatched=2),
+    torch_functional.dropout2d: _dropping(channels=True),
+    torch_functional.dropout3d: _dropping(channels=True, unbatched=4),
+    torch.feature_dropout: _dropping(channels=True),
+    torch.feature_dropout_: _dropping(channels=True, inplace=True),
+    **dict.fromkeys((torch_functional.alpha_dropout, torch.alpha_dropout), _dropping(alpha=True)),
+    torch.alpha_dropout_: _dropping(alpha=True, inplace=True),
+    **dict.fromkeys(
+        (torch_functional.feature_alpha_dropout, torch.feature_alpha_dropout),
+        _dropping(channels=True, alpha=True),
+    ),
+    torch.feature_alpha_dropout_: _dropping(channels=True, alpha=True, inplace=True),
     dropout_calls.ATTENTION: _attend,
     dropout_calls.HEADS: _attend,
     torch_functional.gumbel_softmax: _gumbel_softmax,
     **dict.fromkeys(
         (torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu),
-        _refuse("set the layer's dropout to 0, and call F.dropout between layers", _draws_nothing),
+        _refuse(
+            "set the layer's dropout to 0, and call F.dropout between layers", dropout_calls.draws
+        ),
     ),
     **dict.fromkeys(
         (torch_functional.rrelu, torch_functional.rrelu_, torch.rrelu, torch.rrelu_),
-        _refuse("use leaky_relu", _draws_nothing),
+        _refuse("use leaky_relu", dropout_calls.draws),
     ),
-    torch.native_dropout: _refuse("call torch.nn.functional.dropout", _draws_nothing),
+    torch.native_dropout: _refuse("call torch.nn.functional.dropout", dropout_calls.draws),
     **dict.fromkeys(
         (torch_functional.fractional_max_pool2d, torch_functional.fractional_max_pool3d),
-        _refuse("pass _random_samples=torch.rand(N, C, 2 or 3)", _has_samples),
+        _refuse("pass _random_samples=torch.rand(N, C, 2 or 3)", _lacks_samples),
     ),
     **dict.fromkeys(
         (torch.poisson, torch.binomial, *private_torch.GAMMA_FUNCTIONS),
