@@ -98,10 +98,11 @@ def answer_at_trace(function: Any) -> Any:
 def is_vmapped() -> bool:
     """Return whether ``torch.vmap`` runs the caller, with randomness that is not "same"."""
     functorch = torch._C._functorch
-    return any(
+    levels = functorch.get_interpreter_stack()
+    return levels is not None and any(
         level.key() == functorch.TransformType.Vmap
         and functorch.CVmapInterpreterPtr(level).randomness() != functorch.RandomnessType.Same
-        for level in functorch.get_interpreter_stack() or ()
+        for level in levels
     )
 
 
