@@ -113,6 +113,7 @@ class KeyedBlock(TorchFunctionMode):
         else:
             self._begin()
         super().__enter__()  # type: ignore[no-untyped-call]
+        self.is_over = False  # last: a reseed ends what an interrupt left before
         return self
 
     def _begin_in_graph(self) -> None:
@@ -129,7 +130,7 @@ class KeyedBlock(TorchFunctionMode):
         array = np.array([self.index << _DRAW_BITS], np.int64)
         self._next: memoryview[int] = memoryview(array)  # type: ignore[arg-type]
         self.next = _usual_tensor(array)
-        self.is_eager, self.is_over = True, False
+        self.is_eager, self.is_over = True, True
         self._thread = threading.get_ident()
         _open.add(self)
         if self._checker is not None:

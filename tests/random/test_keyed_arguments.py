@@ -120,3 +120,19 @@ def test_vmap_does_not_repeat_numbers_unseen(randomness):
             torch.vmap(function, randomness=randomness)(torch.zeros(3, 2))
     same = torch.vmap(draw, randomness="same")(torch.zeros(3, 2))
     assert torch.equal(same, draw(torch.zeros(3, 2)))
+
+
+def test_an_interrupt_while_a_block_begins_is_repaired_by_reseed(monkeypatch):
+    mode = torch.overrides.TorchFunctionMode
+    enter = mode.__enter__
+
+    def interrupted(block):
+        enter(block)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(mode, "__enter__", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        keyed("flow").__enter__()
+    monkeypatch.setattr(mode, "__enter__", enter)
+    fastseed.reseed(1, 0, 4)
+    assert not torch.overrides._get_current_function_mode_stack()
