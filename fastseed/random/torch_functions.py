@@ -185,7 +185,9 @@ def _dropping(
             return func(*args, **options)
         call = dropout_calls.read_drop(*args, **options)
         input = call.input.unsqueeze(0) if call.input.dim() == unbatched else call.input
-        found = drop(block, input, _number(call.p), channels).view_as(call.input)
+        found = drop(block, input, _number(call.p), channels)
+        if input is not call.input:
+            found = found.squeeze(0)  # no view: a DTensor without rows refuses one
         return call.input.copy_(found) if call.inplace or inplace else found
 
     return handle

@@ -14,11 +14,13 @@ from helpers.support import needs_native
 import fastseed
 from fastseed._backend import derive
 from fastseed._backend.ops.register import REFERENCES
+from fastseed._backend.reference import scalar
+from fastseed.derivation import streams
 from fastseed.nn.dropout import rows as scope_blocks
 from fastseed.nn.dropout import scope as layer_scope
 from fastseed.random import dropout
 
-KINDS = {"mask": 60, "value": 300, "layer": 100, "p": 10}
+KINDS = {"mask": 60, "value": 300, "layer": 100, "p": 10, "block": 100}
 DTYPES = {
     "float16": (torch.float16, torch.uint16),
     "bfloat16": (torch.bfloat16, torch.uint16),
@@ -96,6 +98,17 @@ def test_keys_of_layers(ops):
             f"dropout/{name}", task=task, epoch=epoch, step=step, rank=fastseed.SHARED, index=index
         )
         assert key == int(lo, 16) | int(hi, 16) << 64
+
+
+def test_keys_of_draws_of_blocks(ops):
+    _, layer_key = ops
+    for *at, name, index, step, rank, count, lo, hi in rows("block"):
+        scope = torch.tensor(derive.scope_key(*map(int, at)), dtype=torch.uint64)
+        low, high = map(scalar.signed, streams.name_words(f"keyed/{name}"))
+        out, number = torch.empty(3, dtype=torch.uint64), torch.tensor([int(count)])
+        first, by = scalar.signed(int(index)), int(step)
+        layer_key(out, scope, number, low, high, first, by, 0, int(rank))
+        assert out.tolist() == [int(lo, 16), int(hi, 16), 0], (name, index, count)
 
 
 def test_thresholds():

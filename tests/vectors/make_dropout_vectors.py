@@ -35,6 +35,8 @@ HEADER = """\
 # layer  master task epoch step name label first_row row_elements  lo hi first
 #   label: - for none; first: the index of the first element, modulo 2^64
 # p      probability (float64 bits)  threshold
+# block  master task epoch step name index index_step rank count  lo hi
+#   the key of a block's draw `count`: that of index + count * index_step, modulo 2^64
 """
 
 
@@ -102,6 +104,12 @@ def layer_row(at: tuple[int, ...], name: str, label: str, row: int, elements: in
     return f"layer {where} {lo:016x} {hi:016x} {first:016x}"
 
 
+def block_row(at: tuple[int, ...], name: str, index: int, step: int, rank: int, count: int) -> str:
+    lo, hi = key_at(scope_of(*at), f"keyed/{name}", rank, 0, index + count * step & U64, STREAM)
+    where = " ".join(map(str, (*at, name, index, step, rank, count)))
+    return f"block {where} {lo:016x} {hi:016x}"
+
+
 def p_row(bits: int) -> str:
     p = exact(bits, "float64")
     assert p is not None
@@ -139,10 +147,21 @@ def value_rows() -> Iterator[str]:
             yield value_row(dtype, fill.below(1 << 16), bits)
 
 
+POINTS = [(0, 0, 0, 0), (U64, U24, U32, U64), (42, 1, 7, 0), (42, 1, 7, 2**40 + 5)]
+
+
+def block_rows() -> Iterator[str]:
+    for at, (i, rank) in itertools.product(POINTS, enumerate((0, 1, 3, U24 - 1, U24))):
+        for index, step, count in (
+            (0, 1, 0), (0, 1, 7 << 24 | 1), (5 << 24, 1, 2**24 - 1), ((2**39 - 1) << 24 | 9, 0, 3),
+            (U64 - 2, 1, 4), (11, 2**40 + 3, 2**30 + i),
+        ):  # fmt: skip
+            yield block_row(at, ("flow", "\u03b1/\u03b2")[i % 2], index, step, rank, count)
+
+
 def layer_rows() -> Iterator[str]:
-    points = [(0, 0, 0, 0), (U64, U24, U32, U64), (42, 1, 7, 0), (42, 1, 7, 2**40 + 5)]
     for at, name, label in itertools.product(
-        points, ("h.0.drop", "\u03b1/\u03b2", "h.11.attn/attention"), ("-", "teacher", "\u03b2")
+        POINTS, ("h.0.drop", "\u03b1/\u03b2", "h.11.attn/attention"), ("-", "teacher", "\u03b2")
     ):
         for row, elements in ((0, 0), (3, 768), (2**53, 2**20)):
             yield layer_row(at, name, label, row, elements)
@@ -161,6 +180,7 @@ def all_rows() -> list[str]:
     )
     near = (0x3EF0000000000000, 0x3EE0000000000000, 0x3FEFFFFFFFFFFFFF, 0x3EF8000000000000)
     rows += [p_row(bits) for bits in (*patterns, *near, 0x3F04000000000000, 0x3FD3333333333333)]
+    rows += block_rows()
     return list(dict.fromkeys(rows))
 
 

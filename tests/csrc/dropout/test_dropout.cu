@@ -156,6 +156,18 @@ void check_value(Fields& f) {
   check_layouts(rule, Key{1, 2}, 0, std::vector<T>(24, element));
 }
 
+void check_key(const ScopeKey& scope, const LayerCall& call, uint64_t count,
+               const uint64_t (&expected)[3]) {
+  const DropoutKey found = layer_key(scope, call, count);
+  const uint64_t words[3] = {found.key.lo, found.key.hi, found.first};
+  check(same(words, expected, 3), "the key of a layer");
+  DeviceArray<uint64_t> device_scope(std::vector<uint64_t>{scope.key, scope.tweak});
+  DeviceArray<int64_t> device_count(std::vector<int64_t>{static_cast<int64_t>(count)});
+  DeviceArray<uint64_t> out(3);
+  launch_layer_key_cuda(device_scope.data(), device_count.data(), call, out.data(), nullptr);
+  check(same(out.read(), expected, 3), "the key of a layer by the kernel");
+}
+
 void check_layer(Fields& f) {
   const uint64_t master = std::stoull(f.next());
   const uint32_t task = static_cast<uint32_t>(std::stoul(f.next()));
@@ -166,15 +178,22 @@ void check_layer(Fields& f) {
   const uint64_t index = label == "-" ? 0 : name_of(label).lo >> 1;
   const LayerCall call{name_of(name), index, 0, elements, kSharedRank};
   const uint64_t expected[3] = {hex(f.next()), hex(f.next()), hex(f.next())};
-  const ScopeKey scope = scope_key(master, task, epoch, step);
-  const DropoutKey found = layer_key(scope, call, row);
-  const uint64_t words[3] = {found.key.lo, found.key.hi, found.first};
-  check(same(words, expected, 3), "the key of a layer");
-  DeviceArray<uint64_t> device_scope(std::vector<uint64_t>{scope.key, scope.tweak});
-  DeviceArray<int64_t> first_row(std::vector<int64_t>{static_cast<int64_t>(row)});
-  DeviceArray<uint64_t> out(3);
-  launch_layer_key_cuda(device_scope.data(), first_row.data(), call, out.data(), nullptr);
-  check(same(out.read(), expected, 3), "the key of a layer by the kernel");
+  check_key(scope_key(master, task, epoch, step), call, row, expected);
+}
+
+// The key of a draw of a block, of any rank, whose index counts.
+void check_block(Fields& f) {
+  const uint64_t master = std::stoull(f.next());
+  const uint32_t task = static_cast<uint32_t>(std::stoul(f.next()));
+  const uint32_t epoch = static_cast<uint32_t>(std::stoul(f.next()));
+  const uint64_t step = std::stoull(f.next());
+  const std::string name = "keyed/" + f.next();
+  const uint64_t index = std::stoull(f.next()), index_step = std::stoull(f.next());
+  const uint32_t rank = static_cast<uint32_t>(std::stoul(f.next()));
+  const uint64_t count = std::stoull(f.next());
+  const LayerCall call{name_of(name), index, index_step, 0, rank};
+  const uint64_t expected[3] = {hex(f.next()), hex(f.next()), 0};
+  check_key(scope_key(master, task, epoch, step), call, count, expected);
 }
 
 void check_row(Fields& f) {
@@ -183,6 +202,8 @@ void check_row(Fields& f) {
     check_mask(f);
   } else if (kind == "layer") {
     check_layer(f);
+  } else if (kind == "block") {
+    check_block(f);
   } else if (kind == "p") {  // of Python alone
     f.next();
     f.next();
