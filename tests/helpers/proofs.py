@@ -15,6 +15,10 @@ STAMP = ROOT / "tests" / "proofs.sha256"
 INPUTS = (
     "csrc/core/*.h",
     "fastseed/_backend/reference/*.py",
+    "fastseed/random/fills.py",
+    "fastseed/random/torch_functions.py",
+    "tests/helpers/keyed_step.py",
+    "tests/random/test_keyed_everywhere.py",
     "tests/statistics/*",
     "tests/vectors/make_*.py",
     "tests/vectors/*.txt",

@@ -1,0 +1,117 @@
+"""One training step's draws have one SHA-256, whatever draws them and wherever the parts lie.
+
+The step has all functions with an exact form, in all their dtypes, strided and channels-last. The
+fast tests take sizes to 4,097; the proof takes all, to 2**24 elements.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.distributed as dist
+from helpers import keyed_step
+from helpers.keyed_step import PARTS, SIZES, SMALL
+from helpers.ranks import ranks
+from helpers.simd import set_simd
+from helpers.support import run_script
+from torch.distributed import tensor as dtensors
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Shard
+
+import fastseed
+from fastseed._backend import derive
+
+DIGESTS = {
+    SMALL: "e4d9b25f569081ef68f3e87a130efb0c03327e8454a6105528fe93ae6b98fb76",
+    SIZES: "c045ee3854c3c1daab4dc92451965d942bce6fa03c8ad20d05bffd8567f7d62c",
+}
+NATIVE = ("portable", "avx2", "avx512")
+SHARDED = PARTS[:4]  # weights and orders are no DTensors
+
+
+def start():
+    fastseed.init(42)
+    fastseed.reseed(1, 7, 3)
+
+
+class Sharded:
+    """Makes tensors that all ranks share out, by rows."""
+
+    def __init__(self):
+        mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+        self._where = {"device_mesh": mesh, "placements": [Shard(0)]}
+
+    def rand(self, n, dtype):
+        return dtensors.rand(n, dtype=dtype, **self._where)
+
+    def randn(self, n, dtype):
+        return dtensors.randn(n, dtype=dtype, **self._where)
+
+    def ones(self, *shape, dtype=torch.float32):
+        return dtensors.ones(shape, dtype=dtype, **self._where)
+
+    @staticmethod
+    def whole(tensor):
+        return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def digest_on_ranks(sizes):
+    start()
+    made = set()
+
+    class Counting(Sharded):
+        @staticmethod
+        def whole(tensor):
+            made.add(type(tensor))
+            return Sharded.whole(tensor)
+
+    found = keyed_step.digest(sizes, make=Counting())
+    assert DTensor in made
+    return found
+
+
+def test_simd_and_the_digest_of_small_sizes():
+    for path in derive.simd_paths() or (None,):
+        set_simd(path)
+        start()
+        found, tensors, values = keyed_step.digest()
+        assert found == DIGESTS[SMALL], path
+        assert (tensors, values) == (164, 174375)
+
+
+def test_shards_of_small_sizes():
+    assert {found for found, *_ in ranks(2, digest_on_ranks, SMALL)} == {DIGESTS[SMALL]}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("way", ["recomputed", "aot_eager", "inductor"])
+def test_other_ways_at_small_sizes(way):
+    found = run_script("keyed_step.py", way, str(len(SMALL)), timeout=600)
+    assert found["digest"] == DIGESTS[SMALL]
+
+
+def test_the_reference_at_small_sizes():
+    found = run_script("keyed_step.py", "eager", str(len(SMALL)), FASTSEED_BACKEND="reference")
+    assert found["by"][0] == "reference" and found["digest"] == DIGESTS[SMALL]
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("way", ["reference", *NATIVE, "recomputed", "aot_eager", "inductor"])
+def test_the_whole_step(way):
+    if way in NATIVE and way not in derive.simd_paths():
+        pytest.skip(f"this processor has no {way}")
+    backend = "reference" if way == "reference" else "native"
+    arguments = (way, str(len(SIZES)))
+    found = run_script("keyed_step.py", *arguments, timeout=3500, FASTSEED_BACKEND=backend)
+    assert found["digest"] == DIGESTS[SIZES] and found["by"][0] == backend
+    assert way not in NATIVE or found["by"][1] == way
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_shards_of_the_whole_step(size):
+    found = ranks(size, digest_on_ranks, SIZES, timeout=3500)
+    assert {each for each, *_ in found} == {DIGESTS[SIZES]}
