@@ -9,10 +9,6 @@ import re
 
 import pytest
 from helpers.paths import ROOT
-from helpers.processes import run_python
-from helpers.simd import set_simd
-
-from fastseed._backend import derive
 
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 AFTER_THE_FIRST = ("common-mistakes.md",)  # its blocks continue the first one, as the page says
@@ -50,26 +46,6 @@ def test_block_runs_alone(page, program, caplog, tmp_path, monkeypatch):
 def test_digest_in_the_readme_is_that_of_the_page():
     (digest,) = re.findall(r"SHA-256 `(\w{8})…`", PAGES[0].read_text("utf-8"))
     assert f'"{digest}' in (ROOT / "docs/same-noise.md").read_text("utf-8")
-
-
-def noise() -> str:
-    """Return the program of docs/same-noise.md that asserts a digest."""
-    return re.findall(r"```python\n(.*?)```", (ROOT / "docs/same-noise.md").read_text(), re.S)[0]
-
-
-@pytest.mark.parametrize("simd", derive.simd_paths())
-def test_noise_is_the_same_on_every_instruction_set(simd):
-    set_simd(simd)
-    try:
-        exec(noise(), {"__name__": "guide"})
-    finally:
-        set_simd(None)
-
-
-@pytest.mark.slow
-def test_noise_is_the_same_in_numpy(tmp_path):
-    (tmp_path / "noise.py").write_text(noise())
-    run_python(tmp_path / "noise.py", FASTSEED_BACKEND="reference")
 
 
 @pytest.mark.parametrize("page", ELSEWHERE)
