@@ -207,6 +207,14 @@ def leave_function_mode(mode: object) -> bool:
     return False
 
 
+def without_function_modes() -> contextlib.AbstractContextManager[object]:
+    """Spare the function modes of eager code the calls in a block, as ``torch.device`` is one."""
+    if torch.compiler.is_compiling():
+        return contextlib.nullcontext()
+    block: contextlib.AbstractContextManager[object] = torch._C.DisableTorchFunction()
+    return block
+
+
 @contextlib.contextmanager
 def without_function_mode(mode: object) -> Iterator[None]:
     """Leave a function mode for a while, where it is the innermost one of eager code."""

@@ -183,7 +183,9 @@ class KeyedBlock(TorchFunctionMode):
         self, fill: Fill, tensor: torch.Tensor, *parameters: object, **named: object
     ) -> torch.Tensor:
         """Fill a tensor from the key of the next draw."""
-        fill(tensor, self.next_key(tensor), *parameters, **named)
+        key = self.next_key(tensor)
+        with private_torch.without_function_modes():
+            fill(tensor, key, *parameters, **named)
         self.count()
         return tensor
 

@@ -136,3 +136,17 @@ def test_an_interrupt_while_a_block_begins_is_repaired_by_reseed(monkeypatch):
     monkeypatch.setattr(mode, "__enter__", enter)
     fastseed.reseed(1, 0, 4)
     assert not torch.overrides._get_current_function_mode_stack()
+
+
+def test_a_mode_around_a_block_is_not_asked_about_what_a_fill_calls():
+    class Recorder(torch.overrides.TorchFunctionMode):
+        names = ()
+
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            self.names += (func.__name__,)
+            return func(*args, **kwargs or {})
+
+    with Recorder() as around, keyed("flow"):
+        torch.randn(3, dtype=torch.complex64)
+    assert "empty" in around.names
+    assert not {"view_as_real", "empty_like", "copy_"} & set(around.names)
