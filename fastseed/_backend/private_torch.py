@@ -216,14 +216,27 @@ def without_function_modes() -> contextlib.AbstractContextManager[object]:
 
 
 @contextlib.contextmanager
-def without_function_mode(mode: object) -> Iterator[None]:
-    """Leave a function mode for a while, where it is the innermost one of eager code."""
+def without_modes(kind: type) -> Iterator[None]:
+    """Leave the function modes of a class for a while, in eager code."""
     stack: Any = overrides
-    if torch.compiler.is_compiling() or stack._get_current_function_mode_stack()[-1:] != [mode]:
+    modes = [] if torch.compiler.is_compiling() else stack._get_current_function_mode_stack()
+    others = [mode for mode in modes if not isinstance(mode, kind)]
+    if len(others) == len(modes):
         yield
-    else:
-        with stack._pop_mode_temporarily():
-            yield
+        return
+    _replace_modes(modes, others)
+    try:
+        yield
+    finally:
+        _replace_modes(others, modes)
+
+
+def _replace_modes(old: list[Any], new: list[Any]) -> None:
+    stack: Any = overrides
+    for _ in old:
+        stack._pop_mode()
+    for mode in new:
+        stack._push_mode(mode)
 
 
 def _take_out(mode: object, stack: Any) -> None:

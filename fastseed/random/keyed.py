@@ -6,6 +6,7 @@ changes from call to call reaches a graph in tensors: the scope, and the number 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import threading
@@ -349,6 +350,19 @@ def _is_checkpointed() -> bool:
 
 _open: set[KeyedBlock] = set()
 """The blocks of all threads that are open, or whose end was interrupted."""
+
+
+def outside_blocks() -> contextlib.AbstractContextManager[object]:
+    """Leave this thread's blocks for a while, for samples: they have streams of their own."""
+    return private_torch.without_modes(KeyedBlock) if _open else contextlib.nullcontext()
+
+
+def leave_inherited() -> None:
+    """Leave the blocks that a DataLoader worker was forked in: it has streams of its own."""
+    for block in tuple(_open):
+        if block._process != os.getpid():
+            private_torch.leave_function_mode(block)
+            _open.discard(block)
 
 
 def _move() -> None:

@@ -9,7 +9,7 @@ from helpers.worker_cases import flat, options
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 import fastseed
-from fastseed.data import Loader, worker_init_fn
+from fastseed.data import Loader, per_sample, worker_init_fn
 from fastseed.random import keyed
 
 
@@ -83,3 +83,25 @@ def test_a_worker_knows_no_mesh():
     wrong = r"random\.keyed: distinct_over must be None or \(\) in a DataLoader worker"
     with pytest.raises(ValueError, match=wrong):
         flat(plain(Noise(("dp",)), **options(workers=1)))
+
+
+class Draws(Dataset):
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, i):
+        return torch.rand(2).tolist()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_what_has_streams_of_its_own_does_not_draw_from_a_block_around_the_loop(workers):
+    for dataset in [per_sample(Draws()), Draws()][: 1 if workers == 0 else 2]:
+        loader = Loader(dataset, batch_size=1, num_workers=workers)
+        expected = flat(loader)
+        with keyed("loop"):
+            found = flat(loader)
+            drawn = torch.rand(2)
+        assert found == expected
+        # torch's loader draws a seed first, which is of the block
+        keys = [fastseed.derive_key("keyed/loop", index=k, rank=3) for k in range(3)]
+        assert any(torch.equal(drawn, fastseed.random.uniform(key, (2,))) for key in keys)

@@ -18,6 +18,7 @@ from ..._utils.log import warn_once
 from ...derivation import context, scopes, streams
 from ...generators.default import DefaultGenerators
 from ...random.bank import StreamBank
+from ...random.keyed import leave_inherited
 from ...seeder.errors import ReseedError
 from ...seeder.registry import Registration, adapter_for
 from ...seeder.seeder import Seeder
@@ -118,6 +119,7 @@ class WorkerInit:
         if info is not None:
             place = named, self.seeder.rank, self._worker_id + 1
             context.worker_place = context.WorkerPlace(*place)
+            leave_inherited()
         failures = GENERATORS.reseed(stream_of)
         for entry in (*self.seeder.entries, *found):
             if is_on_device(entry):

@@ -20,6 +20,7 @@ from ...derivation import scopes, streams
 from ...generators.adapter import GeneratorAdapter
 from ...generators.pool import MembersAdapter
 from ...generators.torch_rng import TorchGenerator
+from ...random.keyed import outside_blocks
 from ...seeder.errors import ReseedError
 from ...seeder.registry import Registration
 from .discovery import found_in
@@ -184,7 +185,8 @@ def read_in_streams(
             )
         if restores or depth or get_worker_info() is None:
             restore = current.snapshot()
-        return read()
+        with outside_blocks():
+            return read()
     finally:
         if depth:
             _depths[thread] = depth

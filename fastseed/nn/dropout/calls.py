@@ -112,7 +112,7 @@ def calling_class(cls: Any) -> Any:
         this_thread.calls = self.fastseed_calls if draws else None
         try:
             if not draws:
-                with private_torch.without_function_mode(_mode):
+                with private_torch.without_modes(_ReplaceCalls):
                     return cls.forward(self, *args, **kwargs)
             if outer is not None:
                 return cls.forward(self, *args, **kwargs)
