@@ -123,8 +123,8 @@ class KeyedBlock(TorchFunctionMode):
 
     def _begin(self) -> None:
         private_torch.replace_dtensor_draws(_draw_dtensor)
-        self.rank_field, stream_of = _place_of(self.name, self._distinct_over)
-        self._stream_of = functools.cache(stream_of)
+        self.rank_field, self._stream_of = _place_of(self.name, self._distinct_over)
+        self._streams: dict[int, streams.Stream] = {}  # by rank field
         self._process = os.getpid()
         self._checkpoint = private_torch.checkpoint_running()
         self._generators = _positions()
@@ -193,12 +193,16 @@ class KeyedBlock(TorchFunctionMode):
     def next_key(self, tensor: torch.Tensor) -> Key:
         """Return the key of the next draw, which is of this tensor or like it."""
         rank_field = SHARED if layout.is_dtensor(tensor) else self.rank_field
-        self._check_place()
-        if torch.compiler.is_compiling():
+        is_compiling = torch.compiler.is_compiling()
+        self._check_place(is_compiling)
+        if is_compiling:
             return self._key_in_graph(rank_field)
         if tensor.is_cuda and torch.cuda.is_current_stream_capturing():
             return self._key_in_capture(tensor.device, rank_field)
-        return self._stream_of(rank_field).key(self._next[0])
+        stream = self._streams.get(rank_field)
+        if stream is None:
+            stream = self._streams[rank_field] = self._stream_of(rank_field)
+        return stream.key(self._next[0])
 
     def count(self) -> None:
         """Go on to the next draw."""
@@ -224,7 +228,7 @@ class KeyedBlock(TorchFunctionMode):
         layer_key(keys, scope, zero, *self.words, self._next[0], 0, 0, rank_field)
         return keys[:2]
 
-    def _check_place(self) -> None:
+    def _check_place(self, is_compiling: bool) -> None:
         """RuntimeError where a draw of this block could not be repeated."""
         if self.has_moved:
             wrong = "the scope is another one now: leave the block before fastseed.reseed"
@@ -233,9 +237,9 @@ class KeyedBlock(TorchFunctionMode):
                 "torch.vmap would give all of its examples the same numbers: draw them outside of "
                 "it, or pass it randomness='same'"
             )
-        elif not torch.compiler.is_compiling() and self._process != os.getpid():
+        elif not is_compiling and self._process != os.getpid():
             wrong = "os.fork was called in the block: open one in the child"
-        elif self._is_recomputed():
+        elif self._is_recomputed(is_compiling):
             wrong = (
                 "a checkpointed function draws in a block that was opened outside of it, and its "
                 "recomputation would run without the block: open the block inside the function"
@@ -244,9 +248,9 @@ class KeyedBlock(TorchFunctionMode):
             return
         raise RuntimeError(f"fastseed.{_FUNCTION}: in the block {self.name!r}, {wrong}")
 
-    def _is_recomputed(self) -> bool:
+    def _is_recomputed(self, is_compiling: bool) -> bool:
         """Return whether a checkpointed function draws outside of which the block was opened."""
-        if torch.compiler.is_compiling():
+        if is_compiling:
             return self.is_eager and self._checkpoint is None and _is_checkpointed()
         return private_torch.checkpoint_running() != self._checkpoint
 
