@@ -21,6 +21,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import fastseed
+from fastseed.elastic.collector import SlotPlan
 
 from . import machine
 
@@ -44,9 +45,9 @@ class Transformer(nn.Module):
 
 
 def slot_step(model: Transformer, batches: list[torch.Tensor], slots: int) -> Step:
-    """Return a step of SlotGradients."""
+    """Return a step of SlotGradients, whose blocks ``compare`` gives to both ways."""
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    gradients = fastseed.elastic.SlotGradients(model, slots)
+    gradients = fastseed.elastic.SlotGradients(model, slots, assignment="blocks")
 
     def step() -> None:
         for _, batch in gradients.step(batches):
@@ -110,7 +111,7 @@ def compare(rank: int, options: argparse.Namespace) -> None:
     for _ in range(2):
         torch.manual_seed(0)
         models.append(Transformer())
-    batches = list(data[rank::ranks])
+    batches = list(data[rank * options.slots // ranks : (rank + 1) * options.slots // ranks])
     steps = [build(m, batches, options.slots)
              for build, m in zip((slot_step, ddp_step), models, strict=True)]  # fmt: skip
     for step in steps * 2:
@@ -138,20 +139,23 @@ def report(
         size: bytes of the gradients.
     """
     ranks, slots = options.ranks, options.slots
-    seconds, sent = [], []
+    seconds, sent, most = [], [], []
     for way in (0, 1):
         rows = list(zip(*([step[way] for step in of_rank] for of_rank in every), strict=True))
         seconds.append([max(s for s, _ in row) for row in rows])
         sent.append(statistics.median(sum(b for _, b in row) for row in rows))
+        most.append(statistics.median(max(b for _, b in row) for row in rows))
     ratios = [ours / theirs for ours, theirs in zip(*seconds, strict=True)]
     for label, times in zip(("SlotGradients", "DDP, no_sync"), seconds, strict=True):
         print(f"{label:>14}: {1e3 * statistics.median(times):.1f} ms a step (median)")
     print(f"ratio of the two, median over {len(ratios)} steps: {statistics.median(ratios):.3f}")
-    # what reduce-scatters of `slots` gradients and one all-gather send, of all ranks together
-    least = size * (ranks - 1) * (slots / ranks + 1)
-    print(f"sent: {sent[0] / 1e6:.2f} MB, {sent[0] / least:.4f} of reduce-scatter of each "
-          f"micro-step and all-gather; DDP {sent[1] / 1e6:.2f} MB, ratio "
-          f"{sent[0] / max(sent[1], 1):.2f}")  # fmt: skip
+    plan = SlotPlan(slots, 0, ranks, assignment="blocks")
+    sums = sum(map(len, plan.exchange(plan.micro_steps - 1)))
+    # of all ranks together: a piece of each sum to each other rank, and the pieces of the mean
+    least = size * (ranks - 1) * (sums / ranks + 1)
+    print(f"sent: {sent[0] / 1e6:.2f} MB, {sent[0] / least:.4f} of {sums} sums and the mean; "
+          f"DDP {sent[1] / 1e6:.2f} MB, ratio {sent[0] / max(sent[1], 1):.4f}; of the rank that "
+          f"sends most {most[0] / max(most[1], 1):.4f}")  # fmt: skip
     print(f"other processes used {load.fraction() or 0:.0%} of the machine", flush=True)
 
 

@@ -1,4 +1,4 @@
-"""Draw ``slots.svg``: the tree of a step's additions, and which rank computes which leaf.
+"""Draw ``slots.svg``: the tree of a step's additions, and the blocks of the ranks.
 
 python docs/figures/slots.py
 """
@@ -39,13 +39,14 @@ def draw() -> str:
     for rank in range(RANKS):
         y = bottom + 40 + 26 * rank
         marks.append(text(20, y + 5, f"rank {rank}", "start"))
-        for slot in range(rank, SLOTS, RANKS):
+        block = range(rank * SLOTS // RANKS, (rank + 1) * SLOTS // RANKS)
+        for turn, slot in enumerate(block):
             x = LEFT + slot * COLUMN
             marks.append(
                 f'<rect x="{x - 22}" y="{y - 10}" width="44" height="20" rx="4" '
                 f'style="fill:{COLOURS[rank]}"/>'
             )
-            marks.append(f'<g style="fill:#fff">{text(x, y + 5, f"j = {slot // RANKS}")}</g>')
+            marks.append(f'<g style="fill:#fff">{text(x, y + 5, f"j = {turn}")}</g>')
     width, height = LEFT + SLOTS * COLUMN, bottom + 40 + 26 * RANKS
     style = (
         "text{font:13px sans-serif}rect,circle{fill:#e8eef7;stroke:#445}path{stroke:#889;fill:none}"

@@ -126,7 +126,9 @@ def visit(entry, p, sample, occurrence):
     ranks, batch = entry["ranks"], entry["batch_size"]
     step, i = divmod(p - entry["position"], batch * (entry["slots"] or ranks))
     slot, row = divmod(i, batch) if entry["slots"] else (i % ranks, i // ranks)
-    return entry["epoch"], entry["step"] + step, slot % ranks, slot, row, p, sample, occurrence
+    is_block = entry.get("assignment") == "blocks" and entry["slots"]
+    rank = ((slot + 1) * ranks - 1) // entry["slots"] if is_block else slot % ranks
+    return entry["epoch"], entry["step"] + step, rank, slot, row, p, sample, occurrence
 
 def at(contract, epoch, step):
     for entry, positions, order, n, removed in parts(contract, epoch):

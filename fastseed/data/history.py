@@ -18,7 +18,7 @@ import numpy as np
 from .._backend.reference import scalar
 from .._utils import JSON, strict_json, validation
 from ..derivation import scopes
-from .layout import StepLayout
+from .layout import ASSIGNMENTS, StepLayout
 from .order.mixture import UNIT, Source
 from .order.permutation import Array, Order
 from .order.quarantine import Quarantined
@@ -41,6 +41,7 @@ class Entry(NamedTuple):
     slots: int  # micro-batches of a step, whatever the ranks; 0: one of each rank
     drop_last: int  # 1: an incomplete last batch, or step of slots, is left out
     ranks_drop_last: int  # 1: positions that do not suffice for all ranks are left out
+    assignment: str = "deal"  # of slots to ranks; a journal leaves this one out
 
     @property
     def point(self) -> Point:
@@ -49,7 +50,7 @@ class Entry(NamedTuple):
     def layout(self, n: int) -> StepLayout:
         """Return the cut of an order of n positions."""
         flags = bool(self.drop_last), bool(self.ranks_drop_last)
-        return StepLayout(n, self.batch_size, self.ranks, self.slots, *flags)
+        return StepLayout(n, self.batch_size, self.ranks, self.slots, *flags, self.assignment)
 
 
 class Skip(NamedTuple):
@@ -242,10 +243,15 @@ def to_dict(history: History) -> JSON:
         **_VERSIONS,
         **{name: getattr(history, name) for name in _NUMBERS},
         "orders": [_order_to_dict(spec) for spec in history.orders],
-        "entries": [entry._asdict() for entry in history.entries],
+        "entries": [_entry_to_dict(entry) for entry in history.entries],
         "skips": [skip._asdict() for skip in history.skips],
         "quarantines": [{**q._asdict(), "samples": list(q.samples)} for q in history.quarantines],
     }
+
+
+def _entry_to_dict(entry: Entry) -> JSON:
+    default = Entry._field_defaults.items()
+    return {name: value for name, value in entry._asdict().items() if (name, value) not in default}
 
 
 def _order_to_dict(spec: OrderSpec) -> JSON:
@@ -307,6 +313,8 @@ def _fields(
             value = validation.check_int(function, place, value, *limits[name])
         elif name in ("kind", "name"):
             validation.check_text(function, place, value)
+        elif name == "assignment":
+            validation.check_choice(function, place, value, ASSIGNMENTS)
         elif name not in _VERSIONS:
             validation.check_instance(function, place, value, list, "a list")
         found[name] = tuple(value) if name == "samples" else value
@@ -317,6 +325,7 @@ def _records(function: str, where: str, kind: Any, given: list[JSON]) -> tuple[A
     """Return the objects of a list as named tuples."""
     found = []
     for i, part in enumerate(given):
+        part = {**kind._field_defaults, **part} if isinstance(part, dict) else part
         found.append(kind(**_fields(function, f"{where}[{i}]", part, kind._fields)))
     return tuple(found)
 

@@ -7,8 +7,16 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 UNKNOWN = -1  # the number of positions of an order whose length is not known
+ASSIGNMENTS = ("blocks", "deal")  # of the slots of a step to ranks
 
 N = TypeVar("N", int, np.ndarray)
+
+
+def own_slots(slots: int, rank: int, ranks: int, assignment: str) -> range:
+    """Return the slots of a rank: neighbours, of which a rank may have none; or every w-th."""
+    if assignment == "blocks":
+        return range(rank * slots // ranks, (rank + 1) * slots // ranks)
+    return range(rank, slots, ranks)
 
 
 class StepLayout(NamedTuple):
@@ -23,6 +31,7 @@ class StepLayout(NamedTuple):
     slots: int = 0  # batches of a step; 0: one of each rank
     drop_last: bool = False  # leave out an incomplete last batch, or step of slots
     ranks_drop_last: bool = False  # leave out positions that do not suffice for all ranks
+    assignment: str = "deal"  # of slots to ranks, as ``own_slots`` has them
 
     @property
     def step_size(self) -> int:
@@ -59,6 +68,8 @@ class StepLayout(NamedTuple):
         """Return rank, slot and row of a position, which is counted from the start of its step."""
         if self.slots:
             slot, row = divmod(inside, self.batch_size)
+            if self.assignment == "blocks":
+                return ((slot + 1) * self.ranks - 1) // self.slots, slot, row
             return slot % self.ranks, slot, row
         row, rank = divmod(inside, self.ranks)
         return rank, rank, row

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -15,10 +14,12 @@ from ..derivation import context, scopes
 from ..distributed.agreement import agree
 from ..seeder import api
 from .history import Entry, History, from_json, to_json
+from .layout import ASSIGNMENTS
 from .lineage import Lineage, check_known, with_quarantine, with_skip
 from .loader.iteration import Iteration
 from .loader.loader import Loader, slot_loader
 from .loader.states import check_state, layout_of, parse, sampler_of
+from .micro_batches import MicroBatches
 from .order.samplers import ShuffleSampler, SlotSampler
 from .worker.scope import keyed_seeder
 
@@ -28,7 +29,12 @@ _NAME = "data.steps"
 
 
 def steps(
-    loader: DataLoader[Any], epochs: int | None = None, *, task: int = 1, slots: int | None = None
+    loader: DataLoader[Any],
+    epochs: int | None = None,
+    *,
+    task: int = 1,
+    slots: int | None = None,
+    assignment: str = "blocks",
 ) -> StepLoop:
     """Iterate the batches of all epochs as (epoch, step, batch), each step in its own scope.
 
@@ -48,6 +54,9 @@ def steps(
             yields an iterator of this rank's micro-batches, which must be exhausted before the next
             step; a rank may have none. The loader must have ``batch_size``, and ``shuffle=True``,
             its dataset's order, a ``ShuffleSampler`` or a ``MixtureSampler``.
+        assignment: which slots a rank has, as ``SlotGradients.assignment``. ``"blocks"``: rank r of
+            w has slots floor(r V / w) to floor((r + 1) V / w) - 1. ``"deal"``, for models under
+            ``fully_shard``: r, r + w, r + 2 w, and so on. A job may resume with the other one.
 
     Returns:
         The loop. ``iter()`` of it yields the steps; ``len()`` is the number of steps of an epoch on
@@ -77,38 +86,29 @@ def steps(
         >>> [(epoch, step, batch.tolist()) for epoch, step, batch in resumed]
         [(0, 2, [9, 1])]
     """
-    return StepLoop(loader, epochs, task, slots)
-
-
-class MicroBatches(Iterator[Any]):
-    """This rank's micro-batches of a step, which are fetched one by one.
-
-    After an error it has no more, since what the loader has next is the batch of another slot.
-    """
-
-    def __init__(self, batches: Iterable[Any], count: int) -> None:
-        self._batches, self.left = itertools.islice(batches, count), count
-
-    def __next__(self) -> Any:
-        batch = next(self._batches)
-        self.left -= 1
-        return batch
+    return StepLoop(loader, epochs, task, slots, assignment)
 
 
 class StepLoop:
     """The loop that ``steps`` returns."""
 
     def __init__(
-        self, loader: DataLoader[Any], epochs: int | None, task: int, slots: int | None
+        self,
+        loader: DataLoader[Any],
+        epochs: int | None,
+        task: int,
+        slots: int | None,
+        assignment: str,
     ) -> None:
         if epochs is not None:
             epochs = validation.check_int(_NAME, "epochs", epochs, 0, scopes.MAX_EPOCH)
         self._epochs = epochs
         self._task = validation.check_int(_NAME, "task", task, 0, scopes.MAX_TASK)
+        assignment = validation.check_choice(_NAME, "assignment", assignment, ASSIGNMENTS)
         self._slots: SlotSampler | None = None
         if slots is not None:
             slots = validation.check_int(_NAME, "slots", slots, 1, scopes.MAX_RANK)
-            loader = slot_loader(_NAME, loader, slots)
+            loader = slot_loader(_NAME, loader, slots, assignment)
             self._slots = loader.batch_sampler  # type: ignore[assignment]
         elif not isinstance(loader, Loader):
             validation.check_instance(_NAME, "loader", loader, DataLoader, "a DataLoader")
@@ -121,7 +121,7 @@ class StepLoop:
         self._is_changed = False  # what is left out, since the loader's iteration began
         self._is_loaded = False  # a state, and no loop began since
         self._own: Iteration | None = None  # the loader's iteration that this loop is in
-        self._given = MicroBatches((), 0)  # those of the step that the loop is in
+        self._given = MicroBatches((), range(0))  # those of the step that the loop is in
 
     @property
     def dataset(self) -> Any:
@@ -227,10 +227,10 @@ class StepLoop:
     def _micro_batches(
         self, slots: SlotSampler, iteration: Iteration, batches: Iterator[Any]
     ) -> Iterator[MicroBatches]:
-        count = len(slots.own_slots())
+        own = slots.own_slots()
         for step in range(self.step, slots.steps):
             iteration.finish_steps(step + 1)
-            self._given = MicroBatches(batches, count)
+            self._given = MicroBatches(batches, own)
             yield self._given
         next(batches, None)  # the end, which the loader notices only then
 
@@ -390,6 +390,6 @@ class StepLoop:
         layout, position = samples.layout, self.loader._position() if step else 0
         flags = int(layout.drop_last), int(layout.ranks_drop_last)
         size = layout.batch_size, layout.slots
-        entry = Entry(epoch, step, position, 0, layout.ranks, *size, *flags)
+        entry = Entry(epoch, step, position, 0, layout.ranks, *size, *flags, layout.assignment)
         history = self._current_history().at_step(self.epoch, self.step)
         return history.with_entry(entry, samples.spec)

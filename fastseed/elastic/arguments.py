@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch import nn
 
 from .._utils import StateDict, validation
+from ..data.layout import ASSIGNMENTS
 from ..derivation import context
 from ..distributed.discovery import discover_rank
 from ..random.layout import is_dtensor
@@ -38,13 +39,21 @@ def find_group(group: object) -> dist.ProcessGroup | None:
     return dist.group.WORLD
 
 
-def make_plan(slots: object, group: dist.ProcessGroup | None) -> SlotPlan:
+def make_plan(
+    slots: object, group: dist.ProcessGroup | None, assignment: object, *, is_sharded: bool
+) -> SlotPlan:
     """Return which rank has which slots."""
     count = validation.check_int(FUNCTION, "slots", slots, 1, _MOST_SLOTS)
+    if assignment is None:
+        assignment = "deal" if is_sharded else "blocks"
+    chosen = validation.check_choice(FUNCTION, "assignment", assignment, ASSIGNMENTS)
+    if is_sharded and chosen != "deal":
+        rule = "'deal' or None under fully_shard, whose micro-steps end in a reduce-scatter each"
+        raise validation.value_error(FUNCTION, "assignment", rule, chosen)
     if group is None:
-        return SlotPlan(count)
+        return SlotPlan(count, assignment=chosen)
     rank, ranks = dist.get_rank(group), dist.get_world_size(group)
-    return SlotPlan(count, rank, ranks, group, Peers(group))
+    return SlotPlan(count, rank, ranks, group, Peers(group), chosen)
 
 
 def check_model(model: object) -> nn.Module:

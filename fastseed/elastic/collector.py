@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import Any, NamedTuple, TypeAlias
 
@@ -13,32 +14,71 @@ from torch import nn
 
 from .._backend import private_torch
 from .._utils import validation
+from ..data.layout import own_slots
 from .peers import FUNCTION, Peers
 
 Rows: TypeAlias = list[tuple[object, ...]]
 
 
 class SlotPlan(NamedTuple):
-    """Which rank has which slots: in micro-step j rank r of w has slot j w + r, if below V."""
+    """Which rank has which slots, and which sums of them it sends when.
+
+    With ``deal`` rank r of w has slot j w + r in micro-step j, if below V, and sends each leaf.
+    With ``blocks`` it has neighbouring slots, and sends the sums of the complete subtrees inside
+    its block after the last one. An empty block has one micro-step, without a slot.
+    """
 
     slots: int  # V
     rank: int = 0  # r, in the group
     ranks: int = 1  # w
     group: dist.ProcessGroup | None = None  # None in a job of one process
     peers: Peers = Peers(None)  # how they wait for each other
+    assignment: str = "deal"
+
+    @property
+    def own(self) -> range:
+        """The slots of this rank."""
+        return own_slots(self.slots, self.rank, self.ranks, self.assignment)
 
     @property
     def micro_steps(self) -> int:
+        if self.assignment == "blocks":
+            return max(1, len(self.own))
         return -(-self.slots // self.ranks)
 
     def slot(self, micro_step: int) -> int | None:
         """Return this rank's slot; None where it has none, in the last micro-step."""
-        slot = micro_step * self.ranks + self.rank
-        return slot if slot < self.slots else None
+        own = self.own
+        return own[micro_step] if micro_step < len(own) else None
 
-    def senders(self, micro_step: int) -> int:
-        """Return how many ranks have a slot: the first ones, in the order of the slots."""
-        return min(self.ranks, self.slots - micro_step * self.ranks)
+    def exchange(self, micro_step: int) -> tuple[tuple[int, ...], ...]:
+        """Return the leaves of each sum that each rank sends after a micro-step.
+
+        Rank after rank, these are sums of complete subtrees in the order of the slots; () where
+        the ranks send nothing.
+        """
+        if self.assignment == "blocks":
+            is_last = micro_step == self.micro_steps - 1
+            return _subtrees_of_blocks(self.slots, self.ranks) if is_last else ()
+        senders = min(self.ranks, self.slots - micro_step * self.ranks)
+        return ((1,),) * senders + ((),) * (self.ranks - senders)
+
+
+@functools.lru_cache(64)
+def _subtrees_of_blocks(slots: int, ranks: int) -> tuple[tuple[int, ...], ...]:
+    blocks = (own_slots(slots, rank, ranks, "blocks") for rank in range(ranks))
+    return tuple(tuple(_subtrees(block)) for block in blocks)
+
+
+def _subtrees(block: range) -> Iterator[int]:
+    """Yield the leaves of the largest complete subtrees that cover a block, in their order."""
+    first, end = block.start, block.stop
+    while first < end:
+        leaves = 1 << (end - first).bit_length() - 1
+        if first:
+            leaves = min(leaves, first & -first)  # a subtree begins at a multiple of its leaves
+        yield leaves
+        first += leaves
 
 
 class Collector:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -23,7 +24,8 @@ def leaf_dtype(dtype: torch.dtype) -> torch.dtype:
 class Bucket:
     """A flat leaf of several tensors of one device and leaf dtype, of which each rank adds a piece.
 
-    A rank adds the leaves of its piece in the order of the slots, and divides the sum once.
+    A rank adds its own leaves of each subtree that it has whole. The owner of a piece adds these
+    sums of all ranks in the order of the slots, and divides once.
     """
 
     def __init__(self, tensors: Sequence[torch.Tensor], plan: SlotPlan) -> None:
@@ -36,11 +38,22 @@ class Bucket:
         piece = -(-self._offsets[-1] // plan.ranks)
         dtype = leaf_dtype(tensors[0].dtype)
         self._flat = torch.zeros(piece * plan.ranks, dtype=dtype, device=tensors[0].device)
-        self._received = self._flat.new_empty(0 if plan.ranks == 1 else piece * plan.ranks)
         self._piece = piece
-        self._sum = TreeSum()
+        self._own, self._leaves = TreeSum(), 0  # of this rank, since its last exchange
+        self._sum = TreeSum()  # of the piece of this rank
+        self._ends: list[
+            int
+        ] = []  # of the subtrees of this rank, in leaves since its last exchange
+        self._outgoing = self._received = self._flat.new_empty(0)
+        if plan.ranks > 1:
+            last = plan.exchange(plan.micro_steps - 1)
+            most = max(sum(map(len, sums)) for sums in (plan.exchange(0), last))
+            self._ends = [*itertools.accumulate(last[plan.rank] or (1,))]
+            self._received = self._flat.new_empty(piece * most)
+            if len(self._ends) > 1:  # else the sum is sent from where it lies
+                self._outgoing = self._flat.new_empty(plan.ranks, len(self._ends), piece)
         self._work: dist.Work | None = None
-        self._senders = 0
+        self._arriving: list[int] = []  # leaves of each sum under way, in the order of the slots
 
     def __len__(self) -> int:
         return len(self._shapes)
@@ -59,24 +72,38 @@ class Bucket:
         return self._flat.as_strided(shape, strides, self._offsets[index])
 
     def send(self, micro_step: int) -> None:
-        """Begin to give each rank its piece of the leaf that was written, if this rank has one."""
+        """Add the leaf that was written, if any; begin to give each rank its piece of the sums."""
         plan = self._plan
-        if plan.ranks == 1:
-            self._sum.push(self._flat)
-            self._flat = self._sum.buffer(self._flat)
-            return
         self.receive()  # where this rank has no slot, and wrote nothing
-        self._senders = plan.senders(micro_step)
-        piece, has_slot = self._piece, plan.slot(micro_step) is not None
-        counts = [piece if rank < self._senders else 0 for rank in range(plan.ranks)]
+        if plan.slot(micro_step) is not None:
+            self._add_leaf()
+        sums = plan.exchange(micro_step) if plan.ranks > 1 else ()
+        if not sums:
+            return
+        self._arriving = [leaves for of_rank in sums for leaves in of_rank]
+        self._leaves = 0
+        own, piece = len(sums[plan.rank]), self._piece
+        outgoing = self._outgoing.view(-1) if own > 1 else self._flat
         self._work = dist.all_to_all_single(
-            self._received[: piece * self._senders],
-            self._flat if has_slot else self._flat[:0],
-            counts,
-            [piece if has_slot else 0] * plan.ranks,
+            self._received[: piece * len(self._arriving)],
+            outgoing[: piece * own * plan.ranks],
+            [piece * len(of_rank) for of_rank in sums],
+            [piece * own] * plan.ranks,
             group=plan.group,
             async_op=True,
         )
+
+    def _add_leaf(self) -> None:
+        """Add the leaf to the sum of its subtree, and keep this sum where it is complete."""
+        self._own.push(self._flat)
+        self._leaves += 1
+        if self._leaves not in self._ends:
+            self._flat = self._own.buffer(self._flat)
+            return
+        self._flat = self._own.result()
+        if len(self._ends) > 1:
+            number = self._ends.index(self._leaves)
+            self._outgoing[:, number] = self._flat.view(-1, self._piece)
 
     def receive(self) -> None:
         """Wait for what was sent last, and add it; the buffer may then be written again."""
@@ -84,18 +111,20 @@ class Bucket:
             return
         work, self._work = self._work, None
         self._plan.peers.wait(work, self._flat)
-        for rank in range(self._senders):
-            self._sum.push(self._received.narrow(0, rank * self._piece, self._piece), borrowed=True)
+        for i, leaves in enumerate(self._arriving):
+            piece = self._received.narrow(0, i * self._piece, self._piece)
+            self._sum.push(piece, leaves, borrowed=True)
         self._sum.keep()
 
     def gather(self, divisor: Fraction) -> None:
         """Divide the sum once, and begin to give every rank the mean."""
         self.receive()
-        mean = self._sum.mean(divisor)
         if self._plan.ranks == 1:
-            self._sum.recycle(self._flat)
+            mean = self._own.mean(divisor)
+            self._own.recycle(self._flat)
             self._flat = mean
             return
+        mean = self._sum.mean(divisor)
         self._work = all_gather(self._flat, mean, group=self._plan.group, async_op=True)
         self._sum.recycle(mean)
 
@@ -109,6 +138,9 @@ class Bucket:
             self._work = None
             self._flat = torch.zeros_like(self._flat)
             self._received = torch.empty_like(self._received)
+            self._outgoing = torch.empty_like(self._outgoing)
+        self._leaves = 0
+        self._own.discard()
         self._sum.discard()
 
 

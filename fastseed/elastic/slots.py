@@ -15,12 +15,13 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from .._utils import validation
 from .._utils.log import logger
+from ..data.micro_batches import MicroBatches
 from ..distributed.agreement import agree
 from ..distributed.rendezvous import name_ranks
 from ..nn.dropout.rows import rows
 from . import arguments
 from .buffers import SlotBuffers
-from .collector import Collector, SlotPlan, weak
+from .collector import Collector, weak
 from .draws import DrawWatch
 from .peers import FUNCTION
 from .replicated import ReplicatedCollector
@@ -81,10 +82,11 @@ class Slot:
 class SlotGradients:
     """The mean of the gradients of V slots, with the same bits on any number of ranks.
 
-    A step has V slots: micro-batches, each with a forward and a backward pass of its own. In
-    micro-step j, rank r of w has slot j w + r. Gradients are added in an order that the numbers of
-    the slots fix, and divided once. After a step ``p.grad`` lies in memory that the next step
-    writes; it is None where no slot had a gradient.
+    A step has V slots: micro-batches, each with a forward and a backward pass of its own. Rank r of
+    w has slots floor(r V / w) to floor((r + 1) V / w) - 1; under ``fully_shard`` r, r + w, r + 2 w,
+    and so on. Gradients are added in an order that the numbers of the slots fix, and divided once.
+    After a step ``p.grad`` lies in memory that the next step writes; it is None where no slot had a
+    gradient.
 
     Every rank makes the object, and the first step compares arguments, model and machine. A
     backward pass outside of a slot is an error as long as the object exists.
@@ -93,6 +95,9 @@ class SlotGradients:
         model: a module with parameters that require a gradient, on one or several devices.
         slots: V, [1, 2**24]: fixed for the job, also where the number of ranks changes. Under
             ``fully_shard`` at least the number of ranks.
+        assignment: which slots a rank has. None: ``"blocks"``, neighbours, for a replicated model,
+            and ``"deal"``, every w-th, under ``fully_shard``, which has no other. It changes no
+            bit. ``fastseed.data.steps`` must have the same.
         group: the ranks that divide the data: a process group or a mesh of one dimension. None: all
             ranks, or this process alone where there is no process group.
         bucket_mb: MiB of gradients that are sent at a time, [1e-6, 2**20]; it changes no bit.
@@ -113,22 +118,34 @@ class SlotGradients:
     """
 
     def __init__(
-        self, model: nn.Module, slots: int, *, group: object = None, bucket_mb: float = 25.0
+        self,
+        model: nn.Module,
+        slots: int,
+        *,
+        assignment: str | None = None,
+        group: object = None,
+        bucket_mb: float = 25.0,
     ) -> None:
         ranks: dist.ProcessGroup | None = None
         if dist.is_available() and dist.is_initialized():
             ranks = dist.group.WORLD  # which hears of a wrong group
         try:
             ranks = arguments.find_group(group)
-            self._plan = plan = arguments.make_plan(slots, ranks)
             self._model = arguments.check_model(model)
+            shards = any(isinstance(part, FSDPModule) for part in self._model.modules())
+            plan = arguments.make_plan(slots, ranks, assignment, is_sharded=shards)
+            self._plan = plan
             size = validation.check_float(FUNCTION, "bucket_mb", bucket_mb, 1e-6, 2**20)
-            self._collector = _make_collector(self._model, plan, round(size * 2**20))
+            self._collector: Collector = (
+                ShardedCollector(self._model, plan)
+                if shards
+                else ReplicatedCollector(self._model, plan, round(size * 2**20))
+            )
             self._buffers = SlotBuffers(self._model, plan, round(size * 2**20))
         except (TypeError, ValueError, RuntimeError) as error:
             agree(FUNCTION, {}, error, group=ranks)  # other ranks hear of it in their first step
         self._draws = DrawWatch(self._buffers.device)
-        self._record = {"slots": plan.slots, "bucket_mb": size}
+        self._record = {"slots": plan.slots, "assignment": plan.assignment, "bucket_mb": size}
         self._name: str | None = None  # of these ranks, since they agreed
         self._steps = 0
         self._left: str | None = None  # where the last step is, until its end
@@ -138,6 +155,16 @@ class SlotGradients:
     def slots(self) -> int:
         """The number of slots of a step."""
         return self._plan.slots
+
+    @property
+    def assignment(self) -> str:
+        """Which slots a rank has: ``"blocks"`` or ``"deal"``."""
+        return self._plan.assignment
+
+    @property
+    def own_slots(self) -> range:
+        """The slots of this rank, in the order of its micro-batches; there may be none."""
+        return self._plan.own
 
     def step(self, batches: Iterable[Batch]) -> Iterator[tuple[Slot, Batch]]:
         """Yield each slot of this rank with its micro-batch; afterwards ``p.grad`` is the mean.
@@ -158,8 +185,8 @@ class SlotGradients:
             RuntimeError: the last step was left early; ranks differ; the model was changed, or has
                 gradients at the start; a slot has no backward pass, or a second one; slots leave
                 different integers in a buffer; a rank left the step, ended or did not answer.
-            ValueError: there are not as many batches as slots of this rank; only some slots have a
-                weight, or all weights are 0.
+            ValueError: there are not as many batches as slots of this rank, or ``data.steps`` made
+                them for others; only some slots have a weight, or all weights are 0.
             TimeoutError: some ranks did not come to the first step in time.
         """
         self._steps += 1
@@ -272,14 +299,19 @@ class SlotGradients:
             raise self._wrong_batches("more")
 
     def _next(self, batches: Iterator[Batch], slot: Slot) -> Batch:
+        MicroBatches.latest = None  # the batch may come through an iterator that wraps them
         for batch in batches:
+            if MicroBatches.latest not in (None, self.own_slots):
+                raise self._wrong_batches(
+                    f"those of slots in {MicroBatches.latest}: give data.steps "
+                    f"slots={self.slots} and assignment={self.assignment!r}"
+                )
             return batch
         raise self._wrong_batches(f"none for slot {slot.number}")
 
     def _wrong_batches(self, found: str) -> ValueError:
-        rank, ranks = self._plan.rank, self._plan.ranks
-        have = len(range(rank, self._plan.slots, ranks))
-        rule = f"{have} micro-batches, one for each slot of rank {rank} of {ranks}"
+        rank, ranks, own = self._plan.rank, self._plan.ranks, self.own_slots
+        rule = f"{len(own)} micro-batches, those of slots in {own} for rank {rank} of {ranks}"
         return ValueError(f"fastseed.{FUNCTION}.step: batches must be {rule}, got {found}")
 
     def _finish(self, weights: dict[int, float | None]) -> None:
@@ -330,10 +362,3 @@ def _divisor(weights: list[float]) -> Fraction:
     if total == 0:
         raise validation.value_error("elastic.Slot", "weight", "above 0 for some slot", given)
     return total
-
-
-def _make_collector(model: nn.Module, plan: SlotPlan, bucket_bytes: int) -> Collector:
-    """Return what collects the gradients of the model: replicated, or sharded by fully_shard."""
-    if any(isinstance(part, FSDPModule) for part in model.modules()):
-        return ShardedCollector(model, plan)
-    return ReplicatedCollector(model, plan, bucket_bytes)

@@ -40,10 +40,10 @@ class TreeSum:
         self._parts.append(part)
 
     def keep(self) -> None:
-        """Copy the leaf that is still borrowed, if there is one."""
-        if self._parts and self._parts[-1].borrowed:
-            leaf, leaves, _ = self._parts.pop()
-            self._parts.append(_Part(self.buffer(leaf).copy_(leaf), leaves, False))
+        """Copy the leaves that are still borrowed."""
+        for i, (leaf, leaves, borrowed) in enumerate(self._parts):
+            if borrowed:
+                self._parts[i] = _Part(self.buffer(leaf).copy_(leaf), leaves, False)
 
     def result(self) -> torch.Tensor:
         """Return the sum of all leaves, of which there is one; the next leaf begins another sum."""

@@ -102,16 +102,21 @@ def test_memory_does_not_grow_with_the_dataset():
     assert large < 1.2 * small < 8 * 10**6, "which a list of 10**6 indices would need"
 
 
-def test_ranks_slots_and_rows():
+@pytest.mark.parametrize("assignment", ["blocks", "deal"])
+def test_ranks_slots_and_rows(assignment):
     fastseed.init(42, rank=1, world_size=3)
     loader = DataLoader(Indexed(20), 2, shuffle=True, collate_fn=same)
-    loop = steps(loader, 1, slots=4)
+    loop = steps(loader, 1, slots=4, assignment=assignment)
     taken = [[i for i, *_ in batch] for _, _, batches in loop for batch in batches]
     at = [loop.lineage().at(0, step, rank=1) for step in range(3)]
     assert [v.sample.tolist() for v in at] == taken and {v.slot for v in at[0]} == {1}
     assert [tuple(v)[2:5] for v in at[2]] == [(1, 1, 0), (1, 1, 1)]
     everywhere = loop.lineage().at(0, 2)
     assert everywhere.position.tolist() == list(range(16, 24))
+    dealt = [0, 1, 2, 2] if assignment == "blocks" else [0, 1, 2, 0]
+    assert everywhere["rank"].tolist() == [rank for rank in dealt for _ in range(2)]
+    journal = json.loads(loop.state_dict()["journal"])["entries"][0]
+    assert journal.get("assignment", "deal") == assignment  # as in a journal without the field
     assert everywhere.occurrence.tolist() == [0] * 4 + [1] * 4
     with pytest.raises(ValueError, match=r"Lineage\.at: rank must be in \[0, 2\], got 3"):
         loop.lineage().at(0, 0, rank=3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 
 import pytest
@@ -14,13 +15,20 @@ from fastseed.data import Loader, MixtureSampler, ShuffleSampler, per_sample, st
 N, B = 29, 2
 
 
-def make(data=None, batch=B, *, slots=4, epochs=2, **settings):
+def make(data=None, batch=B, *, slots=4, epochs=2, assignment="blocks", **settings):
     """A loop over per-sample random numbers, in a shuffled order unless another is given."""
     data = per_sample(Indexed(N)) if data is None else data
     if not {"sampler", "shuffle", "batch_sampler"} & set(settings):
         settings["shuffle"] = True
     existing = DataLoader(data, batch, collate_fn=same, **settings)
-    return steps(existing, epochs, task=1, slots=slots)
+    return steps(existing, epochs, task=1, slots=slots, assignment=assignment)
+
+
+def owner(slot, slots, world, assignment):
+    """The rank of a slot, by the definition of its block."""
+    if assignment == "deal":
+        return slot % world
+    return next(r for r in range(world) if r * slots // world <= slot < (r + 1) * slots // world)
 
 
 def run(world, make=make, *, state=None, stop=None):
@@ -32,8 +40,11 @@ def run(world, make=make, *, state=None, stop=None):
         if state is not None:
             loop.load_state_dict(state)
         for epoch, step, batches in itertools.islice(loop, stop):
-            for turn, batch in enumerate(batches):
-                key = epoch, step, turn * world + rank
+            layout = loop._slots.layout
+            V, how = layout.slots, layout.assignment
+            own = [slot for slot in range(V) if owner(slot, V, world, how) == rank]
+            for slot, batch in zip(own, batches, strict=True):
+                key = epoch, step, slot
                 assert key not in seen
                 seen[key] = batch
         states.append(loop.state_dict())
@@ -59,29 +70,31 @@ def expected(slots, drop_last, n=N, batch=B, epochs=2):
     return found
 
 
+@pytest.mark.parametrize("assignment", ["blocks", "deal"])
 @pytest.mark.parametrize("drop_last", [False, True])
 @pytest.mark.parametrize("slots", [1, 3, 4, 8, 20])
-def test_slots_have_the_same_samples_on_any_number_of_ranks(slots, drop_last):
+def test_slots_have_the_same_samples_on_any_number_of_ranks(slots, drop_last, assignment):
     if drop_last and slots * B > N:
         with pytest.raises(ValueError, match=r"data\.steps: loader must be of a step in an epoch"):
             run(1, lambda: make(slots=slots, drop_last=drop_last))
         return
     whole = expected(slots, drop_last)
     for world in range(1, 10):
-        seen, state = run(world, lambda: make(slots=slots, drop_last=drop_last))
+        loop = functools.partial(make, slots=slots, drop_last=drop_last, assignment=assignment)
+        seen, state = run(world, loop)
         assert seen == whole
         assert (state["epoch"], state["step"]) == (2, 0)
 
 
 @pytest.mark.parametrize("drop_last", [False, True])
 def test_a_run_that_resumes_after_any_step_on_other_ranks_is_the_same_run(drop_last):
-    def loop():
-        return make(slots=5, drop_last=drop_last)
+    def loop(assignment):
+        return lambda: make(slots=5, drop_last=drop_last, assignment=assignment)
 
     whole = expected(5, drop_last)
     for (world, other), stop in itertools.product([(1, 3), (4, 2), (7, 1), (2, 9)], range(1, 6)):
-        before, state = run(world, loop, stop=stop)
-        after, _ = run(other, loop, state=state)
+        before, state = run(world, loop("deal"), stop=stop)
+        after, _ = run(other, loop("blocks"), state=state)
         assert not set(before) & set(after)
         assert before | after == whole
 

@@ -86,5 +86,5 @@ def test_every_slot_is_dealt_once(ranks, micro_steps, without_a_slot):
     dealt = [[plan.slot(j) for plan in plans] for j in range(micro_steps)]
     assert [s for row in dealt for s in row if s is not None] == list(range(SLOTS))
     assert [row.count(None) for row in dealt] == [0] * (micro_steps - 1) + [without_a_slot]
-    senders = [plans[0].senders(j) for j in range(micro_steps)]
+    senders = [plans[0].exchange(j).count((1,)) for j in range(micro_steps)]
     assert senders == [ranks - row.count(None) for row in dealt]

@@ -57,24 +57,24 @@ def place():
     return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
 
 
-def slots_of(step, slots):
+def slots_of(step, slots, own=None):
     rank, world = place()
     data = torch.randn(slots, ROWS, WIDTH, generator=torch.Generator().manual_seed(step))
-    return [data[s] for s in range(rank, slots, world)]
+    return [data[s] for s in (range(rank, slots, world) if own is None else own)]
 
 
 def state_of(model, optimizer):
     return str(digest([model.state_dict(), optimizer.state_dict()["state"]]))
 
 
-def train(slots=8, norm=False, weighted=False, bucket_mb=1e-4):
+def train(slots=8, norm=False, weighted=False, bucket_mb=1e-4, assignment=None):
     """Train, and return a digest of everything."""
     model = make(norm)
-    gradients = SlotGradients(model, slots, bucket_mb=bucket_mb)
+    gradients = SlotGradients(model, slots, assignment=assignment, bucket_mb=bucket_mb)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     for step in range(STEPS):
         fastseed.reseed(1, 0, step=step)
-        for slot, batch in gradients.step(slots_of(step, slots)):
+        for slot, batch in gradients.step(slots_of(step, slots, gradients.own_slots)):
             loss = model(batch).square()
             if weighted:
                 slot.weight = 1 + slot.number % 3
@@ -85,18 +85,32 @@ def train(slots=8, norm=False, weighted=False, bucket_mb=1e-4):
     return state_of(model, optimizer)
 
 
-def train_on_dataset():
-    """Order, slots, dropout and gradients together."""
+def train_on_dataset(assignment="blocks", saved=None, stop=None):
+    """Order, slots, dropout and gradients together; with ``stop``, return the state after it."""
     model = make()
-    gradients, optimizer = SlotGradients(model, 6), torch.optim.AdamW(model.parameters(), lr=1e-2)
+    gradients = SlotGradients(model, 6, assignment=assignment)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     data = torch.randn(50, WIDTH, generator=torch.Generator().manual_seed(0))
     loader = torch.utils.data.DataLoader(data, batch_size=2, shuffle=True)
-    for _, _, batches in fastseed.data.steps(loader, epochs=1, task=1, slots=6):
-        for _, batch in gradients.step(batches):
+    steps = fastseed.data.steps(loader, epochs=1, task=1, slots=6, assignment=assignment)
+    if saved is not None:
+        model.load_state_dict(saved[0])
+        optimizer.load_state_dict(saved[1])
+        steps.load_state_dict(saved[2])
+    for _, step, batches in steps:
+        for _, batch in gradients.step(batch.clone() for batch in batches):
             model(batch).square().mean().backward()
         optimizer.step()
         optimizer.zero_grad()
-    return state_of(model, optimizer)
+        if step == stop:
+            return model.state_dict(), optimizer.state_dict(), steps.state_dict()
+    found = steps.lineage().at(0, 0)
+    where = dict(zip(found.slot.tolist(), found["rank"].tolist(), strict=True))
+    return state_of(model, optimizer), where
+
+
+def digest_on_dataset():
+    return train_on_dataset()[0]
 
 
 def train_with_all_reduce(slots=8):
@@ -122,7 +136,7 @@ CASES = {
     "few": (train, (2, True)),
     "odd": (train, (5, True, True)),
     "buckets": (train, (8, False, False, 25)),
-    "dataset": (train_on_dataset, ()),
+    "dataset": (digest_on_dataset, ()),
 }
 
 
@@ -131,6 +145,56 @@ CASES = {
 def test_any_number_of_ranks_has_the_weights_of_one(world, case):
     train, arguments = CASES[case]
     assert ranks(world, train, *arguments) == [train(*arguments)] * world
+
+
+@pytest.mark.parametrize(
+    ("world", "slots"),
+    [
+        (3, 8),
+        *(pytest.param(*p, marks=pytest.mark.slow) for p in [(4, 3), (4, 1), (2, 7), (4, 12)]),
+    ],
+)
+def test_both_assignments_have_the_same_bits(world, slots):
+    expected = train(slots, True, True)
+    for assignment in ("blocks", "deal"):
+        found = ranks(world, train, slots, True, True, 1e-4, assignment)
+        assert found == [expected] * world
+
+
+def test_a_job_resumes_with_another_assignment_on_other_ranks():
+    whole, _ = train_on_dataset()
+    saved = ranks(3, train_on_dataset, "deal", None, 1)[0]
+    found, where = ranks(2, train_on_dataset, "blocks", saved)[0]
+    assert found == whole
+    assert where == {0: 0, 1: 1, 2: 2, 3: 0, 4: 1, 5: 2}  # of the first step: three ranks
+    saved = ranks(3, train_on_dataset, "blocks", None, 1)[0]
+    found, where = ranks(2, train_on_dataset, "deal", saved)[0]
+    assert found == whole
+    assert where == {0: 0, 1: 0, 2: 1, 3: 1, 4: 2, 5: 2}
+
+
+def error_of_other_batches(own, others):
+    model, data = make(), torch.randn(50, WIDTH)
+    gradients = SlotGradients(model, 4, assignment=own)
+    loader = torch.utils.data.DataLoader(data, batch_size=2, shuffle=True)
+    _, _, batches = next(iter(fastseed.data.steps(loader, 1, slots=4, assignment=others)))
+    try:
+        for _, batch in gradients.step(batch for batch in batches):
+            model(batch).square().mean().backward()
+    except ValueError as error:
+        return str(error)
+    return "no error"
+
+
+def test_batches_of_other_slots_are_an_error_that_names_both():
+    deal, blocks = ["range(0, 4, 2)", "range(1, 4, 2)"], ["range(0, 2)", "range(2, 4)"]
+    for own, others, mine, theirs in [
+        ("blocks", "deal", blocks, deal),
+        ("deal", "blocks", deal, blocks),
+    ]:
+        for rank, found in enumerate(ranks(2, error_of_other_batches, own, others)):
+            assert f"those of slots in {mine[rank]} for rank {rank} of 2, got those of" in found
+            assert f"in {theirs[rank]}: give data.steps slots=4 and assignment='{own}'" in found
 
 
 def test_all_reduce_depends_on_the_ranks():
@@ -143,12 +207,12 @@ def train_in_groups():
     world = dist.get_world_size()
     groups = [dist.new_group([0]), dist.new_group(list(range(1, world)))]
     group = groups[dist.get_rank() > 0]
-    rank, size = dist.get_rank(group), dist.get_world_size(group)
-    if size > 1:
+    if dist.get_world_size(group) > 1:
         group = DeviceMesh.from_group(group, "cpu")
     model = make()
     data = torch.randn(5, ROWS, WIDTH, generator=torch.Generator().manual_seed(0))
-    for _, batch in SlotGradients(model, 5, group=group).step([*data[rank::size]]):
+    gradients = SlotGradients(model, 5, group=group)
+    for _, batch in gradients.step([data[s] for s in gradients.own_slots]):
         model(batch).square().mean().backward()
     return str(digest([p.grad for p in model.parameters() if p.grad is not None]))
 
@@ -201,7 +265,7 @@ def count_sent_elements():
     with mock.patch.object(dist, "all_to_all_single", scatter):
         for step in range(3):
             sent.append(0)
-            for slot, batch in gradients.step(slots_of(step, 4)):
+            for slot, batch in gradients.step(slots_of(step, 4, gradients.own_slots)):
                 model(batch).sum().backward()
                 if step > 0 and slot.number > 1:
                     model.late += slot.number
@@ -210,8 +274,8 @@ def count_sent_elements():
 
 
 def test_buffers_are_sent_in_steps_that_change_them():
-    for slots, (sent, late, table) in zip([2, 1, 1], ranks(3, count_sent_elements), strict=True):
-        leaf, changed = slots * 9, slots * 12  # with what fills up three pieces
+    for sent, late, table in ranks(3, count_sent_elements):
+        leaf, changed = 9, 12  # with what fills up three pieces; the last rank adds its two slots
         assert sent == [leaf, leaf + changed, leaf + changed] and table == 1000
         assert late == [2.5] * 10  # (2 + 3) / 4 in each of two steps
 
@@ -247,7 +311,8 @@ def error_of_first_step(change):
     model.register_buffer("seen", torch.tensor(0))
     slots = {"slots": world + 1, "no slots": 0}.get(change, world) if rank == 1 else world
     try:
-        for slot, batch in SlotGradients(model, slots).step(slots_of(0, world)):
+        gradients = SlotGradients(model, slots)
+        for slot, batch in gradients.step(slots_of(0, slots, gradients.own_slots)):
             with fastseed.nn.label("first step"):
                 model(batch).sum().backward()
             if change == "counter":

@@ -79,7 +79,11 @@ def steps_of(entry: Entry, n: int) -> dict[int, list[tuple[int, int, int, int]]]
     if entry.slots:
         p, step = entry.position, entry.step
         while p + (size * entry.slots if entry.drop_last else 1) <= n:
-            rows = [(s % ranks, s, i) for s in range(entry.slots) for i in range(size)]
+            deal = {s: s % ranks for s in range(entry.slots)}
+            edges = [rank * entry.slots // ranks for rank in range(ranks + 1)]
+            blocks = {s: rank for rank in range(ranks) for s in range(*edges[rank : rank + 2])}
+            owner = blocks if entry.assignment == "blocks" else deal
+            rows = [(owner[s], s, i) for s in range(entry.slots) for i in range(size)]
             found[step] = [(*row, p + k) for k, row in enumerate(rows)]
             p, step = p + len(rows), step + 1
         return found
@@ -135,7 +139,8 @@ class Job:
             ranks, size, flag = choose.randint(1, self.slots + 1), self.slot_batch, self.drop_last
         ranks_drop = 0 if self.slots else flag
         point = self.history.epoch, step
-        return Entry(*point, position, 0, ranks, size, self.slots, flag, ranks_drop)
+        assignment = choose.choice(["deal", "blocks"]) if self.slots else "deal"
+        return Entry(*point, position, 0, ranks, size, self.slots, flag, ranks_drop, assignment)
 
     def run(self) -> Job:
         """Attempt after attempt; the last one comes to the end."""

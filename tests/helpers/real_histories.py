@@ -48,7 +48,7 @@ class RealJob:
         self.rows: Rows = {}
         self.state: dict | None = None
 
-    def make(self, batch: int, workers: int):
+    def make(self, batch: int, workers: int, assignment: str):
         settings: dict = {"collate_fn": same, "num_workers": workers, "drop_last": self.drop_last}
         if self.is_mixture:
             half = self.size // 2
@@ -58,7 +58,7 @@ class RealJob:
         else:
             settings["shuffle"] = True
         loader = DataLoader(Noted(self.size), batch, **settings)
-        return steps(loader, self.epochs, task=1, slots=self.slots)
+        return steps(loader, self.epochs, task=1, slots=self.slots, assignment=assignment)
 
     def run(self) -> RealJob:
         for last in (False, False, True):
@@ -70,6 +70,7 @@ class RealJob:
         choose = self.random
         world, batch = choose.randint(1, 4), 2 if self.slots else choose.randint(1, 4)
         workers = choose.randint(0, self.workers)
+        assignment = choose.choice(["blocks", "deal"])
         at = (0, 0) if self.state is None else (self.state["epoch"], self.state["step"])
         self.rows = {point: rows for point, rows in self.rows.items() if point < at}
         removed = choose.sample(range(self.size), 2), choose.randint(1, 3)
@@ -77,7 +78,8 @@ class RealJob:
         states: list[list[dict]] = []
         for rank in range(world):
             fastseed.init(7, rank=rank, world_size=world)
-            loop = self.make(batch, workers)
+            loop = self.make(batch, workers, assignment)
+            edges = [r * self.slots // world for r in (rank, rank + 1)] if self.slots else ()
             if self.state is not None:
                 loop.load_state_dict(self.state)
             states.append([])
@@ -85,6 +87,8 @@ class RealJob:
                 own = enumerate(batches) if self.slots else [(0, batches)]
                 for k, samples in own:
                     slot = rank + k * world if self.slots else rank
+                    if self.slots and assignment == "blocks":
+                        slot = range(*edges)[k]
                     rows = {(rank, slot, i, *sample) for i, sample in enumerate(samples)}
                     self.rows.setdefault((epoch, step), set()).update(rows)
                 self.rows.setdefault((epoch, step), set())

@@ -14,6 +14,7 @@ from ..._utils.log import logger, warn_once
 from ...derivation import context, scopes
 from ...derivation.shared_use import StreamUsers
 from ...seeder.seeder import Seeder
+from ..layout import StepLayout
 from ..order.samplers import HOW, ShuffleSampler, SlotSampler, warn_of_unprepared, without_generator
 from ..worker.per_batch import PerBatch
 from ..worker.per_sample import PerSample
@@ -324,7 +325,7 @@ def loader_settings(function: str, loader: Any) -> Settings:
     return settings_of(loader) | {"name": getattr(loader, "name", None)}
 
 
-def slot_loader(function: str, loader: Any, slots: int) -> Loader:
+def slot_loader(function: str, loader: Any, slots: int, assignment: str) -> Loader:
     """Return a ``Loader`` of the slots of this rank."""
     settings = loader_settings(function, loader)
     plain = Loader(**settings)  # with the order of shuffle=True
@@ -339,7 +340,8 @@ def slot_loader(function: str, loader: Any, slots: int) -> Loader:
         rule = "a ShuffleSampler or MixtureSampler for slots, or none, or shuffle=True"
         raise validation.value_error(function, "loader.sampler", rule, order)
     drop_last = plain.drop_last or order.drop_last
-    batches = SlotSampler(order, plain.batch_size, slots, drop_last)
+    layout = StepLayout(order.n, plain.batch_size, 1, slots, drop_last, assignment=assignment)
+    batches = SlotSampler(order, layout)
     kept = {name: value for name, value in settings.items() if name not in OF_SAMPLERS}
     return Loader(**kept, batch_sampler=batches)
 

@@ -15,7 +15,7 @@ from ..._backend.compile import refuse_capture
 from ..._utils import validation
 from ...derivation import scopes
 from ...seeder.seeder import current_seeder
-from ..layout import StepLayout
+from ..layout import StepLayout, own_slots
 from ..worker.scope import current_scope, epoch_scope, keyed_seeder
 from .permutation import Array, Order
 from .quarantine import Quarantined
@@ -221,23 +221,19 @@ class ShuffleSampler(Sampler[int]):
 
 
 class SlotSampler(BatchSampler):
-    """The micro-batches of this rank: slots r, r + w, r + 2 w, ... of each step, for rank r of w.
+    """The micro-batches of this rank: its slots of each step, in order.
 
     ``docs/spec/data-order.md`` ("From positions to steps") says which positions a slot has.
     """
 
-    def __init__(
-        self, sampler: ShuffleSampler, batch_size: int, slots: int, drop_last: bool
-    ) -> None:
-        super().__init__(sampler, batch_size, drop_last)
-        self.order, self.slots = sampler, slots
-        self.layout = StepLayout(sampler.n, batch_size, slots=slots, drop_last=drop_last)
-        self.steps = self.layout.steps_left(0)
+    def __init__(self, sampler: ShuffleSampler, layout: StepLayout) -> None:
+        super().__init__(sampler, layout.batch_size, layout.drop_last)
+        self.order, self.layout, self.slots = sampler, layout, layout.slots
+        self.steps = layout.steps_left(0)
 
     def own_slots(self) -> range:
         """Return the slots of this rank."""
-        rank, world_size = self.order._rank_and_size()
-        return range(rank, self.slots, world_size)
+        return own_slots(self.slots, *self.order._rank_and_size(), self.layout.assignment)
 
     def __len__(self) -> int:
         return self.steps * len(self.own_slots())
