@@ -20,10 +20,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from .._backend import native, private_torch
 from .._backend.ops.dropout import layer_key
-from .._backend.reference.scalar import signed
+from .._backend.reference.scalar import SHARED_RANK, signed
 from .._utils import validation
 from ..derivation import context, scopes, streams
-from ..derivation.scopes import SHARED
 from . import fills, layout, scope_tensors
 from .fills import Arguments, Fill, Keywords
 from .functional import Key
@@ -123,7 +122,8 @@ class KeyedBlock(TorchFunctionMode):
 
     def _begin(self) -> None:
         private_torch.replace_dtensor_draws(_draw_dtensor)
-        self.rank_field, self._stream_of = _place_of(self.name, self._distinct_over)
+        rank_field, self._stream_of = _place_of(self.name, self._distinct_over)
+        self.rank_field = int(rank_field)  # torch.compile of torch 2.10 knows no other integers
         self._streams: dict[int, streams.Stream] = {}  # by rank field
         self._process = os.getpid()
         self._checkpoint = private_torch.checkpoint_running()
@@ -192,7 +192,7 @@ class KeyedBlock(TorchFunctionMode):
 
     def next_key(self, tensor: torch.Tensor) -> Key:
         """Return the key of the next draw, which is of this tensor or like it."""
-        rank_field = SHARED if layout.is_dtensor(tensor) else self.rank_field
+        rank_field = SHARED_RANK if layout.is_dtensor(tensor) else self.rank_field
         is_compiling = torch.compiler.is_compiling()
         self._check_place(is_compiling)
         if is_compiling:
@@ -287,10 +287,11 @@ class _Checker(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def _positions() -> list[object]:
     """Return where torch's default generators are."""
-    if native.generators is None:
-        found: list[object] = [torch.default_generator.get_state().numpy().tobytes()]
-    else:
-        found = [native.generators.cpu_position()]
+    found: list[object] = []
+    if native.generators is not None:
+        found.append(native.generators.cpu_position())
+    elif private_torch.is_plain_eager() and not private_torch.is_transformed():
+        found.append(torch.default_generator.get_state().numpy().tobytes())
     if torch.cuda.is_initialized() and not torch.cuda.is_current_stream_capturing():  # type: ignore[no-untyped-call]
         found += [(g.initial_seed(), g.get_offset()) for g in torch.cuda.default_generators]
     return found
@@ -315,7 +316,7 @@ def _place_of(name: str, distinct_over: object) -> tuple[int, Callable[[int], st
         if distinct_over not in (None, ()):
             rule = "None or () in a DataLoader worker"
             raise validation.value_error(_FUNCTION, "distinct_over", rule, distinct_over)
-        rank_field = worker.rank_field if distinct_over is None else SHARED
+        rank_field = worker.rank_field if distinct_over is None else SHARED_RANK
         return rank_field, lambda field: stream_in(worker.scope, path, field, worker.number)
     context.refuse_worker(_FUNCTION, "pass worker_init_fn=fastseed.data.worker_init_fn to it")
     seeder = context.current(_FUNCTION)
@@ -343,7 +344,7 @@ def _known_words(name: str) -> tuple[int, int]:
 @private_torch.answer_at_trace
 def _rank_field(name: str, distinct_over: object, seeder_id: int) -> int:
     """Return the rank field of a block in compiled code, which guards who the seeder is."""
-    return _place_of(name, distinct_over)[0]
+    return int(_place_of(name, distinct_over)[0])
 
 
 @private_torch.answer_at_trace

@@ -10,8 +10,8 @@ import torch
 
 from ..._backend import private_torch
 from ..._backend.ops.dropout import layer_key
+from ..._backend.reference.scalar import SHARED_RANK
 from ..._utils import validation
-from ...derivation.scopes import SHARED
 from ...random import dropout, layout
 from .scope import (
     LayerName,
@@ -180,7 +180,7 @@ def _drop(
     keys = torch.empty(3, dtype=torch.uint64, device=input.device)
     real = has_values(keys)
     if real:
-        at = (*layer.words, scope.label_index, 0, where.row_elements, SHARED)
+        at = (*layer.words, scope.label_index, 0, where.row_elements, SHARED_RANK)
         layer_key(keys, *device_scope(input.device, scope), *at)
     mask = dropout.Mask(keys.view(1, 3), (), (), 0, threshold)
     if layout.is_dtensor(input):
