@@ -94,12 +94,12 @@ def answer_at_trace(function: Any) -> Any:
     return function
 
 
-@answer_at_trace
 def is_transformed() -> bool:
     """Return whether a transform of ``torch.func`` runs, which wraps new tensors."""
     return torch._C._functorch.get_interpreter_stack() is not None
 
 
+@answer_at_trace
 def is_vmapped() -> bool:
     """Return whether ``torch.vmap`` runs the caller, with randomness that is not "same"."""
     functorch = torch._C._functorch
