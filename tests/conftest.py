@@ -74,5 +74,6 @@ def isolated(monkeypatch):
     for variable in LAUNCHER_VARIABLES:
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr(context, "seeder", None)
+    monkeypatch.setattr(context, "worker_place", None)  # tests run a worker in this process
     with unchanged_process():
         yield
