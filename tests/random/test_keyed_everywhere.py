@@ -86,9 +86,8 @@ def test_shards_of_few_sizes():
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("way", ["recomputed", "aot_eager", "inductor"])
-def test_other_ways_at_small_sizes(way):
-    found = run_script("keyed_step.py", way, str(len(SMALL)), timeout=600)
+def test_recomputed_draws_at_small_sizes():
+    found = run_script("keyed_step.py", "recomputed", str(len(SMALL)), timeout=600)
     assert found["digest"] == DIGESTS[SMALL]
 
 
