@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 import torch
 from helpers.keyed_calls import CALLS, HEADS, UNTRACEABLE
@@ -247,5 +249,8 @@ def test_vmap_in_compiled_code_does_not_repeat_numbers_unseen():
         with keyed("inside"):
             return torch.vmap(lambda row: row + torch.rand(2), randomness="different")(x)
 
-    with pytest.raises(Exception, match=r"torch\.vmap would give all"):
+    message = r"torch\.vmap would give all"
+    if sys.version_info < (3, 11) and torch.__version__.startswith("2.10."):
+        message = "Observed exception"  # all that Dynamo says there of an error inside
+    with pytest.raises(Exception, match=message):
         torch.compile(draw, backend="eager", fullgraph=True)(torch.zeros(3, 2))
