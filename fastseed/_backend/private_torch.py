@@ -199,9 +199,9 @@ def innermost_function_mode() -> object:
 
 
 def leave_function_mode(mode: object) -> bool:
-    """Leave a function mode, and those that an interrupt has left active inside it.
+    """Leave a function mode, and none above it; return whether it was the innermost one.
 
-    Return whether it was the innermost one: torch can only pop that.
+    An interrupt may have left others active, and torch can only pop the innermost.
     """
     stack: Any = overrides
     if innermost_function_mode() is mode:

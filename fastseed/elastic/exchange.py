@@ -41,9 +41,8 @@ class Bucket:
         self._piece = piece
         self._own, self._leaves = TreeSum(), 0  # of this rank, since its last exchange
         self._sum = TreeSum()  # of the piece of this rank
-        self._ends: list[
-            int
-        ] = []  # of the subtrees of this rank, in leaves since its last exchange
+        # The ends of the subtrees of this rank, in leaves since its last exchange.
+        self._ends: list[int] = []
         self._outgoing = self._received = self._flat.new_empty(0)
         if plan.ranks > 1:
             last = plan.exchange(plan.micro_steps - 1)

@@ -39,9 +39,7 @@ _DIGITS = {
 def normal(tensor: torch.Tensor, key: Key, mean: float = 0.0, std: float = 1.0) -> None:
     """Fill as ``normal_`` does: of a complex number each part has half the variance."""
     if tensor.is_complex():
-        parts = torch.empty_like(torch.view_as_real(tensor))
-        inplace.normal_(parts, key, mean, std / math.sqrt(2))
-        write(tensor, torch.view_as_complex(parts))
+        _in_parts(inplace.normal_, tensor, key, mean, std / math.sqrt(2))
     else:
         inplace.normal_(tensor, key, mean, std)
 
@@ -49,9 +47,7 @@ def normal(tensor: torch.Tensor, key: Key, mean: float = 0.0, std: float = 1.0) 
 def uniform(tensor: torch.Tensor, key: Key, low: float = 0.0, high: float = 1.0) -> None:
     """Fill as ``uniform_`` does; with ``low`` where both bounds are equal, as torch does."""
     if tensor.is_complex():
-        parts = torch.empty_like(torch.view_as_real(tensor))
-        uniform(parts, key, low, high)
-        write(tensor, torch.view_as_complex(parts))
+        _in_parts(uniform, tensor, key, low, high)
         return
     if low != high or tensor.dtype not in REALS:
         inplace.uniform_(tensor, key, low, high)
@@ -59,6 +55,13 @@ def uniform(tensor: torch.Tensor, key: Key, low: float = 0.0, high: float = 1.0)
     check_memory("random.uniform_", tensor)
     with torch.inference_mode(tensor.is_inference()), torch.no_grad():
         tensor.fill_(low + 0.0)  # no negative zero
+
+
+def _in_parts(fill: Fill, tensor: torch.Tensor, key: Key, *parameters: float) -> None:
+    """Fill a complex tensor as a real one with one more dimension."""
+    parts = torch.empty_like(torch.view_as_real(tensor))
+    fill(parts, key, *parameters)
+    write(tensor, torch.view_as_complex(parts))
 
 
 def randint(tensor: torch.Tensor, key: Key, low: int = 0, high: int | None = None) -> None:
@@ -239,19 +242,6 @@ def write(tensor: torch.Tensor, values: torch.Tensor) -> None:
     """Write values of another dtype, for which gradients do not pass."""
     with torch.no_grad():
         tensor.copy_(values)
-
-
-def check_tensor(
-    function: str,
-    tensor: torch.Tensor,
-    dtypes: tuple[torch.dtype, ...],
-    dimensions: tuple[int, int],
-    rule: str,
-) -> None:
-    """Check dtype and dimensions of an output, from and to; ``rule`` names these."""
-    tensors.check_dtype(function, "tensor", tensor, *dtypes)
-    if not dimensions[0] <= tensor.dim() <= dimensions[1]:
-        raise validation.value_error(function, "tensor", rule, tensor)
 
 
 def check_memory(function: str, tensor: torch.Tensor) -> None:

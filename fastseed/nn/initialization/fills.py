@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from ..._backend import tensors
 from ..._backend.ops.draws import REALS
 from ..._utils import validation
 from ...random import bits, inplace
@@ -16,7 +17,6 @@ from ...random.fills import (
     Arguments,
     Fill,
     Keywords,
-    check_tensor,
     keep_part,
     randint,
     randperm,
@@ -30,9 +30,16 @@ _ATEN = torch.ops.aten
 _FUNCTION = "nn.initialize"
 
 
+def _check_tensor(tensor: torch.Tensor, dimensions: tuple[int, int], rule: str) -> None:
+    """Check dtype and dimensions of a weight, from and to; ``rule`` names these."""
+    tensors.check_dtype(_FUNCTION, "tensor", tensor, *REALS)
+    if not dimensions[0] <= tensor.dim() <= dimensions[1]:
+        raise validation.value_error(_FUNCTION, "tensor", rule, tensor)
+
+
 def orthogonal_(tensor: torch.Tensor, key: int, gain: float = 1.0) -> None:
     """Fill a weight with a (semi-)orthogonal matrix, times ``gain``; ranks compute all of it."""
-    check_tensor(_FUNCTION, tensor, REALS, (2, 64), "a tensor of 2 dimensions or more")
+    _check_tensor(tensor, (2, 64), "a tensor of 2 dimensions or more")
     most = sys.float_info.max
     gain = validation.check_float(_FUNCTION, "gain", gain, -most, most)
     if tensor.numel() == 0:
@@ -47,7 +54,7 @@ def orthogonal_(tensor: torch.Tensor, key: int, gain: float = 1.0) -> None:
 
 def sparse_(tensor: torch.Tensor, key: int, sparsity: float, std: float = 0.01) -> None:
     """Fill a matrix with normal numbers, and zeros where a column has the smallest words."""
-    check_tensor(_FUNCTION, tensor, REALS, (2, 2), "a matrix")
+    _check_tensor(tensor, (2, 2), "a matrix")
     part = validation.check_float(_FUNCTION, "sparsity", sparsity, 0, 1)
     std = validation.check_float(_FUNCTION, "std", std, 0, sys.float_info.max)
     if tensor.numel() == 0:
