@@ -40,6 +40,7 @@ class Bucket:
         self._flat = torch.zeros(piece * plan.ranks, dtype=dtype, device=tensors[0].device)
         self._piece = piece
         self._own, self._leaves = TreeSum(), 0  # of this rank, since its last exchange
+        self._is_half = False  # the buffer holds the first leaf of a pair: the second is added to it
         self._sum = TreeSum()  # of the piece of this rank
         # The ends of the subtrees of this rank, in leaves since its last exchange.
         self._ends: list[int] = []
@@ -58,12 +59,15 @@ class Bucket:
         return len(self._shapes)
 
     def write(self, index: int, value: torch.Tensor | None) -> None:
-        """Write the leaf of a tensor; None is a leaf of +0."""
+        """Write the leaf of a tensor, or add it to that of the slot before; None is a leaf of +0."""
         self.receive()
+        place = self.view(index)
         if value is None:
-            self.view(index).zero_()
+            value = place.new_zeros(())
+        if self._is_half:
+            torch.add(place, value.detach(), out=place)
         else:
-            self.view(index).copy_(value.detach())
+            place.copy_(value.detach())
 
     def view(self, index: int) -> torch.Tensor:
         """Return where the leaf, or after ``wait`` the mean, of a tensor lies in the buffer."""
@@ -94,9 +98,14 @@ class Bucket:
 
     def _add_leaf(self) -> None:
         """Add the leaf to the sum of its subtree, and keep this sum where it is complete."""
-        self._own.push(self._flat)
         self._leaves += 1
-        if self._leaves not in self._ends:
+        is_complete = self._leaves in self._ends
+        if not self._is_half and not is_complete:
+            self._is_half = True
+            return
+        self._own.push(self._flat, 2 if self._is_half else 1)
+        self._is_half = False
+        if not is_complete:
             self._flat = self._own.buffer(self._flat)
             return
         self._flat = self._own.result()
@@ -119,9 +128,12 @@ class Bucket:
         """Divide the sum once, and begin to give every rank the mean."""
         self.receive()
         if self._plan.ranks == 1:
-            mean = self._own.mean(divisor)
-            self._own.recycle(self._flat)
-            self._flat = mean
+            if self._is_half:
+                self._own.push(self._flat)
+                self._is_half = False
+            else:
+                self._own.recycle(self._flat)
+            self._flat = self._own.mean(divisor)
             return
         mean = self._sum.mean(divisor)
         self._work = all_gather(self._flat, mean, group=self._plan.group, async_op=True)
@@ -138,7 +150,7 @@ class Bucket:
             self._flat = torch.zeros_like(self._flat)
             self._received = torch.empty_like(self._received)
             self._outgoing = torch.empty_like(self._outgoing)
-        self._leaves = 0
+        self._leaves, self._is_half = 0, False
         self._own.discard()
         self._sum.discard()
 
