@@ -189,7 +189,6 @@ double to_double(T x) {
 template <class T>
 void launch_exact_sum(const T* values, const T* factors, int64_t n, int64_t* total) {
   total[kExactCount] += n;
-  carry_exact(total);
   for (int64_t at = 0; at < n; at += kMostUncarried) {
     const int64_t size = std::min(n - at, kMostUncarried);
     if (factors == nullptr || factors == values) {

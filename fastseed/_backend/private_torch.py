@@ -329,8 +329,11 @@ def buffers_of(module: torch.nn.Module) -> dict[str, torch.Tensor | None]:
 
 
 def multiply_(tensors: Sequence[torch.Tensor], factor: float) -> None:
-    """Multiply tensors of one dtype and device in place, with one kernel for many of them."""
-    torch._foreach_mul_(list(tensors), factor)
+    """Multiply tensors of one dtype in place, with one kernel for many of them."""
+    by: float | torch.Tensor = factor
+    if all(t.is_cpu for t in tensors):  # the CPU would convert a number anew for each tensor
+        by = torch.tensor(factor, dtype=tensors[0].dtype)
+    torch._foreach_mul_(list(tensors), by)
 
 
 def device_types(group: dist.ProcessGroup | None) -> list[str]:

@@ -82,12 +82,13 @@ def clip_grad_norm_(
 @torch.no_grad()
 def _scale(gradients: list[torch.Tensor], scale: float) -> None:
     """Multiply gradients by ``scale`` in float64 or float32, and round them once."""
-    wide = [gradient for gradient in gradients if gradient.dtype.itemsize > 2]
-    if wide:
-        private_torch.multiply_(wide, scale)
-    for gradient in gradients:
-        if gradient.dtype.itemsize == 2:  # on the CPU, kernels of 16 bits round the factor first
-            gradient.copy_(gradient.float().mul_(scale))
+    for dtype in {gradient.dtype for gradient in gradients}:
+        alike = [gradient for gradient in gradients if gradient.dtype == dtype]
+        if dtype.itemsize > 2:
+            private_torch.multiply_(alike, scale)
+        else:  # on the CPU, kernels of 16 bits round the factor first
+            for gradient in alike:
+                gradient.copy_(gradient.float().mul_(scale))
 
 
 def get_total_norm(
@@ -150,16 +151,19 @@ def _read(
     except TypeError:
         error = validation.type_error(name, argument, "tensors or a tensor", given)
         return parts, torch.device("cpu"), error
+    has_gradients = argument == "parameters"
     for i, value in enumerate(listed):
-        label = f"{argument}[{i}]"
+        tensor = value.grad if has_gradients and isinstance(value, torch.Tensor) else value
+        if tensor is None and value is not None:
+            continue
         try:
-            tensor = validation.check_instance(name, label, value, torch.Tensor, "a tensor")
-            if argument == "parameters":
-                if tensor.grad is None:
-                    continue
-                tensor, label = tensor.grad, f"{label}.grad"
-            device = device or tensor.device
-            _add(name, label, tensor, parts)
+            device = device or getattr(tensor, "device", None)
+            if tensors.is_whole(tensor) and tensor.dtype in REALS:
+                parts.setdefault(None, []).append(tensor)  # what nearly all of them are
+                continue
+            label = f"{argument}[{i}]"
+            validation.check_instance(name, label, value, torch.Tensor, "a tensor")
+            _add(name, f"{label}.grad" if has_gradients else label, tensor, parts)
         except (TypeError, ValueError) as error:
             problem = problem or error
     return parts, device or torch.device("cpu"), problem

@@ -54,11 +54,14 @@ def accumulate(
     for device in devices:
         readable = device.type == "cpu" or (device.type == "cuda" and native.has_cuda)
         work = device if readable else torch.device("cpu")
-        here = [i for i, t in enumerate(tensors) if t.device == device]
-        values = [tensors[i].to(work).contiguous() for i in here]
-        others = values
-        if factors is not tensors:
-            others = [factors[i].to(work).contiguous() for i in here if factors]
+        values, others = list(tensors), list(factors)
+        if len(devices) > 1:
+            here = [i for i, t in enumerate(tensors) if t.device == device]
+            values, others = [tensors[i] for i in here], [factors[i] for i in here if factors]
+        if work != device:
+            values, others = [t.to(work) for t in values], [t.to(work) for t in others]
+        values = [t.contiguous() for t in values]
+        others = values if factors is tensors else [t.contiguous() for t in others]
         total = torch.zeros(_REFUSING + 1, dtype=torch.int64, device=work)
         if wide := sum(t.dtype == torch.float64 for t in values):
             total[_WIDE] = wide

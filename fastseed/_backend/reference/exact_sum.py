@@ -21,6 +21,8 @@ F64 = npt.NDArray[np.float64]
 _CHUNK = 1 << 18  # float64 counts 2**33 times this without rounding
 _LOW = np.uint64(2**32 - 1)
 _HALF = np.uint64(2**27 - 1)
+_SIGN = np.uint64(2**63)
+_SHIFTS = sum(2 ** (64 * k + 63) for k in range(LIMBS // 2))
 
 
 def add(total: I64, values: F64, factors: F64) -> None:
@@ -53,8 +55,8 @@ def to_integer(total: I64) -> int:
 
 def _signed_digits(digits: I64) -> int:
     """Return the number of these digits, each worth 2**64 times the one before."""
-    below = int.from_bytes((digits < 0).astype("<u8").tobytes(), "little")
-    return int.from_bytes(digits.astype("<i8").tobytes(), "little") - (below << 64)
+    shifted = digits.astype("<i8").view("<u8") ^ _SIGN  # by 2**63 each, so that none is negative
+    return int.from_bytes(shifted.tobytes(), "little") - _SHIFTS
 
 
 def _add_products(total: I64, values: F64, factors: F64) -> None:
