@@ -61,7 +61,7 @@ class Bucket:
         return len(self._shapes)
 
     def write(self, index: int, value: torch.Tensor | None) -> None:
-        """Write the leaf of a tensor, or add it to that of the slot before; None is a leaf of +0."""
+        """Write the leaf of a tensor, or add it to the leaf before; None is a leaf of +0."""
         self.receive()
         place = self.view(index)
         if value is None:
