@@ -153,17 +153,19 @@ def _read(
         return parts, torch.device("cpu"), error
     has_gradients = argument == "parameters"
     for i, value in enumerate(listed):
-        tensor = value.grad if has_gradients and isinstance(value, torch.Tensor) else value
-        if tensor is None and value is not None:
+        if not isinstance(value, torch.Tensor):
+            label = f"{argument}[{i}]"
+            problem = problem or validation.type_error(name, label, "a tensor", value)
+            continue
+        tensor = value.grad if has_gradients else value
+        if tensor is None:
+            continue
+        device = device or tensor.device
+        if tensors.is_whole(tensor) and tensor.dtype in REALS:  # as nearly all are
+            parts.setdefault(None, []).append(tensor)
             continue
         try:
-            device = device or getattr(tensor, "device", None)
-            if tensors.is_whole(tensor) and tensor.dtype in REALS:
-                parts.setdefault(None, []).append(tensor)  # what nearly all of them are
-                continue
-            label = f"{argument}[{i}]"
-            validation.check_instance(name, label, value, torch.Tensor, "a tensor")
-            _add(name, f"{label}.grad" if has_gradients else label, tensor, parts)
+            _add(name, f"{argument}[{i}]{'.grad' if has_gradients else ''}", tensor, parts)
         except (TypeError, ValueError) as error:
             problem = problem or error
     return parts, device or torch.device("cpu"), problem

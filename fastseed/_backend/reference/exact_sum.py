@@ -22,7 +22,7 @@ _CHUNK = 1 << 18  # float64 counts 2**33 times this without rounding
 _LOW = np.uint64(2**32 - 1)
 _HALF = np.uint64(2**27 - 1)
 _SIGN = np.uint64(2**63)
-_SHIFTS = sum(2 ** (64 * k + 63) for k in range(LIMBS // 2))
+_SHIFTS: int = sum(2 ** (64 * k + 63) for k in range(LIMBS // 2))
 
 
 def add(total: I64, values: F64, factors: F64) -> None:
@@ -56,7 +56,8 @@ def to_integer(total: I64) -> int:
 def _signed_digits(digits: I64) -> int:
     """Return the number of these digits, each worth 2**64 times the one before."""
     shifted = digits.astype("<i8").view("<u8") ^ _SIGN  # by 2**63 each, so that none is negative
-    return int.from_bytes(shifted.tobytes(), "little") - _SHIFTS
+    found = int.from_bytes(shifted.tobytes(), "little")
+    return found - _SHIFTS
 
 
 def _add_products(total: I64, values: F64, factors: F64) -> None:
