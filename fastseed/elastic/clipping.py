@@ -145,7 +145,8 @@ def _read(
     A tensor with an error adds nothing, but its ranks are there: other ranks wait for this one.
     """
     parts: _Parts = {}
-    device, problem = None, None
+    device: torch.device | None = None
+    problem: Exception | None = None
     try:
         listed = [given] if isinstance(given, torch.Tensor) else list(given)
     except TypeError:
