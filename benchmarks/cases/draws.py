@@ -27,7 +27,7 @@ FROM_KEYS = {
 FROM_BANK = {
     "uniform": "bank.uniform(length)",
     "normal": "bank.normal(length)",
-    "randint": f"bank.randint((length,), 0, {laws.RANGE})",
+    "randint": f"bank.randint((length,), 0, {laws.RANGE}, dtype=int32)",  # as JAX has it
 }
 IN_PLACE = {"uniform": "uniform_(out, key)", "normal": "normal_(out, key)"}
 
@@ -117,7 +117,7 @@ def _check_bank(law: Law, length: int, contest: Contest) -> None:
 def bank_beside_jax(kind: str, n: int, length: int) -> Contest:
     """Fresh memory and all cores for both: JAX has it no other way."""
     jax_draws.on_cpu()
-    names = {"bank": some_bank(n), "length": length}
+    names = {"bank": some_bank(n), "length": length, "int32": torch.int32}
     side = Side("fastseed", FROM_BANK[kind], names, threads=machine.cores())
     baselines = jax_draws.draw_sides(kind, n, length)
     return Contest(side, baselines, functools.partial(_check_bank, LAWS[kind], length))
