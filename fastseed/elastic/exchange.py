@@ -54,7 +54,7 @@ class Bucket:
             self._received = self._flat.new_empty(piece * most)
             if len(self._ends) > 1:  # else the sum is sent from where it lies
                 self._outgoing = self._flat.new_empty(plan.ranks, len(self._ends), piece)
-        self._work: dist.Work | None = None
+        self._work: list[dist.Work] = []
         self._arriving: list[int] = []  # leaves of each sum under way, in the order of the slots
 
     def __len__(self) -> int:
@@ -89,7 +89,7 @@ class Bucket:
         self._leaves = 0
         own, piece = len(sums[plan.rank]), self._piece
         outgoing = self._outgoing.view(-1) if own > 1 else self._flat
-        self._work = dist.all_to_all_single(
+        work = dist.all_to_all_single(
             self._received[: piece * len(self._arriving)],
             outgoing[: piece * own * plan.ranks],
             [piece * len(of_rank) for of_rank in sums],
@@ -97,6 +97,7 @@ class Bucket:
             group=plan.group,
             async_op=True,
         )
+        self._work = [work]
 
     def _add_leaf(self) -> None:
         """Add the leaf to the sum of its subtree, and keep this sum where it is complete."""
@@ -117,10 +118,9 @@ class Bucket:
 
     def receive(self) -> None:
         """Wait for what was sent last, and add it; the buffer may then be written again."""
-        if self._work is None:
+        if not self._work:
             return
-        work, self._work = self._work, None
-        self._plan.peers.wait(work, self._flat)
+        self.wait()
         for i, leaves in enumerate(self._arriving):
             piece = self._received.narrow(0, i * self._piece, self._piece)
             self._sum.push(piece, leaves, borrowed=True)
@@ -138,23 +138,38 @@ class Bucket:
             self._flat = self._own.mean(divisor)
             return
         mean = self._sum.mean(divisor)
-        self._work = all_gather(self._flat, mean, group=self._plan.group, async_op=True)
+        self._work = start_gather(self._flat, mean, self._plan)
         self._sum.recycle(mean)
 
     def wait(self) -> None:
-        work, self._work = self._work, None
-        if work is not None:
+        works, self._work = self._work, []
+        for work in works:
             self._plan.peers.wait(work, self._flat)
 
     def discard(self) -> None:
-        if self._work is not None:  # nobody waits for it, because another rank may be gone
-            self._work = None
+        if self._work:  # nobody waits for it, because another rank may be gone
+            self._work = []
             self._flat = torch.zeros_like(self._flat)
             self._received = torch.empty_like(self._received)
             self._outgoing = torch.empty_like(self._outgoing)
         self._leaves, self._is_half = 0, False
         self._own.discard()
         self._sum.discard()
+
+
+def start_gather(whole: torch.Tensor, piece: torch.Tensor, plan: SlotPlan) -> list[dist.Work]:
+    """Begin to put the pieces of all ranks into ``whole`` on each of them, in their order.
+
+    On the CPU each rank broadcasts its own: as many bytes, without gloo's copies of all pieces.
+    """
+    if not whole.is_cpu:
+        return [all_gather(whole, piece, group=plan.group, async_op=True)]
+    pieces = whole.view(plan.ranks, -1)
+    pieces[plan.rank] = piece
+    return [
+        dist.broadcast(part, group=plan.group, group_src=owner, async_op=True)
+        for owner, part in enumerate(pieces)
+    ]
 
 
 def make_buckets(

@@ -54,7 +54,7 @@ def tree(symbols, slots):
 
 
 class Network:
-    """All-to-all and all-gather of ranks that run in turn: nothing arrives before all have sent."""
+    """All-to-all and broadcasts of ranks that run in turn: nothing arrives before all have sent."""
 
     def __init__(self, ranks):
         self.ranks = ranks
@@ -81,11 +81,9 @@ class Network:
 
         return arrive
 
-    def all_gather(self, whole, piece, *, group, async_op):
-        number = self.post(group, [piece] * self.ranks)
-        return lambda: whole.copy_(
-            torch.cat([self.posted[number, other][group] for other in range(self.ranks)])
-        )
+    def broadcast(self, part, *, group, group_src, async_op):
+        number = self.post(group, [part] * self.ranks if group == group_src else [])
+        return lambda: part.copy_(self.posted[number, group_src][group])
 
     def wait(self, work, tensor):
         work()
@@ -97,7 +95,7 @@ def step(slots, ranks, assignment):
     plans = [SlotPlan(slots, rank, ranks, rank, network, assignment) for rank in range(ranks)]
     with (
         mock.patch.object(dist, "all_to_all_single", network.all_to_all),
-        mock.patch("fastseed.elastic.exchange.all_gather", network.all_gather),
+        mock.patch.object(dist, "broadcast", network.broadcast),
         mock.patch("fastseed.elastic.tree.torch.add", symbols.add),
     ):
         leaf = torch.zeros(ranks, dtype=torch.float64)  # one element for each rank

@@ -50,8 +50,8 @@ class OneRank:
             mock.patch.object(dist, "all_to_all_single", self.all_to_all),
             mock.patch.object(TreeSum, "buffer", lambda tree, like: self.buffer(tree, like)),
             mock.patch(
-                "fastseed.elastic.exchange.all_gather",
-                lambda _, mean, **more: gathered.append(mean.clone()) or mock.Mock(),
+                "fastseed.elastic.exchange.start_gather",
+                lambda _, mean, plan: gathered.append(mean.clone()) or [],
             ),
         ):
             for self.micro_step in range(plan.micro_steps):
