@@ -10,6 +10,7 @@
 #include "../kernels/draws.h"
 #include "../kernels/dropout.h"
 #include "../kernels/exact_sum.h"
+#include "../kernels/perturb.h"
 #include "../kernels/sampling.h"
 #include "../kernels/shuffle.h"
 
@@ -111,6 +112,22 @@ struct ExactLoops {
   void (*bfloats)(const BFloat16* x, int64_t n, float* out);
 };
 
+// Loops over n numbers and their noise z; see perturb_loops.h.
+template <class T>
+struct PerturbLoopsOf {
+  using Real = typename Compute<T>::Type;
+  void (*signs)(const uint32_t* words, int64_t count, Real* z);  // 32 of each word
+  void (*widen)(const T* p, int64_t n, Real* x);
+  void (*narrow)(const Real* x, int64_t n, T* p);
+  void (*add)(const Real* z, Real scale, int64_t n, T* p);
+  // Returns whether any byte is kListed.
+  bool (*record)(const Real* z, Real scale, int64_t n, const T* p, T* out, int8_t* bytes);
+  void (*undo)(const Real* z, Real scale, int64_t n, const int8_t* bytes, T* p);
+};
+
+using PerturbLoops = std::tuple<PerturbLoopsOf<float>, PerturbLoopsOf<double>, PerturbLoopsOf<Half>,
+                                PerturbLoopsOf<BFloat16>>;
+
 struct CpuPath {
   const char* name;
   bool (*supported)();
@@ -132,6 +149,7 @@ struct CpuPath {
   SamplingLoops sampling;
   DropoutLoops dropout;
   ExactLoops exact;
+  PerturbLoops perturb;
 };
 
 // The one in use.

@@ -6,6 +6,7 @@
 #include "draw_loops.h"
 #include "dropout_loops.h"
 #include "exact_loops.h"
+#include "perturb_loops.h"
 #include "sampling_loops.h"
 #include "shuffle_lanes.h"
 
@@ -49,6 +50,6 @@ static_assert(Lanes32::kLanes <= kMaxInitWidth, "callers have arrays of that siz
 const CpuPath FS_PATH = {
     kName,         supported,      Lanes32::kLanes, derive_seeds,      derive_keys,
     keys_of_seeds, mt19937_init,   shuffle,         shuffle_positions, digest,
-    kDrawLoops,    kSamplingLoops, kDropoutLoops,   kExactLoops};
+    kDrawLoops,    kSamplingLoops, kDropoutLoops,   kExactLoops,       kPerturbLoops};
 
 }  // namespace fastseed

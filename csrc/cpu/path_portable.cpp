@@ -10,6 +10,7 @@
 #include "draw_loops.h"
 #include "dropout_loops.h"
 #include "exact_loops.h"
+#include "perturb_loops.h"
 #include "sampling_loops.h"
 
 namespace fastseed {
@@ -134,6 +135,6 @@ const CpuPath kPortablePath = {"portable",    supported,   1,
                                derive_seeds,  derive_keys, keys_of_seeds,
                                mt19937_init,  shuffle,     shuffle_positions,
                                digest,        kDrawLoops,  kSamplingLoops,
-                               kDropoutLoops, kExactLoops};
+                               kDropoutLoops, kExactLoops, kPerturbLoops};
 
 }  // namespace fastseed

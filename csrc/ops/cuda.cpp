@@ -19,6 +19,7 @@
 #include "dropout_ops.h"
 #include "exact_sum_args.h"
 #include "key_ops.h"
+#include "perturb_ops.h"
 #include "sampling_args.h"
 #include "shuffle_args.h"
 
@@ -90,6 +91,12 @@ struct Cuda {
                    const T* in, T* out, const Tensor& tensor) {
     const OnDevice device(tensor);
     launch_dropout_cuda(rule, keys, layout, in, out, device.stream());
+  }
+
+  template <class T>
+  static void perturb(const Perturbation<T>& what, const Layout& layout, const Tensor& tensor) {
+    const OnDevice device(tensor);
+    launch_perturb_cuda(what, layout, device.stream());
   }
 
   static void layer_key(uint64_t* out, const uint64_t* scope, const int64_t* count,
@@ -234,6 +241,7 @@ STABLE_TORCH_LIBRARY_IMPL(fastseed, CUDA, m) {
   FS_REGISTER_DRAWS(m, Cuda);
   FS_REGISTER_KEYS(m, Cuda);
   FS_REGISTER_DROPOUT(m, Cuda);
+  FS_REGISTER_PERTURB(m, Cuda);
   m.impl("sampling_race", TORCH_BOX(&fastseed::sampling_race));
   m.impl("sampling_histogram", TORCH_BOX(&fastseed::sampling_histogram));
   m.impl("shuffle", TORCH_BOX(&fastseed::shuffle));

@@ -21,8 +21,9 @@ def eager(function: Callable[P, R]) -> Callable[P, R]:
     # the classes of these two are at the top level
     path = "" if package in ("seeder", "generators") else f"{package}."
     name = f"fastseed.{path}{function.__qualname__}"
+    what = "parameters" if package == "nn" else "the state of random number generators"
     reason = (
-        f"{name} changes the state of random number generators, which a compiled graph would leave "
+        f"{name} changes {what}, which a compiled graph would leave "
         "out; call it outside of the compiled function, or compile without fullgraph=True"
     )
     disabled: Callable[P, R] | None = None

@@ -32,7 +32,12 @@ NAMES = {
 }
 """Each reserved name, and what uses it."""
 
-PREFIXES = {"init/": "nn.initialize", "dropout/": "nn.Dropout", "keyed/": "random.keyed"}
+PREFIXES = {
+    "init/": "nn.initialize",
+    "dropout/": "nn.Dropout",
+    "keyed/": "random.keyed",
+    "perturb/": "nn.perturb_",
+}
 """The beginnings of reserved names."""
 
 _DOCUMENTED = (*OWN_NAMES, "rollout", "sampling", *PREFIXES)

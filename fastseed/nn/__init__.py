@@ -14,17 +14,21 @@ if TYPE_CHECKING:
     from .dropout.rows import label, rows
     from .initialization.construct import construct
     from .initialization.mode import initialize
+    from .perturbation.functions import apply_log, perturb_, perturbed
 
 __all__ = [
     "Dropout",
     "Dropout1d",
     "Dropout2d",
     "Dropout3d",
+    "apply_log",
     "construct",
     "convert",
     "functional",
     "initialize",
     "label",
+    "perturb_",
+    "perturbed",
     "revert",
     "rows",
     "shard_inputs",
@@ -33,6 +37,7 @@ __all__ = [
 _NAMES = {  # by the module that defines them
     "initialization.construct": "construct",
     "initialization.mode": "initialize",
+    "perturbation.functions": "apply_log perturb_ perturbed",
     "dropout.convert": "convert revert shard_inputs",
     "dropout.layers": "Dropout Dropout1d Dropout2d Dropout3d",
     "dropout.rows": "label rows",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import sys
+from typing import Any
 
 import torch
 from torch.nn import parallel
@@ -28,6 +30,12 @@ def unwrap(model: torch.nn.Module) -> torch.nn.Module:
             model = compiled
         else:
             return model
+
+
+def sharded_modules(model: torch.nn.Module) -> list[Any]:
+    """Return the modules that ``fully_shard`` has sharded."""
+    fsdp: Any = sys.modules.get("torch.distributed.fsdp")
+    return [] if fsdp is None else [m for m in model.modules() if isinstance(m, fsdp.FSDPModule)]
 
 
 def check_prefix(function: str, prefix: object) -> str:

@@ -73,7 +73,7 @@ VALID = {
     "sampling_race": race,
     "sampling_histogram": histogram,
 }  # fmt: skip
-ELSEWHERE = {"dropout", "layer_key", "exact_sum", "shuffle_of_key"}  # tests/nn, elastic, random
+ELSEWHERE = {"dropout", "layer_key", "perturb", "exact_sum", "shuffle_of_key"}  # in other folders
 ALONE = {"advise_huge_pages", "digest"}  # native code only, below
 
 

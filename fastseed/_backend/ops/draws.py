@@ -17,7 +17,7 @@ REALS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 """The dtypes of real numbers that operators compute with."""
 
 
-def _runs(sizes: Sequence[int], strides: Sequence[int]) -> tuple[int, list[int]]:
+def runs_of(sizes: Sequence[int], strides: Sequence[int]) -> tuple[int, list[int]]:
     """Return (length, first value of each) of runs of consecutive values, row by row."""
     starts, length = np.zeros(1, np.int64), 1
     for size, stride in zip(reversed(sizes), reversed(strides), strict=True):
@@ -54,7 +54,7 @@ def _define(values: Callable[..., Any]) -> Any:
             sizes, strides = [rows.size(1)], [1]
         at = np.zeros(n, np.int64) if positions is None else positions.numpy()
         streams = (keys.numpy(), at.view(np.uint64))
-        length, starts = _runs(sizes, strides)
+        length, starts = runs_of(sizes, strides)
         for run, start in enumerate(starts):
             found = values(*streams, offset + start, length, *parameters)
             rows[:, run * length : (run + 1) * length] = torch.from_numpy(found)

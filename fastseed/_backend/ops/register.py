@@ -26,9 +26,10 @@ def writing(count: int, function: Reference) -> Reference:
         # operators are below autograd, and write to inference tensors too
         with torch.inference_mode():
             function(*map(_detached, arguments))
-        for tensor in arguments[:count]:
-            if isinstance(tensor, Tensor) and not tensor.is_inference():
-                torch.autograd.graph.increment_version(tensor)
+        for written in arguments[:count]:
+            for tensor in written if isinstance(written, Sequence) else (written,):
+                if isinstance(tensor, Tensor) and not tensor.is_inference():
+                    torch.autograd.graph.increment_version(tensor)
 
     return call
 

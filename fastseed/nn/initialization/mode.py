@@ -17,7 +17,7 @@ from ...derivation.scopes import Scope
 from ...random import layout
 from ...random.fills import Arguments, Keywords, keep_part
 from ...random.layout import local_part
-from ..module_names import check_prefix
+from ..module_names import check_prefix, sharded_modules
 from .keyed_mode import KeyedMode, keyed
 from .names import EqualNames, KeyOf, Owner, OwnerTable, keys_at, untied_weights
 
@@ -181,7 +181,7 @@ def _original_classes(model: torch.nn.Module) -> Iterator[None]:
                 f"fastseed.{_FUNCTION}: a model must be initialized by one thread at a time, "
                 f"got a {type(module).__name__} that another thread is initializing"
             )
-    sharded: list[Any] = [m for m in modules if isinstance(m, fsdp.FSDPModule)]
+    sharded = sharded_modules(model)
     try:
         for module in sharded:
             module.reshard()

@@ -1,0 +1,189 @@
+"""The parameters that a perturbation moves: their names, keys, memory and logical elements."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+
+from ..._backend import tensors
+from ..._backend.ops.draws import REALS
+from ..._backend.ops.keys import reseed_streams_from
+from ..._backend.reference.scalar import signed
+from ..._utils import validation
+from ...derivation import scopes, streams
+from ...derivation.scopes import SHARED, Scope
+from ...random import layout
+from ...random.functional import MAX_KEY, check_device, check_keys, words_of
+from ...random.layout import Piece, Shard
+from ...seeder.seeder import current_seeder
+from ..initialization.names import storage_of
+from ..module_names import check_prefix, sharded_modules, strip_wrappers, unwrap
+
+_LOW64 = 2**64 - 1
+_Axes = list[tuple[int, int]]
+"""(size, stride among logical elements) of the axes that one dimension of a tensor is a grid of."""
+
+
+class Part(NamedTuple):
+    """Contiguous memory of a parameter, and which logical elements it holds."""
+
+    tensor: torch.Tensor
+    layout: list[int]
+    """Offset, count of dimensions, sizes, strides; no dimensions: consecutive elements."""
+
+
+class Target(NamedTuple):
+    """A parameter that is moved, under its qualified name."""
+
+    name: str
+    parameter: torch.Tensor
+    parts: list[Part]
+
+
+def targets_of(
+    function: str,
+    model: object,
+    prefix: object,
+    params: Callable[[str], object] | None,
+    shards: Mapping[str, Shard] | None,
+) -> list[Target]:
+    """Return the selected parameters, each once, under its first name; modules are resharded."""
+    rule = "a torch.nn.Module"
+    checked = validation.check_instance(function, "model", model, torch.nn.Module, rule)
+    prefix = check_prefix(function, prefix)
+    if params is not None and not callable(params):
+        raise validation.type_error(function, "params", "a function of a name, or None", params)
+    kinds = [type(module).__name__ for module in checked.modules()]
+    if "FullyShardedDataParallel" in kinds:
+        rule = "sharded by fully_shard, not by FullyShardedDataParallel"
+        raise validation.type_error(function, "model", rule, model)
+    parts = dict(validation.check_instance(function, "shards", shards or {}, Mapping, "a dict"))
+    for module in sharded_modules(checked):
+        module.reshard()
+    found: dict[str, Target] = {}
+    seen = set()
+    for own_name, tensor in unwrap(checked).named_parameters():
+        name = prefix + strip_wrappers(own_name)
+        if params is not None and not params(name):
+            continue
+        if name in found:
+            rule = f"without two parameters of the name {name!r}"
+            raise validation.value_error(function, "model", rule, model)
+        target = Target(name, tensor, _parts_of(function, name, tensor, parts.pop(name, None)))
+        places = tuple((storage_of(p.tensor), p.tensor.storage_offset()) for p in target.parts)
+        if not places or places not in seen:
+            found[name] = target
+        seen.add(places)
+    if parts:
+        rule = "by names of selected parameters"
+        raise validation.value_error(function, "shards", rule, next(iter(parts)))
+    if not found:
+        raise validation.value_error(function, "params", "true for a parameter or more", params)
+    return list(found.values())
+
+
+def _parts_of(function: str, name: str, tensor: torch.Tensor, shard: Shard | None) -> list[Part]:
+    argument = f"the parameter {name!r}"
+    tensors.check_dtype(function, argument, tensor, *REALS)
+    local = layout.local_part(tensor)
+    tensors.check_dense(function, argument, local)
+    tensors.check_data(function, argument, local)
+    check_device(function, argument, local.device)
+    tensors.check_writable(function, argument, local)
+    if not local.is_contiguous() and 1 not in local.stride():
+        rule = "without gaps between all its elements"
+        raise validation.value_error(function, argument, rule, local.stride())
+    try:
+        local, pieces = layout.of_tensor(function, tensor, shard)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{error} ({name})") from error
+    return [part for piece in pieces if local.numel() for part in _of_piece(local, piece)]
+
+
+def _of_piece(local: torch.Tensor, piece: Piece) -> Iterator[Part]:
+    view = local[piece.box] if piece.box else local
+    if not piece.sizes and view.is_contiguous():
+        yield Part(view, [piece.offset, 0])
+        return
+    axes = list(zip(piece.sizes, piece.strides, strict=True))
+    if not axes:
+        axes = [(n, math.prod(view.shape[d + 1 :])) for d, n in enumerate(view.shape)]
+    each = len(axes) // max(view.dim(), 1)
+    grid = [axes[each * d : each * (d + 1)] for d in range(view.dim())]
+    yield from _contiguous(view, grid, piece.offset)
+
+
+def _contiguous(view: torch.Tensor, grid: list[_Axes], offset: int) -> Iterator[Part]:
+    """Cut a view into contiguous ones, with their dimensions in the order of memory."""
+    order = sorted(range(view.dim()), key=view.stride, reverse=True)
+    view, grid = view.permute(order), [grid[d] for d in order]
+    if view.is_contiguous():
+        axes = [axis for axes in grid for axis in axes]
+        yield Part(view, [offset, len(axes), *(n for n, _ in axes), *(step for _, step in axes)])
+        return
+    length, stride = grid[0][-1]
+    step = grid[0][0][1]
+    for i in range(view.size(0)):
+        at = offset + i // length * step + i % length * stride
+        yield from _contiguous(view[i], grid[1:], at)
+
+
+class Seed(NamedTuple):
+    """A seed of 64 bits, or a key of 128."""
+
+    value: int
+    is_key: bool
+
+
+def check_seed(function: str, argument: str, seed: object) -> Seed:
+    """Return a seed, which is an integer below 2**64, or a key: a larger one, or a tensor."""
+    if isinstance(seed, torch.Tensor):
+        words = check_keys(function, argument, seed, seed.device)
+        if words.dim() != 1:
+            raise validation.value_error(function, argument, "of shape (2,)", tuple(words.shape))
+        lo, hi = words.tolist()
+        return Seed(lo | hi << 64, True)
+    value = validation.check_int(function, argument, seed, 0, MAX_KEY)
+    return Seed(value, value > _LOW64)
+
+
+def key_function(
+    function: str, seeds: Sequence[Seed], scope: object, noise: str
+) -> Callable[[str], torch.Tensor]:
+    """Return the function of a parameter's name that returns a key for each seed, (n, 2)."""
+    scope = validation.check_choice(function, "scope", scope, ("seed", "job"))
+    at = master = None
+    if scope == "job" and not all(seed.is_key for seed in seeds):
+        seeder = current_seeder(function)
+        scopes.require_keys(function, seeder.scheme)
+        if seeder.scope is None:
+            raise RuntimeError(f"fastseed.{function}: call fastseed.reseed(task, epoch) first")
+        at, master = Scope(seeder.scope.task, 0, 0), seeder.master_seed
+    values = torch.tensor(
+        [signed(seed.value & _LOW64) for seed in seeds], dtype=torch.int64, device="cpu"
+    )
+
+    def keys_of(name: str) -> torch.Tensor:
+        stream = f"perturb/{noise}/{name}"
+        keys = torch.empty(len(seeds), 2, dtype=torch.uint64)
+        lo, hi = streams.name_words(stream)
+        if at is None:
+            zeros = torch.empty_like(values)
+            reseed_streams_from(
+                keys, zeros, values.view(torch.uint64), None, signed(lo), signed(hi)
+            )
+        for i, (value, is_key) in enumerate(seeds):
+            if is_key:
+                key = streams.stream_in((value & _LOW64, value >> 64), stream, SHARED).key()
+            elif at is not None and master is not None:
+                key = streams.stream(master, at, stream, SHARED).key(value)
+            else:
+                continue
+            keys[i] = words_of(key)[0]
+        return keys
+
+    return functools.cache(keys_of) if len(seeds) == 1 else keys_of

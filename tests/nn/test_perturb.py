@@ -1,0 +1,308 @@
+"""Noise that is never stored: which numbers move where, exactly back, and bad input."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import fastseed
+from fastseed.derivation import context
+from fastseed.nn import apply_log, perturb_, perturbed
+from fastseed.random import Shard
+
+DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def bits(tensor):
+    return tensor.detach().clone().contiguous().view(INTEGERS[tensor.element_size()])
+
+
+def state(model):
+    return {name: bits(tensor) for name, tensor in model.named_parameters()}
+
+
+def equal(a, b):
+    return a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
+
+
+def layers(*sizes, dtype=torch.float32):
+    model = nn.Sequential(*(nn.Linear(a, b) for a, b in itertools.pairwise(sizes)))
+    return model.to(dtype)
+
+
+def copy_of(model, *sizes, dtype=torch.float32):
+    found = layers(*sizes, dtype=dtype)
+    found.load_state_dict(model.state_dict())
+    return found
+
+
+def with_specials(dtype):
+    """A parameter that begins with every kind of number."""
+    info = torch.finfo(dtype)
+    tiny = info.smallest_normal
+    special = [np.nan, np.inf, -np.inf, 0.0, -0.0, info.max, info.min, tiny / 4, -tiny / 2, tiny]
+    model = nn.Module()
+    numbers = torch.cat((torch.tensor(special), torch.randn(3000) * 0.02)).to(dtype)
+    numbers.view(INTEGERS[numbers.element_size()])[1] ^= 3  # infinity to a NaN with a payload
+    numbers[2] = np.inf
+    model.weight = nn.Parameter(numbers)
+    return model
+
+
+def test_noise_is_that_of_random_normal_by_name():
+    model = layers(5, 7)
+    before = model[0].weight.detach().clone()
+    perturb_(model, 7, 0.25, prefix="encoder")
+    seeder = fastseed.Seeder(7, rank=0, world_size=1)
+    name = "perturb/normal/encoder.0.weight"
+    key = seeder.derive_key(name, task=0, rank=fastseed.SHARED)
+    z = fastseed.random.normal(key, (7, 5))
+    assert torch.equal(model[0].weight, before + np.float32(0.25) * z)
+
+
+def test_layers_of_one_shape_are_not_correlated():
+    def moves(model, move):
+        before = [layer.weight.detach().clone() for layer in model]
+        move(model)
+        return [(a.weight - b).flatten() for a, b in zip(model, before, strict=True)]
+
+    def usual(model):
+        for p in model.parameters():
+            p.data += torch.randn(p.shape, generator=torch.Generator().manual_seed(7))
+
+    found = torch.corrcoef(torch.stack(moves(layers(64, 64, 64), lambda m: perturb_(m, 7, 1.0))))
+    assert abs(found[0, 1]) < 4 / 64
+    assert torch.corrcoef(torch.stack(moves(layers(64, 64, 64), usual)))[0, 1] > 0.99
+
+
+@pytest.mark.parametrize("noise", ["normal", "rademacher"])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 0.0, 1e38])
+def test_block_leaves_the_bits_that_were_there(dtype, noise, scale):
+    model = with_specials(dtype)
+    before = state(model)
+    with perturbed(model, 7, -scale, noise=noise):
+        below = state(model)
+    with pytest.raises(KeyError), perturbed(model, 7, scale, noise=noise) as block:
+        above = state(model)
+        block.flip()
+        assert equal(state(model), below)
+        raise KeyError
+    assert equal(state(model), before)
+    perturb_(model, 7, scale, noise=noise)
+    assert equal(state(model), above)
+    assert scale == 0.0 or not equal(above, below)
+
+
+@pytest.mark.parametrize(("dtype", "part"), [(torch.bfloat16, 0.51), (torch.float32, 0.26)])
+def test_block_keeps_less_than_a_copy(dtype, part):
+    model = nn.Linear(512, 512, bias=False)
+    nn.init.normal_(model.weight, std=0.02)
+    model.to(dtype)
+    with perturbed(model, 7, 1e-3) as block:
+        (kept,) = block._kept.values()
+        held = sum(t.untyped_storage().nbytes() for t in (*kept.steps, *kept.rows))
+    assert len(kept.rows[0]) > 0 and held <= part * model.weight.nbytes
+
+
+def test_block_keeps_a_copy_where_the_list_would_be_long():
+    model = layers(40, 40)
+    before = state(model)
+    with perturbed(model, 7, 1e3) as block:
+        assert block._kept["0.weight"].copies
+    assert equal(state(model), before)
+
+
+def test_block_names_what_was_written_and_restores_the_rest():
+    model = layers(4, 4, 4)
+    before = state(model)
+    rest = pytest.raises(RuntimeError, match=r"written .*, got writes to '0.bias'; all others")
+    with rest, torch.no_grad(), perturbed(model, 7, 1e-3) as block:
+        model[0].bias.zero_()
+        with pytest.raises(RuntimeError, match=r"got writes to '0.bias'; nothing was moved"):
+            block.flip()
+    after = state(model)
+    assert not after.pop("0.bias").any() and before.pop("0.bias").any() and equal(after, before)
+
+
+@pytest.mark.parametrize("noise", ["normal", "rademacher"])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_log_is_the_sum_of_its_entries(dtype, noise):
+    log = [(7, -0.3), (8, 0.1), (2**127 + 5, 2.0), (7, 0.5)]
+    model = layers(33, 50, dtype=dtype)
+    each, one, wide = (copy_of(model, 33, 50, dtype=d) for d in (dtype, dtype, torch.float32))
+    for seed, scalar in log:
+        perturb_(one, seed, 0.01 * scalar, noise=noise)
+    apply_log(each, log, 0.01, each=True, noise=noise)
+    assert equal(state(each), state(one))
+    apply_log(model, log, 0.01, noise=noise)
+    if dtype != torch.float64:
+        apply_log(wide, log, 0.01, noise=noise)
+        assert equal(state(model), state(wide.to(dtype)))
+
+
+def test_log_reports_progress_and_where_it_was_interrupted():
+    model, seen = layers(4, 4, 4), []
+    apply_log(model, [(1, 1.0)], progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
+
+    def interrupt(done, total):
+        if done == 3:
+            raise KeyboardInterrupt
+
+    before = state(model)
+    with pytest.raises(KeyboardInterrupt, match=r"after 3 of 4 parameters, up to '1.weight'"):
+        apply_log(model, [(1, 1.0)], progress=interrupt)
+    after = state(model)
+    assert [torch.equal(after[n], before[n]) for n in after] == [False, False, False, True]
+
+
+def test_tied_parameters_move_once_under_their_first_name():
+    tied, alone = layers(6, 6, 6), layers(6, 6)
+    alone[0].load_state_dict(tied[0].state_dict())
+    tied[1].weight = tied[0].weight
+    tied[1].bias = nn.Parameter(tied[0].bias.data)  # the same memory
+    perturb_(tied, 7, 1e-2)
+    perturb_(alone, 7, 1e-2)
+    assert equal(state(tied[0]), state(alone[0]))
+
+
+@pytest.mark.parametrize("noise", ["normal", "rademacher"])
+def test_parts_and_other_memory_get_the_noise_of_the_whole(noise):
+    whole = nn.Conv2d(6, 10, 5)
+    rows, columns, last = nn.Module(), nn.Module(), nn.Module()
+    weight = whole.weight.detach()
+    rows.weight = nn.Parameter(weight[3:7].clone())
+    columns.weight = nn.Parameter(weight[:, 2:5].contiguous())
+    last.weight = nn.Parameter(weight.clone(memory_format=torch.channels_last))
+    gaps = nn.Module()
+    gaps.weight = nn.Parameter(torch.stack((weight, weight), 1)[:, 0])
+    perturb_(whole, 7, 1e-2, noise=noise)
+    for part, offsets in ((rows, (3, 0, 0, 0)), (columns, (0, 2, 0, 0))):
+        shard = Shard(global_shape=weight.shape, offsets=offsets)
+        before = state(part)
+        with perturbed(part, 7, 1e-2, noise=noise, shards={"weight": shard}):
+            sizes = part.weight.shape
+            box = tuple(slice(o, o + n) for o, n in zip(offsets, sizes, strict=True))
+            assert torch.equal(part.weight, whole.weight[box])
+        assert equal(state(part), before)
+    for other in (last, gaps):
+        perturb_(other, 7, 1e-2, noise=noise)
+        assert torch.equal(other.weight, whole.weight)
+
+
+def test_job_scope_takes_master_seed_and_task_alone():
+    def noise_of(master, task, seed, epoch=0, **options):
+        fastseed.init(master, rank=0, world_size=1)
+        fastseed.reseed(task, epoch, step=epoch)
+        model = nn.Linear(3, 3)
+        nn.init.zeros_(model.weight)
+        perturb_(model, seed, 1.0, **options)
+        return model.weight.detach()
+
+    job = noise_of(1, 2, 7, scope="job")
+    assert torch.equal(job, noise_of(1, 2, 7, epoch=3, scope="job"))
+    for other in ((2, 2, 7), (1, 3, 7), (1, 2, 8)):
+        assert not torch.equal(job, noise_of(*other, scope="job"))
+    assert torch.equal(noise_of(1, 2, 7), noise_of(2, 3, 7, epoch=1))
+    key = torch.tensor([7, 9], dtype=torch.uint64)
+    assert torch.equal(noise_of(1, 2, key, scope="job"), noise_of(2, 3, 7 | 9 << 64))
+
+
+def test_names_have_no_wrappers_and_params_selects():
+    model = layers(4, 4)
+    plain = copy_of(model, 4, 4)
+    before = state(model)
+    perturb_(nn.DataParallel(torch.compile(model)), 7, 1e-2, params=lambda name: "bias" in name)
+    perturb_(plain, 7, 1e-2)
+    assert torch.equal(model[0].bias, plain[0].bias)
+    assert torch.equal(bits(model[0].weight), before["0.weight"])
+
+
+def test_blocks_of_keyed_and_compiled_functions_change_nothing():
+    a, b, c = (layers(4, 4) for _ in range(3))
+    b.load_state_dict(a.state_dict())
+    c.load_state_dict(a.state_dict())
+    perturb_(a, 7, 1e-2)
+    fastseed.init(42, rank=0, world_size=1)
+    fastseed.reseed(1)
+    with fastseed.random.keyed("noise"):
+        perturb_(b, 7, 1e-2)
+    assert equal(state(a), state(b))
+
+
+SHARDED = {"0.weight": Shard(global_shape=(8, 4), offsets=(6, 0))}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"model": 3}, "model must be a torch.nn.Module"),
+        ({"seed": -1}, "seed must be in"),
+        ({"seed": "7"}, "seed must be an integer"),
+        ({"scale": float("nan")}, "scale must be in"),
+        ({"scale": 1e39}, "scale must be in"),
+        ({"scale": "1"}, "scale must be a number"),
+        ({"noise": "uniform"}, "noise must be one of 'normal', 'rademacher'"),
+        ({"scope": "step"}, "scope must be one of 'seed', 'job'"),
+        ({"params": "0"}, "params must be a function"),
+        ({"params": lambda name: False}, "params must be true for a parameter"),
+        ({"shards": SHARDED}, r"shard must hold a tensor of shape .*\(0.weight\)"),
+        ({"shards": {"1.weight": None}}, "shards must be by names of selected parameters"),
+        ({"prefix": "."}, "prefix must be a name"),
+    ],
+)
+@pytest.mark.parametrize("function", [perturb_, perturbed], ids=["perturb_", "perturbed"])
+def test_bad_input_changes_nothing(function, options, message):
+    model = layers(4, 4)
+    before = state(model)
+    given = {"model": model, "seed": 7, "scale": 1e-3, **options}
+    match = rf"fastseed\.nn\.{function.__name__}: {message}"
+    with pytest.raises((TypeError, ValueError), match=match):
+        found = function(**given)
+        found.__enter__()
+    assert equal(state(model), before)
+
+
+def test_bad_parameters_and_logs_change_nothing():
+    model = layers(4, 4)
+    before = state(model)
+    for log, message in (
+        (3, "log must be pairs"),
+        ([7], r"log\[0\] must be a pair"),
+        ([(7, 1.0), (7, 1.0, 2.0)], r"log\[1\] must be a pair"),
+        ([(7, np.inf)], r"log\[0\]\[1\] must be in"),
+        ([(7, 1e30)], r"lr \* log\[0\]\[1\] must be in"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=message):
+            apply_log(model, log, 1e10)
+    model.count = nn.Parameter(torch.zeros(3, dtype=torch.int64), requires_grad=False)
+    with pytest.raises(TypeError, match=r"the parameter 'count' must be of dtype"):
+        perturb_(model, 7, 1e-3)
+    del model.count
+    model.extra = nn.Linear(2, 2, device="meta")
+    with pytest.raises(ValueError, match=r"the parameter 'extra.weight' must have data"):
+        perturb_(model, 7, 1e-3)
+    del model.extra
+    model._orig_mod = layers(4, 4)[0]
+    twice = nn.Module()
+    twice.a, twice._checkpoint_wrapped_module = layers(2, 2)[0], nn.Module()
+    twice._checkpoint_wrapped_module.a = layers(2, 2)[0]
+    with pytest.raises(ValueError, match=r"without two parameters of the name 'a.weight'"):
+        perturb_(twice, 7, 1e-3)
+    del model._orig_mod
+    assert equal(state(model), before)
+    model[0].bias = nn.Parameter(torch.zeros(4, 2)[:, 0])
+    with pytest.raises(ValueError, match=r"the parameter '0.bias' must be without gaps"):
+        perturb_(model, 7, 1e-3)
+
+
+def test_job_scope_needs_a_job(monkeypatch):
+    monkeypatch.setattr(context, "seeder", None)
+    with pytest.raises(RuntimeError, match=r"nn.perturb_: call fastseed.init"):
+        perturb_(layers(4, 4), 7, 1e-3, scope="job")
