@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import itertools
 import os
 
 import torch
@@ -11,13 +11,16 @@ from torch import nn
 
 from .._utils import StateDict, validation
 from ..data.layout import ASSIGNMENTS
+from ..debug.tree_digest import table_of
 from ..derivation import context
 from ..distributed.discovery import discover_rank
 from ..random.layout import is_dtensor
+from .buffers import bytes_of, is_expanded
 from .collector import SlotPlan
 from .peers import FUNCTION, Peers, check_group
 
 _MOST_SLOTS = 2**24
+_MESSAGE = 25 * 2**20  # bytes of a model that are sent at a time
 _SETTINGS = ("training", "p", "dropout", "eps", "momentum")
 
 
@@ -73,6 +76,16 @@ def check_model(model: object) -> nn.Module:
     return module
 
 
+def check_broadcast(value: object, model: nn.Module) -> bool:
+    """Return whether the first rank's values are sent; ValueError if some cannot be written."""
+    is_on = validation.check_bool(FUNCTION, "broadcast", value)
+    for name, tensor in _held(model).items() if is_on else ():
+        if type(tensor) is not torch.Tensor or is_expanded(tensor):
+            rule = f"False for tensors without memory of their own for each element (here: {name})"
+            raise validation.value_error(FUNCTION, "broadcast", rule, value)
+    return is_on
+
+
 def describe_machine(device: torch.device) -> StateDict:
     """Return what decides about the kernels that run, and so about the bits of a slot."""
     found: StateDict = {"torch": torch.__version__, "device": device.type}
@@ -85,22 +98,15 @@ def describe_machine(device: torch.device) -> StateDict:
     return found
 
 
-def describe_model(model: nn.Module, *, shards: bool = False) -> list[list[str]]:
-    """Return (name, layout and digest) of each parameter and buffer, and settings of modules.
-
-    Digests are those of whole tensors or, with ``shards``, of this rank's parts of the others.
-    """
+def describe_model(model: nn.Module) -> list[list[str]]:
+    """Return (name, layout) of each parameter and buffer, and settings of modules."""
     rows = []
     for kind, named in (("parameter", model.named_parameters()), ("buffer", model.named_buffers())):
         for name, tensor in named:
-            text = f"{str(tensor.dtype)[6:]} {tuple(tensor.shape)}"
+            text = f"{type(tensor).__name__} {str(tensor.dtype)[6:]} {tuple(tensor.shape)}"
             if kind == "parameter" and not tensor.requires_grad:
                 text += " frozen"
-            if is_dtensor(tensor):
-                text += f" {tensor.placements}"
-                text += f" {_digest(tensor.to_local())}" if shards else ""
-            elif not shards:
-                text += f" {_digest(tensor)}"
+            text += f" {tensor.placements}" if is_dtensor(tensor) else ""
             rows.append([f"{kind} {name!r}", text])
     for name, part in model.named_modules():
         given = {key: getattr(part, key, None) for key in _SETTINGS}
@@ -109,9 +115,43 @@ def describe_model(model: nn.Module, *, shards: bool = False) -> list[list[str]]
     return rows
 
 
-def _digest(tensor: torch.Tensor) -> str:
-    """Return the first digits of SHA-256 of the values; none of a subclass without memory."""
-    if type(tensor) not in (torch.Tensor, nn.Parameter) or tensor.is_meta:
-        return type(tensor).__name__
-    flat = tensor.detach().reshape(-1).view(torch.uint8).cpu()
-    return hashlib.sha256(flat.numpy().data).hexdigest()[:16]
+def describe_values(model: nn.Module, *, shards: bool = False) -> list[list[str]]:
+    """Return (name, first digits of the digest) of tensors; none of a subclass without memory."""
+    held = _held(model, shards=shards).items()
+    table = table_of((n, t) for n, t in held if type(t) is torch.Tensor and not t.is_meta)
+    return [[name, leaf.hex[:16]] for name, leaf in table.items()]
+
+
+@torch.no_grad()
+def broadcast_model(
+    model: nn.Module, plan: SlotPlan, replicas: dist.ProcessGroup | None, device: torch.device
+) -> None:
+    """Give every rank the whole tensors of the first one, and the shards of the first replica.
+
+    It sends bytes, in messages of many tensors, and writes them once all have arrived.
+    """
+    arriving: list[tuple[dist.Work, torch.Tensor, list[torch.Tensor]]] = []
+    for shards, group in ((False, plan.group), (True, replicas)):
+        if group is None:  # there is one of each shard
+            continue
+        held = sorted(_held(model, shards=shards).values(), key=lambda t: -t.itemsize)  # aligned
+        ends = zip(held, itertools.accumulate(t.nbytes for t in held), strict=True)
+        for _, message in itertools.groupby(ends, lambda pair: pair[1] // _MESSAGE):
+            tensors = [tensor for tensor, _ in message]
+            flat = torch.cat([bytes_of(t).to(device) for t in tensors])
+            work = dist.broadcast(flat, group_src=0, group=group, async_op=True)
+            arriving.append((work, flat, tensors))
+    for work, flat, _ in arriving:
+        plan.peers.wait(work, flat)
+    for _, flat, tensors in arriving:
+        for t, found in zip(tensors, torch.split(flat, [t.nbytes for t in tensors]), strict=True):
+            t.copy_(found.view(t.dtype).view(t.shape))
+
+
+def _held(model: nn.Module, *, shards: bool = False) -> dict[str, torch.Tensor]:
+    """Return what each rank has whole or, with ``shards``, this rank's parts of other tensors."""
+    kinds = {"parameter": model.named_parameters(), "buffer": model.named_buffers()}
+    found = {f"{kind} {name!r}": t.detach() for kind, rows in kinds.items() for name, t in rows}
+    return {
+        n: t.to_local() if is_dtensor(t) else t for n, t in found.items() if is_dtensor(t) == shards
+    }

@@ -16,6 +16,8 @@ from .collector import Rows, SlotPlan, check_same
 from .exchange import Bucket, gather_means, make_buckets
 from .peers import FUNCTION
 
+_INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes of an element
+
 
 class _Buffer(NamedTuple):
     """A buffer of the model, which a forward pass may write or replace."""
@@ -54,6 +56,7 @@ class SlotBuffers:
 
     def keep(self) -> None:
         """Keep what a slot has left; it waits for the device unless all have changed before."""
+        # Versions do not serve: torch counts no writes of BatchNorm, nor those through .data.
         values = [_value(buffer) for buffer in self._all]
         constant = [i for i in range(len(values)) if i not in self._moving]
         start = [self._at_start[i] for i in constant]
@@ -64,7 +67,7 @@ class SlotBuffers:
     def restore(self) -> None:
         for buffer, value in zip(self._all, self._at_start, strict=True):
             private_torch.buffers_of(buffer.owner)[buffer.name] = buffer.tensor
-            if not _is_expanded(buffer.tensor):  # else it cannot be written, also by a slot
+            if not is_expanded(buffer.tensor):  # else it cannot be written, also by a slot
                 with torch.no_grad():
                     buffer.tensor.copy_(value)
 
@@ -111,8 +114,8 @@ class SlotBuffers:
         """Compare the least and the greatest byte of all slots at each place."""
         parts = []
         for i in indices:
-            values = [_bytes(kept.get(i, self._at_start[i])) for kept in self._kept]
-            ends = torch.full((2, len(_bytes(self._at_start[i]))), 255, dtype=torch.uint8)
+            values = [bytes_of(kept.get(i, self._at_start[i])) for kept in self._kept]
+            ends = torch.full((2, len(bytes_of(self._at_start[i]))), 255, dtype=torch.uint8)
             if values:  # else this rank has no slot
                 ends = torch.stack([torch.stack(values).amin(0), 255 - torch.stack(values).amax(0)])
             parts.append(ends.to(self.device))
@@ -140,8 +143,11 @@ class SlotBuffers:
 
     def _differ(self, ones: list[torch.Tensor], others: list[torch.Tensor]) -> list[bool]:
         """Return for each pair of tensors whether a bit differs."""
-        flags = [(_bytes(a) != _bytes(b)).any() for a, b in zip(ones, others, strict=True)]
-        return torch.stack([f.to(self.device) for f in flags]).tolist() if flags else []
+        pairs = [(_integers(a), _integers(b)) for a, b in zip(ones, others, strict=True)]
+        if self.device.type == "cpu":
+            return [not torch.equal(a, b) for a, b in pairs]
+        flags = [(a != b).any().to(self.device) for a, b in pairs]
+        return torch.stack(flags).tolist() if flags else []
 
 
 def _value(buffer: _Buffer) -> torch.Tensor:
@@ -171,12 +177,18 @@ def _find(model: nn.Module) -> list[_Buffer]:
     return list(found.values())
 
 
-def _is_expanded(tensor: torch.Tensor) -> bool:
+def is_expanded(tensor: torch.Tensor) -> bool:
     """Return whether elements of a tensor share memory, as those of ``Tensor.expand`` do."""
     return any(
         size > 1 and step == 0 for size, step in zip(tensor.shape, tensor.stride(), strict=True)
     )
 
 
-def _bytes(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.reshape(-1).view(torch.uint8)
+def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the bytes of a dense tensor in one row: its memory, where this is contiguous."""
+    return tensor.contiguous().view(-1).view(torch.uint8)
+
+
+def _integers(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the bits of each element as an integer, which are faster to compare than bytes."""
+    return tensor.contiguous().view(-1).view(_INTEGERS.get(tensor.itemsize, torch.uint8))

@@ -14,7 +14,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 import fastseed
 from fastseed.debug import digest
-from fastseed.elastic import SlotGradients
+from fastseed.elastic import SlotGradients, exchange
 
 STEPS, ROWS, WIDTH = 4, 4, 6
 
@@ -247,37 +247,56 @@ def test_buckets_are_sent_during_the_backward_pass():
         assert before_the_last == sent - 2 > 3  # the rest wait for the first layer
 
 
-def count_sent_elements():
-    """Return the elements that are sent in each of three steps, and the buffers afterwards.
+def count_messages():
+    """Return the collectives of each of four steps, with their bytes, and the buffers afterwards.
 
-    ``late`` changes in the second step for the first time.
+    ``late`` changes on the last rank alone, from the third step on.
     """
-    torch.manual_seed(0)
-    model, sent = nn.Linear(WIDTH, 1), []
+    model, messages = nn.Sequential(nn.Linear(WIDTH, 1), nn.BatchNorm1d(1, affine=False)), []
     model.register_buffer("table", torch.ones(1000))
     model.register_buffer("late", torch.zeros(10))
-    gradients, real = SlotGradients(model, 4), dist.all_to_all_single
+    model.register_buffer("seen", torch.tensor(0, dtype=torch.int32))
+    gradients = SlotGradients(model, 4)
 
-    def scatter(out, leaf, *more, **options):
-        sent[-1] += leaf.numel()
-        return real(out, leaf, *more, **options)
+    def counted(name, call):
+        def count(first, *more, **options):
+            messages[-1].append((name, first.nbytes))
+            return call(first, *more, **options)
 
-    with mock.patch.object(dist, "all_to_all_single", scatter):
-        for step in range(3):
-            sent.append(0)
+        return count
+
+    with (
+        mock.patch.object(dist, "all_to_all_single", counted("sums", dist.all_to_all_single)),
+        mock.patch.object(dist, "all_reduce", counted("reduce", dist.all_reduce)),
+        mock.patch.object(exchange, "all_gather", counted("gather", exchange.all_gather)),
+    ):
+        for step in range(4):
+            messages.append([])
             for slot, batch in gradients.step(slots_of(step, 4, gradients.own_slots)):
                 model(batch).sum().backward()
-                if step > 0 and slot.number > 1:
+                model.seen += 1
+                if step > 1 and slot.number > 1:
                     model.late += slot.number
             model.zero_grad()
-    return sent, model.late.tolist(), model.table.sum().item()
+    return messages, model.late.tolist(), model.table.sum().item(), model.seen.item()
 
 
 def test_buffers_are_sent_in_steps_that_change_them():
-    for sent, late, table in ranks(3, count_sent_elements):
-        leaf, changed = 9, 12  # with what fills up three pieces; the last rank adds its two slots
-        assert sent == [leaf, leaf + changed, leaf + changed] and table == 1000
+    for messages, late, table, seen in ranks(3, count_messages):
         assert late == [2.5] * 10  # (2 + 3) / 4 in each of two steps
+        assert table == 1000 and seen == 4
+        record = 8 * (4 + 2 + 6 + 3)  # weights, used parameters, changed buffers, orders
+        counters = 2 * (8 + 4)  # the least and the greatest byte, of both in one message
+        gradient, statistics, more = 4 * 9, 4 * 3, 4 * 12  # with what fills up three pieces
+        for step, floats in enumerate([statistics, statistics, more, more]):
+            assert messages[step] == [
+                ("sums", gradient),
+                ("reduce", record),
+                ("reduce", counters),
+                ("sums", floats),
+                ("gather", floats),
+                ("gather", gradient),
+            ]
 
 
 # ---------------------------------------------------------------- errors
@@ -304,14 +323,16 @@ def differ(change, rank, model):
         os.environ["MKL_CBWR"] = "COMPATIBLE"
 
 
-def error_of_first_step(change):
+def error_of_first_step(change, broadcast=False):
     (rank, world), model = place(), make(norm=True)
     with torch.no_grad():
         differ(change, rank, model)
     model.register_buffer("seen", torch.tensor(0))
     slots = {"slots": world + 1, "no slots": 0}.get(change, world) if rank == 1 else world
     try:
-        gradients = SlotGradients(model, slots)
+        broadcast = broadcast or (change == "broadcast" and rank == 1)
+        gradients = SlotGradients(model, slots, broadcast=broadcast)
+        weights = digest(model.state_dict()).hex
         for slot, batch in gradients.step(slots_of(0, slots, gradients.own_slots)):
             with fastseed.nn.label("first step"):
                 model(batch).sum().backward()
@@ -319,6 +340,7 @@ def error_of_first_step(change):
                 model.seen += slot.number
     except (ValueError, RuntimeError) as error:
         assert model.seen == 0 and all(p.grad is None for p in model.parameters())
+        assert change == "no slots" or weights == digest(model.state_dict()).hex
         return str(error)
     return "no error"
 
@@ -327,6 +349,7 @@ def error_of_first_step(change):
     ("change", "says"),
     [
         ("slots", "slots is 3 on ranks 0, 2 but 4 on rank 1"),
+        ("broadcast", "broadcast is False on ranks 0, 2 but True on rank 1"),
         ("threads", "threads is 1 on ranks 0, 2 but 2 on rank 1 (set OMP_NUM_THREADS"),
         ("branch of MKL", "on ranks 0, 2 but 'COMPATIBLE' on rank 1 (set it, or call"),
         ("order", "number 3 of the tensors and modules, in order, is \"parameter 'norm.weight'\""),

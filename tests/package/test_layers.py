@@ -23,8 +23,8 @@ LAYERS = (
     {"random", "generators", "determinism"},
     {"seeder"},
     {"nn", "sampling", "rollouts", "data", "checkpoint"},
-    {"elastic"},
     {"debug"},
+    {"elastic"},
     {"tools", "integrations"},
     {"cli"},
 )
