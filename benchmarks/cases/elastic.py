@@ -1,4 +1,4 @@
-"""The sum of leaves beside ``add_``; ``benchmarks.elastic_steps`` times steps of two ranks."""
+"""Sums of leaves, and what ranks compare at the start; ``benchmarks.elastic_steps`` times steps."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import functools
 
 import torch
 
+from fastseed.debug import digest
+from fastseed.elastic import arguments
 from fastseed.elastic.tree import TreeSum
 
 from ..case import Case, Contest, Side, expect
@@ -47,6 +49,23 @@ def push(size: int, threads: int) -> Contest:
     return Contest(ours, (Side("add_", ADD, names, threads),), check)
 
 
+def compare(size: int) -> Contest:
+    """Describe a model to other ranks, as the first step does, against one digest of it."""
+    layers = (torch.nn.Linear(1000, 1000) for _ in range(size // 10**6))
+    model = torch.nn.Sequential(*layers)
+
+    def check(contest: Contest) -> None:
+        rows = dict(contest.fastseed.run())
+        for name, leaf in contest.baselines[0].run().table.items():
+            expect(leaf.hex.startswith(rows[f"parameter {name!r}"]), "the digest of a parameter")
+
+    both = "arguments.describe_model(model) + arguments.describe_values(model)"
+    ours = Side("the rows to compare", both, {"arguments": arguments, "model": model})
+    return Contest(
+        ours, (Side("digest", "digest(model)", {"digest": digest, "model": model}),), check
+    )
+
+
 def cases() -> list[Case]:
     """The rows of this module. ``add_`` moves as many bytes: it clears its sum and adds 8 times,
     and the tree adds 7 times, of which 4 write to other memory than they read."""
@@ -59,4 +78,7 @@ def cases() -> list[Case]:
         )
         for threads in (1, 2)
         for label, size in SIZES.items()
+    ] + [
+        Case(f"compare_start/cpu/{label}", "debug.digest", 0.83, functools.partial(compare, size))
+        for label, size in {"1e7": 10**7, "1e8": 10**8}.items()
     ]

@@ -268,7 +268,7 @@ def count_messages():
     with (
         mock.patch.object(dist, "all_to_all_single", counted("sums", dist.all_to_all_single)),
         mock.patch.object(dist, "all_reduce", counted("reduce", dist.all_reduce)),
-        mock.patch.object(exchange, "all_gather", counted("gather", exchange.all_gather)),
+        mock.patch.object(exchange, "start_gather", counted("gather", exchange.start_gather)),
     ):
         for step in range(4):
             messages.append([])

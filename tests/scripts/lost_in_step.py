@@ -30,8 +30,8 @@ PHASES = {  # the rank that is lost, and where: in which call of which function 
     "in the record of the step": (2, dist, "all_reduce", 1),
     "in the counters": (2, dist, "all_reduce", 2),
     "in the all-to-all of buffers": (2, dist, "all_to_all_single", 8),
-    "before the all-gather": (2, exchange, "all_gather", 1),
-    "in the all-gather": (2, exchange, "all_gather", 4),  # buffers have their means
+    "before the means of buffers are gathered": (2, exchange, "start_gather", 1),
+    "while means of gradients are gathered": (2, exchange, "start_gather", 4),
     "in the broadcast": (0, dist, "broadcast", 3),
 }
 WAYS = ("SIGKILL", "SIGSTOP")
