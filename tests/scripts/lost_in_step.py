@@ -45,6 +45,7 @@ def lost_at(how, count, call):
 
     def counted(*given, **more):
         if next(calls) == count:
+            time.sleep(0.5)  # what was sent before arrives
             os.kill(os.getpid(), getattr(signal, how))
         return call(*given, **more)
 
