@@ -1,18 +1,19 @@
 """A step of ``SlotGradients`` beside ``DistributedDataParallel`` with ``no_sync``, on gloo.
 
 ``python -m benchmarks.elastic_steps`` starts the ranks on this machine with one thread each. Both
-run the same micro-batches, in turns. It prints the median time of a step, and the bytes that all
-ranks send in one, counted by the kernel (``wchar`` of ``/proc/self/io``, on Linux).
+run the same micro-batches, in turns. It prints the median time of a step;
+``benchmarks.elastic_traffic`` counts what is sent.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
+import itertools
 import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -21,7 +22,6 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import fastseed
-from fastseed.elastic.collector import SlotPlan
 
 from . import machine
 
@@ -44,8 +44,8 @@ class Transformer(nn.Module):
         return nn.functional.cross_entropy(logits.flatten(0, 1), tokens.flatten())
 
 
-def slot_step(model: Transformer, batches: list[torch.Tensor], slots: int) -> Step:
-    """Return a step of SlotGradients, whose blocks ``compare`` gives to both ways."""
+def slot_step(model: nn.Module, batches: list[torch.Tensor], slots: int) -> Step:
+    """Return a step of SlotGradients, whose blocks ``both_ways`` gives to both."""
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     gradients = fastseed.elastic.SlotGradients(model, slots, assignment="blocks")
 
@@ -58,7 +58,7 @@ def slot_step(model: Transformer, batches: list[torch.Tensor], slots: int) -> St
     return step
 
 
-def ddp_step(model: Transformer, batches: list[torch.Tensor], slots: int) -> Step:
+def ddp_step(model: nn.Module, batches: list[torch.Tensor], slots: int) -> Step:
     """Return a step of DDP, which exchanges gradients in the last micro-batch."""
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     wrapped = DistributedDataParallel(model, gradient_as_bucket_view=True)
@@ -75,100 +75,83 @@ def ddp_step(model: Transformer, batches: list[torch.Tensor], slots: int) -> Ste
     return step
 
 
-def bytes_written() -> int:
-    """Return the bytes that this process has written so far, also to sockets; 0 if unknown."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/self/io").read_text().splitlines():
-            if line.startswith("wchar:"):
-                return int(line.split()[1])
-    return 0
+def both_ways(make: Callable[[], nn.Module], data: torch.Tensor) -> list[Step]:
+    """Return a step of SlotGradients and one of DDP, after two of each that trained alike.
 
-
-def measure(step: Step) -> tuple[float, int]:
-    """Return the seconds and bytes of one step; all ranks begin together."""
-    dist.barrier()
-    before, start = bytes_written(), time.perf_counter()
-    step()
-    return time.perf_counter() - start, bytes_written() - before
-
-
-def rank_main(rank: int, options: argparse.Namespace) -> None:
-    """Join the job, measure, leave it."""
-    torch.set_num_threads(1)
-    address, ranks = f"tcp://127.0.0.1:{options.port}", options.ranks
-    dist.init_process_group("gloo", init_method=address, rank=rank, world_size=ranks)
-    compare(rank, options)
-    dist.destroy_process_group()  # after the models: see examples/train_digits.py
-
-
-def compare(rank: int, options: argparse.Namespace) -> None:
-    """Measure on one rank; rank 0 prints."""
-    ranks = options.ranks
-    fastseed.init(42)
-    shape = (options.slots, options.samples, TOKENS)
-    data = torch.randint(VOCABULARY, shape, generator=torch.Generator().manual_seed(1))
+    Args:
+        make: returns a model, of which a call returns the loss of a micro-batch.
+        data: the micro-batches of all slots, of shape (slots, ...).
+    """
+    rank, ranks, slots = dist.get_rank(), dist.get_world_size(), len(data)
+    batches = list(data[rank * slots // ranks : (rank + 1) * slots // ranks])
     models = []
     for _ in range(2):
         torch.manual_seed(0)
-        models.append(Transformer())
-    batches = list(data[rank * options.slots // ranks : (rank + 1) * options.slots // ranks])
-    steps = [build(m, batches, options.slots)
+        models.append(make())
+    steps = [build(m, batches, slots)
              for build, m in zip((slot_step, ddp_step), models, strict=True)]  # fmt: skip
     for step in steps * 2:
         step()
     for ours, theirs in zip(models[0].parameters(), models[1].parameters(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
-    load = machine.OtherLoad()
-    found = [[measure(step) for step in steps] for _ in range(options.steps)]
-    every: list[list[list[tuple[float, int]]]] = [[] for _ in range(ranks)]
-    dist.all_gather_object(every, found)
+    return steps
+
+
+def measure(step: Step) -> float:
+    """Return the seconds of one step; all ranks begin together."""
+    dist.barrier()
+    start = time.perf_counter()
+    step()
+    return time.perf_counter() - start
+
+
+def rank_main(rank: int, ranks: int, samples: int, options: argparse.Namespace, out: Any) -> None:
+    """Join the job, measure, leave it."""
+    torch.set_num_threads(1)
+    address = f"tcp://127.0.0.1:{options.port}"
+    dist.init_process_group("gloo", init_method=address, rank=rank, world_size=ranks)
+    row = compare(samples, options)
     if rank == 0:
-        report(every, sum(4 * p.numel() for p in models[0].parameters()), options, load)
+        out.put({"ranks": ranks, "slots": options.slots, "samples": samples, **row})
+    dist.destroy_process_group()  # after the models: see examples/train_digits.py
 
 
-def report(
-    every: list[list[list[tuple[float, int]]]],
-    size: int,
-    options: argparse.Namespace,
-    load: machine.OtherLoad,
-) -> None:
-    """Print the medians over steps; a step takes as long as on the slowest rank.
-
-    Args:
-        every: seconds and bytes of [rank][step][way].
-        size: bytes of the gradients.
-    """
-    ranks, slots = options.ranks, options.slots
-    seconds, sent, most = [], [], []
-    for way in (0, 1):
-        rows = list(zip(*([step[way] for step in of_rank] for of_rank in every), strict=True))
-        seconds.append([max(s for s, _ in row) for row in rows])
-        sent.append(statistics.median(sum(b for _, b in row) for row in rows))
-        most.append(statistics.median(max(b for _, b in row) for row in rows))
-    ratios = [ours / theirs for ours, theirs in zip(*seconds, strict=True)]
-    for label, times in zip(("SlotGradients", "DDP, no_sync"), seconds, strict=True):
-        print(f"{label:>14}: {1e3 * statistics.median(times):.1f} ms a step (median)")
-    print(f"ratio of the two, median over {len(ratios)} steps: {statistics.median(ratios):.3f}")
-    plan = SlotPlan(slots, 0, ranks, assignment="blocks")
-    sums = sum(map(len, plan.exchange(plan.micro_steps - 1)))
-    # of all ranks together: a piece of each sum to each other rank, and the pieces of the mean
-    least = size * (ranks - 1) * (sums / ranks + 1)
-    print(f"sent: {sent[0] / 1e6:.2f} MB, {sent[0] / least:.4f} of {sums} sums and the mean; "
-          f"DDP {sent[1] / 1e6:.2f} MB, ratio {sent[0] / max(sent[1], 1):.4f}; of the rank that "
-          f"sends most {most[0] / max(most[1], 1):.4f}")  # fmt: skip
-    print(f"other processes used {load.fraction() or 0:.0%} of the machine", flush=True)
+def compare(samples: int, options: argparse.Namespace) -> dict[str, float]:
+    """Return the median seconds of a step; a step takes as long as on the slowest rank."""
+    fastseed.init(42)
+    shape = (options.slots, samples, TOKENS)
+    data = torch.randint(VOCABULARY, shape, generator=torch.Generator().manual_seed(1))
+    steps = both_ways(Transformer, data)
+    found = [[measure(step) for step in steps] for _ in range(options.steps)]
+    every: list[list[list[float]]] = [[] for _ in range(dist.get_world_size())]
+    dist.all_gather_object(every, found)
+    slowest = [[max(ways) for ways in zip(*row, strict=True)] for row in zip(*every, strict=True)]
+    ours, theirs = (statistics.median(way) for way in zip(*slowest, strict=True))
+    ratio = statistics.median(a / b for a, b in slowest)
+    return {"fastseed_s": ours, "ddp_s": theirs, "ratio": ratio}
 
 
 def main() -> None:
-    """Run both ways in turn."""
+    """Run both ways in turn, with each number of ranks and of samples."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--ranks", type=int, nargs="+", default=[2])
     parser.add_argument("--slots", type=int, default=8)
-    parser.add_argument("--samples", type=int, default=4, help="of a slot")
+    parser.add_argument("--samples", type=int, nargs="+", default=[4], help="of a slot")
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--port", type=int, default=29531)
+    parser.add_argument("--out", type=Path, metavar="FILE.json")
     options = parser.parse_args()
-    mp.spawn(rank_main, (options,), nprocs=options.ranks)
+    out: Any = mp.get_context("spawn").SimpleQueue()
+    rows = []
+    for ranks, samples in itertools.product(options.ranks, options.samples):
+        load = machine.OtherLoad()
+        mp.spawn(rank_main, (ranks, samples, options, out), nprocs=ranks)
+        row = {**out.get(), "other_load": load.fraction()}
+        rows.append(row)
+        print(f"{ranks} ranks, {samples} samples a slot: {1e3 * row['fastseed_s']:.1f} ms, "
+              f"DDP {1e3 * row['ddp_s']:.1f} ms, ratio {row['ratio']:.3f}, other processes "
+              f"{row['other_load'] or 0:.0%} of the machine", flush=True)  # fmt: skip
+    machine.write_rows(options.out, rows)
 
 
 if __name__ == "__main__":

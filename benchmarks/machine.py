@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import datetime
+import json
 import os
 import platform
 import subprocess
@@ -124,6 +125,12 @@ def describe() -> dict[str, Any]:
             "framework-reproducibility": version("framework-reproducibility"),
         },
     }
+
+
+def write_rows(path: Path | None, rows: list[dict[str, Any]]) -> None:
+    """Write rows with the description of the machine; nothing without a path."""
+    if path is not None:
+        path.write_text(json.dumps({"machine": describe(), "rows": rows}, indent=1) + "\n")
 
 
 def memset() -> Any:
