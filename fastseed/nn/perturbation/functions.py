@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -220,6 +219,26 @@ class Perturbation:
         self._noise, self._model, self._scale = noise, model, scale
         self._kept: dict[str, _Kept] = {}
 
+    @eager
+    def __enter__(self) -> Perturbation:
+        try:
+            self._move()
+        except BaseException:
+            self._leave()
+            raise
+        return self
+
+    @eager
+    def __exit__(self, *_: object) -> None:
+        self._leave()
+
+    def _leave(self) -> None:
+        written = self._written()
+        self._restore([t for t in self._noise.targets if t.name not in written])
+        if written:
+            raise _written_error(written, "all others have their bits from before")
+
+    @eager
     def flip(self) -> None:
         """Move the parameters to where ``perturbed`` with ``scale=-scale`` has them.
 
@@ -286,7 +305,6 @@ def _written_error(names: list[str], rest: str) -> RuntimeError:
 
 
 @eager
-@contextlib.contextmanager
 def perturbed(
     model: torch.nn.Module,
     seed: Key,
@@ -297,7 +315,7 @@ def perturbed(
     prefix: str = "",
     params: Filter | None = None,
     shards: Mapping[str, Shard] | None = None,
-) -> Iterator[Perturbation]:
+) -> Perturbation:
     """Add noise to every parameter in a block, which leaves the exact bits that were there.
 
     It keeps a byte for each element and a list of the few elements that need more, or a copy of a
@@ -328,12 +346,4 @@ def perturbed(
     seeds = [check_seed(function, "seed", seed)]
     scale = validation.check_float(function, "scale", scale, -np.inf, np.inf)
     moved = _Noise(function, model, seeds, noise, scope, prefix, params, shards)
-    block = Perturbation(moved, model, moved.check_scale("scale", scale))
-    try:
-        block._move()
-        yield block
-    finally:
-        written = block._written()
-        block._restore([target for target in moved.targets if target.name not in written])
-        if written:
-            raise _written_error(written, "all others have their bits from before")
+    return Perturbation(moved, model, moved.check_scale("scale", scale))
