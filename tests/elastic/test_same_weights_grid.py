@@ -4,8 +4,8 @@ A row trains a model of 1,719 parameters for 60 steps of AdamW with dropout and 
 of a group have one SHA-256 of weights, and one of weights, buffers and optimizer state, on every
 rank. What rows do not combine:
 
-- Each feature alone, and ``torch.compile``, are on some layouts; all layouts are those of the model
-  without features. Each rank compiles for seconds.
+- All layouts have the model without features, many have all features at once, and some each feature
+  alone and ``torch.compile``, for which each rank compiles for seconds.
 - ``fully_shard`` with more ranks than slots is an error.
 - ``torch.compile(model)`` has one digest replicated, and another one under ``fully_shard``: torch
   breaks the graph at each module under it, and the compiler then fuses other operations. Where the
