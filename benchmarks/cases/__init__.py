@@ -15,6 +15,7 @@ from . import (
     ledger,
     lineage,
     loaders,
+    perturb,
     pool,
     reseed,
     rollouts,
@@ -33,5 +34,5 @@ def all_cases() -> list[Case]:
         *(*checkpoint.cases(), *samples.cases(), *sampler.cases(), *digest.cases()),
         *(*rollouts.cases(), *ledger.cases(), *tokens.cases(), *dropout.cases(), *loaders.cases()),
         *(*keyed.cases(), *initialization.cases(), *exact_sums.cases()),
-        *(*elastic.cases(), *lineage.cases()),
+        *(*elastic.cases(), *lineage.cases(), *perturb.cases()),
     ]

@@ -112,14 +112,12 @@ struct ExactLoops {
   void (*bfloats)(const BFloat16* x, int64_t n, float* out);
 };
 
-// Loops over n numbers and their noise z; see perturb_loops.h.
+// Loops over n numbers and their noise z, or the words whose bits are its signs.
 template <class T>
 struct PerturbLoopsOf {
   using Real = typename Compute<T>::Type;
-  void (*signs)(const uint32_t* words, int64_t count, Real* z);  // 32 of each word
-  void (*widen)(const T* p, int64_t n, Real* x);
-  void (*narrow)(const Real* x, int64_t n, T* p);
   void (*add)(const Real* z, Real scale, int64_t n, T* p);
+  void (*add_signs)(const uint32_t* words, Real scale, int64_t n, T* p);
   // Returns whether any byte is kListed.
   bool (*record)(const Real* z, Real scale, int64_t n, const T* p, T* out, int8_t* bytes);
   void (*undo)(const Real* z, Real scale, int64_t n, const int8_t* bytes, T* p);

@@ -7,32 +7,35 @@
 namespace fastseed {
 namespace {
 
+// Bit i alone: vector code of shifts by a variable needs AVX2.
+struct Bit {
+  uint32_t of[32];
+  constexpr Bit() : of() {
+    for (int i = 0; i < 32; ++i) {
+      of[i] = 1u << i;
+    }
+  }
+};
+alignas(64) constexpr Bit kBits;
+
 template <class T>
 struct PerturbLoop {
   using Real = typename Compute<T>::Type;
 
-  FS_DRAW_TARGET static void signs(const uint32_t* __restrict words, int64_t count,
-                                   Real* __restrict z) {
-    for (int64_t w = 0; w < count; ++w) {
-      for (int bit = 0; bit < 32; ++bit) {
-        z[32 * w + bit] = sign_of<Real>(words[w], bit);
-      }
-    }
-  }
-  FS_DRAW_TARGET static void widen(const T* __restrict p, int64_t n, Real* __restrict x) {
-    for (int64_t i = 0; i < n; ++i) {
-      x[i] = to_real(p[i]);
-    }
-  }
-  FS_DRAW_TARGET static void narrow(const Real* __restrict x, int64_t n, T* __restrict p) {
-    for (int64_t i = 0; i < n; ++i) {
-      const T rounded = Rounded<T>::of(x[i]);
-      p[i] = x[i] == x[i] ? rounded : p[i];
-    }
-  }
   FS_DRAW_TARGET static void add(const Real* __restrict z, Real scale, int64_t n, T* __restrict p) {
     for (int64_t i = 0; i < n; ++i) {
       p[i] = moved(p[i], mul(scale, z[i]));
+    }
+  }
+  FS_DRAW_TARGET static void add_signs(const uint32_t* __restrict words, Real scale, int64_t n,
+                                       T* __restrict p) {
+    for (; n >= 32; n -= 32, p += 32, ++words) {
+      for (int i = 0; i < 32; ++i) {
+        p[i] = moved(p[i], (*words & kBits.of[i]) == 0 ? scale : -scale);
+      }
+    }
+    for (int i = 0; i < n; ++i) {
+      p[i] = moved(p[i], mul(scale, sign_of<Real>(*words, i)));
     }
   }
   FS_DRAW_TARGET static bool record(const Real* __restrict z, Real scale, int64_t n,
@@ -53,7 +56,7 @@ struct PerturbLoop {
       p[i] = moved_back(p[i], mul(scale, z[i]), bytes[i]);
     }
   }
-  static constexpr PerturbLoopsOf<T> kAll{signs, widen, narrow, add, record, undo};
+  static constexpr PerturbLoopsOf<T> kAll{add, add_signs, record, undo};
 };
 
 constexpr PerturbLoops kPerturbLoops{PerturbLoop<float>::kAll, PerturbLoop<double>::kAll,

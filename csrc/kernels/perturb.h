@@ -1,24 +1,19 @@
 // Host entries of perturbations: pointers, counts, no torch. See docs/spec/perturb.md.
 #pragma once
-#include <cstdint>
-
 #include "../core/perturb.h"
 #include "../core/strided_layout.h"
 
 namespace fastseed {
 
-enum class PerturbMode : int64_t {
-  kAdd,     // all entries, stored once
-  kEach,    // all entries, stored after each
-  kRecord,  // one entry, with the bytes and the list that undo it
-  kUndo     // what kRecord did, but for the numbers in the list
-};
+// What to do to a tensor: add all entries and store once; add one with bytes and a list that undo
+// it; undo it, but for the numbers in the list. (Each of the operator: add, entry by entry.)
+enum class Perturb : int64_t { kAdd, kEach, kRecord, kUndo };
 
-// One tensor: entry e is scales[e] times the noise of key (keys[2 e], keys[2 e + 1]). The list is
-// `capacity` rows of an index and the bits before, behind a row that counts them.
+// Entry e is scales[e] times the noise of key (keys[2 e], keys[2 e + 1]). The list is `capacity`
+// rows of an index and the bits before, behind a row that counts them.
 template <class T>
 struct Perturbation {
-  PerturbMode mode;
+  Perturb action;
   bool rademacher;
   int64_t entries;
   const uint64_t* keys;
@@ -36,7 +31,5 @@ void launch_perturb(const Perturbation<T>& what, const Layout& layout, int64_t b
 // All of them, on a CUDA stream (a cudaStream_t). All pointers are the device's.
 template <class T>
 void launch_perturb_cuda(const Perturbation<T>& what, const Layout& layout, void* cuda_stream);
-
-#define FS_EACH_PERTURBED(apply) apply(float) apply(double) apply(Half) apply(BFloat16)
 
 }  // namespace fastseed

@@ -241,11 +241,11 @@ STABLE_TORCH_LIBRARY_IMPL(fastseed, CUDA, m) {
   FS_REGISTER_DRAWS(m, Cuda);
   FS_REGISTER_KEYS(m, Cuda);
   FS_REGISTER_DROPOUT(m, Cuda);
-  FS_REGISTER_PERTURB(m, Cuda);
   m.impl("sampling_race", TORCH_BOX(&fastseed::sampling_race));
   m.impl("sampling_histogram", TORCH_BOX(&fastseed::sampling_histogram));
   m.impl("shuffle", TORCH_BOX(&fastseed::shuffle));
   m.impl("shuffle_positions", TORCH_BOX(&fastseed::shuffle_positions));
   m.impl("digest", TORCH_BOX(&fastseed::digest));
   m.impl("exact_sum", TORCH_BOX(&fastseed::exact_sum));
+  m.impl("perturb", TORCH_BOX(&fastseed::perturb<Cuda>));
 }

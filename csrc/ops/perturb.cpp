@@ -22,6 +22,5 @@ struct Cpu {
 }  // namespace fastseed
 
 STABLE_TORCH_LIBRARY_IMPL(fastseed, CPU, m) {
-  using namespace fastseed;
-  FS_REGISTER_PERTURB(m, Cpu);
+  m.impl("perturb", TORCH_BOX(&fastseed::perturb<fastseed::Cpu>));
 }

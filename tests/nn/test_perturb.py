@@ -12,6 +12,7 @@ from torch import nn
 import fastseed
 from fastseed.derivation import context
 from fastseed.nn import apply_log, perturb_, perturbed
+from fastseed.nn.perturbation import functions
 from fastseed.random import Shard
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
@@ -106,8 +107,8 @@ def test_block_keeps_less_than_a_copy(dtype, part):
     model.to(dtype)
     with perturbed(model, 7, 1e-3) as block:
         (kept,) = block._kept.values()
-        held = sum(t.untyped_storage().nbytes() for t in (*kept.steps, *kept.rows))
-    assert len(kept.rows[0]) > 0 and held <= part * model.weight.nbytes
+        held = sum(t.untyped_storage().nbytes() for t in (*kept.steps, *kept.lists))
+    assert len(kept.lists[0]) > 1 and held <= part * model.weight.nbytes
 
 
 def test_block_keeps_a_copy_where_the_list_would_be_long():
@@ -324,3 +325,22 @@ def test_job_scope_needs_a_job(monkeypatch):
     monkeypatch.setattr(context, "seeder", None)
     with pytest.raises(RuntimeError, match=r"nn.perturb_: call fastseed.init"):
         perturb_(layers(4, 4), 7, 1e-3, scope="job")
+
+
+@pytest.mark.parametrize("at", ["before", "after"])
+def test_an_interrupt_while_a_block_begins_leaves_the_bits_from_before(monkeypatch, at):
+    model = torch.nn.Linear(40, 30)
+    before = [p.detach().clone() for p in model.parameters()]
+    run = functions.op.perturb
+
+    def interrupted(*arguments):
+        if arguments[-1] == functions.op.RECORD:
+            if at == "after":
+                run(*arguments)
+            raise KeyboardInterrupt
+        run(*arguments)
+
+    monkeypatch.setattr(functions.op, "perturb", interrupted)
+    with pytest.raises(KeyboardInterrupt), fastseed.nn.perturbed(model, seed=7, scale=1e-3):
+        pass
+    assert all(map(torch.equal, model.parameters(), before))

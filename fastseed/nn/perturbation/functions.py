@@ -206,10 +206,10 @@ def _versions(target: Target) -> list[object]:
 class _Kept(NamedTuple):
     """What undoes the noise of a parameter, for each part of it."""
 
-    steps: list[torch.Tensor]
-    rows: list[torch.Tensor]  # index and bits of the numbers that the steps do not undo
-    copies: list[torch.Tensor]  # the numbers themselves, where the rows would be too many
     versions: list[object]
+    steps: Sequence[torch.Tensor] = ()
+    lists: Sequence[torch.Tensor] = ()  # a count, then index and bits of what steps do not undo
+    copies: Sequence[torch.Tensor] = ()  # the numbers, where the list would be too long
 
 
 class Perturbation:
@@ -218,6 +218,7 @@ class Perturbation:
     def __init__(self, noise: _Noise, model: torch.nn.Module, scale: float) -> None:
         self._noise, self._model, self._scale = noise, model, scale
         self._kept: dict[str, _Kept] = {}
+        self._is_moving = False  # the versions in _kept are those from before
 
     @eager
     def __enter__(self) -> Perturbation:
@@ -235,7 +236,7 @@ class Perturbation:
     def _leave(self) -> None:
         written = self._written()
         self._restore([t for t in self._noise.targets if t.name not in written])
-        if written:
+        if written and not self._is_moving:
             raise _written_error(written, "all others have their bits from before")
 
     @eager
@@ -253,8 +254,10 @@ class Perturbation:
         self._move()
 
     def _written(self) -> list[str]:
+        """Return which parameters were written since they moved or, after an interrupt, did not."""
         kept = ((t, self._kept.get(t.name)) for t in self._noise.targets)
-        return [t.name for t, one in kept if one is not None and one.versions != _versions(t)]
+        named = [(t.name, one.versions == _versions(t)) for t, one in kept if one is not None]
+        return [name for name, is_same in named if is_same == self._is_moving]
 
     def _reshard(self) -> None:
         for module in sharded_modules(self._model):
@@ -262,25 +265,37 @@ class Perturbation:
 
     def _move(self) -> None:
         self._reshard()
+        self._is_moving = True
         targets = self._noise.targets
-        tensors = [part.tensor for target in targets for part in target.parts]
-        steps = [torch.empty_like(t, dtype=torch.int8) for t in tensors]
-        lists = [t.new_zeros(2 + t.numel() // _EACH_LISTED, 2, dtype=torch.int64) for t in tensors]
+        for target in targets:  # before they move, so that an interrupt finds what undoes it
+            tensors = [part.tensor for part in target.parts]
+            steps = [torch.empty_like(t, dtype=torch.int8) for t in tensors]
+            rooms = (2 + t.numel() // _EACH_LISTED for t in tensors)
+            lists = [
+                t.new_zeros(n, 2, dtype=torch.int64) for n, t in zip(rooms, tensors, strict=True)
+            ]
+            self._kept[target.name] = _Kept(_versions(target), steps, lists)
+        kept = [self._kept[target.name] for target in targets]
+        steps = [step for one in kept for step in one.steps]
+        lists = [rows for one in kept for rows in one.lists]
         self._noise.run(op.RECORD, [self._scale], targets, steps, lists)
-        full, at = [], 0
-        for target in targets:
-            here = slice(at, at := at + len(target.parts))
-            counts = [int(rows[0, 0]) for rows in lists[here]]
-            rows = [r[1 : 1 + n].clone() for r, n in zip(lists[here], counts, strict=True)]
-            self._kept[target.name] = _Kept(steps[here], rows, [], _versions(target))
-            if any(n >= len(r) for r, n in zip(lists[here], counts, strict=True)):
+        full, after = [], {}
+        for target, one in zip(targets, kept, strict=True):
+            counts = [1 + int(rows[0, 0]) for rows in one.lists]
+            if any(n >= len(rows) for n, rows in zip(counts, one.lists, strict=True)):
                 full.append(target)
+            kept_rows = [rows[:n].clone() for n, rows in zip(counts, one.lists, strict=True)]
+            after[target.name] = _Kept(_versions(target), one.steps, kept_rows)
+        self._kept, self._is_moving = after, False
         if full:
             self._restore(full)
-            copies = [[part.tensor.clone() for part in target.parts] for target in full]
+            for target in full:
+                copies = [part.tensor.clone() for part in target.parts]
+                self._kept[target.name] = _Kept(_versions(target), copies=copies)
             self._noise.run(op.ADD, [self._scale], full)
-            for target, copied in zip(full, copies, strict=True):
-                self._kept[target.name] = _Kept([], [], copied, _versions(target))
+            for target in full:
+                one = self._kept[target.name]
+                self._kept[target.name] = _Kept(_versions(target), copies=one.copies)
 
     def _restore(self, targets: list[Target]) -> None:
         self._reshard()
@@ -292,9 +307,10 @@ class Perturbation:
             for target, one in kept:
                 for part, copied in zip(target.parts, one.copies, strict=False):
                     part.tensor.copy_(copied)
-                for part, rows in zip(target.parts, one.rows, strict=False):
+                for part, rows in zip(target.parts, one.lists, strict=False):
                     bits = op.pattern(part.tensor)
-                    bits[rows[:, 0]] = rows[:, 1].to(bits.dtype)
+                    listed = rows[1 : 1 + int(rows[0, 0])]
+                    bits[listed[:, 0]] = listed[:, 1].to(bits.dtype)
 
 
 def _written_error(names: list[str], rest: str) -> RuntimeError:
