@@ -159,7 +159,8 @@ def test_memory_is_that_of_the_documented_formula():
             largest = max(1, max(own, default=1).bit_length() - 1)
             copies = len(own) if len(own) > 1 else 0
             assert kept == ranks * (largest + copies) + sum(map(len, sums))
-            assert of_owner <= (slots + 1).bit_length() - 1
+            ends = itertools.accumulate(leaves for of_rank in sums for leaves in of_rank)
+            assert of_owner <= max(end.bit_count() for end in ends)
 
 
 def most_sums(slots, ranks):

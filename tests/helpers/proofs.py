@@ -15,10 +15,13 @@ STAMP = ROOT / "tests" / "proofs.sha256"
 INPUTS = (
     "csrc/core/*.h",
     "fastseed/_backend/reference/*.py",
+    *(f"fastseed/elastic/{name}.py" for name in ("collector", "exchange", "leaf_scatter", "tree")),
     "fastseed/random/fills.py",
     "fastseed/random/torch_functions.py",
+    "tests/elastic/test_same_weights_grid.py",
     "tests/helpers/keyed_step.py",
     "tests/random/test_keyed_everywhere.py",
+    "tests/scripts/same_weights_grid.py",
     "tests/statistics/*",
     "tests/vectors/make_*.py",
     "tests/vectors/*.txt",
