@@ -22,6 +22,7 @@ REGISTERS = (
     (r"CountDigits<|ClearBins", 48),
     (r"LayerKey", 32),
     (r"Drop<", 40),
+    (r"PerturbLines<", 64),
     (r"(OneLine|ManyLines)<Uniform<", 32),
     (r"(OneLine|ManyLines)<Bernoulli<unsigned char>", 48),
     (r"(OneLine|ManyLines)<Bernoulli<", 32),
@@ -47,7 +48,10 @@ WORK = (
 )
 # Kernels without a loop whose work is fixed: what a token costs depends on the others, and limbs of
 # exact sums are added to where the values say.
-NO_FAST_PATH = r"AnyLayout<|RaceParts<|CountDigits<|ClearBins|Drop<|LayerKey|ExactTiles<|CarryExact"
+NO_FAST_PATH = (
+    r"AnyLayout<|RaceParts<|CountDigits<|ClearBins|Drop<|PerturbLines<|LayerKey|ExactTiles<|"
+    r"CarryExact"
+)
 # Kernels that only read: 16-byte loads of an iteration of the main loop, and products for each.
 READING = {"DigestTiles": (4, 14)}  # seven rounds
 # Wide multiplies that are neither Philox's nor addresses. The shuffle: two for each block, which
