@@ -9,8 +9,8 @@ namespace fastseed {
 #define FS_EACH_EXACT(M) M(float) M(double) M(Half) M(BFloat16)
 
 // Adds n values to `total`, or their products with as many factors; those that are the values
-// themselves give squares. Limbs have to be carried before, and are afterwards. The total does not depend on how
-// values are split over calls and added up.
+// themselves give squares. Limbs have to be carried before, and are afterwards. The total does not
+// depend on how values are split over calls and added up.
 template <class T>
 void launch_exact_sum(const T* values, const T* factors, int64_t n, int64_t* total);
 
