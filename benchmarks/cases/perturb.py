@@ -93,6 +93,6 @@ def cases() -> list[Case]:
              functools.partial(moves, "normal", threads)),
         Case(f"perturb/cpu/{size}-rademacher", "add_", 0.7,
              functools.partial(moves, "rademacher", threads)),
-        Case(f"apply-log/cpu/{LOG_SIZE >> 20}m-100-entries", "randn + add_", 5,
+        Case(f"apply_log/cpu/{LOG_SIZE >> 20}m-100-entries", "randn + add_", 5,
              functools.partial(log, threads)),
     ]  # fmt: skip
