@@ -80,7 +80,8 @@ def check_broadcast(value: object, model: nn.Module) -> bool:
     """Return whether the first rank's values are sent; ValueError if some cannot be written."""
     is_on = validation.check_bool(FUNCTION, "broadcast", value)
     for name, tensor in _held(model).items() if is_on else ():
-        if type(tensor) is not torch.Tensor or is_expanded(tensor):
+        has_memory = type(tensor) is torch.Tensor and not (tensor.is_meta or is_expanded(tensor))
+        if not has_memory or tensor.is_inference():
             rule = f"False for tensors without memory of their own for each element (here: {name})"
             raise validation.value_error(FUNCTION, "broadcast", rule, value)
     return is_on

@@ -186,9 +186,9 @@ def is_expanded(tensor: torch.Tensor) -> bool:
 
 def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
     """Return the bytes of a dense tensor in one row: its memory, where this is contiguous."""
-    return tensor.contiguous().view(-1).view(torch.uint8)
+    return tensor.resolve_conj().resolve_neg().contiguous().view(-1).view(torch.uint8)
 
 
 def _integers(tensor: torch.Tensor) -> torch.Tensor:
     """Return the bits of each element as an integer, which are faster to compare than bytes."""
-    return tensor.contiguous().view(-1).view(_INTEGERS.get(tensor.itemsize, torch.uint8))
+    return bytes_of(tensor).view(_INTEGERS.get(tensor.itemsize, torch.uint8))

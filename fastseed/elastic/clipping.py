@@ -166,7 +166,10 @@ def _read(
             parts.setdefault(None, []).append(tensor)
             continue
         try:
-            _add(name, f"{argument}[{i}]{'.grad' if has_gradients else ''}", tensor, parts)
+            label = f"{argument}[{i}]{'.grad' if has_gradients else ''}"
+            if has_gradients:
+                tensors.check_writable(name, label, layout.local_part(tensor))
+            _add(name, label, tensor, parts)
         except (TypeError, ValueError) as error:
             problem = problem or error
     return parts, device or torch.device("cpu"), problem

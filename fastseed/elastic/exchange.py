@@ -67,7 +67,7 @@ class Bucket:
         if value is None:
             value = place.new_zeros(())
         if self._is_half:
-            torch.add(place, value.detach(), out=place)
+            torch.add(place, value.detach().to(place.dtype), out=place)
         else:
             place.copy_(value.detach())
 
@@ -114,7 +114,7 @@ class Bucket:
         self._flat = self._own.result()
         if len(self._ends) > 1:
             number = self._ends.index(self._leaves)
-            self._outgoing[:, number] = self._flat.view(-1, self._piece)
+            self._outgoing[:, number] = self._flat.view(self._plan.ranks, self._piece)
 
     def receive(self) -> None:
         """Wait for what was sent last, and add it; the buffer may then be written again."""
@@ -164,7 +164,7 @@ def start_gather(whole: torch.Tensor, piece: torch.Tensor, plan: SlotPlan) -> li
     """
     if not whole.is_cpu:
         return [all_gather(whole, piece, group=plan.group, async_op=True)]
-    pieces = whole.view(plan.ranks, -1)
+    pieces = whole.view(plan.ranks, piece.numel())
     pieces[plan.rank] = piece
     return [
         dist.broadcast(part, group=plan.group, group_src=owner, async_op=True)

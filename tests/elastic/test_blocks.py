@@ -89,7 +89,7 @@ class Network:
         work()
 
 
-def step(slots, ranks, assignment):
+def step(slots, ranks, assignment, size=None):
     """Return what each rank has at the end of a step, the symbols and the network."""
     network, symbols = Network(ranks), Symbols()
     plans = [SlotPlan(slots, rank, ranks, rank, network, assignment) for rank in range(ranks)]
@@ -98,7 +98,8 @@ def step(slots, ranks, assignment):
         mock.patch.object(dist, "broadcast", network.broadcast),
         mock.patch("fastseed.elastic.tree.torch.add", symbols.add),
     ):
-        leaf = torch.zeros(ranks, dtype=torch.float64)  # one element for each rank
+        # one element for each rank
+        leaf = torch.zeros(ranks if size is None else size, dtype=torch.float64)
         buckets = [Bucket([leaf], plan) for plan in plans]
         for micro_step in range(max(plan.micro_steps for plan in plans)):
             for plan, bucket in zip(plans, buckets, strict=True):
@@ -161,6 +162,22 @@ def test_memory_is_that_of_the_documented_formula():
             assert kept == ranks * (largest + copies) + sum(map(len, sums))
             ends = itertools.accumulate(leaves for of_rank in sums for leaves in of_rank)
             assert of_owner <= max(end.bit_count() for end in ends)
+
+
+def test_tensors_without_elements_are_leaves_too():
+    for ranks, slots in ((1, 3), (2, 5), (3, 8)):
+        found, *_ = step(slots, ranks, "blocks", size=0)
+        assert found == [[]] * ranks
+
+
+def test_each_leaf_is_rounded_before_it_is_added():
+    leaves = torch.rand(2, 1000, dtype=torch.float64)
+    bucket = Bucket([torch.zeros(1000)], SlotPlan(2))
+    for slot, leaf in enumerate(leaves):
+        bucket.write(0, leaf)
+        bucket.send(slot)
+    bucket.gather(Fraction(1))
+    assert torch.equal(bucket.view(0), leaves[0].float() + leaves[1].float())
 
 
 def most_sums(slots, ranks):

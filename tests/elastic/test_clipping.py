@@ -134,3 +134,11 @@ def test_wrong_arguments(call, text):
     with pytest.raises((TypeError, ValueError)) as raised:
         call()
     assert text in str(raised.value) and str(raised.value).startswith("fastseed.elastic.")
+
+
+def test_a_gradient_that_overlaps_itself_is_refused_before_others_are_scaled():
+    one, two = (torch.nn.Parameter(torch.zeros(3)) for _ in range(2))
+    one.grad, two.grad = torch.full((3,), 4.0), torch.ones(1).expand(3)
+    with pytest.raises(ValueError, match=r"parameters\[1\]\.grad must not overlap itself"):
+        elastic.clip_grad_norm_([one, two], 1.0)
+    assert one.grad.tolist() == [4.0] * 3

@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 import fastseed
+from fastseed._backend.ops import perturb as op
 from fastseed.derivation import context
 from fastseed.nn import apply_log, perturb_, perturbed
-from fastseed.nn.perturbation import functions
 from fastseed.random import Shard
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
@@ -327,20 +327,98 @@ def test_job_scope_needs_a_job(monkeypatch):
         perturb_(layers(4, 4), 7, 1e-3, scope="job")
 
 
+def moves(model):
+    return [p.detach().clone() for p in model.parameters()]
+
+
+@pytest.mark.parametrize("mode", ["RECORD", "UNDO"])
 @pytest.mark.parametrize("at", ["before", "after"])
-def test_an_interrupt_while_a_block_begins_leaves_the_bits_from_before(monkeypatch, at):
-    model = torch.nn.Linear(40, 30)
-    before = [p.detach().clone() for p in model.parameters()]
-    run = functions.op.perturb
+@pytest.mark.parametrize("scale", [1e-3, 1e3])
+def test_an_interrupt_in_any_operator_leaves_the_bits_from_before(monkeypatch, mode, at, scale):
+    model, calls = torch.nn.Linear(40, 30), []
+    before, run = moves(model), op.perturb
 
     def interrupted(*arguments):
-        if arguments[-1] == functions.op.RECORD:
-            if at == "after":
-                run(*arguments)
+        is_it = arguments[-1] == getattr(op, mode) and not calls
+        if is_it and at == "before":
+            calls.append(1)
             raise KeyboardInterrupt
         run(*arguments)
+        if is_it:
+            calls.append(1)
+            raise KeyboardInterrupt
 
-    monkeypatch.setattr(functions.op, "perturb", interrupted)
-    with pytest.raises(KeyboardInterrupt), fastseed.nn.perturbed(model, seed=7, scale=1e-3):
-        pass
+    monkeypatch.setattr(op, "perturb", interrupted)
+    with pytest.raises(KeyboardInterrupt), perturbed(model, seed=7, scale=scale) as block:
+        block.flip()
+    assert all(map(torch.equal, model.parameters(), before))
+
+
+def test_autocast_sees_the_moved_weights():
+    model, x = torch.nn.Linear(64, 64), torch.ones(1, 64)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        found = [model(x).sum().item()]
+        with perturbed(model, seed=7, scale=0.1) as block:
+            found.append(model(x).sum().item())
+            block.flip()
+            found.append(model(x).sum().item())
+        found.append(model(x).sum().item())
+    assert len(set(found)) == 3 and found[0] == found[3]
+
+
+def test_overlapping_parameters_are_refused_and_equal_ones_move_once():
+    memory = torch.zeros(8)
+    model = torch.nn.ParameterDict({"a": memory[:5], "b": memory[3:]})
+    with pytest.raises(ValueError, match=r"overlap in memory \(here: 'b'\)"):
+        perturb_(model, 7, 1.0)
+    model = torch.nn.ParameterDict({"a": memory, "b": memory.view(8)})
+    perturb_(model, 7, 1.0, noise="rademacher")
+    assert memory.abs().tolist() == [1.0] * 8
+    with pytest.raises(ValueError, match="params must be true for a parameter or more"):
+        perturb_(model, 7, 1.0, params=lambda name: name == "b")
+
+
+def test_a_parameter_is_in_one_block_and_a_block_is_used_inside():
+    model = torch.nn.Linear(4, 4)
+    before = moves(model)
+    block = perturbed(model, seed=7, scale=1.0)
+    with pytest.raises(RuntimeError, match="call flip inside the block"):
+        block.flip()
+    with block:
+        for other in (block, perturbed(model, seed=8, scale=1.0)):
+            with pytest.raises(RuntimeError, match="in one block at a time"), other:
+                pass
+        block.flip()
+    assert all(map(torch.equal, model.parameters(), before))
+    with block:  # again, with the first sign
+        once = moves(model)
+    with perturbed(model, seed=7, scale=1.0):
+        assert all(map(torch.equal, model.parameters(), once))
+
+
+def test_a_parameter_of_another_shape_is_named_and_the_rest_restored():
+    model = torch.nn.Linear(4, 4)
+    bias = model.bias.detach().clone()
+    with (
+        pytest.raises(RuntimeError, match="got writes to 'weight'"),
+        perturbed(model, seed=7, scale=1.0),
+    ):
+        model.weight.data = model.weight.data[:2]
+    assert torch.equal(model.bias, bias)
+
+
+def test_a_default_device_does_not_matter():
+    model, other = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+    other.load_state_dict(model.state_dict())
+    perturb_(model, 7, 1.0)
+    with torch.device("meta"):
+        perturb_(other, 7, 1.0)
+    assert all(map(torch.equal, model.parameters(), other.parameters()))
+
+
+def test_progress_is_checked_before_anything_moves():
+    model = torch.nn.Linear(4, 4)
+    before = moves(model)
+    with pytest.raises(TypeError, match="progress must be a function"):
+        apply_log(model, [(7, 1.0)], progress=1)
     assert all(map(torch.equal, model.parameters(), before))

@@ -70,7 +70,7 @@ class OwnerTable:
 
     def add(self, tensor: torch.Tensor, owner: Owner) -> None:
         """Let tensors in the memory of ``tensor`` belong to ``owner``."""
-        entry = weak_storage(tensor), _extent(tensor), owner
+        entry = weak_storage(tensor), extent_of(tensor), owner
         self._owners.setdefault(storage_of(tensor), []).append(entry)
 
     def owner_of(self, tensor: torch.Tensor) -> Owner | None:
@@ -84,7 +84,7 @@ class OwnerTable:
         return found
 
     def _find(self, tensor: torch.Tensor) -> Owner | None:
-        begin, _ = _extent(tensor)
+        begin, _ = extent_of(tensor)
         for _, (first, end), owner in self._owners.get(storage_of(tensor), ()):
             if first <= begin < end or first == begin:
                 return owner
@@ -102,7 +102,7 @@ def weak_storage(tensor: torch.Tensor) -> StorageWeakRef:
     return StorageWeakRef(storage)  # type: ignore[no-untyped-call]
 
 
-def _extent(tensor: torch.Tensor) -> tuple[int, int]:
+def extent_of(tensor: torch.Tensor) -> tuple[int, int]:
     """Return where in its storage a tensor begins and ends, in bytes; parameters may share one."""
     local = local_part(tensor)
     reach = sum((size - 1) * step for size, step in zip(local.shape, local.stride(), strict=True))

@@ -2,71 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Literal, NamedTuple
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from typing import Literal
 
 import numpy as np
 import torch
 
 from ..._backend.compile import eager
 from ..._backend.ops import perturb as op
-from ..._backend.private_torch import version_of
 from ..._utils import validation
 from ...random.functional import Key
-from ...random.layout import Shard, local_part
-from ..module_names import sharded_modules
-from .targets import Seed, Target, check_seed, key_function, targets_of
+from ...random.layout import Shard
+from .block import Perturbation
+from .noise import Filter, Noise, versions_of
+from .targets import Seed, check_seed
 
-Filter = Callable[[str], object]
 NoiseName = Literal["normal", "rademacher"]
 Scope = Literal["seed", "job"]
-
-_EACH_LISTED = 64  # the list has room for one number of so many; for more, a copy is kept
-
-
-class _Noise:
-    """The noise of some seeds for the selected parameters of a model."""
-
-    def __init__(
-        self, function: str, model: torch.nn.Module, seeds: list[Seed], noise: object,
-        scope: object, prefix: str, params: Filter | None, shards: Mapping[str, Shard] | None,
-    ) -> None:  # fmt: skip
-        noise = validation.check_choice(function, "noise", noise, ("normal", "rademacher"))
-        self.is_rademacher, self._function = noise == "rademacher", function
-        self._keys_of = key_function(function, seeds, scope, noise)
-        with torch.no_grad():
-            self.targets = targets_of(function, model, prefix, params, shards)
-
-    def check_scale(self, argument: str, scale: object) -> float:
-        """Return a scale that is finite in the types of computation."""
-        narrow = any(target.parameter.dtype != torch.float64 for target in self.targets)
-        most = float(np.finfo(np.float32 if narrow else np.float64).max)
-        return validation.check_float(self._function, argument, scale, -most, most)
-
-    def run(
-        self, mode: int, scales: Sequence[float], targets: Sequence[Target],
-        steps: Sequence[torch.Tensor] = (), lists: Sequence[torch.Tensor] = (),
-    ) -> None:  # fmt: skip
-        """Run the operator over all parts of ``targets``, one call for each device."""
-        parts = [(target.name, part) for target in targets for part in target.parts]
-        keys = {target.name: self._keys_of(target.name) for target in targets}
-        for device in {part.tensor.device for _, part in parts}:
-            here = [i for i, (_, part) in enumerate(parts) if part.tensor.device == device]
-            with torch.no_grad():
-                op.perturb(
-                    [parts[i][1].tensor for i in here],
-                    [steps[i] for i in here] if steps else [],
-                    [lists[i] for i in here] if lists else [],
-                    torch.cat([keys[parts[i][0]] for i in here]).to(device),
-                    torch.tensor(scales, dtype=torch.float64, device="cpu").to(device),
-                    [number for i in here for number in parts[i][1].layout],
-                    self.is_rademacher,
-                    mode,
-                )
-        for target in targets:  # the DTensor around what was written
-            tensor = target.parameter
-            if local_part(tensor) is not tensor and not tensor.is_inference():
-                torch.autograd.graph.increment_version(tensor)
 
 
 @eager
@@ -115,7 +68,7 @@ def perturb_(
     function = "nn.perturb_"
     seeds = [check_seed(function, "seed", seed)]
     scale = validation.check_float(function, "scale", scale, -np.inf, np.inf)
-    moved = _Noise(function, model, seeds, noise, scope, prefix, params, shards)
+    moved = Noise(function, model, seeds, noise, scope, prefix, params, shards)
     moved.run(op.ADD, [moved.check_scale("scale", scale)], moved.targets)
 
 
@@ -165,16 +118,18 @@ def apply_log(
     factor = validation.check_float(function, "lr", lr, -np.inf, np.inf)
     mode = op.EACH if validation.check_bool(function, "each", each) else op.ADD
     seeds, scalars = _check_log(function, log)
-    moved = _Noise(function, model, seeds, noise, scope, prefix, params, shards)
+    if not callable(progress):
+        raise validation.type_error(function, "progress", "a function of two counts", progress)
+    moved = Noise(function, model, seeds, noise, scope, prefix, params, shards)
     scales = [moved.check_scale(f"lr * log[{i}][1]", factor * s) for i, s in enumerate(scalars)]
     total = len(moved.targets)
     for i, target in enumerate(moved.targets):
-        before = _versions(target)
+        before = versions_of(target)
         try:
             moved.run(mode, scales, [target])
             progress(i + 1, total)
         except KeyboardInterrupt as error:
-            done = i + (_versions(target) != before)
+            done = i + (versions_of(target) != before)
             last = moved.targets[done - 1].name if done else None
             raise KeyboardInterrupt(
                 f"fastseed.{function}: interrupted after {done} of {total} parameters, up to "
@@ -194,130 +149,6 @@ def _check_log(function: str, log: object) -> tuple[list[Seed], list[float]]:
         number = validation.check_float(function, f"log[{i}][1]", entry[1], -np.inf, np.inf)
         scalars.append(number)
     return seeds, scalars
-
-
-def _versions(target: Target) -> list[object]:
-    """Return what changes when a parameter is written or gets other memory."""
-    local = local_part(target.parameter)
-    counts = [0 if t.is_inference() else version_of(t) for t in (target.parameter, local)]
-    return [*counts, local.data_ptr()]
-
-
-class _Kept(NamedTuple):
-    """What undoes the noise of a parameter, for each part of it."""
-
-    versions: list[object]
-    steps: Sequence[torch.Tensor] = ()
-    lists: Sequence[torch.Tensor] = ()  # a count, then index and bits of what steps do not undo
-    copies: Sequence[torch.Tensor] = ()  # the numbers, where the list would be too long
-
-
-class Perturbation:
-    """What ``perturbed`` gives its block."""
-
-    def __init__(self, noise: _Noise, model: torch.nn.Module, scale: float) -> None:
-        self._noise, self._model, self._scale = noise, model, scale
-        self._kept: dict[str, _Kept] = {}
-        self._is_moving = False  # the versions in _kept are those from before
-
-    @eager
-    def __enter__(self) -> Perturbation:
-        try:
-            self._move()
-        except BaseException:
-            self._leave()
-            raise
-        return self
-
-    @eager
-    def __exit__(self, *_: object) -> None:
-        self._leave()
-
-    def _leave(self) -> None:
-        written = self._written()
-        self._restore([t for t in self._noise.targets if t.name not in written])
-        if written and not self._is_moving:
-            raise _written_error(written, "all others have their bits from before")
-
-    @eager
-    def flip(self) -> None:
-        """Move the parameters to where ``perturbed`` with ``scale=-scale`` has them.
-
-        Raises:
-            RuntimeError: a parameter was written inside the block; nothing changed.
-        """
-        written = self._written()
-        if written:
-            raise _written_error(written, "nothing was moved")
-        self._restore(self._noise.targets)
-        self._scale = -self._scale
-        self._move()
-
-    def _written(self) -> list[str]:
-        """Return which parameters were written since they moved or, after an interrupt, did not."""
-        kept = ((t, self._kept.get(t.name)) for t in self._noise.targets)
-        named = [(t.name, one.versions == _versions(t)) for t, one in kept if one is not None]
-        return [name for name, is_same in named if is_same == self._is_moving]
-
-    def _reshard(self) -> None:
-        for module in sharded_modules(self._model):
-            module.reshard()
-
-    def _move(self) -> None:
-        self._reshard()
-        self._is_moving = True
-        targets = self._noise.targets
-        for target in targets:  # before they move, so that an interrupt finds what undoes it
-            tensors = [part.tensor for part in target.parts]
-            steps = [torch.empty_like(t, dtype=torch.int8) for t in tensors]
-            rooms = (2 + t.numel() // _EACH_LISTED for t in tensors)
-            lists = [
-                t.new_zeros(n, 2, dtype=torch.int64) for n, t in zip(rooms, tensors, strict=True)
-            ]
-            self._kept[target.name] = _Kept(_versions(target), steps, lists)
-        kept = [self._kept[target.name] for target in targets]
-        steps = [step for one in kept for step in one.steps]
-        lists = [rows for one in kept for rows in one.lists]
-        self._noise.run(op.RECORD, [self._scale], targets, steps, lists)
-        full, after = [], {}
-        for target, one in zip(targets, kept, strict=True):
-            counts = [1 + int(rows[0, 0]) for rows in one.lists]
-            if any(n >= len(rows) for n, rows in zip(counts, one.lists, strict=True)):
-                full.append(target)
-            kept_rows = [rows[:n].clone() for n, rows in zip(counts, one.lists, strict=True)]
-            after[target.name] = _Kept(_versions(target), one.steps, kept_rows)
-        self._kept, self._is_moving = after, False
-        if full:
-            self._restore(full)
-            for target in full:
-                copies = [part.tensor.clone() for part in target.parts]
-                self._kept[target.name] = _Kept(_versions(target), copies=copies)
-            self._noise.run(op.ADD, [self._scale], full)
-            for target in full:
-                one = self._kept[target.name]
-                self._kept[target.name] = _Kept(_versions(target), copies=one.copies)
-
-    def _restore(self, targets: list[Target]) -> None:
-        self._reshard()
-        kept = [(t, self._kept.pop(t.name)) for t in targets if t.name in self._kept]
-        undone = [(target, one) for target, one in kept if not one.copies]
-        steps = [step for _, one in undone for step in one.steps]
-        self._noise.run(op.UNDO, [self._scale], [target for target, _ in undone], steps)
-        with torch.no_grad():
-            for target, one in kept:
-                for part, copied in zip(target.parts, one.copies, strict=False):
-                    part.tensor.copy_(copied)
-                for part, rows in zip(target.parts, one.lists, strict=False):
-                    bits = op.pattern(part.tensor)
-                    listed = rows[1 : 1 + int(rows[0, 0])]
-                    bits[listed[:, 0]] = listed[:, 1].to(bits.dtype)
-
-
-def _written_error(names: list[str], rest: str) -> RuntimeError:
-    return RuntimeError(
-        "fastseed.nn.perturbed: parameters must not be written inside the block, got writes to "
-        f"{', '.join(map(repr, names))}; {rest}"
-    )
 
 
 @eager
@@ -340,7 +171,7 @@ def perturbed(
 
     Args:
         model: as for ``perturb_``, as are all other arguments. Inside the block nothing may write
-            to its parameters; writes through ``.data`` are not seen.
+            to its parameters; writes through ``.data`` and by fused optimizers are not seen.
 
     Raises:
         TypeError, ValueError: as ``perturb_``.
@@ -361,5 +192,5 @@ def perturbed(
     function = "nn.perturbed"
     seeds = [check_seed(function, "seed", seed)]
     scale = validation.check_float(function, "scale", scale, -np.inf, np.inf)
-    moved = _Noise(function, model, seeds, noise, scope, prefix, params, shards)
-    return Perturbation(moved, model, moved.check_scale("scale", scale))
+    given = (function, model, seeds, noise, scope, prefix, params, shards)
+    return Perturbation(functools.partial(Noise, *given), model, scale)

@@ -20,7 +20,7 @@ from ...random import layout
 from ...random.functional import MAX_KEY, check_device, check_keys, words_of
 from ...random.layout import Piece, Shard
 from ...seeder.seeder import current_seeder
-from ..initialization.names import storage_of
+from ..initialization.names import extent_of, storage_of
 from ..module_names import check_prefix, sharded_modules, strip_wrappers, unwrap
 
 _LOW64 = 2**64 - 1
@@ -65,19 +65,26 @@ def targets_of(
     for module in sharded_modules(checked):
         module.reshard()
     found: dict[str, Target] = {}
-    seen = set()
+    extents: dict[int, set[tuple[int, int]]] = {}  # in bytes, by storage; equal ones are tied
     for own_name, tensor in unwrap(checked).named_parameters():
         name = prefix + strip_wrappers(own_name)
-        if params is not None and not params(name):
+        selected = params is None or params(name)
+        if not torch.nn.parameter.is_lazy(tensor) and layout.local_part(tensor).numel():
+            begin, end = extent_of(tensor)
+            others = extents.setdefault(storage_of(tensor), set())
+            if (begin, end) in others:
+                continue
+            if selected and any(begin < last and first < end for first, last in others):
+                rule = f"without parameters that overlap in memory (here: {name!r})"
+                raise validation.value_error(function, "model", rule, model)
+            others.add((begin, end))
+        if not selected:
             continue
         if name in found:
             rule = f"without two parameters of the name {name!r}"
             raise validation.value_error(function, "model", rule, model)
-        target = Target(name, tensor, _parts_of(function, name, tensor, parts.pop(name, None)))
-        places = tuple((storage_of(p.tensor), p.tensor.storage_offset()) for p in target.parts)
-        if not places or places not in seen:
-            found[name] = target
-        seen.add(places)
+        part = parts.pop(name, None)
+        found[name] = Target(name, tensor, _parts_of(function, name, tensor, part))
     if parts:
         rule = "by names of selected parameters"
         raise validation.value_error(function, "shards", rule, next(iter(parts)))
@@ -92,6 +99,8 @@ def _parts_of(function: str, name: str, tensor: torch.Tensor, shard: Shard | Non
     local = layout.local_part(tensor)
     tensors.check_dense(function, argument, local)
     tensors.check_data(function, argument, local)
+    if local.is_neg():
+        raise validation.value_error(function, argument, "without a lazy negation", tensor)
     check_device(function, argument, local.device)
     tensors.check_writable(function, argument, local)
     if not local.is_contiguous() and 1 not in local.stride():
@@ -169,7 +178,7 @@ def key_function(
 
     def keys_of(name: str) -> torch.Tensor:
         stream = f"perturb/{noise}/{name}"
-        keys = torch.empty(len(seeds), 2, dtype=torch.uint64)
+        keys = torch.empty(len(seeds), 2, dtype=torch.uint64, device="cpu")
         lo, hi = streams.name_words(stream)
         if at is None:
             zeros = torch.empty_like(values)

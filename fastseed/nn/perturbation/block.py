@@ -1,0 +1,184 @@
+"""The block of ``perturbed``: it moves parameters, and leaves the bits that they had."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+
+from ..._backend.compile import eager
+from ..._backend.ops import perturb as op
+from ...random.layout import local_part
+from ..module_names import sharded_modules
+from .noise import Noise, versions_of
+from .targets import Target
+
+_EACH_LISTED = 64  # the list has room for one number of so many; for more, a copy is kept
+
+
+class _Kept(NamedTuple):
+    """What undoes the noise of a parameter, for each part of it."""
+
+    memory: torch.Tensor  # alive, so that no other memory gets its address
+    versions: list[object] | None  # None: not known, as the operator may not have run
+    steps: Sequence[torch.Tensor] = ()
+    lists: Sequence[torch.Tensor] = ()  # a count, then index and bits of what steps do not undo
+    copies: Sequence[torch.Tensor] = ()  # the numbers, where the list would be too long
+
+
+_in_blocks: set[int] = set()  # memory of parameters that a block has moved
+
+
+class Perturbation:
+    """What ``perturbed`` gives its block."""
+
+    def __init__(self, make: Callable[[], Noise], model: torch.nn.Module, scale: float) -> None:
+        self._make, self._model = make, model
+        self._given = self._scale = make().check_scale("scale", scale)
+        self._noise: Noise | None = None  # in the block
+        self._kept: dict[str, _Kept] = {}
+        self._before: dict[str, list[object]] = {}  # versions before the operator runs
+        self._memory: set[int] = set()
+
+    @eager
+    def __enter__(self) -> Perturbation:
+        noise = self._make()  # of the memory of now
+        memory = {p.tensor.data_ptr() for target in noise.targets for p in target.parts}
+        if self._noise is not None or memory & _in_blocks:
+            raise RuntimeError(
+                "fastseed.nn.perturbed: a parameter must be in one block at a time: leave the "
+                "other one first"
+            )
+        self._noise, self._scale = noise, noise.check_scale("scale", self._given)
+        self._memory = memory
+        _in_blocks.update(memory)
+        try:
+            self._move(noise)
+        except BaseException:
+            self._leave(noise)
+            raise
+        return self
+
+    @eager
+    def __exit__(self, *_: object) -> None:
+        assert self._noise is not None
+        self._leave(self._noise)
+
+    def _leave(self, noise: Noise) -> None:
+        written = self._written(noise)
+        try:
+            self._restore(noise, [t for t in noise.targets if t.name not in written])
+        finally:
+            _in_blocks.difference_update(self._memory)
+            self._noise = None
+            self._kept.clear()
+        if written:
+            raise _written_error(written, "all others have their bits from before")
+
+    @eager
+    def flip(self) -> None:
+        """Move the parameters to where ``perturbed`` with ``scale=-scale`` has them.
+
+        Raises:
+            RuntimeError: outside the block; or a parameter was written inside: nothing changed.
+        """
+        if self._noise is None:
+            raise RuntimeError("fastseed.nn.perturbed: call flip inside the block")
+        written = self._written(self._noise)
+        if written:
+            raise _written_error(written, "nothing was moved")
+        self._restore(self._noise, self._noise.targets)
+        self._scale = -self._scale
+        self._move(self._noise)
+
+    def _written(self, noise: Noise) -> list[str]:
+        kept = ((t, self._kept.get(t.name)) for t in noise.targets)
+        known = ((t, one.versions) for t, one in kept if one is not None)
+        return [t.name for t, versions in known if versions not in (None, versions_of(t))]
+
+    def _reshard(self) -> None:
+        for module in sharded_modules(self._model):
+            module.reshard()
+
+    def _move(self, noise: Noise) -> None:
+        self._reshard()
+        for target in noise.targets:  # first, so that an interrupt finds what undoes them
+            tensors = [part.tensor for part in target.parts]
+            steps = [torch.empty_like(t, dtype=torch.int8) for t in tensors]
+            rooms = (2 + t.numel() // _EACH_LISTED for t in tensors)
+            lists = [
+                t.new_zeros(n, 2, dtype=torch.int64) for n, t in zip(rooms, tensors, strict=True)
+            ]
+            self._before[target.name] = versions_of(target)
+            self._kept[target.name] = _Kept(_memory_of(target), None, steps, lists)
+        kept = [self._kept[target.name] for target in noise.targets]
+        noise.run(
+            op.RECORD, [self._scale], noise.targets,
+            [step for one in kept for step in one.steps],
+            [rows for one in kept for rows in one.lists],
+        )  # fmt: skip
+        full = []
+        for target, one in zip(noise.targets, kept, strict=True):
+            counts = [1 + int(rows[0, 0]) for rows in one.lists]
+            if any(n > len(rows) for n, rows in zip(counts, one.lists, strict=True)):
+                full.append(target)
+            rows = [rows[:n].clone() for n, rows in zip(counts, one.lists, strict=True)]
+            self._kept[target.name] = one._replace(versions=versions_of(target), lists=rows)
+        if full:
+            self._restore(noise, full)
+            for target in full:
+                copies = [part.tensor.clone() for part in target.parts]
+                self._kept[target.name] = _Kept(_memory_of(target), None, copies=copies)
+            noise.run(op.ADD, [self._scale], full)
+            for target in full:
+                one = self._kept[target.name]
+                self._kept[target.name] = one._replace(versions=versions_of(target))
+
+    def _restore(self, noise: Noise, targets: list[Target]) -> None:
+        """Undo the noise of targets; an interrupt comes when all of it is undone."""
+        kept = [(t, self._kept[t.name]) for t in targets if t.name in self._kept]
+        begun: dict[str, list[object]] = {}
+        try:
+            self._undo(noise, kept, begun)
+        except BaseException:
+            self._undo(noise, kept, begun)
+            raise
+        finally:
+            for target, _ in kept:
+                self._kept.pop(target.name, None)
+
+    def _undo(
+        self, noise: Noise, kept: list[tuple[Target, _Kept]], begun: dict[str, list[object]]
+    ) -> None:
+        """Undo what moved and has not been undone since; ``begun`` has the versions from before."""
+        self._reshard()
+        targets: list[Target] = []
+        steps: list[torch.Tensor] = []
+        for target, one in kept:
+            now = versions_of(target)
+            is_moved = one.versions is not None or now != self._before[target.name]
+            if is_moved and not one.copies and begun.setdefault(target.name, now) == now:
+                targets.append(target)
+                steps += one.steps
+        noise.run(op.UNDO, [self._scale], targets, steps)
+        with torch.inference_mode():  # as operators write, also to tensors of that mode
+            for target, one in kept:
+                for part, copied in zip(target.parts, one.copies, strict=False):
+                    part.tensor.copy_(copied)
+                for part, rows in zip(target.parts, one.lists, strict=False):
+                    bits = op.pattern(part.tensor)
+                    listed = rows[1 : 1 + int(rows[0, 0])]
+                    bits[listed[:, 0]] = listed[:, 1].to(bits.dtype)
+        torch.clear_autocast_cache()
+
+
+def _memory_of(target: Target) -> torch.Tensor:
+    return local_part(target.parameter).detach()
+
+
+def _written_error(names: list[str], rest: str) -> RuntimeError:
+    return RuntimeError(
+        "fastseed.nn.perturbed: parameters must not be written inside the block, got writes to "
+        f"{', '.join(map(repr, names))}; {rest}"
+    )
