@@ -54,14 +54,15 @@ def accumulate(
     for device in devices:
         readable = device.type == "cpu" or (device.type == "cuda" and native.has_cuda)
         work = device if readable else torch.device("cpu")
-        values, others = list(tensors), list(factors)
+        values, others = list(tensors), [] if factors is tensors else list(factors)
         if len(devices) > 1:
             here = [i for i, t in enumerate(tensors) if t.device == device]
-            values, others = [tensors[i] for i in here], [factors[i] for i in here if factors]
+            values, others = [values[i] for i in here], [others[i] for i in here if others]
         if work != device:
             values, others = [t.to(work) for t in values], [t.to(work) for t in others]
-        values = [t.contiguous() for t in values]
-        others = values if factors is tensors else [t.contiguous() for t in others]
+        values, others = [t.contiguous() for t in values], [t.contiguous() for t in others]
+        if factors is tensors:
+            others = values
         total = torch.zeros(_REFUSING + 1, dtype=torch.int64, device=work)
         if wide := sum(t.dtype == torch.float64 for t in values):
             total[_WIDE] = wide
