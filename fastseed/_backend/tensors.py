@@ -19,6 +19,9 @@ _INTEGERS = (
     *(torch.uint8, torch.uint16, torch.uint32, torch.uint64),
 )
 
+INTEGER_OF_SIZE = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""The signed integers that hold the bits of an element of so many bytes."""
+
 
 def check_device(function: str, device: object) -> torch.device:
     """Return a ``device`` argument as a ``torch.device``; None is the CPU."""

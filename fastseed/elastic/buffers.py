@@ -11,12 +11,11 @@ from torch import nn
 
 from .._backend import private_torch
 from .._backend.ops.draws import REALS
+from .._backend.tensors import INTEGER_OF_SIZE
 from .._utils import validation
 from .collector import Rows, SlotPlan, check_same
 from .exchange import Bucket, gather_means, make_buckets
 from .peers import FUNCTION
-
-_INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes of an element
 
 
 class _Buffer(NamedTuple):
@@ -191,4 +190,4 @@ def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
 
 def _integers(tensor: torch.Tensor) -> torch.Tensor:
     """Return the bits of each element as an integer, which are faster to compare than bytes."""
-    return bytes_of(tensor).view(_INTEGERS.get(tensor.itemsize, torch.uint8))
+    return bytes_of(tensor).view(INTEGER_OF_SIZE.get(tensor.itemsize, torch.uint8))

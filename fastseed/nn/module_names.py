@@ -38,6 +38,12 @@ def sharded_modules(model: torch.nn.Module) -> list[Any]:
     return [] if fsdp is None else [m for m in model.modules() if isinstance(m, fsdp.FSDPModule)]
 
 
+def reshard(model: torch.nn.Module) -> None:
+    """Let sharded modules drop the whole parameters that a forward pass has left, copies."""
+    for module in sharded_modules(model):
+        module.reshard()
+
+
 def check_prefix(function: str, prefix: object) -> str:
     """Return the prefix of qualified names with its dot; users write it with or without."""
     if isinstance(prefix, str) and not prefix:

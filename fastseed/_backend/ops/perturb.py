@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..reference import draws
+from ..tensors import INTEGER_OF_SIZE
 from .draws import runs_of
 from .register import define, writing
 
@@ -18,12 +19,10 @@ ADD, EACH, RECORD, UNDO = range(4)
 LISTED, UNMOVED = -128, -127
 """Bytes of numbers that are in the list, and of those that stayed as the list was full."""
 
-_PATTERN = {2: torch.int16, 4: torch.int32, 8: torch.int64}
-
 
 def pattern(tensor: Tensor) -> Tensor:
     """Return the bits of contiguous numbers as signed integers, flat."""
-    return tensor.view(-1).view(_PATTERN[tensor.element_size()])
+    return tensor.view(-1).view(INTEGER_OF_SIZE[tensor.element_size()])
 
 
 def _noise(
@@ -76,7 +75,7 @@ def _record(p: Tensor, moved: Tensor, d: Tensor, places: Tensor) -> tuple[Tensor
 
 
 def _undone(p: Tensor, d: Tensor, steps: Tensor) -> Tensor:
-    order = _order(_moved(p, -d)) + steps.to(_PATTERN[p.element_size()])
+    order = _order(_moved(p, -d)) + steps.to(INTEGER_OF_SIZE[p.element_size()])
     before = (order ^ (order >> 63 & torch.iinfo(order.dtype).max)).view(p.dtype)
     return torch.where(steps == UNMOVED, p, before)
 

@@ -10,7 +10,7 @@ import torch
 from ..._backend.compile import eager
 from ..._backend.ops import perturb as op
 from ...random.layout import local_part
-from ..module_names import sharded_modules
+from ..module_names import reshard
 from .noise import Noise, versions_of
 from .targets import Target
 
@@ -97,12 +97,8 @@ class Perturbation:
         known = ((t, one.versions) for t, one in kept if one is not None)
         return [t.name for t, versions in known if versions not in (None, versions_of(t))]
 
-    def _reshard(self) -> None:
-        for module in sharded_modules(self._model):
-            module.reshard()
-
     def _move(self, noise: Noise) -> None:
-        self._reshard()
+        reshard(self._model)
         for target in noise.targets:  # first, so that an interrupt finds what undoes them
             tensors = [part.tensor for part in target.parts]
             steps = [torch.empty_like(t, dtype=torch.int8) for t in tensors]
@@ -152,7 +148,7 @@ class Perturbation:
         self, noise: Noise, kept: list[tuple[Target, _Kept]], begun: dict[str, list[object]]
     ) -> None:
         """Undo what moved and has not been undone since; ``begun`` has the versions from before."""
-        self._reshard()
+        reshard(self._model)
         targets: list[Target] = []
         steps: list[torch.Tensor] = []
         for target, one in kept:
@@ -170,7 +166,6 @@ class Perturbation:
                     bits = op.pattern(part.tensor)
                     listed = rows[1 : 1 + int(rows[0, 0])]
                     bits[listed[:, 0]] = listed[:, 1].to(bits.dtype)
-        torch.clear_autocast_cache()
 
 
 def _memory_of(target: Target) -> torch.Tensor:

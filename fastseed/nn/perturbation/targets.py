@@ -21,7 +21,7 @@ from ...random.functional import MAX_KEY, check_device, check_keys, words_of
 from ...random.layout import Piece, Shard
 from ...seeder.seeder import current_seeder
 from ..initialization.names import extent_of, storage_of
-from ..module_names import check_prefix, sharded_modules, strip_wrappers, unwrap
+from ..module_names import check_prefix, reshard, strip_wrappers, unwrap
 
 _LOW64 = 2**64 - 1
 _Axes = list[tuple[int, int]]
@@ -62,8 +62,7 @@ def targets_of(
         rule = "sharded by fully_shard, not by FullyShardedDataParallel"
         raise validation.type_error(function, "model", rule, model)
     parts = dict(validation.check_instance(function, "shards", shards or {}, Mapping, "a dict"))
-    for module in sharded_modules(checked):
-        module.reshard()
+    reshard(checked)
     found: dict[str, Target] = {}
     extents: dict[int, set[tuple[int, int]]] = {}  # in bytes, by storage; equal ones are tied
     for own_name, tensor in unwrap(checked).named_parameters():
