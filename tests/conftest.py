@@ -34,16 +34,12 @@ TIERS = {
 }
 TIER_MARKS = ("slow", "integrations", "proof")
 
-collect_ignore = []
-if not torch.cuda.is_available() and os.environ.get("FAIL_WITHOUT_CUDA") != "1":
-    collect_ignore.append("cuda")
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def pytest_report_header() -> str:
-    """Say which tests are not collected."""
-    return (
-        "tests/cuda: not collected, no CUDA device" if collect_ignore else "tests/cuda: collected"
-    )
+    """Name the device of the tests that are marked ``cuda``."""
+    return f"tests marked cuda: on {DEVICE}"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -57,12 +53,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip ``cuda`` tests where there is no device; with FAIL_WITHOUT_CUDA=1 they fail instead."""
-    if item.get_closest_marker("cuda") is None or torch.cuda.is_available():
+    """Without a CUDA device skip ``needs_cuda``; with FAIL_WITHOUT_CUDA=1 it and ``cuda`` fail."""
+    required = item.get_closest_marker("needs_cuda") is not None
+    if DEVICE == "cuda" or not (required or item.get_closest_marker("cuda")):
         return
     if os.environ.get("FAIL_WITHOUT_CUDA") == "1":
         pytest.fail("needs a CUDA device, and FAIL_WITHOUT_CUDA=1", pytrace=False)
-    pytest.skip("needs a CUDA device")
+    if required:
+        pytest.skip("needs a CUDA device")
+
+
+@pytest.fixture(scope="session")
+def device() -> str:
+    """Return the device of the tests marked ``cuda``: the CPU where there is no CUDA device."""
+    return DEVICE
 
 
 @pytest.fixture(autouse=True)

@@ -167,15 +167,6 @@ def test_derive_refuses(function, n, more, error, says):
     assert not isinstance(out, torch.Tensor) or not out.any()
 
 
-@pytest.mark.cuda
-@pytest.mark.parametrize("function", OPS)
-def test_derive_to_cuda(function):
-    expected = reference(function, 1001)
-    out = torch.zeros(2002, *OPS[function], dtype=torch.uint64, device="cuda")[::2]
-    assert public(function, 1001, out=out) is out
-    assert torch.equal(out.cpu(), expected)
-
-
 def test_module_functions_equal_the_seeder_ones():
     fastseed.init(42, rank=3, world_size=8)
     at = {"task": 1, "epoch": 7, "start": 3, "worker": 2}

@@ -8,9 +8,7 @@ from test_cuda_draws import CASES, DRAWS, keys_of, raw
 
 import fastseed
 
-pytestmark = pytest.mark.cuda
-
-DEVICE = "cuda"
+pytestmark = [pytest.mark.cuda, pytest.mark.slow]
 
 
 @pytest.fixture(autouse=True)
@@ -28,21 +26,21 @@ def everything(keys: torch.Tensor, positions: torch.Tensor) -> list[torch.Tensor
     ]
 
 
-def test_compiled_draws_of_every_kind_are_the_eager_ones():
-    keys, positions = keys_of(11).to(DEVICE), torch.arange(11, device=DEVICE) * 4
+def test_compiled_draws_of_every_kind_are_the_eager_ones(device):
+    keys, positions = keys_of(11).to(device), torch.arange(11, device=device) * 4
     compiled = torch.compile(everything, fullgraph=True)
     for here, there in zip(everything(keys, positions), compiled(keys, positions), strict=True):
         assert here.dtype == there.dtype and torch.equal(raw(here), raw(there))
 
 
 @pytest.mark.parametrize("mode", [None, "reduce-overhead"])
-def test_compiled_banks_go_on_as_eager_ones(mode):
+def test_compiled_banks_go_on_as_eager_ones(mode, device):
     """With rows by mask and by index; and where compiled code becomes a CUDA graph."""
-    banks = [fastseed.random.StreamBank(20, "b", DEVICE) for _ in range(2)]
+    banks = [fastseed.random.StreamBank(20, "b", device) for _ in range(2)]
     for bank in banks:
         bank.reseed_from_seeds(range(20))
-    mask = torch.arange(20, device=DEVICE) % 3 == 0
-    rows = torch.tensor([3, 1, 19], device=DEVICE)
+    mask = torch.arange(20, device=device) % 3 == 0
+    rows = torch.tensor([3, 1, 19], device=device)
 
     def step(bank, mask, rows):
         return bank.normal(5), bank.uniform(3, rows=mask), bank.randint((4,), 0, 10, rows=rows)
@@ -55,9 +53,9 @@ def test_compiled_banks_go_on_as_eager_ones(mode):
         assert torch.equal(banks[0].positions, banks[1].positions)
 
 
-def test_compiled_reseeds_and_fills_are_the_eager_ones():
+def test_compiled_reseeds_and_fills_are_the_eager_ones(device):
     fastseed.init(42, rank=2, world_size=4)
-    bank, twin = (fastseed.random.StreamBank(20, "b", DEVICE) for _ in range(2))
+    bank, twin = (fastseed.random.StreamBank(20, "b", device) for _ in range(2))
 
     @torch.compile(fullgraph=True)
     def step(scope, key, x):
@@ -65,24 +63,25 @@ def test_compiled_reseeds_and_fills_are_the_eager_ones():
         return bank.uniform(5), fastseed.random.normal_(x, key, std=0.02)
 
     for epoch in range(3):
-        key = keys_of(3)[epoch].to(DEVICE)
+        key = keys_of(3)[epoch].to(device)
         drawn, filled = step(
-            fastseed.derive_scope_key(1, epoch).to(DEVICE),
+            fastseed.derive_scope_key(1, epoch).to(device),
             key,
-            torch.empty(50, 3, device=DEVICE),
+            torch.empty(50, 3, device=device),
         )
         twin.reseed(1, epoch)
-        assert torch.equal(raw(drawn), raw(twin.rand(5)))
+        assert torch.equal(raw(drawn), raw(twin.uniform(5)))
         want = fastseed.random.normal_(torch.empty(50, 3), key.cpu(), std=0.02)
         assert torch.equal(raw(filled), raw(want))
 
 
-def test_captured_rows_and_fills_follow_their_tensors():
+@pytest.mark.needs_cuda
+def test_captured_rows_and_fills_follow_their_tensors(device):
     """A mask, a key and seeds that are written between replays; and state put back in place."""
-    bank, twin = (fastseed.random.StreamBank(30, "b", d) for d in (DEVICE, "cpu"))
-    mask = torch.zeros(30, dtype=torch.bool, device=DEVICE)
-    seeds = torch.zeros(30, dtype=torch.int64, device=DEVICE)
-    key, filled = keys_of(1)[0].to(DEVICE), torch.zeros(1000, device=DEVICE)
+    bank, twin = (fastseed.random.StreamBank(30, "b", d) for d in (device, "cpu"))
+    mask = torch.zeros(30, dtype=torch.bool, device=device)
+    seeds = torch.zeros(30, dtype=torch.int64, device=device)
+    key, filled = keys_of(1)[0].to(device), torch.zeros(1000, device=device)
 
     def work():
         bank.reseed_from_seeds(seeds)
@@ -105,9 +104,10 @@ def test_captured_rows_and_fills_follow_their_tensors():
         assert torch.equal(raw(filled), raw(fastseed.random.normal_(torch.zeros(1000), key.cpu())))
 
 
-def test_a_registered_bank_follows_fastseed_reseed_between_replays():
+@pytest.mark.needs_cuda
+def test_a_registered_bank_follows_fastseed_reseed_between_replays(device):
     fastseed.init(42, rank=2, world_size=4)
-    bank, twin = (fastseed.random.StreamBank(30, "bank", d) for d in (DEVICE, "cpu"))
+    bank, twin = (fastseed.random.StreamBank(30, "bank", d) for d in (device, "cpu"))
     fastseed.register_generator(bank)
     other = fastseed.Seeder(42, rank=2, world_size=4)
     other.register_generator(twin)

@@ -14,7 +14,6 @@ from fastseed.debug.watch import Watch
 
 pytestmark = pytest.mark.cuda
 
-DEVICE = "cuda"
 SHAPES = [(), (0,), (1,), (3,), (4,), (17, 3), (5, 1), (64, 64), (1000,), (7, 50257), (2, 3, 4, 5)]
 DTYPES = [torch.float32, torch.bfloat16, torch.int8, torch.float64, torch.bool, torch.complex128]
 
@@ -23,19 +22,20 @@ def tensor_of(shape, dtype):
     return (torch.randn(shape, generator=torch.Generator().manual_seed(3)) * 60).to(dtype)
 
 
+@pytest.mark.needs_cuda
 def test_the_kernel_is_there():
     assert native.has_cuda
 
 
-def test_a_tree_in_one_launch():
+def test_a_tree_in_one_launch(device):
     here = {f"{s} {d}": tensor_of(s, d) for s in SHAPES for d in DTYPES}
-    there = {name: tensor.to(DEVICE) for name, tensor in here.items()}
+    there = {name: tensor.to(device) for name, tensor in here.items()}
     assert compare(here, there) == []
 
 
-def test_layouts_and_addresses():
+def test_layouts_and_addresses(device):
     base = tensor_of((40, 37, 24), torch.bfloat16)
-    there = base.to(DEVICE)
+    there = base.to(device)
 
     def views(x):
         flat = x.reshape(-1)
@@ -50,16 +50,16 @@ def test_layouts_and_addresses():
 
 
 @pytest.mark.parametrize("place", [2**32 - 20, 2**64 - 21])
-def test_places_carry_into_the_upper_word(place):
+def test_places_carry_into_the_upper_word(place, device):
     data = tensor_of((3, 160_000), torch.int8).view(torch.uint8)
     here = tensor_digest.Rows(data, place, 10_000)
-    there = tensor_digest.Rows(data.to(DEVICE), place, 10_000)
+    there = tensor_digest.Rows(data.to(device), place, 10_000)
     key = 0xFFFFFFFF_00000007
     assert tensor_digest.sum_rows([key], [there]) == tensor_digest.sum_rows([key], [here])
 
 
-def test_every_bit_counts():
-    tensor = torch.zeros(4097, dtype=torch.uint8, device=DEVICE)
+def test_every_bit_counts(device):
+    tensor = torch.zeros(4097, dtype=torch.uint8, device=device)
     seen = {digest(tensor).value}
     for at in (0, 15, 16, 4095, 4096):
         for bit in range(8):
@@ -69,14 +69,16 @@ def test_every_bit_counts():
     assert len(seen) == 1 + 5 * 8
 
 
-def test_large_tensors():
+@pytest.mark.needs_cuda
+def test_large_tensors(device):
     """More bytes than 2**32, and a sum that does not depend on how blocks share them."""
-    there = torch.arange(2**29 + 12345, dtype=torch.int64, device=DEVICE)
+    there = torch.arange(2**29 + 12345, dtype=torch.int64, device=device)
     assert digest(there).value == digest(there.cpu()).value
 
 
-def test_another_stream():
-    x = torch.zeros(1 << 24, device=DEVICE)
+@pytest.mark.needs_cuda
+def test_another_stream(device):
+    x = torch.zeros(1 << 24, device=device)
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -86,21 +88,21 @@ def test_another_stream():
     assert found.value == digest(torch.full((1 << 24,), 100.0)).value
 
 
-def test_both_devices_in_one_tree():
+def test_both_devices_in_one_tree(device):
     x = tensor_of((50, 3), torch.float32)
-    assert digest([x, x.to(DEVICE), x]).value == digest([x, x, x]).value
+    assert digest([x, x.to(device), x]).value == digest([x, x, x]).value
 
 
-def test_watching_a_model_on_the_device(tmp_path):
+def test_watching_a_model_on_the_device(tmp_path, device):
     def run(path, planted):
         torch.manual_seed(1)
-        model = nn.Linear(33, 9).to(DEVICE)
+        model = nn.Linear(33, 9).to(device)
         optimizer = torch.optim.AdamW(model.parameters(), fused=True)
         with Watch(model, optimizer, path=path) as watch:
             for step in range(4):
                 optimizer.zero_grad()
                 x = torch.randn(8, 33, generator=torch.Generator().manual_seed(step))
-                model(x.to(DEVICE)).sum().backward()
+                model(x.to(device)).sum().backward()
                 optimizer.step()
                 if planted and step == 2:
                     model.weight.detach().view(torch.int32)[4, 4] ^= 1

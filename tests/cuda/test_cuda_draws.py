@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from helpers.draws import CALLS, each_call
 
 import fastseed
 
@@ -53,29 +54,29 @@ def raw(tensor: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize(("name", "dtype"), CASES)
 @pytest.mark.parametrize("shape", [(), (1,), (3,), (4,), (8,), (1000,), (1024,), (37, 129)])
 @pytest.mark.parametrize("n", [0, 1, 2, 333])
-def test_draws_have_the_bits_of_the_cpu(name, dtype, shape, n):
+def test_draws_have_the_bits_of_the_cpu(name, dtype, shape, n, device):
     draw, _, parameters = DRAWS[name]
     keys = keys_of(n)
     positions = torch.arange(n, dtype=torch.int64) * 5 + (2**33 - 20)
-    for at in (None, positions):
+    for at in (0, positions):
         here = draw(keys, shape, dtype=dtype, position=at, **parameters)
         there = draw(
-            keys.cuda(),
+            keys.to(device),
             shape,
             dtype=dtype,
-            position=None if at is None else at.cuda(),
+            position=at if isinstance(at, int) else at.to(device),
             **parameters,
         )
-        assert there.is_cuda and there.shape == here.shape
+        assert there.device.type == device and there.shape == here.shape
         assert torch.equal(raw(there), raw(here))
 
 
 @pytest.mark.parametrize("dtype", REALS)
 @pytest.mark.parametrize("shift", range(1, 9))
-def test_draws_write_to_any_address_and_no_other(dtype, shift):
-    memory = torch.full((3000,), 7.0, dtype=dtype, device="cuda")
+def test_draws_write_to_any_address_and_no_other(dtype, shift, device):
+    memory = torch.full((3000,), 7.0, dtype=dtype, device=device)
     out = memory[shift : shift + 2000].view(4, 500)
-    fastseed.random.normal(keys_of(4).cuda(), (500,), out=out)
+    fastseed.random.normal(keys_of(4).to(device), (500,), out=out)
     assert torch.equal(raw(out), raw(fastseed.random.normal(keys_of(4), (500,), dtype=dtype)))
     assert (memory[:shift] == 7).all() and (memory[shift + 2000 :] == 7).all()
 
@@ -84,26 +85,37 @@ def test_draws_write_to_any_address_and_no_other(dtype, shift):
     "fill", ["normal_", "uniform_", "exponential_", "trunc_normal_", "bernoulli_"]
 )
 @pytest.mark.parametrize("dtype", REALS)
-def test_parts_have_the_bits_of_the_whole(fill, dtype):
+def test_parts_have_the_bits_of_the_whole(fill, dtype, device):
     whole = torch.empty(10, 7, 33, dtype=dtype)
-    getattr(fastseed, fill)(whole, 12345)
+    getattr(fastseed.random, fill)(whole, 12345)
     for size, offsets in (
         ((4, 7, 33), (3, 0, 0)),
         ((10, 2, 33), (0, 5, 0)),
         ((3, 4, 5), (7, 1, 9)),
     ):
-        part = torch.empty(size, dtype=dtype, device="cuda")
+        part = torch.empty(size, dtype=dtype, device=device)
         shard = fastseed.random.Shard(whole.shape, offsets)
-        getattr(fastseed, fill)(part, 12345, shard=shard)
+        getattr(fastseed.random, fill)(part, 12345, shard=shard)
         there = tuple(slice(o, o + s) for o, s in zip(offsets, size, strict=True))
         assert torch.equal(raw(part), raw(whole[there]))
 
 
-def test_draws_of_more_than_2_to_the_31_values():
+@each_call
+def test_fills_of_every_kind_have_the_bits_of_the_cpu(name, dtype, device):
+    fill = getattr(fastseed.random, f"{name}_")
+    whole = fill(torch.zeros(50, 40, 30, dtype=dtype), 12345, **CALLS[name, dtype])
+    part = torch.zeros(20, 30, 10, dtype=dtype, device=device)
+    shard = fastseed.random.Shard((50, 40, 30), (3, 4, 5))
+    assert fill(part, 12345, shard=shard, **CALLS[name, dtype]) is part
+    assert torch.equal(raw(part), raw(whole[3:23, 4:34, 5:15]))
+
+
+@pytest.mark.needs_cuda
+def test_draws_of_more_than_2_to_the_31_values(device):
     n = 2**31 + 8193
     if torch.cuda.mem_get_info()[0] < 3 * n:
         pytest.skip("needs 6.5 GB of device memory")
-    key = keys_of(1)[0].cuda()
+    key = keys_of(1)[0].to(device)
     out = fastseed.random.bernoulli(key, (n,), 0.5, dtype=torch.uint8)
     shard = fastseed.random.Shard((n,), (n - 8192,))
     tail = torch.empty(8192, dtype=torch.uint8)
@@ -111,21 +123,25 @@ def test_draws_of_more_than_2_to_the_31_values():
     assert torch.equal(out[-8192:].cpu(), tail)
 
 
-def test_keys_are_derived_on_the_device():
+def test_keys_are_derived_on_the_device(device):
     s = fastseed.Seeder(42, rank=3, world_size=8)
     where = {"name": "x", "task": 1, "epoch": 7, "start": 2**33 - 5}
     for n in (0, 1, 2, 255, 256, 257, 100_003):
-        keys = torch.empty(n, 2, dtype=torch.uint64, device="cuda")
+        keys = torch.empty(n, 2, dtype=torch.uint64, device=device)
         assert torch.equal(s.derive_keys(n=n, **where, out=keys).cpu(), s.derive_keys(n=n, **where))
-        memory = torch.zeros(n + 1, dtype=torch.uint64, device="cuda")
+        memory = torch.zeros(n + 1, dtype=torch.uint64, device=device)
         s.derive_seeds(n=n, **where, out=memory[1:])
         assert torch.equal(memory[1:].cpu(), s.derive_seeds(n=n, **where))
         assert memory[0].item() == 0
+        every = torch.zeros(2 * n, 2, dtype=torch.uint64, device=device)[::2]
+        assert s.derive_keys(n=n, **where, out=every) is every
+        assert torch.equal(every.cpu(), keys.cpu())
 
 
-def test_draws_run_on_the_current_stream():
-    keys = keys_of(64).cuda()
-    out = torch.empty(64, 4096, device="cuda")
+@pytest.mark.needs_cuda
+def test_draws_run_on_the_current_stream(device):
+    keys = keys_of(64).to(device)
+    out = torch.empty(64, 4096, device=device)
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -136,8 +152,8 @@ def test_draws_run_on_the_current_stream():
     assert torch.equal(out.cpu(), fastseed.random.uniform(keys_of(64), (4096,)))
 
 
-def test_bank_moves_on_as_on_the_cpu():
-    banks = [fastseed.random.StreamBank(50, "b", device) for device in ("cpu", "cuda")]
+def test_bank_moves_on_as_on_the_cpu(device):
+    banks = [fastseed.random.StreamBank(50, "b", place) for place in ("cpu", device)]
     seeds = torch.arange(50, dtype=torch.int64) - 25
     drawn = []
     for bank in banks:

@@ -54,6 +54,7 @@ def own_seeds(**at: int) -> list[int]:
     return [s.derive_seed("torch.cuda", **at, index=(i - current) % count) for i in range(count)]
 
 
+@pytest.mark.needs_cuda
 def test_lazy_initialization_ends_with_the_last_seeds():
     """In processes that have not initialized CUDA, all at a time: starting them takes seconds."""
     running = {
@@ -78,7 +79,8 @@ def test_lazy_initialization_ends_with_the_last_seeds():
         assert torch.rand(5, device="cuda:0", generator=generator).tolist() == drawn, order
 
 
-def test_pool_has_the_states_of_the_loop():
+@pytest.mark.needs_cuda
+def test_pool_has_the_states_of_the_loop(device):
     """On every device, with CPU generators between, used ones, and one that stands there twice."""
     places = [*(f"cuda:{i}" for i in range(torch.cuda.device_count())), "cpu"]
     members = [torch.Generator(places[i % len(places)]) for i in range(5000)]
@@ -99,18 +101,19 @@ def test_pool_has_the_states_of_the_loop():
     want = fastseed.derive_seeds("many", len(members), task=1, epoch=7).tolist()
     want[0] = want[-1]
     assert [generator.initial_seed() for generator in members] == want
-    assert all(g.get_offset() == 0 for g in members if g.device.type == "cuda")
+    assert all(g.get_offset() == 0 for g in members if g.device.type == device)
 
 
-def test_replays_follow_the_pool_as_eager_draws_do():
+@pytest.mark.needs_cuda
+def test_replays_follow_the_pool_as_eager_draws_do(device):
     fastseed.init(42, rank=3, world_size=8)
     graph = torch.cuda.CUDAGraph()
-    generator = torch.Generator("cuda")
+    generator = torch.Generator(device)
     pool = fastseed.GeneratorPool([generator], "pool")
     graph.register_generator_state(generator)
-    torch.rand(100, device="cuda", generator=generator)
+    torch.rand(100, device=device, generator=generator)
     with torch.cuda.graph(graph):
-        drawn = torch.rand(100, device="cuda", generator=generator)
+        drawn = torch.rand(100, device=device, generator=generator)
     for epoch in (1, 2, 1):
         pool.reseed(1, epoch)
         replayed = []
@@ -119,19 +122,20 @@ def test_replays_follow_the_pool_as_eager_draws_do():
             replayed.append(drawn.clone())
         pool.reseed(1, epoch)
         for values in replayed:
-            assert torch.equal(values, torch.rand(100, device="cuda", generator=generator))
+            assert torch.equal(values, torch.rand(100, device=device, generator=generator))
 
 
-def test_refused_reseed_in_a_capture_changes_nothing_anywhere():
+@pytest.mark.needs_cuda
+def test_refused_reseed_in_a_capture_changes_nothing_anywhere(device):
     s = fastseed.Seeder(42, rank=3, world_size=8)
-    own, called = torch.Generator("cuda"), []
-    bank = fastseed.random.StreamBank(3, "bank", "cuda")
-    pool = fastseed.GeneratorPool([torch.Generator(), torch.Generator("cuda")], "pool")
+    own, called = torch.Generator(device), []
+    bank = fastseed.random.StreamBank(3, "bank", device)
+    pool = fastseed.GeneratorPool([torch.Generator(), torch.Generator(device)], "pool")
     for name, member in (("f", called.append), ("g", own), ("pool", pool), ("bank", bank)):
         s.register_generator(member, name=name)
     s.reseed(1, 1)
     before = s.state_dict(rng=True)
-    kept = torch.zeros(4, device="cuda")
+    kept = torch.zeros(4, device=device)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         with pytest.raises(RuntimeError, match=r"fastseed\.reseed: must not .* StreamBank"):
@@ -146,18 +150,19 @@ def test_refused_reseed_in_a_capture_changes_nothing_anywhere():
         assert same(value, after[name]), name
 
 
-def test_reseed_in_another_thread_than_the_captures_holds_from_the_next_replay():
+@pytest.mark.needs_cuda
+def test_reseed_in_another_thread_than_the_captures_holds_from_the_next_replay(device):
     """torch asks for the current stream of the thread that seeds: what it lets through holds."""
     s = fastseed.Seeder(42, rank=3, world_size=8)
     s.reseed(1, 0)
-    torch.rand(8, device="cuda")
+    torch.rand(8, device=device)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        drawn = torch.rand(8, device="cuda")
+        drawn = torch.rand(8, device=device)
         thread = threading.Thread(target=s.reseed, args=(1, 7))
         thread.start()
         thread.join()
     graph.replay()
     replayed = drawn.clone()
     s.reseed(1, 7)
-    assert torch.equal(replayed, torch.rand(8, device="cuda"))
+    assert torch.equal(replayed, torch.rand(8, device=device))

@@ -23,8 +23,9 @@ def _seeder():
     fastseed.init(42, rank=2, world_size=4)
 
 
-def test_replays_draw_anew_and_follow_reseeds():
-    bank, twin = bank_on("cuda"), bank_on("cpu")
+@pytest.mark.needs_cuda
+def test_replays_draw_anew_and_follow_reseeds(device):
+    bank, twin = bank_on(device), bank_on("cpu")
     bank.normal(SHAPE)  # what a first call sets up is no part of the graph
     bank.randint((3,), 0, 100)
     bank.reseed(1, 0)
@@ -38,13 +39,14 @@ def test_replays_draw_anew_and_follow_reseeds():
         for _ in range(3):
             graph.replay()
             assert torch.equal(normals.cpu(), twin.normal(*SHAPE))
-            assert torch.equal(integers.cpu(), twin.randint(0, 100, (3,)))
+            assert torch.equal(integers.cpu(), twin.randint((3,), 0, 100))
             assert torch.equal(bank.positions.cpu(), twin.positions)
 
 
-def test_a_captured_reseed_follows_the_scope_tensor():
-    bank, twin = bank_on("cuda"), bank_on("cpu")
-    scope = fastseed.derive_scope_key(1, 0).cuda()
+@pytest.mark.needs_cuda
+def test_a_captured_reseed_follows_the_scope_tensor(device):
+    bank, twin = bank_on(device), bank_on("cpu")
+    scope = fastseed.derive_scope_key(1, 0).to(device)
     bank.reseed_from_scope(scope)
     bank.uniform(SHAPE)
     graph = torch.cuda.CUDAGraph()
@@ -55,15 +57,16 @@ def test_a_captured_reseed_follows_the_scope_tensor():
         fastseed.derive_scope_key(1, epoch, out=scope)
         twin.reseed(1, epoch)
         graph.replay()
-        assert torch.equal(drawn.cpu(), twin.rand(*SHAPE))
+        assert torch.equal(drawn.cpu(), twin.uniform(SHAPE))
 
 
-def test_what_a_graph_would_freeze_is_refused_in_a_capture():
-    bank = bank_on("cuda")
-    pool = fastseed.GeneratorPool([torch.Generator(), torch.Generator("cuda")], "pool")
+@pytest.mark.needs_cuda
+def test_what_a_graph_would_freeze_is_refused_in_a_capture(device):
+    bank = bank_on(device)
+    pool = fastseed.GeneratorPool([torch.Generator(), torch.Generator(device)], "pool")
     pool.reseed(1)
     before = pool.state_dict()["states"]
-    static = torch.zeros(4, device="cuda")
+    static = torch.zeros(4, device=device)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         for call in (
@@ -79,21 +82,23 @@ def test_what_a_graph_would_freeze_is_refused_in_a_capture():
     assert torch.equal(pool.state_dict()["states"], before)
 
 
-def test_compiled_draws_are_the_eager_ones():
-    bank, twin = bank_on("cuda"), bank_on("cpu")
+@pytest.mark.slow
+def test_compiled_draws_are_the_eager_ones(device):
+    bank, twin = bank_on(device), bank_on("cpu")
 
     @torch.compile(fullgraph=True)
     def step(x: torch.Tensor) -> torch.Tensor:
         return x + bank.normal(SHAPE)
 
     for _ in range(3):
-        assert torch.equal(step(torch.zeros(N, *SHAPE, device="cuda")).cpu(), twin.normal(*SHAPE))
+        assert torch.equal(step(torch.zeros(N, *SHAPE, device=device)).cpu(), twin.normal(*SHAPE))
     assert torch.equal(bank.positions.cpu(), twin.positions)
 
 
-def test_every_default_generator_has_the_seed_of_its_relative_ordinal():
+@pytest.mark.needs_cuda
+def test_every_default_generator_has_the_seed_of_its_relative_ordinal(device):
     current, count = torch.cuda.current_device(), torch.cuda.device_count()
-    torch.zeros(1, device="cuda")
+    torch.zeros(1, device=device)
     fastseed.reseed(1, 7)
     for i, generator in enumerate(torch.cuda.default_generators):
         index = (i - current) % count
@@ -101,13 +106,14 @@ def test_every_default_generator_has_the_seed_of_its_relative_ordinal():
             "torch.cuda", task=1, epoch=7, index=index
         )
         assert generator.get_offset() == 0
-    drawn = torch.rand(5, device="cuda")
+    drawn = torch.rand(5, device=device)
     assert torch.cuda.default_generators[current].get_offset() > 0
     fastseed.reseed(1, 7)
-    assert torch.equal(torch.rand(5, device="cuda"), drawn)
+    assert torch.equal(torch.rand(5, device=device), drawn)
 
 
-def test_a_pool_of_many_generators_on_every_device_is_the_loop():
+@pytest.mark.needs_cuda
+def test_a_pool_of_many_generators_on_every_device_is_the_loop(device):
     members = [torch.Generator(f"cuda:{i % torch.cuda.device_count()}") for i in range(3000)] + [
         torch.Generator()
     ]
@@ -115,7 +121,7 @@ def test_a_pool_of_many_generators_on_every_device_is_the_loop():
     pool.reseed(1, 2)
     want = [fastseed.derive_seed("many", task=1, epoch=2, index=i) for i in range(len(members))]
     assert [g.initial_seed() for g in members] == want
-    torch.rand(9, device="cuda", generator=members[0])
+    torch.rand(9, device=device, generator=members[0])
     pool.reseed_from_seeds(range(len(members)))
     assert [g.initial_seed() for g in members] == list(range(len(members)))
     assert members[0].get_offset() == 0

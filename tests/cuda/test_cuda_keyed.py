@@ -13,9 +13,9 @@ pytestmark = pytest.mark.cuda
 
 
 @pytest.fixture(autouse=True)
-def _started():
+def _started(device):
     fastseed.init(42, rank=0, world_size=1)
-    torch.zeros(1, device="cuda")  # reseed writes the scope to devices that are in use
+    torch.zeros(1, device=device)  # reseed writes the scope to devices that are in use
     fastseed.reseed(1, 0, 3)
 
 
@@ -44,27 +44,29 @@ def same(found, expected):
     return all(torch.equal(a.cpu(), b) for a, b in zip(found, expected, strict=True))
 
 
-def test_the_draws_of_the_cpu():
+def test_the_draws_of_the_cpu(device):
     with keyed("flow", check=True):
         expected = draws("cpu")
     with keyed("flow", check=True):
-        assert same(draws("cuda"), expected)
+        assert same(draws(device), expected)
 
 
-def test_compiled():
+@pytest.mark.slow
+def test_compiled(device):
     with keyed("flow"):
         expected = draws("cpu")
     compiled = torch.compile(draws, fullgraph=True)
     for step in (3, 4, 3):
         fastseed.reseed(1, 0, step)
         with keyed("flow"):
-            found = compiled("cuda")
+            found = compiled(device)
         assert same(found, expected) == (step == 3)
 
 
-def test_a_graph_replays_its_draw_in_the_scope_of_the_replay():
+@pytest.mark.needs_cuda
+def test_a_graph_replays_its_draw_in_the_scope_of_the_replay(device):
     def two():
-        return torch.randn(99, device="cuda"), functional.dropout(torch.ones(99, device="cuda"))
+        return torch.randn(99, device=device), functional.dropout(torch.ones(99, device=device))
 
     with keyed("flow"):
         two()

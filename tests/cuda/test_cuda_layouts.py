@@ -16,21 +16,20 @@ import fastseed
 
 pytestmark = pytest.mark.cuda
 
-DEVICE = "cuda"
 OPS = torch.ops.fastseed
 NAME, PLACE = 0x670678FD, 3 | 2 << 24
 SCOPE = torch.tensor([0x75C4F7B9DA5A41A6, 0xBB1B0B05A584A51E], dtype=torch.uint64)
 POISON = 0x5A
 
 
-def poisoned(count: int, dtype: torch.dtype) -> torch.Tensor:
-    memory = torch.full((count * dtype.itemsize,), POISON, dtype=torch.uint8, device=DEVICE)
+def poisoned(count: int, dtype: torch.dtype, device: str) -> torch.Tensor:
+    memory = torch.full((count * dtype.itemsize,), POISON, dtype=torch.uint8, device=device)
     return memory.view(dtype)
 
 
-def shifted(values: torch.Tensor, by: int = 1) -> torch.Tensor:
+def shifted(values: torch.Tensor, device: str, by: int = 1) -> torch.Tensor:
     """The same on the device, `by` elements behind an aligned address."""
-    memory = torch.zeros(values.numel() + by, dtype=values.dtype, device=DEVICE)
+    memory = torch.zeros(values.numel() + by, dtype=values.dtype, device=device)
     return memory[by:].view(values.shape).copy_(values)
 
 
@@ -38,32 +37,33 @@ def shifted(values: torch.Tensor, by: int = 1) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(("name", "dtype"), CASES)
-def test_draws_of_every_kind_write_to_any_address_and_no_other(name, dtype):
+def test_draws_of_every_kind_write_to_any_address_and_no_other(name, dtype, device):
     """Rows of an odd length, so that they begin at every remainder of 16 bytes."""
     draw, _, parameters = DRAWS[name]
     keys, length = keys_of(17), 1003
     here = draw(keys, (length,), dtype=dtype, **parameters)
     for shift in (0, 1, 3, 8):
-        memory = poisoned(shift + 17 * length + 19, dtype)
+        memory = poisoned(shift + 17 * length + 19, dtype, device)
         out = memory[shift : shift + 17 * length].view(17, length)
-        assert draw(shifted(keys), (length,), out=out, **parameters) is out
+        assert draw(shifted(keys, device), (length,), out=out, **parameters) is out
         assert torch.equal(raw(out), raw(here))
         around = torch.cat([raw(memory[:shift]), raw(memory[shift + 17 * length :])])
         assert (around == POISON).all()
 
 
 @pytest.mark.parametrize(("name", "dtype"), CASES)
-def test_draws_into_strided_tensors(name, dtype):
+def test_draws_into_strided_tensors(name, dtype, device):
     draw, _, parameters = DRAWS[name]
     here = draw(keys_of(5), (6, 7), dtype=dtype, **parameters)
-    out = torch.zeros(7, 6, 10, dtype=dtype, device=DEVICE)[:, :, ::2].permute(2, 1, 0)
-    draw(keys_of(5).to(DEVICE), (6, 7), out=out, **parameters)
+    out = torch.zeros(7, 6, 10, dtype=dtype, device=device)[:, :, ::2].permute(2, 1, 0)
+    draw(keys_of(5).to(device), (6, 7), out=out, **parameters)
     assert torch.equal(raw(out), raw(here))
 
 
-def test_positions_need_no_alignment():
+def test_positions_need_no_alignment(device):
     keys, positions = keys_of(9), torch.arange(9) * 2**52 + torch.arange(9)
-    there = fastseed.random.normal(shifted(keys), (77,), position=shifted(positions))
+    shifted_keys, at = shifted(keys, device), shifted(positions, device)
+    there = fastseed.random.normal(shifted_keys, (77,), position=at)
     assert torch.equal(raw(there), raw(fastseed.random.normal(keys, (77,), position=positions)))
 
 
@@ -85,17 +85,17 @@ LAYOUTS = [
 
 @pytest.mark.parametrize(("sizes", "strides", "offset"), LAYOUTS)
 @pytest.mark.parametrize("dtype", [torch.uint32, torch.uint64])
-def test_layouts_are_those_of_the_cpu(sizes, strides, offset, dtype):
+def test_layouts_are_those_of_the_cpu(sizes, strides, offset, dtype, device):
     length = 333
     for size in sizes:
         length = size if length == 333 else length * size
     found = []
-    for device in ("cpu", DEVICE):
-        keys = keys_of(3).to(device)
-        out = torch.zeros(3, length, dtype=dtype, device=device)
+    for place in ("cpu", device):
+        keys = keys_of(3).to(place)
+        out = torch.zeros(3, length, dtype=dtype, device=place)
         OPS.draw_bits(out, keys, None, sizes, strides, offset)
         found.append(raw(out))
-        normal = torch.zeros(3, length, dtype=torch.float64, device=device)
+        normal = torch.zeros(3, length, dtype=torch.float64, device=place)
         OPS.draw_normal(normal, keys, None, sizes, strides, offset, 0.0, 1.0)
         found.append(raw(normal))
     assert torch.equal(found[0], found[2]) and torch.equal(found[1], found[3])
@@ -116,12 +116,13 @@ def room_for(count: int, dtype: torch.dtype) -> None:
         pytest.skip(f"needs {count * dtype.itemsize >> 30} GB of device memory")
 
 
+@pytest.mark.needs_cuda
 @pytest.mark.parametrize("name", LARGE)
-def test_one_row_of_more_than_2_to_the_31_values(name):
+def test_one_row_of_more_than_2_to_the_31_values(name, device):
     n, dtype = 2**31 + 8195, LARGE_DTYPES[name]
     room_for(n, dtype)
     key = keys_of(1)[0]
-    out = LARGE[name](key.to(DEVICE), (n,), torch.empty(n, dtype=dtype, device=DEVICE))
+    out = LARGE[name](key.to(device), (n,), torch.empty(n, dtype=dtype, device=device))
     fill = {"bits": fastseed.random.bits_, "randn": fastseed.random.normal_}.get(name)
     for start in (0, 2**31 - 4000, n - 4096):
         part = torch.empty(4096, dtype=dtype)
@@ -133,11 +134,12 @@ def test_one_row_of_more_than_2_to_the_31_values(name):
         assert torch.equal(raw(out[start : start + 4096]), raw(part)), start
 
 
-def test_rows_of_more_than_2_to_the_31_values_together():
+@pytest.mark.needs_cuda
+def test_rows_of_more_than_2_to_the_31_values_together(device):
     n, length = 2**17 + 3, 2**14 + 5
     room_for(n * length, torch.float16)
     keys = keys_of(n)
-    out = fastseed.random.uniform(keys.to(DEVICE), (length,), dtype=torch.float16)
+    out = fastseed.random.uniform(keys.to(device), (length,), dtype=torch.float16)
     for row in (0, 2**17 - 45, n - 1):
         assert torch.equal(
             raw(out[row]), raw(fastseed.random.uniform(keys[row], length, dtype=out.dtype))
@@ -150,23 +152,24 @@ def test_rows_of_more_than_2_to_the_31_values_together():
 @pytest.mark.parametrize("op", ["derive_keys", "derive_seeds"])
 @pytest.mark.parametrize("n", [0, 1, 5, 511, 512, 513, 5000])
 @pytest.mark.parametrize("start", [0, 7, 2**32 - 300, 5 << 40 | 2**32 - 1])
-def test_keys_of_the_operators_are_those_of_the_cpu(op, n, start):
+def test_keys_of_the_operators_are_those_of_the_cpu(op, n, start, device):
     """Across 2**32, at aligned and other addresses."""
     tail = (2,) if op == "derive_keys" else ()
     here = torch.zeros(n, *tail, dtype=torch.uint64)
     words = SCOPE.view(torch.int64).tolist()
     getattr(OPS, op)(here, *words, NAME, PLACE, start)
     for shift in (0, 1):
-        memory = torch.full((here.numel() + 4,), 7, dtype=torch.int64, device=DEVICE)
+        memory = torch.full((here.numel() + 4,), 7, dtype=torch.int64, device=device)
         out = memory[shift : shift + here.numel()].view(torch.uint64).view(n, *tail)
         getattr(OPS, op)(out, *words, NAME, PLACE, start)
         assert torch.equal(raw(out), raw(here)), shift
         assert (memory[:shift] == 7).all() and (memory[shift + here.numel() :] == 7).all()
 
 
-def test_derive_keys_writes_in_place_and_allocates_nothing():
+@pytest.mark.needs_cuda
+def test_derive_keys_writes_in_place_and_allocates_nothing(device):
     s = fastseed.Seeder(42, rank=3, world_size=8)
-    out = torch.zeros(100_000, 2, dtype=torch.uint64, device=DEVICE)
+    out = torch.zeros(100_000, 2, dtype=torch.uint64, device=device)
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     held = torch.cuda.memory_allocated()
@@ -178,11 +181,12 @@ def test_derive_keys_writes_in_place_and_allocates_nothing():
 # ---------------------------------------------------------------- devices, streams, fills
 
 
-def test_draws_leave_the_current_device_as_it_was():
+@pytest.mark.needs_cuda
+def test_draws_leave_the_current_device_as_it_was(device):
     if torch.cuda.device_count() < 2:
         pytest.skip("needs two CUDA devices")
     current = torch.cuda.current_device()
-    other = torch.device("cuda", (current + 1) % torch.cuda.device_count())
+    other = torch.device(device, (current + 1) % torch.cuda.device_count())
     keys = keys_of(40)
     bank = fastseed.random.StreamBank(40, "bank", other)
     bank.reseed_from_seeds(range(40))
@@ -200,10 +204,11 @@ def test_draws_leave_the_current_device_as_it_was():
         fastseed.random.uniform(keys.to(other), 3, out=torch.empty(40, 3, device=f"cuda:{current}"))
 
 
-def test_banks_work_on_the_current_stream():
-    bank = fastseed.random.StreamBank(64, "b", DEVICE)
+@pytest.mark.needs_cuda
+def test_banks_work_on_the_current_stream(device):
+    bank = fastseed.random.StreamBank(64, "b", device)
     twin = fastseed.random.StreamBank(64, "b")
-    out = torch.empty(64, 4096, device=DEVICE)
+    out = torch.empty(64, 4096, device=device)
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -217,11 +222,11 @@ def test_banks_work_on_the_current_stream():
     assert torch.equal(raw(bank.positions), raw(twin.positions))
 
 
-@pytest.mark.parametrize("place", ["cpu", DEVICE])
-def test_fills_of_strided_tensors_with_keys_of_any_device(place):
-    key = keys_of(1)[0].to(place)
+@pytest.mark.parametrize("with_tensor", [False, True])
+def test_fills_of_strided_tensors_with_keys_of_any_device(with_tensor, device):
+    key = keys_of(1)[0].to(device if with_tensor else "cpu")
     for dtype in (torch.float16, torch.float64):
-        there = torch.zeros(9, 50, 20, dtype=dtype, device=DEVICE)
+        there = torch.zeros(9, 50, 20, dtype=dtype, device=device)
         here = torch.zeros(9, 50, 20, dtype=dtype)
         for tensor in (there, here):
             fastseed.random.normal_(tensor.permute(2, 0, 1)[::3], key)
@@ -231,7 +236,8 @@ def test_fills_of_strided_tensors_with_keys_of_any_device(place):
 # ---------------------------------------------------------------- cuRAND
 
 
-def test_a_curand_kernel_goes_on_at_a_banks_positions(tmp_path):
+@pytest.mark.needs_cuda
+def test_a_curand_kernel_goes_on_at_a_banks_positions(tmp_path, device):
     """curand_init(lo, hi, position) on the device gives the words that the bank draws next."""
     nvcc, include = shutil.which("nvcc"), curand_include()
     if nvcc is None or include is None:
@@ -241,11 +247,11 @@ def test_a_curand_kernel_goes_on_at_a_banks_positions(tmp_path):
     flags = ["-shared", f"-arch=sm_{major}{minor}", "-Xcompiler", f"-fPIC,-idirafter,{include}"]
     source = Path(__file__).with_name("curand_words.cu")
     subprocess.run([nvcc, *flags, source, "-o", library], check=True)
-    bank = fastseed.random.StreamBank(1000, "bank", DEVICE)
+    bank = fastseed.random.StreamBank(1000, "bank", device)
     bank.reseed_from_seeds(range(1000))
-    bank.normal(5, rows=torch.arange(0, 1000, 3, device=DEVICE))
+    bank.normal(5, rows=torch.arange(0, 1000, 3, device=device))
     bank.randint((3,), 0, 10**12)
-    out = torch.zeros(1000, 50, dtype=torch.int32, device=DEVICE)
+    out = torch.zeros(1000, 50, dtype=torch.int32, device=device)
     call = ctypes.CDLL(str(library)).curand_words
     call.argtypes = [*[ctypes.c_void_p] * 3, ctypes.c_int, ctypes.c_int, ctypes.c_void_p]
     stream = torch.cuda.current_stream().cuda_stream

@@ -35,21 +35,21 @@ def moved(device, tensor, steps, rows, layout, rademacher, mode):
 
 
 @pytest.mark.parametrize("dtype", REALS, ids=str)
-def test_a_device_gives_the_bits_of_the_cpu(dtype):
+def test_a_device_gives_the_bits_of_the_cpu(dtype, device):
     for (shape, layout), rademacher, mode in itertools.product(LAYOUTS, (False, True), range(4)):
         given = (
             (torch.randn(shape) * 0.02).to(dtype),
             torch.randint(-128, 128, shape).to(torch.int8),
-            torch.zeros(2 + shape[0] * shape[-1], 2, dtype=torch.int64),
+            torch.zeros(2 + torch.Size(shape).numel(), 2, dtype=torch.int64),
             layout, rademacher, mode,
         )  # fmt: skip
-        here, there = (moved(device, *given) for device in ("cpu", "cuda"))
+        here, there = (moved(place, *given) for place in ("cpu", device))
         assert torch.equal(here[0], there[0]) and torch.equal(here[1], there[1])
         assert here[2] == there[2]
 
 
-def test_a_block_leaves_the_bits_and_keeps_less_than_a_copy():
-    model = torch.nn.Linear(512, 512, device="cuda", dtype=torch.bfloat16)
+def test_a_block_leaves_the_bits_and_keeps_less_than_a_copy(device):
+    model = torch.nn.Linear(512, 512, device=device, dtype=torch.bfloat16)
     before = [op.pattern(p.detach()).clone() for p in model.parameters()]
     with fastseed.nn.perturbed(model, seed=7, scale=1e-3) as block:
         block.flip()

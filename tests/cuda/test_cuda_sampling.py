@@ -21,9 +21,9 @@ def rows(n=5, size=20_000, dtype=torch.float32):
 
 @pytest.mark.parametrize("filters", FILTERS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_tokens_are_those_of_the_cpu(filters, dtype):
+def test_tokens_are_those_of_the_cpu(filters, dtype, device):
     on_cpu = rows(dtype=dtype)
-    on_device = [t.cuda() for t in on_cpu]
+    on_device = [t.to(device) for t in on_cpu]
     expected = sample(*on_cpu, return_scores=True, **filters)
     found = sample(*on_device, return_scores=True, **filters)
     for a, b in zip(found, expected, strict=True):
@@ -32,24 +32,26 @@ def test_tokens_are_those_of_the_cpu(filters, dtype):
     assert torch.equal(least.cpu(), find_threshold(on_cpu[0], **filters))
 
 
-def test_rows_without_a_token_are_minus_one():
-    logits = torch.full((2, 5), -torch.inf, device="cuda")
+@pytest.mark.needs_cuda  # on the CPU it is an error: nothing waits
+def test_rows_without_a_token_are_minus_one(device):
+    logits = torch.full((2, 5), -torch.inf, device=device)
     logits[1, 3] = torch.nan
     assert sample(logits, [1, 2], 0).tolist() == [-1, -1]
 
 
-def test_verified_tokens_are_those_of_the_cpu():
+def test_verified_tokens_are_those_of_the_cpu(device):
     generator = torch.Generator().manual_seed(1)
     target = torch.randn(4, 4, 500, generator=generator)
     drafted = torch.randint(0, 500, (4, 3), generator=generator)
     keys = rows(4)[1]
     expected = accept_equal(drafted, target, keys, 5)
-    found = accept_equal(*(t.cuda() for t in (drafted, target, keys)), 5)
+    found = accept_equal(*(t.to(device) for t in (drafted, target, keys)), 5)
     assert torch.equal(found.tokens.cpu(), expected.tokens)
 
 
-def test_a_graph_replays_tokens_of_new_positions():
-    logits, keys, positions = (t.cuda() for t in rows())
+@pytest.mark.needs_cuda
+def test_a_graph_replays_tokens_of_new_positions(device):
+    logits, keys, positions = (t.to(device) for t in rows())
     filters = FILTERS[2]
     sample(logits, keys, positions, **filters)
     torch.cuda.synchronize()

@@ -367,7 +367,7 @@ def test_no_mode_is_no_change_and_an_invalid_one_is_refused(monkeypatch):
         fastseed.get_master_seed()
 
 
-@pytest.mark.cuda
+@pytest.mark.needs_cuda
 @pytest.mark.parametrize("order", ["early", "late"])
 def test_cublas_on_a_device(order):
     seen = run_script("determinism_cublas.py", order)

@@ -259,7 +259,7 @@ def test_reseed_does_not_initialize_cuda():
     assert torch.cuda.is_initialized() == already
 
 
-@pytest.mark.cuda
+@pytest.mark.needs_cuda
 def test_cuda_generators_get_their_keys():
     torch.cuda.init()
     s = seeder(rank=3, world_size=8)
@@ -276,9 +276,9 @@ def test_cuda_generators_get_their_keys():
 
 
 @pytest.mark.cuda
-def test_cuda_generators_in_a_pool():
+def test_cuda_generators_in_a_pool(device):
     fastseed.init(42)
-    members = [torch.Generator("cuda"), torch.Generator(), torch.Generator("cuda")]
+    members = [torch.Generator(device), torch.Generator(), torch.Generator(device)]
     pool = fastseed.GeneratorPool(members, "pool")
     pool.reseed(1)
     keys = [fastseed.derive_key("pool", task=1, index=i) & LOW64 for i in range(3)]
@@ -287,7 +287,7 @@ def test_cuda_generators_in_a_pool():
     assert [g.initial_seed() for g in members] == [5, 6, 7]
 
 
-@pytest.mark.cuda
+@pytest.mark.needs_cuda
 def test_cuda_capture_refuses_and_replays_follow_the_seed():
     s = seeder()
     static = torch.zeros(4, device="cuda")
@@ -308,20 +308,23 @@ def test_cuda_capture_refuses_and_replays_follow_the_seed():
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="nothing is skipped on this machine")
-def test_switch_turns_skipped_cuda_tests_into_failures(tmp_path):
+@pytest.mark.parametrize("switch", ["0", "1"])
+def test_switch_turns_tests_without_a_cuda_device_into_failures(switch, tmp_path):
     here = Path(__file__).resolve().parents[1]
     (tmp_path / "test_one.py").write_text(
-        "import pytest\n\n@pytest.mark.cuda\ndef test_one():\n    pass\n"
+        "import pytest\n\n@pytest.mark.cuda\ndef test_one(device):\n    assert device == 'cpu'\n"
+        "\n@pytest.mark.needs_cuda\ndef test_two():\n    pass\n"
     )
     (tmp_path / "conftest.py").write_text((here / "conftest.py").read_text())
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = cuda: x\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  cuda: x\n  needs_cuda: x\n")
     path = os.pathsep.join(filter(None, [str(here), os.environ.get("PYTHONPATH", "")]))
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)],
-        env=clean_environment(FAIL_WITHOUT_CUDA="1", PYTHONPATH=path),
+        env=clean_environment(FAIL_WITHOUT_CUDA=switch, PYTHONPATH=path),
         capture_output=True,
         text=True,
         timeout=120,
     )
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert "needs a CUDA device, and FAIL_WITHOUT_CUDA=1" in done.stdout
+    ended = "2 errors" if switch == "1" else "1 passed, 1 skipped"
+    assert done.returncode == int(switch) and ended in done.stdout, done.stdout + done.stderr
+    assert ("needs a CUDA device, and FAIL_WITHOUT_CUDA=1" in done.stdout) == (switch == "1")

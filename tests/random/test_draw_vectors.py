@@ -236,15 +236,15 @@ def test_draw_vectors_operators_parts(operator):
 
 
 @pytest.mark.cuda
-def test_draw_vectors_cuda():
+def test_draw_vectors_cuda(device):
     def operator(name: str):
         return getattr(torch.ops.fastseed, name)
 
     for row in draw_rows():
         values, count = list(row.values), len(row.values)
-        assert by_operator(operator, row, [], [], 1, "cuda") == [values], row.text[:200]
-        assert by_operator(operator, row, [count], [1], 3, "cuda")[-1] == values, row.text[:200]
+        assert by_operator(operator, row, [], [], 1, device) == [values], row.text[:200]
+        assert by_operator(operator, row, [count], [1], 3, device)[-1] == values, row.text[:200]
         width = max(1, count - 4)
         windows = [v for i in range(count - width + 1) for v in values[i : i + width]]
-        made = by_operator(operator, row, [count - width + 1, width], [1, 1], 1, "cuda")
+        made = by_operator(operator, row, [count - width + 1, width], [1, 1], 1, device)
         assert made[0] == windows, row.text[:200]

@@ -271,15 +271,6 @@ def test_compiled_fills_follow_a_key_that_changes():
 # ---------------------------------------------------------------- devices
 
 
-@pytest.mark.cuda
-@each_case
-def test_fills_on_cuda_are_those_of_the_cpu(name, dtype):
-    shard = Shard((50, 40, 30), (3, 4, 5))
-    on_cpu = fill(torch.zeros(20, 30, 10, dtype=dtype), name, shard=shard)
-    on_cuda = fill(torch.zeros(20, 30, 10, dtype=dtype, device="cuda"), name, shard=shard)
-    assert on_cuda.cpu().equal(on_cpu)
-
-
 def test_memory_must_be_there():
     freed = torch.zeros(8)
     freed.untyped_storage().resize_(0)

@@ -116,7 +116,7 @@ def test_interop_triton_kernel_goes_on_at_a_banks_positions():
     assert printed.strip() == "3200 words of 100 streams by a Triton kernel, as the bank draws them"
 
 
-@pytest.mark.cuda
+@pytest.mark.needs_cuda
 def test_interop_triton_kernel_on_the_device():
     if importlib.util.find_spec("triton") is None:
         pytest.skip("needs triton (Linux only)")
