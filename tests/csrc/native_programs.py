@@ -181,7 +181,12 @@ PROGRAMS = (
             (f"{name}.txt",),
             damage=(kind,),
         )
-        for name, kind in (("dropout", "mask"), ("exact_sum", "sum"), ("sampling", "race"))
+        for name, kind in (
+            ("dropout", "mask"),
+            ("exact_sum", "sum"),
+            ("perturb", "undo"),
+            ("sampling", "race"),
+        )
     ),
 )
 FLAGS = {"optimized": OPTIMIZE, "sanitized": SANITIZE, "unoptimized": UNOPTIMIZED}
