@@ -7,7 +7,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 TORCH ?= torch==2.13.0
-PY := $(VENV)/bin/python
+PY ?= $(VENV)/bin/python
 # Bytecode is written where a module is first imported, not for every file that pip installs: most are
 # never imported, and compiling them took longer than unpacking them.
 PIP := $(PY) -m pip install --quiet --no-compile
@@ -31,7 +31,8 @@ OLDEST_NUMPY_TESTS = generators checkpoint derivation/test_vectors.py seeder/tes
   random/test_draw_vectors.py
 
 .PHONY: help setup demo test test-slow test-integrations proofs test-matrix test-oldest-numpy lint \
-  lint-python lint-native docs wheel test-wheel check-wheel bench gpu cuda-check clean
+  lint-python lint-native docs wheel test-wheel check-wheel bench gpu gpu-prepare \
+  cuda-check clean
 
 help:
 	@echo "make demo      train, stop, resume, compare: the main job on real data"
@@ -46,7 +47,8 @@ help:
 	@echo "make wheel     one wheel for every torch from 2.10, in dist/; make test-wheel TORCH=... tests it,"
 	@echo "               make check-wheel beside the torch that is here"
 	@echo "make bench     every case beside its baseline"
-	@echo "make gpu       on a machine with a GPU: build, tests, compute-sanitizer, benchmarks"
+	@echo "make gpu       on a machine with a GPU: tests, compute-sanitizer, bits and times of every kernel;"
+	@echo "               PY=python3 make gpu needs no environment, make gpu-prepare builds for it elsewhere"
 	@echo "make cuda-check  compile the CUDA kernels and check their machine code; needs nvcc, no GPU"
 	@echo "make clean     remove the environment and what was built"
 
@@ -164,11 +166,17 @@ check-wheel: setup wheel
 bench: setup
 	$(PY) -m benchmarks --out benchmarks/results/local/latest.json $(BENCH_ARGS)
 
-# On a machine with nvcc and a GPU, with the torch of $(VENV): a CUDA build. What is skipped fails.
-gpu: setup
-	FORCE_CUDA=1 $(PY) setup.py -q build_ext --inplace
-	FAIL_WITHOUT_CUDA=1 FASTSEED_BACKEND=native $(PY) -m pytest tests -m cuda --durations=10 $(TEST_ARGS)
-	$(PY) -m benchmarks.gpu --out benchmarks/results/local/gpu.jsonl
+# On a machine with a GPU, a CUDA build of torch, nvcc, ninja and pytest: PY=python3 make gpu. Nothing is
+# installed. What `make gpu-prepare` has built elsewhere is used, else compiled first.
+GPU_OUT ?= benchmarks/results/local/gpu
+GPU_ARGS ?=
+gpu:
+	$(PY) -m benchmarks.gpu --out $(GPU_OUT) $(GPU_ARGS)
+
+# For a machine with a GPU: both libraries and the test programs, with its Python, torch and NumPy.
+PREPARE_ARGS ?=
+gpu-prepare: setup
+	$(PY) -m benchmarks.gpu.prepare $(PREPARE_ARGS)
 
 $(VENV)/.cuda: $(VENV)/.built
 	$(PIP) "nvidia-cuda-cuobjdump>=13" "nvidia-cuda-nvdisasm>=13"

@@ -1,1 +1,1 @@
-"""The benchmarks of a GPU: one process a contender, JSON lines as it goes."""
+"""One run on a machine with a GPU: what was built, whether it is right, and how fast it is."""

@@ -1,106 +1,53 @@
-"""``python -m benchmarks.gpu``: every contender in a process of its own, then the table."""
+"""``python -m benchmarks.gpu --out DIR``: everything that one run on a GPU can say, in ten minutes.
+
+In this order, each stage with a limit of its own; one that fails or runs out of time is named, and
+the next one runs: environment (builds what was not brought), native programs, tests on the device,
+compute-sanitizer, bits and times of every kernel, the rest of the tests. DIR has what each stage
+found as soon as it ended, six files: summary.txt, which ends in the table, log.txt, rows.jsonl, and
+pytest's reports.
+
+Needs a CUDA build of torch, nvcc, ninja and pytest, and no package index.
+"""
 
 from __future__ import annotations
 
 import argparse
-import os
-import subprocess
 import sys
-import time
 from pathlib import Path
-from typing import Any
 
-from . import card, contenders, report, targets
-from .run_contender import append
-
-ROOT = Path(__file__).resolve().parents[2]
-RESERVE = 5.0  # seconds kept for the table
-LEAST = 10.0  # seconds with which a process is still worth starting
+from . import programs, stages, table
 
 
-def parse(arguments: list[str] | None = None) -> argparse.Namespace:
-    """The command line."""
+def parse() -> argparse.Namespace:
+    """Return the options."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__)
-    parser.add_argument("--out", type=Path, metavar="FILE.jsonl", help="the lines")
-    parser.add_argument("--log", type=Path, metavar="FILE", help="what the processes print")
-    parser.add_argument("--only", default="", metavar="SUBSTRING", help="of a contender's name")
-    parser.add_argument("--seconds", type=float, default=300, help="for everything (300)")
-    parser.add_argument("--each", type=float, default=75, help="for one process at most (75)")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR")
+    parser.add_argument("--seconds", type=float, default=540, help="for everything (540)")
+    parser.add_argument("--programs", type=Path, default=programs.FOLDER, metavar="DIR",
+                        help="what benchmarks.gpu.prepare has built (build/gpu)")  # fmt: skip
     parser.add_argument("--rehearse", action="store_true",
-                        help="small, on the CPU: all the logic, and no figure")  # fmt: skip
-    parser.add_argument("--list", action="store_true", help="name contenders and targets, and stop")
-    return parser.parse_args(arguments)
+                        help="bits and times on the CPU: all the logic, and no figure")  # fmt: skip
+    return parser.parse_args()
 
 
-def environment() -> dict[str, str]:
-    """Limit the memory that JAX takes; run from the repository."""
-    return {
-        **os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_CPP_MIN_LOG_LEVEL": "2",
-        "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),
-    }  # fmt: skip
-
-
-def command(name: str, out: Path, rehearse: bool) -> list[str]:
-    """The process of a contender."""
-    base = [sys.executable, "-m", "benchmarks.gpu.run_contender", name, "--out", str(out)]
-    return [*base, "--rehearse"] if rehearse else base
-
-
-def run_one(name: str, options: argparse.Namespace, seconds: float) -> dict[str, Any]:
-    """Run a contender for so many seconds at most; how it ended."""
-    begun = time.monotonic()
-    log = options.log.open("a") if options.log is not None else None
-    try:
-        done = subprocess.run(
-            command(name, options.out.resolve(), options.rehearse), cwd=ROOT, env=environment(),
-            stdout=log, stderr=log, timeout=seconds,
-        )  # fmt: skip
-        status = "ok" if done.returncode == 0 else "failed"
-        if done.returncode < 0:
-            status = f"ended by signal {-done.returncode}"
-    except subprocess.TimeoutExpired:
-        status = "timed out"
-    finally:
-        if log is not None:
-            log.close()
-    return {
-        "kind": "process", "process": name, "status": status,
-        "seconds": round(time.monotonic() - begun, 1),
-    }  # fmt: skip
-
-
-def run(options: argparse.Namespace) -> None:
-    """All contenders, as far as the time goes; each ended one leaves a line."""
-    end = time.monotonic() + options.seconds - RESERVE
-    append(options.out, card.describe(options.rehearse))
-    for name in contenders.NAMES:
-        if options.only not in name:
-            continue
-        left = min(options.each, end - time.monotonic())
-        ended = {"kind": "process", "process": name, "status": "no time left", "seconds": 0}
-        if left >= LEAST:
-            ended = run_one(name, options, left)
-        append(options.out, ended)
-        print(f"{name}: {ended['status']}, {ended['seconds']} s", file=sys.stderr, flush=True)
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """0, or 1 when an answer was wrong or fastseed failed; missed targets are only reported."""
-    options = parse(arguments)
-    if options.list:
-        print("contenders:", *contenders.NAMES)
-        for target in targets.TARGETS:
-            print(f"{target.case}  vs {target.against}  {target.text}")
-        return 0
-    if options.out is None:
-        print("benchmarks.gpu: --out is needed", file=sys.stderr)
-        return 2
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text("")
-    run(options)
-    result = report.read(options.out)
-    print(report.text(result))
-    return int(report.failed(result))
+def main() -> int:
+    """0 where every stage passed and all bits are equal, else 1."""
+    options = parse()
+    run = stages.Run(options.out.resolve(), options.seconds, options.programs.resolve())
+    if options.rehearse:
+        run.environment(rehearse=True)
+        run.times(rehearse=True)
+    else:
+        run.environment()
+        run.native_programs()
+        run.tests("tests", "not slow", "not 31 and not large", 120)
+        run.sanitizer()
+        run.times()
+        run.tests("rest", "slow", "", 90)
+        run.tests("large", "not slow", "31 or large", 60)
+    text = table.text(run.ended, run.rows, rehearsal=options.rehearse)
+    run.write(text)
+    return int(table.failed(run.ended, run.rows))
 
 
 if __name__ == "__main__":

@@ -1,119 +1,154 @@
-"""The harness of the GPU's benchmarks, rehearsed on the CPU."""
+"""The run on a GPU, without one: all of its logic on the CPU, and how each stage fails alone."""
 
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
+import time
 from pathlib import Path
-from typing import Any
 
 import pytest
+import torch
+from helpers.paths import ROOT
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from benchmarks.gpu import __main__ as command
-from benchmarks.gpu import bench_device, contenders, report, run_contender, targets
+from benchmarks.gpu import programs, stages, table, times
+from benchmarks.gpu.case import Case, moved
+from benchmarks.gpu.cases import cases
+from fastseed._backend.ops.register import REFERENCES
 
-
-def lines(file: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in file.read_text().splitlines()]
-
-
-BASELINES = {
-    "fastseed": (targets.MEMSET, targets.STORES, targets.SUM),
-    "torch": (targets.TORCH,),
-    "curand": (targets.CURAND,),
-    "jax": (targets.JAX, targets.SPLIT, targets.SPLIT_OTHERS),
-    "loop": (targets.LOOP, targets.MANUAL_SEED),
-}
+WITHOUT_CASE = {"advise_huge_pages"}  # of the CPU alone
 
 
-@pytest.mark.parametrize("name", contenders.NAMES)
-def test_every_contender_rehearses(name: str, monkeypatch, tmp_path) -> None:
-    """Real answers are checked, at small sizes on the CPU."""
-    monkeypatch.setattr(bench_device, "SMALLER", 10**4)
-    out = tmp_path / "lines"
-    assert run_contender.run(name, bench_device.rehearsal(), out, run_contender.QUICK) == 0, (
-        out.read_text()
-    )
-    records = lines(out)
-    timed = {(r["case"], r["contender"]) for r in records if r["status"] == "ok"}
-    if not timed:
-        pytest.skip(str({record["reason"] for record in records}))
-    cases = {case for case, _ in timed}
-    assert cases <= set(targets.cases())
-    wanted = [
-        target for target in targets.TARGETS if target.against in BASELINES[name.partition("-")[0]]
-    ]
-    if name.startswith("fastseed"):
-        wanted = [target for target in wanted if target.case in cases]
-        assert {(case, targets.FASTSEED) for case in cases} <= timed
-    else:
-        wanted = [
-            target
-            for target in wanted
-            if (target.against == targets.MANUAL_SEED) == ("seed" in name)
-        ]
-    if name.startswith("jax"):
-        other = targets.SPLIT if name != "jax-threefry2x32" else targets.SPLIT_OTHERS
-        wanted = [target for target in wanted if target.against != other]
-    assert {(target.case, target.against) for target in wanted} <= timed
+class Names(TorchDispatchMode):
+    """Notes which operators are called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[str] = set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.seen.add(func.name())
+        return func(*args, **(kwargs or {}))
 
 
-def test_command_rehearses_in_processes_of_their_own(tmp_path, capsys) -> None:
-    arguments = ["--out", str(tmp_path / "lines"), "--rehearse", "--only", "fastseed-pool"]
-    assert command.main(arguments) == 0
-    machine, made, process = lines(tmp_path / "lines")
-    assert machine["rehearsal"] is True and made["case"] == "pool.reseed/cuda/1e4"
-    assert process["status"] == "ok"
-    printed = capsys.readouterr().out
-    assert "rehearsal" in printed and "0 targets met, 0 missed" in printed
-    text = (tmp_path / "lines").read_text()
-    assert str(command.ROOT) not in text and sys.prefix not in text
+def test_rehearsal_compares_all_bits(tmp_path):
+    command = [sys.executable, "-m", "benchmarks.gpu", "--rehearse", "--out", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    last = done.stdout.splitlines()[-1]
+    assert last.startswith(f"bits: {len(cases())} of {len(cases())} comparisons equal; a rehearsal")
+    screen = done.stdout[done.stdout.index("stages: ") :].splitlines()
+    assert len(screen) <= 48 and max(map(len, screen)) <= 110
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["log.txt", "rows.jsonl", "summary.txt"]
+    machine = json.loads((tmp_path / "rows.jsonl").read_text().splitlines()[0])
+    assert machine["rehearsal"] is True and str(ROOT) not in str(machine)
+    assert (tmp_path / "summary.txt").read_text().rstrip().endswith(last)
 
 
-def made(case: str, contender: str, seconds: float, form: str = "f", **more: Any) -> dict[str, Any]:
-    return {"kind": "entry", "status": "ok", "case": case, "contender": contender, "form": form,
-            "median_s": seconds, "bytes": 8 * 10**9, "note": "", "process": "fastseed-bulk",
-            **more}  # fmt: skip
+def test_every_operator_has_a_case():
+    with Names() as mode:
+        for case in cases():
+            case.call(*case.inputs(min(case.small, 5001 if case.small % 5001 else case.small)))
+    seen = {name.removeprefix("fastseed::") for name in mode.seen if name.startswith("fastseed::")}
+    assert set(REFERENCES) - WITHOUT_CASE - seen == set()
 
 
-def written(tmp_path: Path, *records: dict[str, Any], tail: str = "") -> report.Result:
-    file = tmp_path / "result"
-    machine = {"kind": "machine", "rehearsal": False, "card": {"name": "a card", "driver": "1"},
-               "versions": {"torch": "2"}, "clocks": {"sm_mhz": "9 MHz"}, "commit": "c",
-               "date": "d"}  # fmt: skip
-    text = "".join(json.dumps(record) + "\n" for record in (machine, *records))
-    file.write_text(text + tail)
-    return report.read(file)
+def test_other_bits_are_noticed(tmp_path):
+    def wrong(x: torch.Tensor) -> None:
+        x[7] += x.is_pinned() + len(noticed)
+        noticed.append(1)
+
+    noticed: list[int] = []
+    case = Case("wrong", 100, 8, lambda n: (torch.zeros(n, dtype=torch.int64),), wrong, small=10)
+    line = times.time_case(case, "cpu", times.Clock("cpu"), (1.0, 1.0), True)
+    assert line["bits"] == "1 of 80 BYTES DIFFER"
+    (tmp_path / "rows").write_text(json.dumps(line) + "\n")
+    assert table.failed([], tmp_path / "rows")
+    assert "bits: 0 of 1 comparisons equal" in table.text([], tmp_path / "rows")
+    assert moved([torch.ones(1)], "cpu")[0].tolist() == [1]
 
 
-def test_judge_takes_the_fastest_form_of_the_baseline(tmp_path) -> None:
-    case = "derive_seeds/cuda/1e8"
-    slow, fast = made(case, targets.MEMSET, 0.8, "slow"), made(case, targets.MEMSET, 0.7, "fast")
-    result = written(tmp_path, made(case, targets.FASTSEED, 1.0), slow, fast)
-    row = report.judge(result, targets.Target(case, targets.MEMSET, 0.75))
-    assert row["ratio"] == pytest.approx(0.7) and row["met"] is False
-    assert report.judge(result, targets.Target(case, targets.MEMSET, 0.7))["met"] is True
-    assert report.judge(result, targets.Target(case, targets.MEMSET))["met"] is None
-    assert report.judge(result, targets.Target(case, targets.STORES, 0.5))["met"] is None
-    printed = report.text(result)
-    assert "memset (fast)" in printed and "0 targets met, 1 missed" in printed
-    assert "a card, driver 1 (sm_mhz 9 MHz before the run)" in printed
-    assert f"| {case} | 1 s | 8 | memset (fast) | 700 ms | 0.70x | 0.75x | no |" in (
-        report.markdown(result)
-    )
+def test_a_case_that_fails_keeps_no_other_from_running(tmp_path):
+    lines = times.Lines(tmp_path / "rows")
+    times.attempt(lines, {"case": "first"}, lambda: {}["missing"])
+    times.attempt(lines, {"case": "second"}, lambda: {"bits": "equal"})
+    first, second = table.read(tmp_path / "rows")
+    assert first["bits"] == "FAILED" and first["error"] == "KeyError: 'missing'"
+    assert second["bits"] == "equal" and table.failed([], tmp_path / "rows")
 
 
 @pytest.mark.parametrize(
-    "record, expected",
+    ("line", "shown", "fails"),
     [
-        ({"kind": "entry", "status": "wrong", "process": "jax-rbg"}, True),
-        ({"kind": "entry", "status": "failed", "process": "fastseed-banks"}, True),
-        ({"kind": "entry", "status": "failed", "process": "jax-rbg"}, False),
-        ({"kind": "process", "status": "ended by signal 11", "process": "fastseed-banks"}, True),
+        ({"us": 2.0, "share": 0.8, "share_target": 0.9, "bits": "equal"}, "missed (0.9)", False),
+        ({"us": 2.0, "ratio": 3.0, "against": "memset", "ratio_target": 2, "bits": "equal"},
+         "3.00x memset", False),
+        ({"error": "Unavailable: JAX is not installed", "bits": "FAILED"}, "case", False),
+        ({"error": "RuntimeError: no kernel", "bits": "FAILED"}, "no kernel", True),
+        ({"error": "no time left", "bits": "NOT COMPARED"}, "no time left", True),
     ],
-)
-def test_failed_is_a_wrong_answer_or_something_of_fastseed(record, expected, tmp_path) -> None:
-    extra = {"reason": "why", "seconds": 1.0, "case": None, **record}
-    result = written(tmp_path, made("uniform_/cuda/1e8", targets.FASTSEED, 1.0), extra)
-    assert report.failed(result) is expected
-    assert record["status"] in report.text(result)
+)  # fmt: skip
+def test_table(line, shown, fails, tmp_path):
+    good = {"case": "good", "us": 1.0, "bits": "equal"}
+    rows = tmp_path / "rows"
+    lines = [{"case": "machine"}, good, {"case": "x", "headline": True, **line}]
+    rows.write_text("".join(json.dumps(made) + "\n" for made in lines) + '{"case": "half')
+    assert shown in table.text([], rows) and table.failed([], rows) is fails
+    assert table.failed([stages.Ended("tests", "timed out", "")], rows)
+
+
+def executable(path: Path, text: str) -> None:
+    path.write_text("#!/bin/sh\n" + text)
+    path.chmod(0o755)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="here every stage has its device")
+def test_without_a_gpu_each_stage_fails_alone(tmp_path, monkeypatch):
+    made = tmp_path / "programs"
+    made.mkdir()
+    for name in programs.ON_GPU:
+        executable(made / name, "echo no CUDA-capable device is detected\nexit 1\n")
+    executable(made / "cuda", f"sleep 60 & echo $! >{tmp_path}/child\nwait\n")
+    monkeypatch.setattr(stages.Run, "_has_cuda", lambda run: True)  # so that nothing is built
+    monkeypatch.setattr(stages, "TESTS", ("tests/cuda/test_cuda_shuffle.py",))
+    run = stages.Run(tmp_path / "out", 75, made)
+    monkeypatch.setattr(run, "left", lambda limit=0, reserve=0: 3 if limit == 90 else 60)
+    run.environment()
+    run.native_programs()
+    run.tests("tests", "not slow", "inverse", 120)
+    run.sanitizer()
+    run.times()
+    how = {ended.name: ended for ended in run.ended}
+    assert how["libraries"].status == "failed (1)" and "no device" in how["libraries"].last_line
+    assert how["program cuda"].status == "timed out"
+    assert how["program perturb"].status == "failed (1)"
+    assert how["tests"].status == "failed (1)" and "5 error" in how["tests"].last_line
+    assert how["memcheck exact_sum"].status != "ok"
+    assert how["bits and times"].last_line == "there is no CUDA device"
+    summary = (tmp_path / "out" / "summary.txt").read_text()
+    assert all(f"{ended.name}: {ended.status}" in summary for ended in run.ended)
+    assert table.failed(run.ended, run.rows)
+    child = int((tmp_path / "child").read_text())
+    for _ in range(50):  # what a process has started ends with it
+        if not Path(f"/proc/{child}").exists():
+            return
+        time.sleep(0.1)
+    os.kill(child, 9)
+    pytest.fail("a process of a stage goes on")
+
+
+def test_nothing_begins_without_time(tmp_path):
+    run = stages.Run(tmp_path, 0, tmp_path)
+    run.tests("rest", "slow", "", 90)
+    assert [ended.status for ended in run.ended] == ["no time left"]
+
+
+def test_a_sanitizer_gets_some_rows_of_each_kind(tmp_path):
+    made = programs.some_rows(ROOT / "tests/vectors/perturb.txt", 2, tmp_path)
+    kinds = [line.split(" ")[0] for line in made.read_text("utf-8").splitlines()]
+    assert kinds == ["add", "add", "undo", "undo"]
+    assert {name for _, name, _ in programs.SANITIZED} < set(programs.ON_GPU)
