@@ -145,20 +145,21 @@ inline bool is_inference(const Tensor& tensor) {
 }
 
 // Counts a write for autograd, which the stable ABI (2.10 to 2.13) has no call for: this operator
-// changes no element and no stride, but increments the version counter. It fails on an inference
-// tensor, which has no counter.
+// changes no element and no stride, but increments the version counter. An inference tensor has no
+// counter; there the operator would raise, and torch takes milliseconds to describe that.
 inline void mark_written(const Tensor& tensor) {
+  if (is_inference(tensor)) {
+    return;
+  }
   const NoGrad guard;
   std::array<StableIValue, 3> stack{torch::stable::detail::from(tensor),
                                     torch::stable::detail::from(int64_t{0}),
                                     torch::stable::detail::from(int64_t{0})};
   const AOTITorchError error =
       torch_call_dispatcher("aten::transpose_", "", stack.data(), TORCH_ABI_VERSION);
-  if (error == AOTI_TORCH_SUCCESS) {
-    torch::stable::detail::to<Tensor>(stack[0]);  // takes over the reference
-    return;
-  }
-  STD_TORCH_CHECK(is_inference(tensor), "fastseed: torch does not count a write to a tensor");
+  STD_TORCH_CHECK(error == AOTI_TORCH_SUCCESS,
+                  "fastseed: torch does not count a write to a tensor");
+  torch::stable::detail::to<Tensor>(stack[0]);  // takes over the reference
 }
 
 }  // namespace fastseed
