@@ -95,8 +95,10 @@ class Run:
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)  # its own processes too
                 output, status = process.communicate()[0], "timed out"
-            lines = [line for line in output.splitlines() if line.strip()]
-            self._note(Ended(name, status, lines[-1] if lines else ""), output)
+            lines = [line for line in output.splitlines() if line.strip()] or [""]
+            # A program says what failed before it says where.
+            what = next((line for line in lines if line.startswith("FAILED: ")), lines[-1])
+            self._note(Ended(name, status, what), output)
 
     # ------------------------------------------------------------ the stages, in their order
 

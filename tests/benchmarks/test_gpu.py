@@ -111,7 +111,7 @@ def test_without_a_gpu_each_stage_fails_alone(tmp_path, monkeypatch):
     made = tmp_path / "programs"
     made.mkdir()
     for name in programs.ON_GPU:
-        executable(made / name, "echo no CUDA-capable device is detected\nexit 1\n")
+        executable(made / name, "echo FAILED: no device\necho at: row\nexit 1\n")
     executable(made / "cuda", f"sleep 60 & echo $! >{tmp_path}/child\nwait\n")
     monkeypatch.setattr(stages.Run, "_has_cuda", lambda run: True)  # so that nothing is built
     monkeypatch.setattr(stages, "TESTS", ("tests/cuda/test_cuda_shuffle.py",))
@@ -125,7 +125,9 @@ def test_without_a_gpu_each_stage_fails_alone(tmp_path, monkeypatch):
     how = {ended.name: ended for ended in run.ended}
     assert how["libraries"].status == "failed (1)" and "no device" in how["libraries"].last_line
     assert how["program cuda"].status == "timed out"
-    assert how["program perturb"].status == "failed (1)"
+    assert how["program perturb"] == stages.Ended(
+        "program perturb", "failed (1)", "FAILED: no device"
+    )
     assert how["tests"].status == "failed (1)" and "5 error" in how["tests"].last_line
     assert how["memcheck exact_sum"].status != "ok"
     assert how["bits and times"].last_line == "there is no CUDA device"

@@ -73,10 +73,13 @@ def check_code(
     return found
 
 
-def link_test(environment: dict[str, str], out: Path) -> None:
-    """The torch-free test as a program for a GPU: that everything it needs is there."""
-    test = ROOT / "tests" / "csrc" / "test_cuda.cu"
-    run(environment, *NVCC, "-arch=sm_90", test, *SOURCES, "-o", out / "test_cuda")
+def compile_tests(environment: dict[str, str], out: Path) -> None:
+    """The torch-free tests for a GPU; the largest is linked: everything it needs is there."""
+    folder = ROOT / "tests" / "csrc"
+    for test in sorted(folder.glob("*/test_*.cu")):
+        run(environment, *NVCC, "-arch=sm_90", "-c", test, "-o", out / f"{test.stem}.o")
+    largest = folder / "test_cuda.cu"
+    run(environment, *NVCC, "-arch=sm_90", largest, *SOURCES, "-o", out / largest.stem)
 
 
 def main() -> int:
@@ -95,7 +98,7 @@ def main() -> int:
 
     jobs = [(arch, source) for arch in ARCHITECTURES for source in SOURCES]
     with ThreadPoolExecutor(options.jobs) as pool:
-        linked = pool.submit(link_test, environment, options.out)
+        linked = pool.submit(compile_tests, environment, options.out)
         results = [entry for found in pool.map(one, jobs) for entry in found]
         linked.result()
 
