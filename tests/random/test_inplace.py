@@ -184,7 +184,7 @@ def test_inference_mode():
 
 @needs_native
 def test_inference_tensors_are_written_outside_of_the_mode_too():
-    """No version is counted, so that torch describes no failed attempt, which takes milliseconds."""
+    """No version is counted: torch would take milliseconds to describe why it cannot."""
     with torch.inference_mode():
         theirs = torch.zeros(5)
     counted = {}
