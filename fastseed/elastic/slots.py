@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import uuid
+import weakref
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
@@ -155,7 +156,8 @@ class SlotGradients:
         self._name: str | None = None  # of these ranks, since they agreed
         self._steps = 0
         self._left: str | None = None  # where the last step is, until its end
-        self._guard: Any = None  # against optimizers, as long as a step is not complete
+        guard = register_optimizer_step_pre_hook(weak(self._refuse_step))
+        weakref.finalize(self, guard.remove)
 
     @property
     def slots(self) -> int:
@@ -201,7 +203,6 @@ class SlotGradients:
         self._left = "before its first slot"
         weights: dict[int, float | None] = {}
         try:
-            self._guard = register_optimizer_step_pre_hook(weak(self._refuse_step))
             try:
                 source = iter(batches)
             except TypeError:
@@ -213,8 +214,9 @@ class SlotGradients:
                 if slot.number is not None:
                     weights[slot.number] = slot.weight
             self._finish(weights)
-            self._end()
+            self._left = None
         finally:
+            self._draws.end()
             if self._left is not None and self._steps == number:  # else discard() was called
                 logger.warning(
                     "fastseed.%s: a step was left %s; it has no gradients", FUNCTION, self._left
@@ -226,7 +228,7 @@ class SlotGradients:
         """Drop the gradients of a step that was left, on every rank in the same slot."""
         if self._left is not None:
             self._drop()
-        self._end()
+        self._left = None
 
     def _begin(self) -> None:
         """Check the model; before the first step, also that all ranks have the same."""
@@ -268,7 +270,9 @@ class SlotGradients:
         return str(name)
 
     def _refuse_step(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
-        """RuntimeError if an optimizer has parameters of the model, whose step is not complete."""
+        """RuntimeError if a step is not complete, and an optimizer has parameters of the model."""
+        if self._left is None:
+            return
         own = {id(parameter) for parameter in self._collector.parameters}
         if any(id(p) in own for group in optimizer.param_groups for p in group["params"]):
             raise RuntimeError(
@@ -276,11 +280,6 @@ class SlotGradients:
                 f"the step is, or was left, {self._left}: its gradients are not complete; end the "
                 "job, or call discard() to drop them"
             )
-
-    def _end(self) -> None:
-        self._left = None
-        if self._guard is not None:
-            self._guard.remove()
 
     def _drop(self) -> None:
         self._collector.discard()

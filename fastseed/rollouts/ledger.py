@@ -7,7 +7,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from .._utils import StateDict, validation
@@ -30,8 +30,8 @@ class Ledger:
     units that the checkpoint has not trained or dropped. Units are numbered in the order of
     (epoch, position, sample); prompt j is planned for batch j // batch_size.
 
-    Several threads may call all methods. After an interrupt a call has happened, or not; a unit
-    that ``lease`` did not return is leased again when its time is over.
+    Several threads may call all methods. After an interrupt in a call, go on from a state, by
+    ``load_state_dict``: no unit is lost, and the file of results is whole.
 
     Args:
         prompts: the number of prompts in the dataset, [1, 2**48].
@@ -200,12 +200,12 @@ class Ledger:
             if self._plan.is_stale(number, version, self._version):
                 if self._on_stale == "drop":
                     self._record({"unit": number, "reason": "stale"})
-                _make_whole(self._refusal([number], self._version))
+                self._refuse([number], self._version)
                 return False
             if self._results is not None and result is not None:
                 record = {"unit": number, "version": version, "result": result}
                 result = self._results.add(record)["result"]
-            _make_whole(self._units.generate, number, Generated(version, unit.lease, result))
+            self._units.generate(number, Generated(version, unit.lease, result))
             return True
 
     def drop(self, unit: Unit, reason: str) -> None:
@@ -226,7 +226,7 @@ class Ledger:
             self._units.check_held(f"{_CLASS}.drop", unit, or_generated=True)
             self._record({"unit": unit.number, "reason": reason})
             self._batch = None
-            _make_whole(self._units.drop, [unit.number], self._units.dropped_with(reason, 1))
+            self._units.drop([unit.number], reason)
 
     def _record(self, document: StateDict) -> None:
         if self._results is not None:
@@ -278,21 +278,18 @@ class Ledger:
             dropped = stale if self._on_stale == "drop" else []
             if dropped or self._recorded.get(self._version) != numbers:
                 self._record({"batch": self._version, "units": numbers, "stale": dropped})
-            _make_whole(self._finish, self._version, numbers, self._refusal(stale, after))
+            for trained in numbers:
+                self._units.finish(trained)
+            self._refuse(stale, after)
+            self._recorded.pop(self._version, None)
+            self._version, self._batch = after, None
 
-    def _finish(self, batch: int, numbers: list[int], refuse_stale: Callable[[], None]) -> None:
-        self._version, self._batch = batch + 1, None
-        self._recorded.pop(batch, None)
-        for number in numbers:
-            self._units.finish(number)
-        refuse_stale()
-
-    def _refusal(self, numbers: list[int], version: int) -> Callable[[], None]:
-        """Return what drops units that are too old, or has ``version`` generate them again."""
-        units = self._units
+    def _refuse(self, numbers: list[int], version: int) -> None:
+        """Drop units that are too old, or let ``version`` generate them again."""
         if self._on_stale == "drop":
-            return functools.partial(units.drop, numbers, units.dropped_with("stale", len(numbers)))
-        return functools.partial(units.reopen, numbers, version, units.regenerated + len(numbers))
+            self._units.drop(numbers, "stale")
+        else:
+            self._units.reopen(numbers, version)
 
     # ------------------------------------------------------------------ progress and state
 
@@ -369,15 +366,6 @@ class Ledger:
         if os.getpid() != self._process:
             raise RuntimeError(f"fastseed.{_CLASS}.{method}: {_STAYS}")
         return self._lock
-
-
-def _make_whole(change: Callable[..., None], *arguments: Any) -> None:
-    """Make a change; if an interrupt stops it, make it again, which comes to the same end."""
-    try:
-        change(*arguments)
-    except BaseException:
-        change(*arguments)
-        raise
 
 
 _STAYS = "a ledger stays in the process that made it; send units and results, not the ledger"

@@ -1,15 +1,14 @@
 """The units that are neither trained nor dropped: leases, results, and which groups are complete.
 
 A group is all samples of one prompt. Groups are opened in order; all units of a group that is not
-opened yet are open. A method that an interrupt has stopped comes to the same end if it is called
-again with the same arguments.
+opened yet are open.
 """
 
 from __future__ import annotations
 
 import bisect
 import heapq
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -35,7 +34,7 @@ class OpenUnits:
     def __init__(self, plan: Plan, state: State, drops: Mapping[int, str]) -> None:
         self.plan, self.groups, self._drops = plan, 0, drops
         self.expired, self.regenerated = state.expired, state.regenerated
-        self.versions, self.dropped = dict(state.versions), dict(state.dropped)
+        self.versions, self.dropped = dict(state.versions), Counter(state.dropped)
         self.leases: OrderedDict[int, tuple[int, float]] = OrderedDict()  # the oldest first
         self.generated: dict[int, Generated] = {}
         self._todo: list[int] = []  # a heap; also of units that are leased, generated or dropped
@@ -53,17 +52,14 @@ class OpenUnits:
 
     def _open(self, numbers: Sequence[int], groups: int) -> None:
         """Add open units, without those that are to be dropped; ``groups`` are opened then."""
-        dropped = dict(self.dropped)
-        missing: dict[int, set[int]] = {}
         for number in numbers:
             reason = self._drops.get(number)
             if reason is not None:
-                dropped[reason] = dropped.get(reason, 0) + 1
+                self.dropped[reason] += 1
                 continue
-            missing.setdefault(number // self.plan.samples, set()).add(number)
+            self._missing.setdefault(number // self.plan.samples, set()).add(number)
             heapq.heappush(self._todo, number)
-        self._missing.update(missing)
-        self.dropped, self.groups = dropped, groups
+        self.groups = groups
 
     def _open_group(self) -> None:
         self._open(self._numbers(self.groups), self.groups + 1)
@@ -155,9 +151,9 @@ class OpenUnits:
             if self.is_missing(number):
                 self.generate(number, Generated(version, 0, result))
 
-    def reopen(self, numbers: Sequence[int], version: int, regenerated: int) -> None:
-        """Let a policy version generate units again; ``regenerated`` is the new count of them."""
-        self.regenerated = regenerated
+    def reopen(self, numbers: Sequence[int], version: int) -> None:
+        """Let a policy version generate units again."""
+        self.regenerated += len(numbers)
         for number in numbers:
             group = number // self.plan.samples
             self.versions[number] = version
@@ -166,22 +162,16 @@ class OpenUnits:
             self._settle(group)
             self.release(number)
 
-    def drop(self, numbers: Sequence[int], dropped: dict[str, int]) -> None:
-        """Leave units out; ``dropped`` are the new counts."""
-        self.dropped = dropped
+    def drop(self, numbers: Sequence[int], reason: str) -> None:
+        """Leave units out, and count them by the reason."""
         for number in numbers:
+            self.dropped[reason] += 1
             group = number // self.plan.samples
             self.generated.pop(number, None)
             self._missing.get(group, set()).discard(number)
             self.versions.pop(number, None)
             self._end_lease(number)
             self._settle(group)
-
-    def dropped_with(self, reason: str, count: int) -> dict[str, int]:
-        """Return the counts after ``count`` more units were dropped."""
-        if not count:
-            return self.dropped
-        return {**self.dropped, reason: self.dropped.get(reason, 0) + count}
 
     def finish(self, number: int) -> None:
         """Forget a unit that was trained."""

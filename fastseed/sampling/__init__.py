@@ -8,14 +8,10 @@ from typing import TYPE_CHECKING
 from .._utils import lazy
 
 if TYPE_CHECKING:
-    from .thresholds import find_threshold
-    from .tokens import accept_equal, merge, sample
+    from .tokens import accept_equal, sample
 
-__all__ = ["accept_equal", "find_threshold", "merge", "sample"]
+__all__ = ["accept_equal", "sample"]
 
-_NAMES = {  # by the module that defines them
-    "thresholds": "find_threshold",
-    "tokens": "accept_equal merge sample",
-}
+_NAMES = {"tokens": "accept_equal sample"}  # by the module that defines them
 
 __getattr__, __dir__ = lazy.attributes(__name__, _NAMES)

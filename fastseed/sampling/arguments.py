@@ -31,16 +31,11 @@ def check_numbers(function: str, argument: str, value: object, dims: int) -> tor
     if value.dim() != dims or value.size(-1) == 0:
         rule = f"of shape {'(B, V)' if dims == 2 else '(B, K, V)'}, V at least 1"
         raise validation.value_error(function, argument, rule, tuple(value.shape))
+    if value.size(-1) > MAX_TOKENS:
+        raise validation.value_error(function, argument, "of at most 2**24 tokens", value.size(-1))
     check_device(function, argument, value.device)
     found = value.detach()
     return found if found.stride(-1) == 1 or found.size(-1) == 1 else found.contiguous()
-
-
-def check_vocabulary(function: str, offset: object, size: int) -> int:
-    """Return ``vocab_offset`` for a part of ``size`` tokens."""
-    if size > MAX_TOKENS:
-        raise validation.value_error(function, "logits", "of at most 2**24 tokens", size)
-    return validation.check_int(function, "vocab_offset", offset, 0, MAX_TOKENS - size)
 
 
 def check_keys(function: str, keys: Keys, rows: int, device: torch.device) -> torch.Tensor:

@@ -1,13 +1,13 @@
 """The filters of sampling: the least code of a row that survives top-k, top-p and min-p.
 
 ``docs/spec/sampling.md`` specifies codes and masses. The search takes the digits of the threshold
-one by one from histograms of integers, whose sums over processes are exact.
+one by one from histograms of integers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -19,11 +19,7 @@ from .._backend.ops.sampling import (
     LEAST_CODE,
     sampling_histogram,
 )
-from .._utils import validation
 from . import arguments
-
-if TYPE_CHECKING:
-    from torch.distributed import ProcessGroup
 
 Numbers = float | torch.Tensor
 Integers = int | torch.Tensor
@@ -38,85 +34,22 @@ class Filters(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Rows of logits, or this process's part of them."""
+    """Checked logits, and a temperature for each row."""
 
     logits: torch.Tensor
     temperature: torch.Tensor
-    first: int  # the token of the first column
-    group: ProcessGroup | None
-
-    def summed(self, values: torch.Tensor, greatest: bool = False) -> torch.Tensor:
-        """Return the sum, or the maximum, over the processes that hold the parts."""
-        if self.group is not None:
-            from torch import distributed
-
-            from ..distributed.rendezvous import collective
-
-            operation = distributed.ReduceOp.MAX if greatest else distributed.ReduceOp.SUM
-            function = "sampling.find_threshold"
-            collective(function, distributed.all_reduce, values, operation, group=self.group)
-        return values
 
     def greatest(self) -> torch.Tensor:
         """Return the greatest logit of each row, (B,) float32."""
-        return self.summed(self.logits.amax(1).float(), greatest=True)
+        return self.logits.amax(1).float()
 
     def histogram(
         self, floor: torch.Tensor, prefix: torch.Tensor, digit: int, greatest: torch.Tensor | None
     ) -> torch.Tensor:
         """Return counts (masses where ``greatest`` is given) by digit of the codes, (B, 4096)."""
         out = floor.new_empty(floor.size(0), BINS)
-        sampling_histogram(
-            out, self.logits, floor, prefix, greatest, self.temperature, digit, self.first
-        )
-        return self.summed(out)
-
-
-def find_threshold(
-    logits: torch.Tensor,
-    *,
-    temperature: Numbers = 1.0,
-    top_k: Integers = 0,
-    top_p: Numbers = 1.0,
-    min_p: Numbers = 0.0,
-    vocab_offset: int = 0,
-    group: ProcessGroup | None = None,
-) -> torch.Tensor:
-    """Return the codes from which on the tokens of each row survive the filters.
-
-    It is the first phase of sampling from a vocabulary that is split over processes; ``sample``
-    with ``threshold=`` and ``merge`` follow. Every process of ``group`` calls it. Temperature and
-    filters are as for ``sample``.
-
-    Args:
-        logits: (B, V), this process's part of the vocabulary.
-        vocab_offset: the token of the first column.
-        group: the processes that hold the parts. Default: this one holds all.
-
-    Returns:
-        (B,) torch.int64, on the device of the logits, equal on all processes.
-
-    Raises:
-        TypeError, ValueError: an argument is invalid.
-        RuntimeError: processes of the group did not take part.
-
-    Examples:
-        >>> import torch
-        >>> logits = torch.tensor([[1.0, 3.0, 2.0]])
-        >>> threshold = fastseed.sampling.find_threshold(logits, top_k=1)
-        >>> int(fastseed.sampling.sample(logits, [7], 0, threshold=threshold))
-        1
-    """
-    function = "sampling.find_threshold"
-    logits = arguments.check_numbers(function, "logits", logits, 2)
-    first = arguments.check_vocabulary(function, vocab_offset, logits.size(1))
-    temperatures = arguments.check_parameter(function, "temperature", temperature, logits)
-    filters = check_filters(function, top_k, top_p, min_p, logits)
-    if group is not None:
-        from torch.distributed import ProcessGroup
-
-        validation.check_instance(function, "group", group, ProcessGroup, "a ProcessGroup or None")
-    return threshold_of(Rows(logits, temperatures, first, group), filters)
+        sampling_histogram(out, self.logits, floor, prefix, greatest, self.temperature, digit, 0)
+        return out
 
 
 def check_filters(

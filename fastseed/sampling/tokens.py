@@ -28,10 +28,7 @@ def sample(
     top_p: Numbers = 1.0,
     min_p: Numbers = 0.0,
     role: str = "target",
-    vocab_offset: int = 0,
-    threshold: torch.Tensor | None = None,
     out: torch.Tensor | None = None,
-    return_scores: bool = False,
     return_logprobs: bool = False,
 ) -> Found:
     """Sample one token for each row of logits, independently of the rest of the batch.
@@ -52,16 +49,13 @@ def sample(
         top_p: the share of the probability that survives, in (0, 1], (B,).
         min_p: the least probability that survives, relative to the greatest, in [0, 1], (B,).
         role: "target" or "draft": tokens of different roles share no noise.
-        vocab_offset: the token of the first column, where ``logits`` is a part of the vocabulary.
-        threshold: (B,) torch.int64 from ``find_threshold``, in place of the filters.
         out: (B,) torch.int64, the tensor to write the tokens to.
-        return_scores: also return the scores, for ``merge``; rows may then have no token.
         return_logprobs: also return the log-probabilities of the tokens among those that survive.
 
     Returns:
-        The tokens, (B,) torch.int64, or a tuple of them and (B,) float64 scores or float32
-        log-probabilities. A row without a token (all logits -inf, or one NaN or +inf) has token -1
-        where it is no error: on a CUDA device, in compiled code, and with ``return_scores``.
+        The tokens, (B,) torch.int64, or a tuple of them and (B,) float32 log-probabilities. A row
+        without a token (all logits -inf, or one NaN or +inf) has token -1 where it is no error: on
+        a CUDA device and in compiled code.
 
     Raises:
         TypeError, ValueError: an argument is invalid, or a row on the CPU has no token. Values of
@@ -76,33 +70,22 @@ def sample(
     function = "sampling.sample"
     logits = arguments.check_numbers(function, "logits", logits, 2)
     n, device = logits.size(0), logits.device
-    first = arguments.check_vocabulary(function, vocab_offset, logits.size(1))
     role = validation.check_choice(function, "role", role, ("target", "draft"))
     temperatures = arguments.check_parameter(function, "temperature", temperature, logits)
     filters = thresholds.check_filters(function, top_k, top_p, min_p, logits)
     row_positions = arguments.check_positions(function, positions, n, device)
-    if threshold is not None:
-        tensors.check_tensor(function, "threshold", threshold, torch.int64, (n,), device)
-        if any(f is not None for f in filters):
-            raise validation.value_error(function, "threshold", "None with filters", threshold)
-    return_scores = validation.check_bool(function, "return_scores", return_scores)
     return_logprobs = validation.check_bool(function, "return_logprobs", return_logprobs)
-    if return_logprobs and (first or return_scores):
-        rule = "False with vocab_offset or return_scores"
-        raise validation.value_error(function, "return_logprobs", rule, True)
     if out is not None:
         tensors.check_out(function, out, (n,), torch.int64, device)
     row_keys = arguments.check_keys(function, keys, n, device)
-    rows = Rows(logits, temperatures, first, None)
-    if threshold is None:
-        threshold = thresholds.threshold_of(rows, filters)
-    scores, tokens = _race(rows, row_keys, row_positions, threshold, arguments.ROLES[role])
-    if not return_scores:
-        _check_tokens(function, "logits", tokens)
-    more = _log_probabilities(rows, threshold, tokens) if return_logprobs else scores
+    rows = Rows(logits, temperatures)
+    threshold = thresholds.threshold_of(rows, filters)
+    tokens = _race(rows, row_keys, row_positions, threshold, arguments.ROLES[role])
+    _check_tokens(function, "logits", tokens)
+    logprobs = _log_probabilities(rows, threshold, tokens) if return_logprobs else None
     if out is not None:
         tokens = out.copy_(tokens)  # last: it may be the memory of an argument
-    return (tokens, more) if return_scores or return_logprobs else tokens
+    return tokens if logprobs is None else (tokens, logprobs)
 
 
 class Verified(NamedTuple):
@@ -154,7 +137,6 @@ def accept_equal(
     logits = arguments.check_numbers(function, "target_logits", target_logits, 3)
     n, each, size = logits.shape
     device = logits.device
-    arguments.check_vocabulary(function, 0, size)
     if each == 0:
         rule = "of shape (B, K + 1, V), K at least 0"
         raise validation.value_error(function, "target_logits", rule, tuple(logits.shape))
@@ -168,58 +150,23 @@ def accept_equal(
         raise validation.value_error(function, "keys", rule, keys)
     row_keys = arguments.check_keys(function, keys, n, device)
 
-    rows = Rows(logits.flatten(0, 1), temperatures.repeat_interleave(each), 0, None)
+    rows = Rows(logits.flatten(0, 1), temperatures.repeat_interleave(each))
     repeated = (None if f is None else f.repeat_interleave(each) for f in filters)
     threshold = thresholds.threshold_of(rows, Filters(*repeated))
     row_keys = row_keys.view(torch.int64).repeat_interleave(each, 0).view(torch.uint64)
     columns = torch.arange(each, device=device)
     row_positions = (first[:, None] + columns).view(-1)
-    _, tokens = _race(rows, row_keys, row_positions, threshold, arguments.ROLES["target"])
+    tokens = _race(rows, row_keys, row_positions, threshold, arguments.ROLES["target"])
     _check_tokens(function, "target_logits", tokens)
     tokens = tokens.view(n, each)
     accepted = (tokens[:, :-1] == draft_tokens).long().cumprod(1).sum(1)
     return Verified(tokens.masked_fill(columns > accepted[:, None], -1), accepted)
 
 
-def merge(tokens: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-    """Return the winners among the winners of parts of the vocabulary.
-
-    Args:
-        tokens: (parts, B) torch.int64, of ``sample`` for each part, in any order.
-        scores: (parts, B) torch.float64, the scores of these tokens.
-
-    Returns:
-        The tokens, (B,) torch.int64, as ``sample`` returns them.
-
-    Raises:
-        TypeError, ValueError: as ``sample``.
-
-    Examples:
-        >>> import torch
-        >>> logits = torch.tensor([[1.0, 2.0, 3.0, 2.0]])
-        >>> parts = [
-        ...     fastseed.sampling.sample(part, [7], 0, vocab_offset=first, return_scores=True)
-        ...     for first, part in ((0, logits[:, :2]), (2, logits[:, 2:]))
-        ... ]
-        >>> tokens, scores = (torch.stack(values) for values in zip(*parts))
-        >>> fastseed.sampling.merge(tokens, scores), fastseed.sampling.sample(logits, [7], 0)
-        (tensor([3]), tensor([3]))
-    """
-    tensors.check_tensor("sampling.merge", "tokens", tokens, torch.int64)
-    if tokens.dim() != 2 or tokens.size(0) == 0:
-        rule = "of shape (parts, B), parts at least 1"
-        raise validation.value_error("sampling.merge", "tokens", rule, tuple(tokens.shape))
-    shape = tuple(tokens.shape)
-    tensors.check_tensor("sampling.merge", "scores", scores, torch.float64, shape, tokens.device)
-    _, found = _merged(scores, tokens, 0)
-    _check_tokens("sampling.merge", "tokens", found)
-    return found
-
-
 def _race(
     rows: Rows, keys: torch.Tensor, positions: torch.Tensor, threshold: torch.Tensor, role: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return (scores, tokens) of the winners of checked rows."""
+) -> torch.Tensor:
+    """Return the winners of checked rows; -1 where a row has none."""
     logits, temperatures = rows.logits, rows.temperature
     n, size = logits.shape
     # For a second thread on the CPU; for enough warps on a CUDA device.
@@ -227,20 +174,12 @@ def _race(
     parts = (size + part - 1) // part
     scores = temperatures.new_empty((n, parts))
     tokens = positions.new_empty((n, parts))
-    inputs = logits, keys, positions, temperatures, threshold.contiguous()
-    sampling_race(scores, tokens, *inputs, role, rows.first)
-    return _merged(scores, tokens, 1)
-
-
-def _merged(
-    scores: torch.Tensor, tokens: torch.Tensor, dim: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return greatest score and lowest token of that score; NaN, and -1, if one score is NaN."""
-    if scores.size(dim) == 1:
-        return scores.squeeze(dim), tokens.squeeze(dim)
-    best = scores.amax(dim, keepdim=True)
-    found = torch.where(scores == best, tokens, _NEVER).amin(dim)
-    return best.squeeze(dim), torch.where(found == _NEVER, -1, found)
+    sampling_race(scores, tokens, logits, keys, positions, temperatures, threshold, role, 0)
+    if parts == 1:
+        return tokens.squeeze(1)
+    best = scores.amax(1, keepdim=True)  # NaN if one is
+    found = torch.where(scores == best, tokens, _NEVER).amin(1)
+    return torch.where(found == _NEVER, -1, found)
 
 
 def _check_tokens(function: str, argument: str, tokens: torch.Tensor) -> None:
@@ -258,7 +197,7 @@ def _log_probabilities(rows: Rows, threshold: torch.Tensor, tokens: torch.Tensor
     greatest = rows.greatest()
     prefix = torch.zeros_like(threshold)
     total = rows.histogram(threshold, prefix, DIGITS - 1, greatest).sum(1)  # of the survivors
-    chosen = rows.logits.gather(1, (tokens - rows.first).clamp(min=0)[:, None]).squeeze(1)
+    chosen = rows.logits.gather(1, tokens.clamp(min=0)[:, None]).squeeze(1)
     difference = (chosen.double() - greatest.double()) / rows.temperature
     found = difference - (total.double() * 2.0**-38).log()
     found = torch.where(rows.temperature == 0, 0.0, found)

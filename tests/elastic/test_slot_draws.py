@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-import random
+from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -14,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 import fastseed
 from fastseed.elastic import SlotGradients
+from fastseed.elastic.draws import DrawWatch
 
 V = 3
 
@@ -46,31 +46,65 @@ def log(caplog):
     return caplog
 
 
-OWN = torch.Generator()
-REGISTERED = np.random.default_rng(1)
-DRAWS = {
-    "torch's generator": lambda: F.dropout(torch.ones(4), 0.5),
-    "Python's random": random.random,
-    "NumPy's global generator": np.random.rand,
-    "the registered generator 'own'": REGISTERED.random,
-    "a torch.Generator passed as generator=": lambda: torch.rand(4, generator=OWN),
-}
+def warned(log):
+    return [record.getMessage().partition(", which")[0] for record in log.records]
 
 
-@pytest.mark.parametrize("named", DRAWS)
-def test_draws_of_a_slot_are_noticed_once(log, named):
-    fastseed.register_generator(REGISTERED, name="own")
+WARNING = "fastseed.elastic.SlotGradients.step: slot {} takes random numbers from torch's generator"
+
+
+def test_draws_of_a_slot_are_noticed_once(log):
+    run_steps(model_of(nn.Dropout(0.5)))
+    assert warned(log) == [WARNING.format(0)]
+    assert "call fastseed.nn.convert(model)" in log.text
+
+
+@pytest.mark.parametrize(("drawing", "noticed"), [(1, [1]), (V + 1, [])])
+def test_draws_are_noticed_in_any_slot_of_the_first_step(log, drawing, noticed):
+    model, slots = nn.Linear(4, 4), []
 
     def within(slot, x):
-        DRAWS[named]()
+        if len(slots) == drawing:
+            torch.rand(1)
+        slots.append(slot.number)
         model(x).sum().backward()
 
-    model = nn.Linear(4, 4)
     run_steps(model, within=within)
-    (record,) = log.records
-    text = f"fastseed.elastic.SlotGradients.step: slot 0 takes random numbers from {named}, which"
-    assert record.getMessage().startswith(text)
-    assert "call fastseed.nn.convert(model)" in record.getMessage()
+    assert warned(log) == [WARNING.format(number) for number in noticed]
+
+
+def test_a_first_step_that_raises_ends_the_watch(log):
+    model = nn.Linear(4, 4)
+    gradients = SlotGradients(model, V)
+    with pytest.raises(MemoryError):
+        for _ in gradients.step(torch.ones(V, 2, 4)):
+            raise MemoryError
+    gradients.discard()
+    log.clear()
+    for _, x in gradients.step(torch.ones(V, 2, 4)):
+        (model(x) * torch.rand(1)).sum().backward()
+    assert not log.records
+
+
+def test_the_generator_of_the_device_is_watched(log, monkeypatch):
+    states = iter((torch.zeros(16), torch.ones(16)))
+    module = SimpleNamespace(get_rng_state=lambda device: next(states))
+    monkeypatch.setattr(torch, "get_device_module", lambda device: module)
+    with DrawWatch(torch.device("cuda")).slot(2):
+        pass
+    assert warned(log) == [f"{WARNING.format(2)} of the device"]
+
+
+def test_a_compiled_model_is_compiled_once():
+    torch._dynamo.reset()
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return graph
+
+    run_steps(torch.compile(nn.Linear(4, 4), backend=backend))
+    assert len(graphs) == 1
 
 
 @pytest.mark.parametrize("change", [fastseed.nn.convert, nn.Module.eval])

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
+from torch.optim.optimizer import _global_optimizer_pre_hooks
 from torch.utils.checkpoint import checkpoint
 
 from fastseed.elastic import SlotGradients
@@ -193,6 +194,20 @@ def test_a_step_that_is_left_has_no_gradients_and_is_not_forgotten(caplog):
     fresh, other, _ = make()
     step(fresh, other, data)
     assert all(torch.equal(p.grad, g) for p, g in zip(fresh.parameters(), means, strict=True))
+
+
+def test_objects_that_are_dropped_in_a_step_leave_no_hook():
+    before = len(_global_optimizer_pre_hooks)
+    for _ in range(3):
+        model, gradients, data = make()
+        step(model, gradients, data)
+        model.zero_grad()
+        iterator = gradients.step(data)
+        next(iterator)
+        assert len(_global_optimizer_pre_hooks) == before + 1
+        del model, gradients, iterator
+        gc.collect()
+    assert len(_global_optimizer_pre_hooks) == before
 
 
 def test_an_iterator_that_is_left_does_not_end_the_next_step():

@@ -260,7 +260,7 @@ def test_reseed_in_a_compiled_region_is_never_ignored(first):
         (lambda t: fastseed.state_dict(rng=t), "state_dict: rng must be a bool"),
         (lambda t: fastseed.register_generator(torch.Generator(), shared=t), "shared must be a b"),
         (lambda t: fastseed.distributed.verify_agreement(group=t), "group must be a torch.dist"),
-        (lambda t: fastseed.sampling.find_threshold(torch.ones(1, 2), top_p=[t]), "top_p must be"),
+        (lambda t: fastseed.sampling.sample(torch.ones(1, 2), [7], 0, top_p=[t]), "top_p must be"),
     ],
 )
 def test_freed_tensors_in_place_of_numbers_are_refused(call, says):

@@ -95,6 +95,7 @@ def changed(index, value):
         (0, torch.full((B, K), V), ValueError, "draft_tokens must be in [0, 49], got 50"),
         (0, torch.zeros(B, 2, dtype=torch.int64), ValueError, "draft_tokens must be of shape"),
         (1, torch.zeros(B, 0, V), ValueError, "target_logits must be of shape (B, K + 1, V)"),
+        (1, torch.zeros(1).expand(1, 1, 2**24 + 1), ValueError, "target_logits must be of at mo"),
         (1, torch.full((B, K + 1, V), math.nan), ValueError, "target_logits must have a token"),
         (2, [1, 2, None, 4, 5, 6], ValueError, "keys must be given for every row"),
         (3, 2**56 - K, ValueError, "positions must be in"),

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 
+import numpy as np
 import pytest
 import torch
-import torch.distributed as dist
-from helpers.ranks import ranks
 from helpers.support import snapshot
+from helpers.token_filters import survivors
 
 import fastseed
-from fastseed.sampling import find_threshold, merge, sample
+from fastseed._backend.ops.sampling import LEAST_CODE, sampling_race
+from fastseed._backend.reference.sampling import token_codes
+from fastseed.sampling import sample
+from fastseed.sampling.arguments import ROLES
+from fastseed.sampling.thresholds import Rows, check_filters, threshold_of
 
 B, V = 8, 1000
 FILTERS = (
@@ -83,61 +86,31 @@ def test_tokens_of_16_bits_are_those_of_the_same_numbers(dtype):
 
 def test_tokens_of_large_vocabularies_do_not_depend_on_parts():
     x = logits(2, 100_003, scale=1.0)
-    whole = tokens(x, keys(2), POSITIONS[:2])
-    for cut in (1, 32_768, 77_777):
-        assert torch.equal(split(x, (cut,), keys(2), POSITIONS[:2]), whole)
+    scores, found = torch.empty(2, 1, dtype=torch.float64), torch.empty(2, 1, dtype=torch.int64)
+    heat, least = torch.ones(2, dtype=torch.float64), torch.full((2,), LEAST_CODE)
+    sampling_race(scores, found, x, keys(2), POSITIONS[:2], heat, least, ROLES["target"], 0)
+    assert torch.equal(tokens(x, keys(2), POSITIONS[:2]), found[:, 0])
 
 
-def split(x, cuts, k, at, **filters):
-    """The tokens of a vocabulary in parts."""
-    ends = (0, *cuts, x.size(1))
-    parts = list(itertools.pairwise(ends))
-    heat = filters.get("temperature", 1.0)
-    threshold = find_threshold(x, **filters) if filters else None
-    found = [
-        sample(
-            x[:, first:end], k, at, temperature=heat, vocab_offset=first, threshold=threshold,
-            return_scores=True,
-        )
-        for first, end in parts
-    ]  # fmt: skip
-    return merge(*(torch.stack(values) for values in zip(*found, strict=True)))
+def test_ties_of_large_vocabularies_go_to_the_lowest_token():
+    x = torch.zeros(1, 100_003)
+    x[:, [40_000, 90_000]] = 1.0
+    assert sample(x, [7], 0, temperature=0).tolist() == [40_000]
 
 
-@pytest.mark.parametrize("filters", FILTERS)
-def test_tokens_do_not_depend_on_the_split_of_the_vocabulary(filters):
-    for cuts in ((500,), (3, 500, 998), (999,)):
-        assert torch.equal(split(logits(), cuts, keys(), POSITIONS, **filters), tokens(**filters))
+def test_an_invalid_part_of_a_large_vocabulary_makes_the_row_invalid():
+    x = torch.full((1, 100_003), -math.inf)
+    x[:, 7] = 1.0
+    assert sample(x, [7], 0).tolist() == [7]
+    x[:, -1] = math.nan
+    with pytest.raises(ValueError, match=r"logits must have a token to choose .* got row 0 with"):
+        sample(x, [7], 0)
 
 
-def sample_part(filters):
-    """The tokens that the ranks find, each with a part of the vocabulary."""
-    rank, world = dist.get_rank(), dist.get_world_size()
-    first = V * rank // world
-    part = logits()[:, first : V * (rank + 1) // world]
-    heat = filters.get("temperature", 1.0)
-    threshold = find_threshold(part, **filters, vocab_offset=first, group=dist.group.WORLD)
-    found = sample(
-        part, keys(), POSITIONS, temperature=heat, vocab_offset=first, threshold=threshold,
-        return_scores=True,
-    )  # fmt: skip
-    gathered = [[torch.empty_like(t) for _ in range(world)] for t in found]
-    for parts, mine in zip(gathered, found, strict=True):
-        dist.all_gather(parts, mine)
-    return merge(*map(torch.stack, gathered)).tolist()
-
-
-@pytest.mark.parametrize("filters", FILTERS)
-def test_ranks_that_split_the_vocabulary_agree(filters):
-    assert ranks(4, sample_part, filters) == [tokens(**filters).tolist()] * 4
-
-
-def test_out_may_be_the_memory_of_the_threshold():
-    logits = torch.arange(12.0).reshape(3, 4)
-    threshold = fastseed.sampling.find_threshold(logits, top_k=2)
-    more = {"threshold": threshold, "return_logprobs": True}
-    expected = fastseed.sampling.sample(logits, [1, 2, 3], 0, **more)
-    found = fastseed.sampling.sample(logits, [1, 2, 3], 0, out=threshold, **more)
+def test_out_may_be_the_memory_of_the_logits():
+    x = torch.arange(6.0).reshape(3, 2)
+    expected = sample(x, [1, 2, 3], 0, return_logprobs=True)
+    found = sample(x, [1, 2, 3], 0, out=x.view(torch.int64)[:, 0], return_logprobs=True)
     assert all(map(torch.equal, found, expected))
 
 
@@ -177,31 +150,22 @@ def test_parameters_differ_between_rows():
 # ---------------------------------------------------------------- filters
 
 
-def expected_survivors(x, temperature, top_k, top_p, min_p):
-    """How many tokens of each row survive, by sorting."""
-    probabilities = (x.double() / temperature).softmax(1).sort(1, descending=True).values
-    alive = probabilities >= min_p * probabilities[:, :1]
-    if top_k:
-        alive[:, top_k:] = False
-    kept = torch.where(alive, probabilities, 0.0)
-    before = (kept.cumsum(1) - kept) / kept.sum(1, keepdim=True)
-    return (alive & (before < top_p)).sum(1)
-
-
-@pytest.mark.parametrize(
-    ("temperature", "top_k", "top_p", "min_p"),
-    [(1.0, 7, 1.0, 0.0), (0.5, 0, 0.9, 0.0), (2.0, 0, 0.99, 0.0), (3.0, 0, 1.0, 0.02),
-     (1.0, 100, 0.95, 0.001)],
-)  # fmt: skip
-def test_filters_keep_what_sorting_keeps(temperature, top_k, top_p, min_p):
-    from fastseed._backend.reference.sampling import token_codes
-
+@pytest.mark.parametrize("filters", (*FILTERS[2:], {"temperature": 3.0, "min_p": 0.02}))
+def test_filters_keep_what_sorting_keeps(filters):
     x = logits()
-    least = find_threshold(x, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
-    kept = [
-        int((token_codes(row.numpy(), 0) >= int(c)).sum()) for row, c in zip(x, least, strict=True)
-    ]
-    assert kept == expected_survivors(x, temperature, top_k, top_p, min_p).tolist()
+    heat = torch.full((B,), filters.get("temperature", 1.0), dtype=torch.float64)
+    of = [filters.get(name, off) for name, off in (("top_k", 0), ("top_p", 1.0), ("min_p", 0.0))]
+    least = threshold_of(Rows(x, heat), check_filters("sampling.sample", *of, x))
+    kept = [token_codes(row.numpy(), 0) >= int(c) for row, c in zip(x, least, strict=True)]
+    assert np.array_equal(kept, survivors(x, **filters).numpy())
+
+
+@pytest.mark.parametrize("filters", FILTERS[2:])
+def test_tokens_are_those_of_the_survivors_alone(filters):
+    x, k, at = logits(1).expand(500, V), keys(1).expand(500, 2), torch.arange(500)
+    alone = x.masked_fill(~survivors(x, **filters), -math.inf)
+    heat = filters.get("temperature", 1.0)
+    assert torch.equal(sample(x, k, at, **filters), sample(alone, k, at, temperature=heat))
 
 
 def test_of_equal_logits_the_lower_token_survives():
@@ -299,26 +263,12 @@ def test_rows_without_a_token_are_errors(values, filters):
         ValueError, match=r"fastseed\.sampling\.sample: logits must have .* got row 1 with"
     ):
         sample(x, [7, 8], 0, **filters)
-    found, scores = sample(x, [7, 8], 0, return_scores=True, **filters)
-    assert found[1] == -1 and found[0] >= 0 and scores[0].isfinite() and not scores[1].isfinite()
-
-
-def test_an_invalid_part_makes_the_row_invalid():
-    valid = sample(torch.zeros(1, 3), [7], 0, return_scores=True)
-    empty = sample(torch.full((1, 3), -math.inf), [7], 0, vocab_offset=3, return_scores=True)
-    bad = sample(torch.full((1, 3), math.nan), [7], 0, vocab_offset=6, return_scores=True)
-    pairs = [torch.stack(values) for values in zip(valid, empty, strict=True)]
-    assert torch.equal(merge(*pairs), valid[0])
-    pairs = [torch.stack(values) for values in zip(valid, bad, strict=True)]
-    with pytest.raises(
-        ValueError, match=r"fastseed\.sampling\.merge: tokens must have a token .* row 0"
-    ):
-        merge(*pairs)
 
 
 ERRORS = (
     ({"x": torch.zeros(B)}, ValueError, "logits must be of shape (B, V), V at least 1, got (8,)"),
     ({"x": torch.zeros(B, 0)}, ValueError, "logits must be of shape (B, V)"),
+    ({"x": torch.zeros(1).expand(1, 2**24 + 1)}, ValueError, "logits must be of at most 2**24"),
     ({"x": torch.zeros(B, V, dtype=torch.float64)}, TypeError, "logits must be of dtype torch.flo"),
     ({"k": torch.zeros(3, 2, dtype=torch.uint64)}, ValueError, "keys must be of shape (8, 2)"),
     ({"k": [1, 2]}, ValueError, "keys must be of shape (8,)"),
@@ -337,12 +287,6 @@ ERRORS = (
     ({"top_p": 0.0}, ValueError, "top_p must be in (0, 1], got 0.0"),
     ({"min_p": 1.5}, ValueError, "min_p must be in [0, 1], got 1.5"),
     ({"role": "judge"}, ValueError, "role must be one of 'target', 'draft'"),
-    ({"vocab_offset": 2**24 - 1}, ValueError, "vocab_offset must be in [0, 16776216], got "),
-    ({"threshold": torch.zeros(B)}, TypeError, "threshold must be of dtype torch.int64"),
-    ({"threshold": torch.zeros(B, dtype=torch.int64), "top_k": 2}, ValueError, "threshold must be"),
-    ({"vocab_offset": 5, "return_logprobs": True}, ValueError,
-     "return_logprobs must be False with vocab_offset"),
-    ({"return_scores": True, "return_logprobs": True}, ValueError, "return_logprobs must be False"),
 )  # fmt: skip
 
 
@@ -351,20 +295,3 @@ def test_errors_name_the_argument(arguments, kind, text):
     with pytest.raises(kind) as error:
         tokens(**arguments)
     assert str(error.value).startswith(f"fastseed.sampling.sample: {text}")
-
-
-def test_merge_refuses_other_tensors():
-    for pair in (
-        (torch.zeros(3, dtype=torch.int64), torch.zeros(3, dtype=torch.float64)),
-        (torch.zeros(2, 3, dtype=torch.int64), torch.zeros(3, 3, dtype=torch.float64)),
-        (torch.zeros(0, 3, dtype=torch.int64), torch.zeros(0, 3, dtype=torch.float64)),
-    ):
-        with pytest.raises(
-            ValueError, match=r"fastseed\.sampling\.merge: (tokens|scores) must be of shape"
-        ):
-            merge(*pair)
-
-
-def test_the_group_of_a_threshold_is_a_group():
-    with pytest.raises(TypeError, match=r"^fastseed\.sampling\.find_threshold: group must be a"):
-        find_threshold(logits(), top_k=1, group=0)

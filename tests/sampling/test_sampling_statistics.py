@@ -6,10 +6,11 @@ import functools
 
 import pytest
 import torch
+from helpers.token_filters import survivors
 from scipy import stats
 
 import fastseed
-from fastseed.sampling import find_threshold, sample
+from fastseed.sampling import sample
 
 pytestmark = pytest.mark.proof
 N = 1_000_000
@@ -50,14 +51,9 @@ FILTERS = ({}, {"temperature": 0.7, "top_k": 10, "top_p": 0.9}, {"temperature": 
 def check_tokens(i: int, filters: dict, n: int) -> None:
     x = distribution(i)
     heat = filters.get("temperature", 1.0)
-    least = find_threshold(x, **filters)
-    # the survivors, by whether a token alone can be chosen
-    each = torch.full((x.size(1), x.size(1)), -torch.inf).fill_diagonal_(0) + x
-    alone = sample(
-        each, keys()[: x.size(1)], 0, threshold=least.expand(x.size(1)), return_scores=True
-    )[0]
-    exact = (x[0].double() / heat).masked_fill(alone < 0, -torch.inf).softmax(0)
-    found = sample(x.expand(n, -1), keys()[:n], i, temperature=heat, threshold=least.expand(n))
+    x = x.masked_fill(~survivors(x, **filters), -torch.inf)  # test_sample.py has the filters
+    exact = (x[0].double() / heat).softmax(0)
+    found = sample(x.expand(n, -1), keys()[:n], i, temperature=heat)
     assert p_value(found, exact) > 1e-5, (i, filters)
 
 

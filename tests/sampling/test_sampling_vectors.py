@@ -11,11 +11,11 @@ import torch
 from helpers import vectors
 from helpers.simd import set_simd
 
-import fastseed
 from fastseed._backend import derive
 from fastseed._backend.ops.register import REFERENCES
+from fastseed._backend.ops.sampling import LEAST_CODE
 from fastseed._backend.reference import sampling as reference
-from fastseed.sampling import thresholds, tokens
+from fastseed.sampling import thresholds
 
 FIRST_RELEASE = (472, "d4fa1c72f2e3f5dab885468ff1ff110ac832a85bcbcb7e537c42f0221e7239f4")
 KINDS = {"noise": 84, "mass": 88, "threshold": 103, "race": 108}
@@ -49,12 +49,20 @@ def key(fields: list[str]) -> torch.Tensor:
     return torch.tensor([[int(fields[0], 16), int(fields[1], 16)]], dtype=torch.uint64)
 
 
+def winner(race, logits, key, position, role, temperature, least, first) -> list[str]:
+    """Token and score that an operator gives, as a row has them."""
+    score, token = torch.empty(1, 1, dtype=torch.float64), torch.empty(1, 1, dtype=torch.int64)
+    heat = torch.tensor([temperature], dtype=torch.float64)
+    at = torch.tensor([position]), heat, torch.tensor([least])
+    race(score, token, logits, key, *at, role, first)
+    return [str(token.item()), bits(score.item())]
+
+
 @pytest.fixture(params=BACKENDS)
 def race(request, monkeypatch):
-    """The operator of a backend, and the public functions with it."""
+    """The operator of a backend, and the filters with it."""
     if request.param == "reference":
         found = REFERENCES
-        monkeypatch.setattr(tokens, "sampling_race", found["sampling_race"])
         monkeypatch.setattr(thresholds, "sampling_histogram", found["sampling_histogram"])
         return found["sampling_race"]
     set_simd(request.param)
@@ -83,11 +91,9 @@ def test_reference_gives_the_known_masses():
 
 def test_noise_is_the_score_of_a_logit_of_zero(race):
     for lo, hi, position, role, token, _, noise in of_roles("noise"):
-        found, scores = fastseed.sampling.sample(
-            torch.zeros(1, 1), key([lo, hi]), int(position), role=ROLES[int(role)],
-            vocab_offset=int(token), return_scores=True,
-        )  # fmt: skip
-        assert (found.tolist(), bits(scores.item())) == ([int(token)], noise)
+        at = key([lo, hi]), int(position), int(role)
+        found = winner(race, torch.zeros(1, 1), *at, 1.0, LEAST_CODE, int(token))
+        assert found == [token, noise]
 
 
 def test_histograms_give_the_known_masses(race):
@@ -103,19 +109,17 @@ def test_histograms_give_the_known_masses(race):
 def test_thresholds_are_the_known_ones(race):
     for temperature, top_k, top_p, min_p, first, n, *fields in rows("threshold"):
         assert len(fields) == int(n) + 1
-        found = fastseed.sampling.find_threshold(
-            numbers(fields[:-1]), temperature=real(temperature), top_k=int(top_k),
-            top_p=real(top_p), min_p=real(min_p), vocab_offset=int(first),
-        )  # fmt: skip
-        assert found.tolist() == [int(fields[-1])]
+        logits, heat = numbers(fields[:-1]), torch.tensor([real(temperature)], dtype=torch.float64)
+        filters = int(top_k), real(top_p), real(min_p)
+        checked = thresholds.check_filters("sampling.sample", *filters, logits)
+        found = int(thresholds.threshold_of(thresholds.Rows(logits, heat), checked))
+        # A code counts the row's tokens from `first` on, unless it is that of a logit alone.
+        assert found - (int(first) if found % 2**28 else 0) == int(fields[-1])
 
 
 def test_races_have_the_known_winners(race):
     for lo, hi, position, role, temperature, least, first, n, *fields in of_roles("race"):
         assert len(fields) == int(n) + 2
-        found, scores = fastseed.sampling.sample(
-            numbers(fields[:-2]), key([lo, hi]), int(position), temperature=real(temperature),
-            role=ROLES[int(role)], vocab_offset=int(first), threshold=torch.tensor([int(least)]),
-            return_scores=True,
-        )  # fmt: skip
-        assert [str(found.item()), bits(scores.item())] == fields[-2:]
+        at = key([lo, hi]), int(position), int(role)
+        more = real(temperature), int(least), int(first)
+        assert winner(race, numbers(fields[:-2]), *at, *more) == fields[-2:]

@@ -5,7 +5,7 @@ import sys
 
 import torch
 
-from fastseed.sampling import accept_equal, find_threshold, merge, sample
+from fastseed.sampling import accept_equal, sample
 
 BACKEND = sys.argv[1]
 generator = torch.Generator().manual_seed(0)
@@ -18,18 +18,12 @@ def rows(n, size):
 
 
 def tokens(x, keys, positions, temperature, top_p):
-    least = find_threshold(x, top_k=9)
-    parts = [
-        sample(x[:, :50], keys, positions, threshold=least, return_scores=True),
-        sample(x[:, 50:], keys, positions, threshold=least, vocab_offset=50, return_scores=True),
-    ]
     return (
         sample(x, keys, positions),
         sample(x, keys, positions, temperature=0.7, top_k=20, top_p=0.9, min_p=0.01),
         sample(x, keys, positions, temperature=temperature, top_p=top_p),
         *sample(x, keys, 5, top_p=0.8, return_logprobs=True),
         sample(x.bfloat16(), keys, positions, temperature=0.0),
-        merge(*(torch.stack(values) for values in zip(*parts, strict=True))),
     )
 
 

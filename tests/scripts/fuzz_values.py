@@ -170,8 +170,6 @@ GOOD = {
     "tensor": like((3, 2), F32), "input": like((3, 4), F32), "logits": like((3, 5), F32),
     "draft_tokens": like((3, 1), I64), "draft_probs": like((3, 1, 4), F32),
     "target_probs": like((3, 2, 4), F32), "target_logits": like((3, 2, 4), F32),
-    "tokens": like((2, 3), I64),
-    "scores": like((2, 3), torch.float64), "threshold": one_of(None),
     "task": one_of(0, 1), "epoch": one_of(0, 1), "step": one_of(0, 5), "name": one_of("x", "y"),
     "n": one_of(0, 3, 5), "dtype": one_of(None), "low": one_of(0), "high": one_of(1, 9),
     "p": one_of(0.5),

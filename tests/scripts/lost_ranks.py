@@ -44,9 +44,7 @@ def messages(how):
 
     mesh = init_device_mesh("cpu", (WORLD,))
     sharded = distribute_tensor(torch.arange(6.0), mesh, [Shard(0)])
-    logits, world = torch.randn(2, 8), dist.group.WORLD
     calls = {
-        "find_threshold": lambda: fastseed.sampling.find_threshold(logits, top_k=3, group=world),
         "digest": lambda: fastseed.debug.digest(sharded),
         "assert_ranks_agree": lambda: assert_ranks_agree(torch.nn.Linear(2, 2)),
     }
