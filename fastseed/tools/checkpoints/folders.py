@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ..._utils import strict_json
-from ...checkpoint import pickles
-from ...checkpoint.pickles import Unreadable, field, open_file, read_tree
+from . import pickles
+from .pickles import Unreadable, field, open_file, read_tree
 
 _MAX_DEPTH = 3
 _MAX_PART = 16 << 20  # bytes of an entry of torch.distributed.checkpoint

@@ -14,11 +14,11 @@ import numpy as np
 import torch
 
 from ..._utils import StateDict, strict_json
-from ...checkpoint.pickles import Opaque, Tensor, check_sha256, read_tree
 from ...data import Lineage
 from ...generators.adapter import MT19937_BYTES, pack, unpack, unpack_mt19937
 from ...generators.torch_rng import CPU_STATE
 from .folders import Part, noted
+from .pickles import Opaque, Tensor, check_sha256, read_tree
 
 A = TypeVar("A")
 T = TypeVar("T")

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from fastseed.checkpoint import pickles
 from fastseed.cli import main
 from fastseed.tools import checkpoints
+from fastseed.tools.checkpoints import pickles
 
 
 class Payload:
