@@ -122,7 +122,7 @@ class Stateful:
 
     def _saved_sizes(self) -> dict[str, int]:
         """Return the sizes of the tensors in the checkpoint, by their names without prefix."""
-        from torch.distributed.checkpoint import FileSystemReader
+        from torch.distributed.checkpoint.filesystem import FileSystemReader
 
         is_reader = hasattr(self._source, "read_metadata")
         reader = self._source if is_reader else FileSystemReader(self._source)
