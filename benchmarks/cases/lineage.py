@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fastseed.data import Lineage
+from fastseed.data.history import signed
 from fastseed.data.lineage import Visits
 
 from ..case import Case, Contest, Side, expect
@@ -19,7 +20,7 @@ EPOCHS = range(100)
 PROGRAM = Path(__file__).resolve().parents[2] / "docs" / "spec" / "data_order.py"
 
 
-def contract(is_mixture: bool = False) -> dict[str, Any]:
+def contract(is_mixture: bool = False, master_seed: int = 42) -> dict[str, Any]:
     """A job of 8 ranks with 512 samples each, of one source or of three."""
     order: dict[str, Any] = {"kind": "shuffle", "name": "shuffle", "n": N}
     if is_mixture:
@@ -30,12 +31,14 @@ def contract(is_mixture: bool = False) -> dict[str, Any]:
         ]
         order |= {"kind": "mixture", "name": "mixture", "sources": sources, "shuffled": 1}
     sizes = {"ranks": 8, "batch_size": 512, "slots": 0, "drop_last": 0, "ranks_drop_last": 0}
-    return {
-        **{"format": "fastseed.lineage", "version": 1, "derivation": 1},
-        **{"master_seed": 42, "task": 1, "epoch": EPOCH, "step": STEP},
-        **{"orders": [order], "skips": [], "quarantines": []},
-        "entries": [{"epoch": 0, "step": 0, "position": 0, "order": 0, **sizes}],
-    }
+    return signed(
+        {
+            **{"format": "fastseed.lineage", "version": 1, "derivation": 1},
+            **{"master_seed": master_seed, "task": 1, "epoch": EPOCH, "step": STEP},
+            **{"orders": [order], "skips": [], "quarantines": []},
+            "entries": [{"epoch": 0, "step": 0, "position": 0, "order": 0, **sizes}],
+        }
+    )
 
 
 def _specified(name: str, call: str, **more: Any) -> Side:

@@ -125,33 +125,10 @@ def has_tangents() -> bool:
 
 # ---------------------------------------------------------------- modes
 
-_FLAGS = (
-    "_is_in_torch_dispatch_mode",
-    "_is_in_non_infra_torch_dispatch_mode",
-    "_is_in_any_mode_without_ignore_compile_internals",
-)
-
 
 def dispatch_modes() -> list[object]:
     """Return the dispatch modes of this thread, the innermost one last."""
     return list(_python_dispatch._get_current_dispatch_mode_stack())
-
-
-def dispatch_mode_flags() -> dict[str, bool]:
-    """Return the flags of the process that say whether some dispatch mode is active."""
-    return {name: value for name, value in vars(_python_dispatch).items() if name in _FLAGS}
-
-
-def leave_dispatch_mode(mode: Any, flags: dict[str, bool]) -> None:
-    """Leave a mode that an interrupt has left half entered or active; set the flags before it."""
-    if mode in dispatch_modes():
-        _take_out(mode, _python_dispatch)
-    elif not mode.old_dispatch_mode_flags:
-        return
-    vars(_python_dispatch).update(flags)
-    tell_dynamo = vars(_python_dispatch).get("set_is_in_mode_without_ignore_compile_internals")
-    if tell_dynamo is not None:
-        tell_dynamo(flags[_FLAGS[-1]])
 
 
 @functools.cache

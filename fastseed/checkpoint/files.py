@@ -1,41 +1,33 @@
-"""Save the state of a job to a file, and load it: one file for all ranks, or one per rank."""
+"""Save the state of a job to a file, and load it: a file for each rank."""
 
 from __future__ import annotations
 
 import os
 import re
 
-import torch.distributed as dist
-
 from .._utils import StateDict, atomic_file, regular_file
-from .._utils.validation import check_bool, check_float, check_path, value_error
-from ..distributed import discovery, rendezvous
-from ..distributed.agreement import verify_agreement
-from ..distributed.rendezvous import collective
+from .._utils.validation import check_bool, check_path, value_error
 from ..seeder import api
-from ..seeder.seeder import Seeder, current_seeder
+from ..seeder.seeder import current_seeder
 from . import format as file_format
 
 _RANK = re.compile(r"\{rank(?::0(\d)d)?\}")
 
 
-def save(path: str | os.PathLike[str], *, rng: bool = False, timeout: float = 300.0) -> None:
+def save(path: str | os.PathLike[str], *, rng: bool = False) -> None:
     """Write the state of this job to a file, which has its old content or the new after a crash.
 
     Args:
-        path: a file in a folder that exists. In a job of several ranks every rank has to call this:
-            rank 0 writes one file for all. With ``{rank}`` (or ``{rank:05d}``) in it, each rank
-            writes its own file and does not wait: put the step into the path, too, since ``load``
-            refuses files of two saves.
+        path: a file in a folder that exists. In a job of several ranks it has ``{rank}`` (or
+            ``{rank:05d}``) in it, and every rank writes its own file: put the step into the path,
+            too, since ``load`` refuses files of two saves.
         rng: also save the exact state of every generator, to resume anywhere; without them a job
             resumes at the beginning of the scope (task, epoch, step).
-        timeout: seconds in [0.001, 86400] to wait for the other ranks.
 
     Raises:
         TypeError, ValueError: an argument is invalid.
         OSError: the file cannot be written; its content is what it was.
-        RuntimeError: before ``init``, without a process group, or if ranks disagree or one fails.
-        TimeoutError: some ranks did not call this in time; the message names them.
+        RuntimeError: before ``init``.
 
     Examples:
         >>> import os, tempfile, fastseed
@@ -46,48 +38,13 @@ def save(path: str | os.PathLike[str], *, rng: bool = False, timeout: float = 30
     seeder = current_seeder(function)
     text = check_path(function, "path", path)
     check_bool(function, "rng", rng)
-    timeout = check_float(function, "timeout", timeout, 1e-3, 86400)
-    if seeder.world_size == 1 or _RANK.search(text):
-        data = file_format.encode(function, seeder.state_dict(rng=rng))
-        _write(function, _of_rank(text, seeder.rank), data)
-    else:
-        _save_together(function, seeder, text, rng, timeout)
-
-
-def _save_together(function: str, seeder: Seeder, path: str, rng: bool, timeout: float) -> None:
-    """Let rank 0 write the states of all ranks; every rank raises if one of them fails."""
-    rendezvous.refuse_forked(function)
-    size = discovery.process_group_size()
-    if size != seeder.world_size:
-        raise RuntimeError(
-            f"fastseed.{function}: one file for {seeder.world_size} ranks needs a process group of "
-            f"that size, got {size}; call init_process_group first, or put {{rank}} into the path"
+    if seeder.world_size > 1 and not _RANK.search(text):
+        rule = (
+            f"with {{rank}} in it in a job of {seeder.world_size} ranks, as 'rng-{{rank}}.fastseed'"
         )
-    verify_agreement(timeout=timeout)  # names the ranks that are missing
-    problem: Exception | None = None
-    part: StateDict | str
-    try:
-        part = seeder.state_dict(rng=rng)
-    except Exception as error:  # raised below, after the other ranks are notified
-        problem, part = error, f"{type(error).__name__}: {error}"
-    parts: list[StateDict | str] = [""] * size
-    is_first = dist.get_rank() == 0
-    collective(function, dist.gather_object, part, parts if is_first else None)
-    outcome = [""]
-    if is_first:
-        failed = [f"rank {rank}: {one}" for rank, one in enumerate(parts) if isinstance(one, str)]
-        outcome = ["; ".join(failed)]
-        try:
-            named = [(f"rank {i}", p) for i, p in enumerate(parts) if isinstance(p, dict)]
-            if not failed:
-                _write(function, path, file_format.encode(function, file_format.merge(named)))
-        except Exception as error:
-            problem, outcome = error, [f"rank 0: {type(error).__name__}: {error}"]
-    collective(function, dist.broadcast_object_list, outcome)
-    if problem is not None:
-        raise problem
-    if outcome[0]:
-        raise RuntimeError(f"fastseed.{function}: another rank failed: {outcome[0]}")
+        raise value_error(function, "path", rule, text)
+    data = file_format.encode(function, seeder.state_dict(rng=rng))
+    _write(function, _of_rank(text, seeder.rank), data)
 
 
 def load(path: str | os.PathLike[str]) -> None:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from .._utils import StateDict, regular_file
+from .._utils import StateDict
 from .._utils.validation import check_bool, check_instance, type_error, value_error
 from ..generators.adapter import pack, unpack
 from ..seeder import api
 from ..seeder.seeder import current_seeder
 from ..seeder.state import is_bytes
 from . import format as file_format
-from .pickles import InertUnpickler, field
 
 _STATEFUL = "checkpoint.Stateful"
 _JOB, _RANK = "fastseed_job", "fastseed_rank_"
@@ -94,8 +92,9 @@ class Stateful:
     Args:
         rng: whether to save exact states, as in ``fastseed.checkpoint.save``.
         source: for loading: the checkpoint, as a path or a ``StorageReader``. The number of ranks
-            may have changed: new ranks start at the beginning of the scope. No code in a folder's
-            ``.metadata`` runs. After loading, the object saves as one without a source.
+            may have changed: new ranks start at the beginning of the scope. torch's own loading
+            unpickles a folder's ``.metadata`` and runs what it names, so load only what you trust.
+            After loading, the object saves as one without a source.
 
     Examples:
         >>> import fastseed
@@ -123,11 +122,16 @@ class Stateful:
 
     def _saved_sizes(self) -> dict[str, int]:
         """Return the sizes of the tensors in the checkpoint, by their names without prefix."""
-        if hasattr(self._source, "read_metadata"):
-            entries = self._source.read_metadata().state_dict_metadata
-            found = {key: getattr(entry, "size", None) for key, entry in entries.items()}
-        else:
-            found = _read_sizes(Path(self._source, ".metadata"))
+        from torch.distributed.checkpoint.filesystem import FileSystemReader
+
+        is_reader = hasattr(self._source, "read_metadata")
+        reader = self._source if is_reader else FileSystemReader(self._source)
+        try:
+            entries = reader.read_metadata().state_dict_metadata
+        except Exception as error:  # of many types, for a damaged pickle
+            problem = f"cannot read {str(self._source)!r} ({error!r})"
+            raise ValueError(f"fastseed.{_STATEFUL}: {problem}") from error
+        found = {key: getattr(entry, "size", None) for key, entry in entries.items()}
         sizes = {key: int(size[0]) for key, size in found.items() if size}
         prefixes = sorted(key.removesuffix(_JOB) for key in sizes if key.endswith(_JOB))
         if len(prefixes) != 1:
@@ -139,13 +143,3 @@ class Stateful:
         """Restore every generator; errors name ``from_tensors`` or ``load_state_dict``."""
         api.load_state_dict(from_tensors(tensors))
         self._source = None  # from now on state_dict() is for saving
-
-
-def _read_sizes(path: Path) -> dict[str, Any]:
-    """Return the size of each tensor in a folder of torch.distributed.checkpoint by its name."""
-    try:
-        with regular_file.open_file(path) as file:
-            entries = field(InertUnpickler(file).load(), "state_dict_metadata")
-        return {key: field(entry, "size") for key, entry in entries.items()}
-    except Exception as error:  # of many types, for a damaged pickle
-        raise ValueError(f"fastseed.{_STATEFUL}: cannot read {str(path)!r} ({error!r})") from error

@@ -1,28 +1,28 @@
 """The history of a job in a few integers: from where on steps were cut in which way.
 
 A history describes the steps that led to its last one. Steps after the state from which another
-attempt resumed are not part of it. As JSON it is a journal, which is checked before it is used.
+attempt resumed are not part of it. As JSON it is a journal, whose digest is checked on loading.
 """
 
 from __future__ import annotations
 
 import bisect
 import dataclasses
+import hashlib
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from .._backend.reference import scalar
 from .._utils import JSON, strict_json, validation
-from ..derivation import scopes
-from .layout import ASSIGNMENTS, StepLayout
-from .order.mixture import UNIT, Source
+from .layout import StepLayout
+from .order.mixture import Source
 from .order.permutation import Array, Order
 from .order.quarantine import Quarantined
-from .order.spec import KINDS, MAX_N, OrderSpec
+from .order.spec import KINDS, OrderSpec
 
 STOPPED = -1  # in place of the number of an order: no step follows
 
@@ -222,31 +222,37 @@ class History:
 
 
 # docs/spec/data-order.md ("The journal") specifies its fields.
-_DERIVATION = {"derivation": scalar.DERIVATION_VERSION}
-_VERSIONS = {"format": "fastseed.lineage", "version": 1, **_DERIVATION}
-_NUMBERS = ("master_seed", "task", "epoch", "step")
-_RECORDS: dict[str, Any] = {"entries": Entry, "skips": Skip, "quarantines": Quarantine}
-_STEP, _COUNT, _FLAG = (0, 2**62), (0, 2**63 - 1), (0, 1)
-_LIMITS = {
-    **{"master_seed": (0, scopes.MAX_MASTER), "task": (0, scopes.MAX_TASK)},
-    **{"epoch": (0, scopes.MAX_EPOCH + 1), "step": _STEP, "first": _STEP, "last": _STEP},
-    **{"position": _COUNT, "order": (STOPPED, 2**31), "ranks": (1, scopes.MAX_RANK + 1)},
-    **{"batch_size": (1, MAX_N), "slots": (0, scopes.MAX_RANK)},
-    **{"drop_last": _FLAG, "ranks_drop_last": _FLAG, "shuffled": _FLAG},
-    **{"n": (-1, MAX_N), "size": (1, MAX_N), "share": (1, UNIT), "skip": (0, MAX_N)},
+_VERSIONS: JSON = {
+    "format": "fastseed.lineage",
+    "version": 1,
+    "derivation": scalar.DERIVATION_VERSION,
 }
+_NUMBERS = ("master_seed", "task", "epoch", "step")
+_LISTS = ("orders", "entries", "skips", "quarantines")
+MOST = 10**6
+"""The parts that a journal may have, and the steps that are compared one by one: more is wrong."""
 
 
 def to_dict(history: History) -> JSON:
     """Return the journal as a JSON object; ``from_dict`` reads it."""
-    return {
-        **_VERSIONS,
-        **{name: getattr(history, name) for name in _NUMBERS},
-        "orders": [_order_to_dict(spec) for spec in history.orders],
-        "entries": [_entry_to_dict(entry) for entry in history.entries],
-        "skips": [skip._asdict() for skip in history.skips],
-        "quarantines": [{**q._asdict(), "samples": list(q.samples)} for q in history.quarantines],
-    }
+    return signed(
+        {
+            **_VERSIONS,
+            **{name: getattr(history, name) for name in _NUMBERS},
+            "orders": [_order_to_dict(spec) for spec in history.orders],
+            "entries": [_entry_to_dict(entry) for entry in history.entries],
+            "skips": [skip._asdict() for skip in history.skips],
+            "quarantines": [
+                {**q._asdict(), "samples": list(q.samples)} for q in history.quarantines
+            ],
+        }
+    )
+
+
+def signed(fields: JSON) -> JSON:
+    """Return the fields of a journal with their digest, which finds damage."""
+    text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
+    return {**fields, "sha256": hashlib.sha256(text.encode()).hexdigest()}
 
 
 def _entry_to_dict(entry: Entry) -> JSON:
@@ -277,73 +283,48 @@ def from_json(function: str, argument: str, text: str | bytes) -> History:
 
 def from_dict(function: str, argument: str, given: JSON) -> History:
     """Read a journal; TypeError or ValueError if it is damaged."""
-    names = (*_VERSIONS, *_NUMBERS, "orders", *_RECORDS)
-    fields = _fields(function, argument, given, names)
+    validation.check_instance(function, argument, given, dict, "a journal, an object of JSON")
     for field, value in _VERSIONS.items():
-        if fields.pop(field) != value:
+        if given.get(field) != value:
             rule = f"{value!r}, as of this version of fastseed"
-            raise validation.value_error(function, f"{argument}[{field!r}]", rule, given[field])
-    orders = fields.pop("orders")
-    orders = [_order(function, f"{argument}['orders'][{i}]", o) for i, o in enumerate(orders)]
-    for name, kind in _RECORDS.items():
-        fields[name] = _records(function, f"{argument}[{name!r}]", kind, fields[name])
-    history = History(**fields, orders=tuple(orders))
+            found = given.get(field)
+            raise validation.value_error(function, f"{argument}[{field!r}]", rule, found)
+    try:
+        is_whole = signed({k: v for k, v in given.items() if k != "sha256"}) == given
+    except (TypeError, ValueError, RecursionError):  # no JSON
+        is_whole = False
+    if not is_whole:
+        rule = "the digest of the other fields, one of which is damaged"
+        found = given.get("sha256")
+        raise validation.value_error(function, f"{argument}['sha256']", rule, found)
+    count = sum(len(given[name]) for name in _LISTS)
+    if count > MOST:
+        rule = f"one of at most {MOST} orders, entries, skips and quarantines"
+        raise validation.value_error(function, argument, rule, count)
+    history = History(
+        **{name: given[name] for name in _NUMBERS},
+        orders=tuple(_order_from_dict(function, argument, order) for order in given["orders"]),
+        entries=tuple(Entry(**entry) for entry in given["entries"]),
+        skips=tuple(Skip(**skip) for skip in given["skips"]),
+        quarantines=tuple(
+            Quarantine(**{**q, "samples": tuple(q["samples"])}) for q in given["quarantines"]
+        ),
+    )
     problem = _problem(history)
     if problem is not None:
         raise validation.value_error(function, argument, problem, given)
     return history
 
 
-def _fields(
-    function: str,
-    where: str,
-    given: JSON,
-    names: Iterable[str],
-    limits: Mapping[str, tuple[int, int]] = _LIMITS,
-) -> dict[str, Any]:
-    """Return the fields of an object that has exactly these."""
-    validation.check_instance(function, where, given, dict, "an object")
-    if set(given) != set(names):
-        rule = f"an object of {', '.join(names)}"
-        raise validation.value_error(function, where, rule, sorted(map(str, given)))
-    found = {}
-    for name, value in given.items():
-        place = f"{where}[{name!r}]"
-        if name in limits:
-            value = validation.check_int(function, place, value, *limits[name])
-        elif name in ("kind", "name"):
-            validation.check_text(function, place, value)
-        elif name == "assignment":
-            validation.check_choice(function, place, value, ASSIGNMENTS)
-        elif name not in _VERSIONS:
-            validation.check_instance(function, place, value, list, "a list")
-        found[name] = tuple(value) if name == "samples" else value
-    return found
-
-
-def _records(function: str, where: str, kind: Any, given: list[JSON]) -> tuple[Any, ...]:
-    """Return the objects of a list as named tuples."""
-    found = []
-    for i, part in enumerate(given):
-        part = {**kind._field_defaults, **part} if isinstance(part, dict) else part
-        found.append(kind(**_fields(function, f"{where}[{i}]", part, kind._fields)))
-    return tuple(found)
-
-
-def _order(function: str, where: str, given: JSON) -> OrderSpec:
-    validation.check_instance(function, where, given, dict, "an object")
-    kind = validation.check_choice(function, f"{where}['kind']", given.get("kind"), tuple(KINDS))
-    make: Any = KINDS[kind]
-    names = [field.name for field in dataclasses.fields(make)]
-    fields = _fields(function, where, given, ("kind", *names), {**_LIMITS, **make.limits})
-    del fields["kind"]
+def _order_from_dict(function: str, argument: str, given: JSON) -> OrderSpec:
+    fields = dict(given)
+    kind = validation.check_choice(
+        function, f"{argument}['orders'][...]['kind']", fields.pop("kind"), tuple(KINDS)
+    )
     if "sources" in fields:
-        fields["sources"] = _records(function, f"{where}['sources']", Source, fields["sources"])
+        fields["sources"] = tuple(Source(**source) for source in fields["sources"])
+    make: Any = KINDS[kind]
     spec: OrderSpec = make(**fields)
-    problem = spec.problem()
-    if problem is not None:
-        field, rule = problem
-        raise validation.value_error(function, f"{where}[{field!r}]", rule, given[field])
     return spec
 
 
@@ -355,19 +336,7 @@ def _problem(history: History) -> str | None:
     begins = [q.point for q in history.quarantines]
     if begins != sorted(begins):
         return "one whose quarantines are in order"
-    most = max((spec.size for spec in history.orders), default=0)
-    for samples in (q.samples for q in history.quarantines):
-        is_known = all(type(sample) is int and 0 <= sample < most for sample in samples)
-        if not is_known or list(samples) != sorted({*samples}):
-            return f"one whose quarantines have different samples of [0, {most}), sorted"
     ranges = sorted(history.skips)
-    apart = all(a.epoch < b.epoch or a.last < b.first for a, b in itertools.pairwise(ranges))
-    if not apart or any(skip.last < skip.first for skip in ranges):
+    if any(a.epoch == b.epoch and a.last >= b.first for a, b in itertools.pairwise(ranges)):
         return "one whose skips are ranges apart"
-    for entry in history.entries:
-        if entry.order >= len(history.orders):
-            return f"one whose entries have one of its {len(history.orders)} orders"
-        n = history.orders[entry.order].n if entry.order != STOPPED else -1
-        if entry.layout(n).step_size > 2**62 or 0 <= n < entry.position:
-            return "one whose entries begin inside their order, with steps of at most 2**62 samples"
     return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch.distributed as dist
 
@@ -17,35 +17,8 @@ from ..seeder import state as states
 from ..seeder.seeder import Seeder, current_seeder
 from ..seeder.start import start
 
-
-class Tasks(NamedTuple):
-    """The task number of each phase of a job, [0, 2**24); they must differ.
-
-    Attributes:
-        init, train, validate, test, predict: building the model, training, and so on.
-
-    Examples:
-        >>> from fastseed.integrations import Tasks
-        >>> Tasks(test=7)
-        Tasks(init=0, train=1, validate=2, test=7, predict=4)
-    """
-
-    init: int = 0
-    train: int = 1
-    validate: int = 2
-    test: int = 3
-    predict: int = 4
-
-
-def check_tasks(function: str, tasks: object) -> Tasks:
-    """Return the task numbers, checked."""
-    rule = "a fastseed.integrations.Tasks"
-    found = validation.check_instance(function, "tasks", tasks, Tasks, rule)
-    for name, task in found._asdict().items():
-        validation.check_int(function, f"tasks.{name}", task, 0, scopes.MAX_TASK)
-    if len(set(found)) < len(found):
-        raise validation.value_error(function, "tasks", "different numbers", tuple(found))
-    return found
+INIT, TRAIN, VALIDATE, TEST, PREDICT = range(5)
+"""The tasks of a job's phases."""
 
 
 def import_framework(module: str, extra: str) -> Any:

@@ -21,7 +21,7 @@ from ..data.loader.states import check_state
 from ..data.steps import StepLoop
 from ..seeder.seeder import current_seeder
 from . import _common, _prepared_loader
-from ._common import Tasks, move_to, run_in_task
+from ._common import INIT, PREDICT, TEST, TRAIN, VALIDATE, move_to, run_in_task
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -41,7 +41,7 @@ class AcceleratedJob:
     numbers follow the master seed; the rest is Accelerate's.
 
     The constructor calls ``fastseed.init``, unless the script has, with the accelerator's rank and
-    world size, and ``reseed(tasks.init)``. ``save_state`` then keeps where the job is, and
+    world size, and ``reseed(task=0)``. ``save_state`` then keeps where the job is, and
     ``load_state`` continues after that step. Use neither ``set_seed`` nor ``skip_first_batches``.
 
     If the accelerator has no ``data_seed``, its ``SeedableRandomSampler`` gets one from the master
@@ -50,7 +50,6 @@ class AcceleratedJob:
     Args:
         accelerator: before anything that shuffles is prepared.
         master_seed: for ``init``; None: the one of the script, or a random one.
-        tasks: the task numbers.
 
     Raises:
         TypeError, ValueError: an argument is wrong; or the accelerator's ``rng_types`` would give
@@ -61,21 +60,18 @@ class AcceleratedJob:
         self,
         accelerator: Accelerator,
         master_seed: int | None = None,
-        *,
-        tasks: Tasks = Tasks(),  # noqa: B008 (a tuple)
     ) -> None:
         kind = _common.import_framework("accelerate", "accelerate").Accelerator
         validation.check_instance(
             _NAME, "accelerator", accelerator, kind, "an accelerate.Accelerator"
         )
-        self.tasks = _common.check_tasks(_NAME, tasks)
         _check_rng_types(accelerator)
         ranks = accelerator.process_index, accelerator.num_processes
         _common.ensure_seeder(_NAME, master_seed, *ranks)
-        move_to(self.tasks.init, 0)
+        move_to(INIT, 0)
         config = accelerator.dataloader_config
         if config.data_seed is None:
-            key = _common.order_key(_NAME, "accelerate.order", self.tasks.init)
+            key = _common.order_key(_NAME, "accelerate.order", INIT)
             config.data_seed = key % 2**31
         self._accelerator = accelerator
         self._loader: DataLoaderShard | None = None  # of _steps
@@ -93,7 +89,7 @@ class AcceleratedJob:
     def train(self, loader: DataLoaderShard, epoch: int) -> Iterator[tuple[int, Any]]:
         """Iterate an epoch as ``enumerate(loader)`` does, each step in its own scope.
 
-        Before each step it calls ``reseed(tasks.train, epoch, step)``. After ``load_state`` or
+        Before each step it calls ``reseed(1, epoch, step)``. After ``load_state`` or
         ``break`` it begins after the step that was done last, if that was in this epoch.
 
         Args:
@@ -111,7 +107,7 @@ class AcceleratedJob:
         _prepared_loader.check_prepared(function, loader)
         if self._steps is None or self._loader is not loader:
             batches = _prepared_loader.resumable(loader)
-            self._steps = make_steps(batches, task=self.tasks.train)
+            self._steps = make_steps(batches, task=TRAIN)
             self._loader = loader
         if self._loaded is not None:
             if self._loaded["steps"]:
@@ -142,13 +138,13 @@ class AcceleratedJob:
 
     def validate(self, epoch: int = 0) -> contextlib.AbstractContextManager[None]:
         """Run a block in the validation task, as ``run_in_task``; so do ``test``, ``predict``."""
-        return run_in_task(self.tasks.validate, epoch)
+        return run_in_task(VALIDATE, epoch)
 
     def test(self, epoch: int = 0) -> contextlib.AbstractContextManager[None]:
-        return run_in_task(self.tasks.test, epoch)
+        return run_in_task(TEST, epoch)
 
     def predict(self, epoch: int = 0) -> contextlib.AbstractContextManager[None]:
-        return run_in_task(self.tasks.predict, epoch)
+        return run_in_task(PREDICT, epoch)
 
     def state_dict(self) -> StateDict:
         """Return where training is: after the step that it is in. The state of any rank serves all.

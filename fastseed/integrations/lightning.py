@@ -22,7 +22,7 @@ from ..seeder import api
 from ..seeder import state as states
 from ..seeder.seeder import current_seeder
 from . import _common
-from ._common import Tasks, move_to
+from ._common import INIT, PREDICT, TEST, TRAIN, VALIDATE, move_to
 
 if TYPE_CHECKING:
     from pytorch_lightning import LightningModule, Trainer
@@ -48,16 +48,15 @@ class FastseedCallback(_base()):  # type: ignore[misc]
 
     Make it the first of ``callbacks``, and train in one thread at a time.
 
-    - ``setup``: ``init``, unless the script has called it, and ``reseed(tasks.init)``. Each epoch:
-      ``reseed(tasks.train, epoch)``, before its DataLoader is iterated.
-    - Validation in ``fit`` runs at ``(tasks.validate, epoch)``; then training continues exactly
-      where it was. ``trainer.validate``, ``test`` and ``predict`` run at epoch 0 of their tasks.
+    - ``setup``: ``init``, unless the script has called it, and ``reseed(task=0)``. Each epoch:
+      ``reseed(1, epoch)``, before its DataLoader is iterated.
+    - Validation in ``fit`` runs at task 2 and the epoch; then training continues exactly
+      where it was. ``trainer.validate``, ``test`` and ``predict`` run at epoch 0 of tasks 2 to 4.
     - Checkpoints hold the exact states of all ranks. ``fit(ckpt_path=...)`` resumes from there, on
       any number of ranks, also mid-epoch if the DataLoader does (``fastseed.data.Loader``).
 
     Args:
         master_seed: for ``init``; None: the one of the script, or a random one.
-        tasks: the task numbers.
 
     Raises:
         TypeError, ValueError: an argument is wrong, here or when the trainer calls ``setup``.
@@ -66,11 +65,8 @@ class FastseedCallback(_base()):  # type: ignore[misc]
     def __init__(
         self,
         master_seed: int | None = None,
-        *,
-        tasks: Tasks = Tasks(),  # noqa: B008 (a tuple)
     ) -> None:
         self._master_seed = master_seed
-        self._tasks = _common.check_tasks(_NAME, tasks)
         self._over = False  # the last batch of the epoch is done
         self._outer: StateDict | None = None  # training's state, around an evaluation
         self._loaded: StateDict | None = None
@@ -83,15 +79,15 @@ class FastseedCallback(_base()):  # type: ignore[misc]
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         _common.ensure_seeder(_NAME, self._master_seed, trainer.global_rank, trainer.world_size)
-        move_to(self._tasks.init, 0)
+        move_to(INIT, 0)
         # Lightning makes the DataLoader's iterator before it calls a hook of the phase.
         self._wrap(trainer.fit_loop, "run", self._fit, trainer)
         for method in ("run", "setup_data", "increment_progress_to_evaluation_end"):
             loop = trainer.fit_loop.epoch_loop.val_loop
-            self._wrap(loop, method, self._evaluate, self._tasks.validate, trainer)
-        self._wrap(trainer.validate_loop, "run", self._evaluate, self._tasks.validate, None)
-        self._wrap(trainer.test_loop, "run", self._evaluate, self._tasks.test, None)
-        self._wrap(trainer.predict_loop, "run", self._evaluate, self._tasks.predict, None)
+            self._wrap(loop, method, self._evaluate, VALIDATE, trainer)
+        self._wrap(trainer.validate_loop, "run", self._evaluate, VALIDATE, None)
+        self._wrap(trainer.test_loop, "run", self._evaluate, TEST, None)
+        self._wrap(trainer.predict_loop, "run", self._evaluate, PREDICT, None)
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         for loop, method in self._wrapped:
@@ -112,7 +108,7 @@ class FastseedCallback(_base()):  # type: ignore[misc]
             self._began = self._loaded["job"]["epoch"] + self._loaded["over"]
             if self._loaded["over"]:
                 self._loaded = None
-        move_to(self._tasks.train, self._began)
+        move_to(TRAIN, self._began)
         return run()
 
     def _evaluate(self, run: Callable[[], T], task: int, trainer: Trainer | None) -> T:
@@ -142,7 +138,7 @@ class FastseedCallback(_base()):  # type: ignore[misc]
         # Iterating fastseed's loaders has used none of the global generators.
         are_ours = all(isinstance(one, Loader) for one in tree_leaves(trainer.train_dataloader))
         if iterates or are_ours or self._began != epoch:
-            move_to(self._tasks.train, epoch)
+            move_to(TRAIN, epoch)
         self._began, self._over = None, False
 
     def on_train_batch_end(self, trainer: Trainer, *event: object) -> None:

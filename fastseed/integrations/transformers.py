@@ -24,7 +24,7 @@ from ..sampling.thresholds import Integers, Numbers
 from ..seeder import api
 from ..seeder.seeder import current_seeder
 from . import _common
-from ._common import Tasks, move_to, order_key
+from ._common import TRAIN, VALIDATE, move_to, order_key
 
 if TYPE_CHECKING:
     from transformers import TrainerControl as Control
@@ -43,8 +43,8 @@ class FastseedCallback(_transformers.TrainerCallback):  # type: ignore[misc]
     - When training begins: ``fastseed.init``, unless the script has called it, with the rank and
       world size of the arguments. Accelerate's sampler and samplers with an attribute ``generator``
       get seeds from the master seed; on several ranks a warning names the others.
-    - Each epoch: ``reseed(tasks.train, epoch)``, when the last step of the epoch before is done.
-    - Evaluation that the Trainer schedules runs at ``(tasks.validate, epoch)``; then training
+    - Each epoch: ``reseed(1, epoch)``, when the last step of the epoch before is done.
+    - Evaluation that the Trainer schedules runs at task 2 and the epoch; then training
       continues exactly where it was. Put ``fastseed.integrations.run_in_task`` around an
       ``evaluate`` or ``predict`` that the script calls.
     - The epoch of a dataset of ``fastseed.data.per_sample`` is set. Without per_sample, the random
@@ -57,7 +57,6 @@ class FastseedCallback(_transformers.TrainerCallback):  # type: ignore[misc]
 
     Args:
         master_seed: for ``init``; None: the one of the script, or a random one.
-        tasks: the task numbers.
 
     Raises:
         TypeError, ValueError: an argument is wrong, here or when training begins.
@@ -66,11 +65,8 @@ class FastseedCallback(_transformers.TrainerCallback):  # type: ignore[misc]
     def __init__(
         self,
         master_seed: int | None = None,
-        *,
-        tasks: Tasks = Tasks(),  # noqa: B008 (a tuple)
     ) -> None:
         self._master_seed = master_seed
-        self.tasks = _common.check_tasks(_NAME, tasks)
         self._outer: StateDict | None = None  # training's state, around an evaluation
         self._is_inside = False  # the generators are in the evaluation's scope now
         self._resume: str | None = None  # a file to load at the next step
@@ -81,17 +77,17 @@ class FastseedCallback(_transformers.TrainerCallback):  # type: ignore[misc]
         self._outer, self._is_inside, self._resume = None, False, None
         loader = more.get("train_dataloader")  # fastseed's seeds its own samplers
         self._samplers = [] if isinstance(loader, Loader) else samplers_in(loader)[1:]
-        _seed_accelerate(self._samplers, self.tasks.train)
+        _seed_accelerate(self._samplers, TRAIN)
         if args.world_size > 1:
             _name_unseeded(self._samplers)
         if state.global_step and not _is_whole(state.epoch):
             self._resume = _saved_file(args, state)
         if getattr(args, "eval_on_start", False):
-            move_to(self.tasks.validate, 0)
+            move_to(VALIDATE, 0)
 
     def on_epoch_begin(self, args: Args, state: State, control: Control, **more: object) -> None:
         self._is_inside = False
-        task, epoch = self.tasks.train, int(state.epoch or 0)
+        task, epoch = TRAIN, int(state.epoch or 0)
         _common.begin_epoch(task, epoch, more.get("train_dataloader"))
         _seed_generators(self._samplers, task, epoch)
 
@@ -104,7 +100,7 @@ class FastseedCallback(_transformers.TrainerCallback):  # type: ignore[misc]
 
     def on_step_end(self, args: Args, state: State, control: Control, **more: object) -> None:
         if _is_whole(state.epoch):
-            move_to(self.tasks.train, round(state.epoch or 0))
+            move_to(TRAIN, round(state.epoch or 0))
         self._enter_evaluation(state, control)
 
     def on_epoch_end(self, args: Args, state: State, control: Control, **more: object) -> None:
@@ -116,7 +112,7 @@ class FastseedCallback(_transformers.TrainerCallback):  # type: ignore[misc]
         if control.should_evaluate:
             self._outer = current_seeder(_NAME).state_dict(rng=True)
             epoch = max(0, math.ceil(state.epoch or 0) - 1)  # of the step that is done
-            move_to(self.tasks.validate, epoch)
+            move_to(VALIDATE, epoch)
             self._is_inside = True
 
     def _leave_evaluation(self, *event: object, **more: object) -> None:

@@ -45,10 +45,10 @@ class SeededGRPOTrainer(_trl.GRPOTrainer):  # type: ignore[misc]
     prompts, dropout, evaluation.
 
     - Sample k of row i of the dataset at optimizer step s has the seed
-      ``rollouts.seed(s, i, k, task=tasks.train)`` and is sampled by ``SeededTokens``, without
+      ``rollouts.seed(s, i, k, task=1)`` and is sampled by ``SeededTokens``, without
       dropout. So its tokens depend neither on the batch nor on the ranks, as far as the logits do
       not.
-    - In an evaluation the task is ``tasks.validate``; a prompt of one of several datasets is
+    - In an evaluation the task is 2; a prompt of one of several datasets is
       ``"name/i"``.
     - Checkpoints also hold the rollouts that wait for their training steps, one file for each rank:
       with them, a run that was killed and resumed is the uninterrupted run.
@@ -85,8 +85,7 @@ class SeededGRPOTrainer(_trl.GRPOTrainer):  # type: ignore[misc]
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         prompts, samples = zip(*(row[_KEY] for row in inputs), strict=True)
-        tasks = self._callback().tasks
-        task = tasks.train if self.model.training else tasks.validate
+        task = _common.TRAIN if self.model.training else _common.VALIDATE
         self.rollout_seeds = seeds(self.state.global_step, prompts, samples, task=task).tolist()
         plain = [{name: row[name] for name in row if name != _KEY} for row in inputs]
         if self.rollout_func is not None:
@@ -139,16 +138,12 @@ class SeededGRPOTrainer(_trl.GRPOTrainer):  # type: ignore[misc]
             raise value_error(_NAME, "checkpoint", rule, f"{made} in {checkpoint}")
         self._step, self._buffered_inputs = state["step"], waiting
 
-    def _callback(self) -> FastseedCallback:
-        found = [c for c in self.callback_handler.callbacks if isinstance(c, FastseedCallback)]
-        if len(found) != 1:
-            rule = "with one fastseed.integrations.transformers.FastseedCallback"
-            raise value_error(_NAME, "callbacks", rule, self.callback_handler.callbacks)
-        return found[0]
-
     def _check(self) -> None:
         """Refuse what would generate without the seeds."""
-        self._callback()
+        callbacks = self.callback_handler.callbacks
+        if sum(isinstance(one, FastseedCallback) for one in callbacks) != 1:
+            rule = "with one fastseed.integrations.transformers.FastseedCallback"
+            raise value_error(_NAME, "callbacks", rule, callbacks)
         if self.args.remove_unused_columns:
             raise value_error(_NAME, "remove_unused_columns of the arguments", "False", True)
         if self.rollout_func is not None:

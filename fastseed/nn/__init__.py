@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from .dropout.convert import convert, revert, shard_inputs
     from .dropout.layers import Dropout, Dropout1d, Dropout2d, Dropout3d
     from .dropout.rows import label, rows
-    from .initialization.construct import construct
     from .initialization.mode import initialize
     from .perturbation.functions import apply_log, perturb_, perturbed
 
@@ -22,7 +21,6 @@ __all__ = [
     "Dropout2d",
     "Dropout3d",
     "apply_log",
-    "construct",
     "convert",
     "functional",
     "initialize",
@@ -35,7 +33,6 @@ __all__ = [
 ]
 
 _NAMES = {  # by the module that defines them
-    "initialization.construct": "construct",
     "initialization.mode": "initialize",
     "perturbation.functions": "apply_log perturb_ perturbed",
     "dropout.convert": "convert revert shard_inputs",

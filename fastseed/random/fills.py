@@ -1,7 +1,7 @@
 """What a key writes in place of each random operator of torch, into a tensor or a ``DTensor``.
 
-The table of ``nn.initialize`` and ``nn.construct`` (torch's operators) and that of ``random.keyed``
-(torch's functions) take their fills from here.
+The table of ``nn.initialize`` (torch's operators) and that of ``random.keyed`` (torch's functions)
+take their fills from here.
 """
 
 from __future__ import annotations

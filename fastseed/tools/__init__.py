@@ -7,7 +7,7 @@ from pathlib import Path
 
 from .._utils import validation
 from ..debug.watch_file import FOLDER
-from .environment import SUMS
+from .environment import FILE
 
 RECORDING, ENVIRONMENT, CHECKPOINT = "recording", "environment", "checkpoint or job"
 
@@ -26,6 +26,6 @@ def parts_of(function: str, argument: str, given: str) -> dict[str, str]:
     if any(any(folder.glob("rank-*.watch")) for folder in (path, path / FOLDER)):
         found[RECORDING] = given
     for folder in (path, path / ENVIRONMENT):
-        if (folder / SUMS).is_file():
+        if (folder / FILE).is_file():
             found[ENVIRONMENT] = os.fspath(folder)
     return found or {CHECKPOINT: given}

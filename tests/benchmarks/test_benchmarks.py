@@ -171,7 +171,7 @@ class PoolThatForgetsTheLast:
 
 
 def another_job(_: Lineage) -> Lineage:
-    return Lineage.load(lineage.contract() | {"master_seed": 43})
+    return Lineage.load(lineage.contract(master_seed=43))
 
 
 WRONG: dict[str, tuple[Callable[[], Contest], str, Callable[[Any], Any]]] = {

@@ -248,8 +248,9 @@ def test_files_of_two_saves_are_refused(path):
     assert tuple(fastseed.derivation.context.seeder.scope) == (1, 2, 0)
 
 
-def test_one_file_of_several_ranks_needs_a_process_group(path):
+def test_the_path_of_several_ranks_must_have_the_rank_in_it(path):
     fastseed.init(42, rank=0, world_size=2)
-    with pytest.raises(RuntimeError, match=r"one file for 2 ranks needs .*\{rank\}"):
+    rule = r"checkpoint\.save: path must be with \{rank\} in it in a job of 2 ranks, as 'rng-"
+    with pytest.raises(ValueError, match=rule):
         checkpoint.save(path, rng=True)
     assert not path.exists()

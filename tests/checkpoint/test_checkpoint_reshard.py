@@ -17,8 +17,7 @@ import fastseed
 from fastseed import checkpoint
 from fastseed.checkpoint import Stateful
 
-EXACT = ("one", "pattern", "dcp", "dcp reader")
-SCOPE = ("one scope", "dcp scope")
+EXACT = ("pattern", "dcp", "dcp reader")
 
 
 def start(master_seed):
@@ -42,18 +41,14 @@ def save(folder):
     model = {"weight": torch.arange(4.0)}
     dcp.save({"model": model, "fastseed": Stateful(rng=True)}, checkpoint_id=folder / "dcp")
     dcp.save({"fastseed": Stateful()}, checkpoint_id=folder / "dcp scope")
-    checkpoint.save(folder / "one", rng=True)
     checkpoint.save(folder / "rank-{rank}", rng=True)
-    checkpoint.save(folder / "one scope")
     return states(shared), begin
 
 
 def load(folder):
     """Load in each way; return the scope, the states and the warnings."""
     calls = {
-        "one": lambda: checkpoint.load(folder / "one"),
         "pattern": lambda: checkpoint.load(folder / "rank-{rank}"),
-        "one scope": lambda: checkpoint.load(folder / "one scope"),
         "dcp": lambda: load_dcp(folder / "dcp", source=folder / "dcp"),
         "dcp reader": lambda: load_dcp(folder / "dcp", source=dcp.FileSystemReader(folder / "dcp")),
         "dcp scope": lambda: load_dcp(folder / "dcp scope"),
@@ -92,8 +87,7 @@ def job(request, tmp_path_factory):
 def test_scopes_carry_over(job):
     for found, begin in job[1]:
         assert {scope for scope, *_ in found.values()} == {(1, 5, 0, 42)}
-        for way in SCOPE:
-            assert found[way][1:] == (begin, [])
+        assert found["dcp scope"][1:] == (begin, [])
 
 
 @pytest.mark.parametrize("way", EXACT)
@@ -137,20 +131,3 @@ def test_torch_refuses_more_ranks_without_a_source(tmp_path):
     ranks(2, save, tmp_path)
     for text in ranks(4, load_without_source, tmp_path / "dcp"):
         assert "Missing key in checkpoint state_dict" in text
-
-
-def fail_to_save(folder):
-    start(42)
-    texts = [error_of(lambda: checkpoint.save(folder / "none" / "x", rng=True))]
-    if dist.get_rank() == 1:
-        fastseed.derivation.context.current("test").state_dict = lambda rng: 1 / 0
-    return [*texts, error_of(lambda: checkpoint.save(folder / "one", rng=True))]
-
-
-def test_a_failure_is_raised_on_every_rank(tmp_path):
-    (first, second), (other, failing) = ranks(2, fail_to_save, tmp_path)
-    reason = "FileNotFoundError: fastseed.checkpoint.save: path must be in a folder"
-    prefix = "RuntimeError: fastseed.checkpoint.save: another rank failed: "
-    assert first.startswith(reason) and other.startswith(f"{prefix}rank 0: {reason}")
-    assert second == f"{prefix}rank 1: ZeroDivisionError: division by zero"
-    assert failing.startswith("ZeroDivisionError")

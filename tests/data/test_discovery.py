@@ -190,6 +190,11 @@ HIDDEN = {
 }
 
 
+def test_a_closure_in_a_closure_is_not_searched(caplog):
+    inner = closure(rng())
+    assert discover(Bare(held=lambda x: inner(x))) == [] and caplog.records == []
+
+
 @pytest.mark.parametrize("place", HIDDEN)
 def test_a_generator_without_a_path_is_warned_of(place, caplog):
     warn_once.cache_clear()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import itertools
 import json
 import re
@@ -13,7 +14,7 @@ from helpers.loaders import Plain, same
 from torch.utils.data import DataLoader, SequentialSampler
 
 import fastseed
-from fastseed.data import Lineage, MixtureSampler, steps
+from fastseed.data import Lineage, MixtureSampler, history, steps
 
 
 @pytest.fixture(autouse=True)
@@ -40,69 +41,79 @@ def contract():
     return json.loads(loop.state_dict()["journal"])
 
 
-def edited(path, value):
+def edited(path, value, signed=history.signed):
+    """Return a journal with another value, and the digest of that unless told otherwise."""
     found = contract()
     *parents, last = path
     part = found
     for key in parents:
         part = part[key]
     part[last] = value
-    return found
+    return signed({name: value for name, value in found.items() if name != "sha256"})
 
 
-DAMAGED = [
-    (("format",), "fastseed.steps", "source['format'] must be 'fastseed.lineage'"),
-    (("version",), 2, "source['version'] must be 1, as of this version of fastseed, got 2"),
-    (("more",), 1, "source must be an object of format, version"),
-    (("entries", 0), 5, "source['entries'][0] must be an object"),
-    (("entries", 0, "ranks"), 0, "source['entries'][0]['ranks'] must be in"),
-    (("entries", 0, "order"), 1, "source must be one whose entries have one of its 1 orders"),
-    (("entries", 0, "position"), 21, "source must be one whose entries begin inside their order"),
-    (("entries",), [contract, contract], "source must be one whose entries are in order"),
-    (("orders", 0, "kind"), "sorted", "source['orders'][0]['kind'] must be one of"),
-    (("orders", 0, "n"), 0, "source['orders'][0]['n'] must be positive"),
-    (("quarantines", 0, "samples"), [2, 1], "quarantines have different samples of [0, 20)"),
-    (("quarantines", 0, "samples"), [20], "quarantines have different samples of [0, 20)"),
-    (("skips", 0, "first"), 9, "source must be one whose skips are ranges apart"),
-    (
-        ("skips",),
-        [dict(epoch=0, first=1, last=3), dict(epoch=0, first=3, last=4)],
-        "skips are ranges apart",
-    ),
-]
+def paths(part, above=()):
+    """Yield the way to each number and text of a journal."""
+    if not isinstance(part, (dict, list)):
+        yield above
+        return
+    for key, value in part.items() if isinstance(part, dict) else enumerate(part):
+        yield from paths(value, (*above, key))
 
 
-@pytest.mark.parametrize(("path", "value", "message"), DAMAGED)
-def test_damaged_journals_are_refused(path, value, message):
-    if isinstance(value, list) and contract in value:
-        value = contract()["entries"] * 2
-    damaged = edited(path, value)
+def check_refused(damaged, message):
     with pytest.raises((TypeError, ValueError), match=re.escape(message)) as caught:
         Lineage.load(damaged)
-    assert str(caught.value).startswith("fastseed.data.Lineage.load: ")
-    damaged = json.dumps(damaged)
+    assert str(caught.value).startswith("fastseed.data.Lineage.load: source")
     loop, state = make(), stopped().state_dict()
     before = loop.state_dict()
     with pytest.raises((TypeError, ValueError), match=r"load_state_dict: state\['journal'\]"):
-        loop.load_state_dict({**state, "journal": damaged})
+        loop.load_state_dict({**state, "journal": json.dumps(damaged)})
     assert loop.state_dict() == before
 
 
-SHARES = [{"name": "a", "size": 3, "share": 2**31, "skip": 0}]
+def test_the_digest_is_that_of_the_specification():
+    fields = contract()
+    digest = fields.pop("sha256")
+    text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
+    assert hashlib.sha256(text.encode()).hexdigest() == digest
+
+
+def test_every_damage_is_found_by_the_digest():
+    whole = contract()
+    for path in set(paths(whole)) - {("sha256",)}:
+        damaged = edited(path, 9, lambda fields: {**fields, "sha256": whole["sha256"]})
+        is_version = path in (("format",), ("version",), ("derivation",))
+        check_refused(damaged, "as of this version" if is_version else "['sha256'] must be the")
+    for more in ({"more": 1}, {"sha256": 9}, {"sha256": None}):
+        check_refused({**whole, **more}, "['sha256'] must be the digest of the other fields")
 
 
 @pytest.mark.parametrize(
-    ("sources", "message"),
+    ("path", "value", "message"),
     [
-        (SHARES, "with shares of sum 2**32"),
-        (SHARES * 2, "of different names"),
-        ([], "with shares of sum"),
+        (("format",), "fastseed.steps", "source['format'] must be 'fastseed.lineage'"),
+        (("version",), 2, "source['version'] must be 1, as of this version of fastseed, got 2"),
+        (("entries",), "twice", "source must be one whose entries are in order"),
+        (("quarantines",), "reversed", "source must be one whose quarantines are in order"),
+        (("skips",), "twice", "source must be one whose skips are ranges apart"),
+        (("orders", 0, "kind"), "sorted", "source['orders'][...]['kind'] must be one of"),
+        (("skips",), "a million", "must be one of at most 1000000 orders, entries, skips and"),
     ],
 )
-def test_damaged_mixtures_are_refused(sources, message):
-    order = {"kind": "mixture", "name": "mixture", "n": 20, "sources": sources, "shuffled": 1}
-    with pytest.raises((TypeError, ValueError), match=re.escape(message)):
-        Lineage.load(edited(("orders", 0), order))
+def test_journals_of_other_versions_and_out_of_order_are_refused(path, value, message):
+    lists = {
+        "twice": contract()[path[0]] * 2,
+        "reversed": [{"epoch": e, "step": 0, "samples": [e]} for e in (1, 0)],
+        "a million": [{"epoch": i, "first": 0, "last": 0} for i in range(10**6)],
+    }
+    check_refused(edited(path, lists.get(value, value)), message)
+
+
+@pytest.mark.parametrize("given", [{}, {"format": 1}, [], {"format": "fastseed.lineage"}])
+def test_what_is_no_journal_is_refused(given):
+    with pytest.raises((TypeError, ValueError), match=r"^fastseed\.data\.Lineage\.load: source"):
+        Lineage.load(given)
 
 
 def test_journals_of_another_job_are_refused():
@@ -156,14 +167,16 @@ def test_arguments_that_are_refused_change_nothing(call, message):
 
 MIXTURE = {
     **{"kind": "mixture", "name": "mixture", "n": 2**48, "shuffled": 1},
-    "sources": [{**SHARES[0], "size": 1}, {**SHARES[0], "name": "b"}],
+    "sources": [
+        {"name": name, "size": size, "share": 2**31, "skip": 0}
+        for name, size in (("a", 1), ("b", 3))
+    ],
 }
 
 
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        ({"batch_size": 2**48, "slots": 2**15}, "load: source.* with steps of at most 2"),
         ({"batch_size": 2**40, "slots": 2}, r"at: step must be one of at most 134217728 samples"),
         ({"epochs": range(2**28)}, "where: epochs must be at most 134217728 for all samples"),
         (
@@ -178,19 +191,20 @@ def test_answers_without_end_are_refused(edit, message):
     edit = dict(edit)
     question, epochs = edit.pop("question", "at"), edit.pop("epochs", None)
     order, step = edit.pop("order", None), edit.pop("step", 0)
-    found = edited(("entries", 0), {**contract()["entries"][0], **edit})
+    found = edited(("entries", 0), {**contract()["entries"][0], **edit}, dict)
     found |= {"quarantines": [], "orders": [order] if order else found["orders"]}
+    lineage = Lineage.load(history.signed(found))
     with pytest.raises((ValueError, RuntimeError), match=message):
         if question == "where" or epochs:
-            Lineage.load(found).where([] if edit.get("slots") else 0, epochs=epochs)
+            lineage.where([] if edit.get("slots") else 0, epochs=epochs)
         else:
-            Lineage.load(found).at(0, step)
+            lineage.at(0, step)
 
 
 def test_many_quarantines_are_answered_soon():
-    found = edited(("orders", 0, "n"), 10**9)
+    found = edited(("orders", 0, "n"), 10**9, dict)
     found["quarantines"] = [{"epoch": 0, "step": i, "samples": [i]} for i in range(10_000)]
-    journal = Lineage.load(found).history
+    journal = Lineage.load(history.signed(found)).history
     assert [journal.quarantines_at(0, step) for step in (0, 9, 10_000)] == [1, 10, 10_000]
     assert len(journal.spans(0)) == 10_000 and journal.spans(0)[7].quarantines == 8
 

@@ -8,11 +8,11 @@ import random
 import numpy as np
 import pytest
 import torch
-from helpers.batches import noisy, noisy_rows
+from helpers.batches import noisy
 from helpers.loaders import Indexed, Numbers, Plain, Seeking, draw, on_ranks, start
 from helpers.support import snapshot
 from helpers.worker_cases import flat
-from torch.utils.data import BatchSampler, DataLoader, default_collate
+from torch.utils.data import BatchSampler, DataLoader
 
 import fastseed
 from fastseed._backend.reference import philox, scalar
@@ -29,16 +29,6 @@ def first(samples):
 def numbers(loader):
     """What each batch drew, by its first sample."""
     return {first(samples): drawn for samples, drawn in loader}
-
-
-def rows_of(loader):
-    """What each sample's row drew."""
-    found = {}
-    for batch in loader:
-        index, noise = batch["fields"]
-        for i, x, y in zip(index.tolist(), noise.tolist(), batch["np"].tolist(), strict=True):
-            found[int(i)] = (*x, y)
-    return found
 
 
 @pytest.fixture(autouse=True)
@@ -234,79 +224,6 @@ def test_what_each_worker_or_rank_reads_for_itself_has_other_numbers():
             assert drawn == [expected((rank << 40) + 4 * j) for j in range(count)]
 
 
-# ---------------------------------------------------------------- rows
-
-
-def test_rows_depend_neither_on_workers_nor_on_batch_size_nor_on_ranks():
-    collate, found = per_batch(noisy_rows, rows=True), []
-    for workers, batch in ((0, 4), (2, 7), (1, 1)):
-        found.append(
-            rows_of(
-                Loader(per_sample(Plain(N)), batch, True, num_workers=workers, collate_fn=collate)
-            )
-        )
-    shares, _ = on_ranks(lambda rank: Loader(Plain(N), 3, True, collate_fn=collate), 2)
-    found.append({**rows_of(shares[0]), **rows_of(shares[1])})
-    assert found[0] == found[1] == found[2] == found[3] and len(found[0]) == N
-    assert len({x for row in found[0].values() for x in row}) == 3 * N
-
-
-def test_rows_of_an_iterable_dataset_depend_on_their_positions():
-    collate = per_batch(noisy_rows, rows=True)
-    found = [
-        rows_of(Loader(Seeking(N), batch, num_workers=workers, collate_fn=collate))
-        for workers, batch in ((0, 4), (2, 3))
-    ]
-    assert found[0] == found[1] and len(found[0]) == N
-
-
-def mixed(samples):
-    x = default_collate(samples).double()
-    weight = np.random.beta(0.2, 0.2)
-    return x * weight + x.roll(1, 0) * (1 - weight)
-
-
-def rarely_mixed(samples):
-    return mixed(samples) if random.random() < 0.5 else default_collate(samples).double()
-
-
-def padded(samples):
-    length = max(samples) + 1
-    return torch.stack([torch.rand(length).where(torch.arange(length) <= s, 0) for s in samples])
-
-
-@pytest.mark.parametrize(
-    ("collate", "why"),
-    [
-        (mixed, "the first row depends on the second sample"),
-        (rarely_mixed, "the first row depends on the second sample"),
-        (lambda samples: torch.tensor(sum(samples)), "0-d"),
-        (lambda samples: torch.tensor(samples).sum(0, keepdim=True), r"give torch.Size\(\[1\]\)"),
-        (lambda samples: [torch.tensor([s]) for s in samples], "two samples give"),
-        (lambda samples: {s: torch.rand(1) for s in samples}, ""),
-        (lambda samples: torch.rand(2 * len(samples)), "2 rows"),
-        (lambda samples: len(samples), ""),
-        (padded, "Sizes of tensors must match"),
-    ],
-)
-def test_a_collator_that_cannot_be_applied_row_by_row_is_an_error(collate, why):
-    batches = Loader(Plain(N), BATCH, collate_fn=per_batch(collate, rows=True))
-    with pytest.raises(ValueError, match=rf"^fastseed\.data\.per_batch: .* leave rows out .*{why}"):
-        next(iter(batches))
-
-
-def test_rows_are_found_in_spite_of_not_a_number_and_samples_are_not_changed():
-    def collate(samples):
-        return torch.stack([s.pop() * torch.rand(3) for s in samples])
-
-    class Rows(Plain):
-        def __getitem__(self, i):
-            return [torch.tensor([float(i), float("nan"), 1.0])]
-
-    batches = list(Loader(Rows(6), 3, collate_fn=per_batch(collate, rows=True)))
-    assert torch.cat(batches).isnan().sum(0).tolist() == [0, 6, 0]
-
-
 # ---------------------------------------------------------------- errors
 
 
@@ -346,12 +263,6 @@ def test_a_loader_of_fastseed_may_change_the_samples_first(workers):
     for data in (per_sample(Plain(N)), Plain(N)):
         loader = Loader(data, BATCH, num_workers=workers, collate_fn=without_odd)
         assert numbers(loader) == {i: expected(i) for i in range(0, N, BATCH)}
-        collate = per_batch(noisy_rows, rows=True)
-        with pytest.raises(
-            ValueError, match=r"samples must be a list of the 4 samples that .* got \[0, 2\]"
-        ):
-            flat(loader)
-        collate = per_batch(noisy)
 
 
 def test_a_collator_that_makes_its_generator_when_it_is_called_is_an_error():
@@ -371,7 +282,6 @@ def test_a_collator_that_makes_its_generator_when_it_is_called_is_an_error():
     ("call", "rule"),
     [
         (lambda: per_batch(5), r"per_batch: collate must be a function of samples, got 5"),
-        (lambda: per_batch(noisy, rows=1), r"per_batch: rows must be a bool"),
         (
             lambda: next(iter(Loader({"a": 1}, 1, sampler=["a"], collate_fn=per_batch(noisy)))),
             r"per_batch: index must be an integer, got 'a'",

@@ -18,7 +18,6 @@ PATHS = {
 MEETINGS = {
     "first step": ("elastic.SlotGradients", 10),
     "verify_agreement": ("distributed.verify_agreement", 2),
-    "save": ("distributed.verify_agreement", 2),
     "init": ("init", 10),
 }
 

@@ -17,7 +17,6 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, WeightedRandomSa
 
 import fastseed
 from fastseed.data import Loader, ShuffleSampler
-from fastseed.integrations import Tasks
 from fastseed.integrations.accelerate import AcceleratedJob
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -90,9 +89,8 @@ def test_validation_leaves_training_alone():
 
 def test_phases_have_tasks_of_their_own():
     accelerator = Accelerator(cpu=True)
-    tasks = Tasks(init=10, train=11, validate=12, test=13, predict=14)
-    job = AcceleratedJob(accelerator, 42, tasks=tasks)
-    assert tuple(fastseed.derivation.context.seeder.scope) == (10, 0, 0)
+    job = AcceleratedJob(accelerator, 42)
+    assert tuple(fastseed.derivation.context.seeder.scope) == (0, 0, 0)
     batches = accelerator.prepare(DataLoader(range(4)))
     next(steps := job.train(batches, 3))
     next(steps)
@@ -104,8 +102,8 @@ def test_phases_have_tasks_of_their_own():
             assert job.epoch == 3 and job.state_dict() == saved
             torch.rand(1)
         assert snapshot() == before
-    assert scopes == [(12, 3, 0), (13, 0, 0), (14, 1, 0)]
-    assert tuple(fastseed.derivation.context.seeder.scope) == (11, 3, 1)
+    assert scopes == [(2, 3, 0), (3, 0, 0), (4, 1, 0)]
+    assert tuple(fastseed.derivation.context.seeder.scope) == (1, 3, 1)
 
 
 # ---------------------------------------------------------------- the loop

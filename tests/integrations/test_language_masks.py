@@ -61,17 +61,6 @@ def test_masks_of_language_models(transformers, tokenizer, kind):
     whole = check(per_sample(Texts((9, LENGTH, 12))), per_batch(masks))
     masked = [[row.count(1) for row in batch[0]] for batch in whole]
     assert len({str(row) for row in masked}) > N // BATCH // 2 and sum(map(sum, masked)) > N
-    rows = check(per_sample(Texts((LENGTH,))), per_batch(masks, rows=True), (3, 8))
-    assert rows != check(per_sample(Texts((LENGTH,))), per_batch(masks))
-
-
-def test_rows_that_are_padded_to_the_longest_are_an_error(transformers, tokenizer):
-    masks = transformers.DataCollatorForLanguageModeling(tokenizer)
-    loader = Loader(Texts((9, LENGTH)), BATCH, collate_fn=per_batch(masks, rows=True))
-    with pytest.raises(ValueError, match=r"leave rows out \(Sizes of tensors must match"):
-        flat(loader)
-    masks.pad_to_multiple_of = LENGTH
-    flat(loader)
 
 
 @pytest.mark.parametrize("workers", [0, 1])

@@ -10,11 +10,10 @@ import pytest
 import torch
 from helpers.batches import BATCH, N, check
 from helpers.loaders import start
-from helpers.worker_cases import flat
 from torch.utils.data import Dataset, default_collate
 
 import fastseed
-from fastseed.data import Loader, per_batch, per_sample
+from fastseed.data import per_batch, per_sample
 
 CLASSES = 5
 ASIDE = Path(sys.prefix, "torchvision")  # where the Makefile installs it
@@ -62,9 +61,6 @@ def test_mixed_images(v2, names):
 
     whole = check(per_sample(Images()), per_batch(collate))
     assert len({max(label) for batch in whole for label in batch[1]}) > N // BATCH
-    loader = Loader(Images(), BATCH, collate_fn=per_batch(collate, rows=True))
-    with pytest.raises(ValueError, match="the first row depends on the second sample"):
-        flat(loader)
 
 
 def test_transforms_in_a_block_draw_from_keys(v2):

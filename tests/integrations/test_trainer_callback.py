@@ -17,7 +17,6 @@ from torch.utils.data import Dataset
 
 import fastseed
 from fastseed.data import Loader, per_sample
-from fastseed.integrations import Tasks
 from fastseed.integrations.transformers import FastseedCallback
 from fastseed.tools import checkpoints
 
@@ -241,11 +240,9 @@ def test_tasks(tmp_path):
             evaluations.append(tuple(fastseed.derivation.context.seeder.scope))
 
     evaluations = []
-    tasks = Tasks(init=10, train=11, validate=12, test=13, predict=14)
-    looking = Looking(tasks=tasks)
-    train(tmp_path, callback=looking, eval_strategy="steps", eval_steps=2)
-    assert places == [(11, step // STEPS, 0) for step in range(STEPS * EPOCHS)]
-    assert evaluations == [(12, epoch, 0) for epoch in range(EPOCHS) for _ in range(4)]
+    train(tmp_path, callback=Looking(), eval_strategy="steps", eval_steps=2)
+    assert places == [(1, step // STEPS, 0) for step in range(STEPS * EPOCHS)]
+    assert evaluations == [(2, epoch, 0) for epoch in range(EPOCHS) for _ in range(4)]
 
 
 def test_another_master_seed_than_that_of_init_is_refused(tmp_path):

@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from helpers.interrupts import interrupt
 from helpers.support import restart
 from torch.utils.checkpoint import checkpoint
 
@@ -228,14 +227,27 @@ def test_compiled_layers_take_the_rows_of_their_thread():
 
 
 @pytest.mark.parametrize("kind", [lambda: nn.rows(4, 8), lambda: nn.label("teacher")])
-def test_an_interrupted_block_ends_with_its_object(kind):
-    def enter():
-        with kind():
-            assert layer_scope.this_thread.scope.blocks
-
+def test_an_interrupt_in_a_block_or_where_it_begins_ends_it(kind, monkeypatch):
     scope = layer_scope.this_thread.scope
-    for at in range(0, 60, 3):
-        where = interrupt(enter, at)
-        assert scope.blocks == [] and scope.rows is None and scope.label_index == 0, where
-        assert scope.first_rows[torch.device("cpu")].item() == 0, where
-        assert layer_scope.process_state.threads_in_blocks == [], where
+
+    def check():
+        assert scope.blocks == [] and scope.rows is None and scope.label_index == 0
+        assert scope.first_rows[torch.device("cpu")].item() == 0
+        assert layer_scope.process_state.threads_in_blocks == []
+
+    with pytest.raises(KeyboardInterrupt), kind():
+        assert scope.blocks
+        raise KeyboardInterrupt
+    check()
+    choose, calls = scope._choose, []
+
+    def interrupted():
+        choose()
+        calls.append(1)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(scope, "_choose", interrupted)
+    with pytest.raises(KeyboardInterrupt), kind():
+        pass
+    check()

@@ -174,19 +174,16 @@ def test_stages_of_a_pipeline_by_prefix(prefix):
     later = reset(nn.Linear(4, 4), prefix=prefix)
     assert torch.equal(stage[0].weight, whole[0].weight)
     assert torch.equal(later.weight, whole[2].weight)
-    built = fastseed.nn.construct(nn.Linear, 4, 4, prefix=prefix)
-    assert torch.equal(built.weight, whole[2].weight)
     dropout = fastseed.nn.convert(nn.Sequential(nn.Dropout(0.5)), prefix=prefix)
     assert dropout[0].key_name.name == "2.0"
 
 
 @pytest.mark.parametrize("prefix", [".", "a..", ".a"])
-@pytest.mark.parametrize("function", ["initialize", "construct", "convert"])
+@pytest.mark.parametrize("function", ["initialize", "convert"])
 def test_a_prefix_is_a_name(function, prefix):
-    of = nn.Identity if function == "construct" else nn.Identity()
     refused = rf"^fastseed\.nn\.{function}: prefix must be a name, as 'layers.3', got"
     with pytest.raises(ValueError, match=refused):
-        getattr(fastseed.nn, function)(of, prefix=prefix).__enter__()
+        getattr(fastseed.nn, function)(nn.Identity(), prefix=prefix).__enter__()
 
 
 def test_names_without_wrappers():
@@ -307,43 +304,31 @@ def test_param_init_of_torchtitan():
     assert torch.equal(one.wq.weight, other.wq.weight) and not one.wq.bias.any()
 
 
-def test_construct():
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.a = nn.Linear(3, 4)
-            self.scaled = nn.Parameter(torch.randn(7) * 0.5)
-            self.table = nn.Embedding(5, 3, padding_idx=0)
-            self.head = nn.Linear(3, 5, bias=False)
-            self.head.weight = self.table.weight  # what the head drew is not used
-            self.register_buffer("order", torch.randperm(6))
+class Scaled(nn.Module):
+    """Draws weights while it is built."""
 
-    before = snapshot()
-    model = fastseed.nn.construct(Model)
-    assert snapshot() == before
-    assert torch.equal(model.scaled, normal(key("scaled"), 7) * 0.5)
-    assert torch.equal(model.a.weight, reset(nn.ModuleDict({"a": nn.Linear(3, 4)}))["a"].weight)
-    table = normal(key("table.weight"), 5, 3)
-    assert torch.equal(model.table.weight[1:], table[1:]) and not model.table.weight[0].any()
-    assert sorted(model.order.tolist()) == list(range(6))
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+        self.scale = nn.Parameter(torch.randn(3) * 0.5)
+        self.register_buffer("order", torch.randperm(6))
 
 
-def test_construct_refuses():
-    sizes = iter(range(1, 9))
-    with pytest.raises(RuntimeError, match=r"^fastseed\.nn\.construct: factory must draw"):
-        fastseed.nn.construct(lambda: nn.Linear(next(sizes), 2))
-    with pytest.raises(RuntimeError, match=r"got aten.cauchy_.default; nothing"):
-        fastseed.nn.construct(lambda: nn.Parameter(torch.empty(2).cauchy_()))
-    with pytest.raises(TypeError, match=r"^fastseed\.nn\.construct: factory must be call"):
-        fastseed.nn.construct(3)
-    with pytest.raises(TypeError, match=r"factory\(\) must be a torch.nn.Module"):
-        fastseed.nn.construct(lambda: 3)
+def test_a_stage_that_draws_while_it_is_built_has_the_bits_of_the_whole():
+    def build(layers: range, rank: int) -> dict[str, torch.Tensor]:
+        fastseed.init(42, rank=rank, world_size=4)
+        fastseed.reseed(task=0)
+        model = nn.ModuleDict()
+        for i in layers:
+            with fastseed.random.keyed(f"init/layers.{i}", distinct_over=()):
+                model[str(i)] = Scaled()
+        return model.state_dict()
 
-
-def test_construct_has_the_arguments_of_initialize():
-    where = {"task": 3, "epoch": 2, "step": 1, "prefix": "a"}
-    model = fastseed.nn.construct(nn.Linear, 3, 4, **where)
-    assert torch.equal(model.weight, reset(nn.Linear(3, 4), **where).weight)
+    whole = build(range(4), rank=0)
+    stages = build(range(2), rank=1) | build(range(2, 4), rank=3)
+    assert whole.keys() == stages.keys()
+    assert all(torch.equal(whole[name], stages[name]) for name in whole)
+    assert not torch.equal(whole["0.scale"], whole["1.scale"])
 
 
 def test_orthogonal_and_sparse():

@@ -39,16 +39,6 @@ def test_a_second_model_with_equal_names_in_one_scope_is_a_warning(caplog):
     )
 
 
-def test_a_second_model_that_is_constructed_is_a_warning(caplog):
-    one = fastseed.nn.construct(build)
-    other = fastseed.nn.construct(build)
-    reset(build())
-    first, second = caplog.messages
-    assert first.startswith("fastseed.nn.construct: 4 ")
-    assert second.startswith("fastseed.nn.initialize: 4 ")
-    assert torch.equal(one[0].weight, other[0].weight)
-
-
 def test_reseed_in_between_does_not_change_the_names(caplog):
     one = reset(build())
     fastseed.reseed(task=0)

@@ -1,24 +1,20 @@
-"""Initialization: refusals, outputs, interrupts, threads, and the functions of torch."""
+"""Initialization: refusals, outputs, blocks, threads, and the functions of torch."""
 
 from __future__ import annotations
 
 import inspect
-import random
 import threading
 import types
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 import torch
-from helpers.interrupts import interrupt
 from torch import nn
 
 import fastseed
 from fastseed._backend import private_torch
 from fastseed.derivation import context
-from fastseed.nn.initialization import fills, keyed_mode
-from fastseed.nn.initialization.names import weak_storage
+from fastseed.nn.initialization import fills, mode
 from fastseed.random import normal_
 
 
@@ -98,81 +94,27 @@ def test_a_generator_is_refused(draw):
     after = [model.weight, model.order, generator.get_state()]
     assert all(map(torch.equal, before, after))
 
-    def factory() -> nn.Module:
-        made = build()
-        draw(made, generator)
-        return made
 
-    with pytest.raises(RuntimeError, match=r"^fastseed\.nn\.construct: .*generator"):
-        fastseed.nn.construct(factory)
-
-
-def initialize_nothing() -> None:
-    with fastseed.nn.initialize(nn.Linear(1, 1)):
-        pass
-
-
-CALLS = {
-    "initialize": initialize_nothing,
-    "construct": lambda: fastseed.nn.construct(nn.Linear, 1, 1),
-}
-
-
-@pytest.mark.parametrize("function", CALLS)
-def test_the_function_that_was_called_is_named(function, monkeypatch):
+def test_the_function_that_was_called_is_named(monkeypatch):
     """Before ``init``, and under a scheme that has no keys."""
+    block = fastseed.nn.initialize(nn.Linear(1, 1))
     with monkeypatch.context() as patch:
         patch.setattr(context, "seeder", None)
-        with pytest.raises(RuntimeError, match=rf"^fastseed\.nn\.{function}: call fastseed.init\("):
-            CALLS[function]()
+        with pytest.raises(RuntimeError, match=r"^fastseed\.nn\.initialize: call fastseed.init\("):
+            block.__enter__()
     fastseed.pyt.init(42, 1, 0, scheme="fwr13y")
-    with pytest.raises(ValueError, match=rf"^fastseed\.nn\.{function}: scheme must be 'philox-v1'"):
-        CALLS[function]()
+    block = fastseed.nn.initialize(nn.Linear(1, 1))
+    with pytest.raises(ValueError, match=r"^fastseed\.nn\.initialize: scheme must be 'philox-v1'"):
+        block.__enter__()
 
 
-def draw_in(model: nn.Module) -> None:
-    with fastseed.nn.initialize(model):
-        nn.init.orthogonal_(model.weight)
-
-
-def mode_flags() -> list[object]:
-    return [len(private_torch.dispatch_modes()), *private_torch.dispatch_mode_flags().values()]
-
-
-WORK = {
-    "initialize": draw_in,
-    "construct": lambda _: fastseed.nn.construct(nn.Linear, 2, 2, task=1),
-}
-
-
-@pytest.mark.parametrize("function", WORK)
-def test_an_interrupt_leaves_no_mode_after_the_next_reseed(function):
-    model, points = nn.Linear(2, 2), random.Random(0)
-    WORK[function](model)
-    replaced = inspect.unwrap(nn.init.orthogonal_)
-    before, code = mode_flags(), replaced.__code__
-    for at in points.sample(range(400), 60):
-        where = interrupt(lambda: WORK[function](model), at)
-        fastseed.reseed(1)
-        assert mode_flags() == before, where
-        assert replaced.__code__ is code, where
-
-
-def test_reseed_removes_the_mode_of_a_block_whose_end_was_interrupted(monkeypatch):
-    def stop(*_: object) -> None:
+def test_an_interrupt_in_a_block_leaves_no_mode_and_the_code_of_torch():
+    model, replaced = nn.Linear(2, 2), inspect.unwrap(nn.init.orthogonal_)
+    code = replaced.__code__
+    with pytest.raises(KeyboardInterrupt), fastseed.nn.initialize(model):
+        assert private_torch.dispatch_modes() and replaced.__code__ is not code
         raise KeyboardInterrupt
-
-    model, before = nn.Linear(2, 2), mode_flags()
-    with monkeypatch.context() as patch:
-        patch.setattr(keyed_mode.KeyedMode, "__exit__", stop)
-        patch.setattr(private_torch, "leave_dispatch_mode", stop)
-        with pytest.raises(KeyboardInterrupt):
-            draw_in(model)
-    with pytest.raises(RuntimeError, match=r"got aten\.rand\.default on another tensor"):
-        torch.rand(1)
-    fastseed.reseed(1)
-    assert mode_flags() == before
-    assert torch.rand(1) < 1
+    assert not private_torch.dispatch_modes() and replaced.__code__ is code
 
 
 def test_reseed_in_a_block_leaves_it_open():
@@ -227,7 +169,7 @@ SIGNATURES = {
 
 @pytest.mark.parametrize("name", SIGNATURES)
 def test_torch_has_the_initializers_that_are_replaced_while_a_block_is_open(name):
-    """Fails where torch changes them: see ``fastseed/nn/initialization/keyed_mode.py``."""
+    """Fails where torch changes them: see ``fastseed/nn/initialization/mode.py``."""
     function = inspect.unwrap(getattr(nn.init, name))
     assert isinstance(function, types.FunctionType) and function.__closure__ is None
     parameters = [
@@ -242,7 +184,7 @@ def test_torch_has_the_initializers_that_are_replaced_while_a_block_is_open(name
             pass
         files.append(function.__code__.co_filename)
     files.append(function.__code__.co_filename)
-    assert files == [nn.init.__file__, keyed_mode.__file__, keyed_mode.__file__, nn.init.__file__]
+    assert files == [nn.init.__file__, mode.__file__, mode.__file__, nn.init.__file__]
 
 
 def test_torch_has_no_other_initializer_that_computes_with_random_numbers():
@@ -258,41 +200,3 @@ def test_torch_has_no_other_initializer_that_computes_with_random_numbers():
     mapped = {"uniform_", "normal_", "xavier_uniform_", "xavier_normal_", "kaiming_uniform_",
               "kaiming_normal_", *SIGNATURES}  # fmt: skip
     assert drawing == mapped
-
-
-def test_construction_releases_temporaries():
-    """Each weight is made from four temporaries."""
-    made: list[Any] = []
-    alive: list[int] = []
-
-    def factory() -> nn.Module:
-        model = nn.Module()
-        for i in range(4):
-            parts = [torch.randn(50, 50) for _ in range(4)]
-            made.extend(weak_storage(part) for part in parts)
-            model.register_parameter(f"p{i}", nn.Parameter(sum(parts)))
-        alive.append(sum(not reference.expired() for reference in made))
-        return model
-
-    model = fastseed.nn.construct(factory)
-    assert alive == [4, 4]  # the last ones, which the factory still holds
-    drawn = [
-        normal_(
-            torch.empty(50, 50),
-            fastseed.derive_key("init/p2", task=0, rank=fastseed.SHARED, index=i),
-        )
-        for i in range(4)
-    ]
-    assert torch.equal(model.p2, sum(drawn))
-
-
-def test_construction_follows_numbers_through_tensors_that_are_gone():
-    class Model(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.a = nn.Parameter(torch.randn(7).data)
-            self.b = nn.Parameter(torch.randn(3, 7)[1])
-
-    model = fastseed.nn.construct(Model)
-    assert torch.equal(model.a, normal_(torch.empty(7), key("a")))
-    assert torch.equal(model.b, normal_(torch.empty(3, 7), key("b"))[1])

@@ -13,30 +13,19 @@ import accelerate
 import torch
 import transformers
 from helpers.loaders import digest
+from helpers.paths import EXAMPLES
 
 import fastseed
 from fastseed.elastic import SlotGradients
-from fastseed.integrations.slot_trainer import SlotTrainer
+
+sys.path.insert(0, str(EXAMPLES))
+from train_slots_trainer import SlotTrainer, Texts
 
 SLOTS = 6
 folder, checkpoint = sys.argv[1], (*sys.argv[2:], None)[0]
 warnings.simplefilter("ignore")
 warnings.filterwarnings("error", message="fastseed")
 transformers.logging.set_verbosity_error()
-
-
-class Texts(torch.utils.data.Dataset):
-    """Texts of different lengths, and a last step that is incomplete."""
-
-    def __len__(self):
-        return 30
-
-    def __getitem__(self, i):
-        tokens = (torch.arange(8) * (i + 1)) % 32
-        return {
-            "input_ids": tokens,
-            "labels": torch.where(torch.arange(8) < 4 + i % 4, tokens, -100),
-        }
 
 
 def under_accelerate(precision):

@@ -58,12 +58,11 @@ CALLS = {
     "load_state_dict": lambda: fastseed.load_state_dict(STATE),
     "fork_rng": nested,
     "initialize": initialize,
-    "construct": lambda: fastseed.nn.construct(lambda: torch.nn.Linear(3, 4)),
 }
 STATE: dict[str, object] = {}
 
 
-SLOW = ("initialize", "construct")  # many points
+SLOW = ("initialize",)  # many points
 
 
 @pytest.mark.parametrize(

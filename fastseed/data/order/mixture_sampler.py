@@ -13,7 +13,7 @@ from ..._backend import derive
 from ..._utils import validation
 from ...derivation import scopes
 from ..worker.scope import keyed_seeder
-from .mixture import UNIT, Mixture, Source, shares_of
+from .mixture import Mixture, Source, shares_of
 from .permutation import Order
 from .samplers import ShuffleSampler, check_size
 from .spec import MAX_N, OrderSpec
@@ -39,14 +39,6 @@ class MixtureSpec(OrderSpec):
     def describe(self) -> str:
         mixed = ", ".join(f"{s!r}: {size} * {w} + {skip}" for s, size, w, skip in self.sources)
         return f"{self.name}{'' if self.shuffled else ' in order'} of {{{mixed}}}"
-
-    def problem(self) -> tuple[str, str] | None:
-        names = {s.name for s in self.sources}
-        total = sum(s.share for s in self.sources)
-        if total != UNIT or len(names) != len(self.sources) or self.size > MAX_N:
-            rule = "of different names, with shares of sum 2**32 and at most 2**48 samples"
-            return "sources", rule
-        return super().problem()
 
 
 class MixtureSampler(ShuffleSampler):

@@ -22,11 +22,10 @@ class OrderSpec:
     """An order of every epoch; ``at`` makes that of one.
 
     Each subclass is a frozen dataclass. A journal of ``fastseed.data.steps`` keeps its ``kind`` and
-    its fields (``docs/spec/data-order.md``), and reads them within the bounds of ``limits``.
+    its fields (``docs/spec/data-order.md``).
     """
 
     kind: ClassVar[str]
-    limits: ClassVar[dict[str, tuple[int, int]]] = {}  # of integers beside those of every kind
     is_keyed: ClassVar[bool] = True  # False: the order needs no master seed
     is_function: ClassVar[bool] = True  # False: the order is not a function of the epoch
 
@@ -45,10 +44,6 @@ class OrderSpec:
     def describe(self) -> str:
         """Return a text that is equal for equal orders; a loader's state contains it."""
         return self.name
-
-    def problem(self) -> tuple[str, str] | None:
-        """Return a field of a journal that is invalid and the rule that it breaks."""
-        return ("n", "positive") if self.n < 1 else None
 
     @property
     def size(self) -> int:
@@ -103,6 +98,3 @@ class OtherSpec(OrderSpec):
     kind, is_function = "other", False
     name: str
     n: int
-
-    def problem(self) -> None:
-        return None

@@ -10,7 +10,8 @@ generator is the name of its stream, so the paths are part of the derivation:
     dataset.transform.keywords['rng']        of a functools.partial; .func and .args[0] as well
 
 A generator with several paths gets the shortest one, the first in the order of attributes. One in
-any other place gets no stream, of which the search warns.
+any other place gets no stream; the search warns of it where a function, a method, a slot or a class
+refers to it directly.
 """
 
 from __future__ import annotations
@@ -43,7 +44,6 @@ _LEAVES: tuple[type, ...] = (
     *(types.ModuleType, types.CodeType, np.ndarray, np.generic, np.dtype, logging.Logger),
     *(torch.Tensor, torch.UntypedStorage, torch.dtype, torch.device),
 )
-_HIDDEN_LEVELS = 4  # of references without a path: function, closure, cell, object
 _PLAIN_KEYS = (str, int, float, bool, bytes, type(None))
 _CONTAINERS = (list, tuple, dict)
 
@@ -63,11 +63,8 @@ def discover(dataset: object, name: str = "dataset", known: Iterable[object] = (
     done = {identity(generator) for generator in (*global_generators(), *known)}
     seen: set[int] = set()
     found, rest = _search([(name, dataset)], done, seen)
-    missed: list[Found] = []
-    for _ in range(_HIDDEN_LEVELS):
-        hidden = [(path, child) for path, held in rest for child in _referents(held)]
-        more, rest = _search(hidden, done, seen)
-        missed += more
+    hidden = [(path, child) for path, held in rest for child in _referents(held)]
+    missed, _ = _search(hidden, done, seen)
     if missed:
         warn_once(
             "fastseed: %s refer(s) to a random generator in a place that is not searched (a slot, "
@@ -121,6 +118,8 @@ def _children(held: Any) -> Iterator[tuple[str, Any]]:
         if not _is_plain_data(values):
             for i, (key, value) in enumerate(zip(keys, values, strict=True)):
                 yield f"[{key!r}]" if type(key) in _PLAIN_KEYS else f"[#{i}]", value
+    if kind is types.CellType:  # of a closure
+        yield from (("", child) for child in gc.get_referents(held))
     if issubclass(kind, functools.partial):
         for name in ("func", "args", "keywords"):
             yield f".{name}", getattr(held, name)

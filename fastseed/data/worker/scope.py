@@ -72,7 +72,7 @@ class Fetched(NamedTuple):
 
     where: tuple[Any, int, int, str | None]  # as of SampleStreams
     dataset: Any  # a weak reference; negative indices count from its end
-    indices: Sequence[Any]
+    indices: Sequence[Any]  # of an iterable dataset the first position of the batch alone
     samples: object  # or the one sample
     is_of_loader: bool = False  # fastseed's, which calls collate_fn next
 

@@ -184,7 +184,7 @@ class ScopedDataset(DatasetWrapper):
         return samples if self._loader is None else self._numbered(samples)
 
     def _numbered(self, samples: Iterator[object]) -> Iterator[object]:
-        """Yield samples, and note the positions of the batch that each belongs to."""
+        """Yield samples, and note the first position of the batch that each belongs to."""
         at, info = scope.required_scope("data.per_batch"), get_worker_info()
         worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
         seeder, size = self._loader
@@ -192,10 +192,9 @@ class ScopedDataset(DatasetWrapper):
         # Without a share every rank reads for itself: its positions begin at a multiple of 2**40.
         first, step = (seeder.rank << 40, 1) if own is None else (own.rank, own.world_size)
         for count, sample in enumerate(samples):
-            batch, place = divmod(count, size)
-            start = first + at.start + (batch * workers + worker) * size * step
+            start = first + at.start + (count // size * workers + worker) * size * step
             scope.fetched.set(None)  # what the dataset itself read
-            yield self._note(range(start, start + place * step + 1, step), sample)
+            yield self._note((start,), sample)
 
 
 def _reseed_if_new() -> None:

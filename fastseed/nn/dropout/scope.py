@@ -76,32 +76,34 @@ class ThreadScope:
     """The blocks that a thread is in."""
 
     def __init__(self) -> None:
-        self.blocks: list[BlockRef] = []
+        self.blocks: list[Block] = []
         self.rows: RowRange | None = None
         self.label_index = 0  # without a label
         with torch.inference_mode(False):
             first_row = torch.zeros(1, dtype=torch.int64, device=CPU)
         self.first_rows: dict[torch.device, torch.Tensor] = {CPU: first_row}
 
-    def enter(self, entry: BlockRef) -> None:
+    def enter(self, block: Block) -> None:
         """Add a block, which is now the innermost one."""
-        self.blocks.append(entry)
+        self.blocks.append(block)
         self._choose()
 
-    def leave(self, entry: BlockRef | None) -> None:
-        """Remove a block, if it is there."""
-        self.blocks = [other for other in self.blocks if other is not entry]
+    def leave(self, block: Block) -> None:
+        """Remove the innermost entry of a block, if it is there."""
+        for i in reversed(range(len(self.blocks))):
+            if self.blocks[i] is block:
+                del self.blocks[i]
+                break
         self._choose()
 
     def _choose(self) -> None:
         """Take rows and label of the innermost blocks."""
         rows, label_index = None, 0
-        for entry in self.blocks:
-            value = getattr(entry(), "value", None)  # None: the block is gone
-            if isinstance(value, RowRange):
-                rows = value
-            elif value is not None:
-                label_index = value
+        for block in self.blocks:
+            if isinstance(block.value, RowRange):
+                rows = block.value
+            else:
+                label_index = block.value
         self.rows, self.label_index = rows, label_index
         for device, held in tuple(scope_tensors.process_state.devices.items()):
             if held.is_usable:
@@ -140,8 +142,6 @@ class _Thread(threading.local):
 
 this_thread = _Thread()
 _scope_of_thread: contextvars.ContextVar[ThreadScope] = contextvars.ContextVar("scope_of_thread")
-BlockRef = weakref.ref["Block"]
-"""One time that a thread entered a block; weak, so that an interrupted block ends as its object."""
 
 
 class Block:
@@ -151,12 +151,14 @@ class Block:
 
     def __enter__(self) -> None:
         scope = this_thread.scope
-        scope.enter(weakref.ref(self, scope.leave))
+        try:
+            scope.enter(self)
+        except BaseException:  # an interrupt, after which there is no block
+            scope.leave(self)
+            raise
 
     def __exit__(self, *error: object) -> None:
-        scope = this_thread.scope
-        entries = [entry for entry in scope.blocks if entry() is self]
-        scope.leave(entries[-1] if entries else None)
+        this_thread.scope.leave(self)
 
 
 def thread_scope() -> ThreadScope:

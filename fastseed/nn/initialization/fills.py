@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -13,18 +11,7 @@ from ..._backend import tensors
 from ..._backend.ops.draws import REALS
 from ..._utils import validation
 from ...random import bits, inplace
-from ...random.fills import (
-    Arguments,
-    Fill,
-    Keywords,
-    keep_part,
-    randint,
-    randperm,
-    uniform,
-)
-
-if TYPE_CHECKING:
-    from torch._ops import OpOverload
+from ...random.fills import Fill, keep_part, randint, randperm, uniform
 
 _ATEN = torch.ops.aten
 _FUNCTION = "nn.initialize"
@@ -68,42 +55,18 @@ def sparse_(tensor: torch.Tensor, key: int, sparsity: float, std: float = 0.01) 
     keep_part(tensor, zero, as_zeros=True)
 
 
-def _given(_: OpOverload, args: Arguments, kwargs: Keywords) -> Arguments:
-    return args
-
-
-def _out(_: OpOverload, args: Arguments, kwargs: Keywords) -> Arguments | None:
-    out = kwargs["out"]
-    return (out,) if args[0] == out.numel() else None
-
-
-def _new(func: OpOverload, args: Arguments, kwargs: Keywords) -> Arguments:
-    """Return an uninitialized tensor like the one that the operator would make."""
-    options = {k: kwargs[k] for k in ("dtype", "device") if kwargs.get(k) is not None}
-    if isinstance(args[0], torch.Tensor):
-        return (torch.empty_like(args[0], **options),)
-    if func is _ATEN.randperm.default:
-        options.setdefault("dtype", torch.int64)
-    return (torch.empty(args[0], **options),)
-
-
-FILLS: dict[object, tuple[Fill, Callable[..., Arguments | None]]] = {
-    _ATEN.normal_.default: (inplace.normal_, _given),
-    _ATEN.uniform_.default: (uniform, _given),
-    _ATEN.exponential_.default: (inplace.exponential_, _given),
-    _ATEN.bernoulli_.float: (inplace.bernoulli_, _given),
-    _ATEN.random_.default: (randint, _given),
-    getattr(_ATEN.random_, "from"): (randint, _given),
-    _ATEN.random_.to: (lambda tensor, key, high: randint(tensor, key, 0, high), _given),
-    _ATEN.randperm.out: (randperm, _out),
-    _ATEN.randperm.generator_out: (randperm, _out),
-    _ATEN.randperm.default: (randperm, _new),
-    _ATEN.randn.default: (inplace.normal_, _new),
-    _ATEN.rand.default: (inplace.uniform_, _new),
-    _ATEN.randn_like.default: (inplace.normal_, _new),
-    _ATEN.rand_like.default: (inplace.uniform_, _new),
+FILLS: dict[object, Fill] = {
+    _ATEN.normal_.default: inplace.normal_,
+    _ATEN.uniform_.default: uniform,
+    _ATEN.exponential_.default: inplace.exponential_,
+    _ATEN.bernoulli_.float: inplace.bernoulli_,
+    _ATEN.random_.default: randint,
+    getattr(_ATEN.random_, "from"): randint,
+    _ATEN.random_.to: lambda tensor, key, high: randint(tensor, key, 0, high),
+    _ATEN.randperm.out: randperm,
+    _ATEN.randperm.generator_out: randperm,
 }
-"""Operators, what a key fills in place of each, and what finds the tensor and the parameters."""
+"""Operators, and what a key fills in place of each."""
 
 INITIALIZERS: dict[str, Fill] = {
     "trunc_normal_": inplace.trunc_normal_,

@@ -1,24 +1,34 @@
-"""Keyed initialization of unmodified models: random operators on parameters become fills."""
+"""Keyed initialization of unmodified models: random operators on parameters become fills.
+
+A dispatch mode sees torch's operators. ``trunc_normal_``, ``orthogonal_`` and ``sparse_`` of
+``torch.nn.init`` compute with random numbers in Python, and libraries hold them under other names:
+transformers in a table, torchtitan in ``functools.partial``. So the three functions have other code
+while a block is open in any thread. In a thread without a mode, they run torch's own code.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import inspect
 import sys
 import threading
+import types
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from ..._backend import private_torch
 from ..._utils import validation
 from ...derivation.scopes import Scope
 from ...random import layout
-from ...random.fills import Arguments, Keywords, keep_part
+from ...random.fills import Arguments, Fill, Keywords, keep_part
 from ...random.layout import local_part
 from ..module_names import check_prefix, sharded_modules
-from .keyed_mode import KeyedMode, keyed
+from .fills import FILLS, INITIALIZERS
 from .names import EqualNames, KeyOf, Owner, OwnerTable, keys_at, untied_weights
 
 if TYPE_CHECKING:
@@ -30,19 +40,32 @@ _FUNCTION = "nn.initialize"
 _LIKE = (_ATEN.empty_like.default, _ATEN.new_empty.default)  # scratch memory of initializers
 
 
-class InitializationMode(KeyedMode):  # type: ignore[no-untyped-call]
-    """Fills tensors of a model from keys of their names."""
-
-    function = _FUNCTION
+class InitializationMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Fills tensors of a model from keys of their names, for the thread that enters it."""
 
     def __init__(self, owners: OwnerTable, scope: Scope, key_of: KeyOf) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.owners, self._key_of = owners, key_of
         self.fills: Counter[str] = Counter()  # that each name has had
-        self._equal_names = EqualNames(_FUNCTION, scope)
+        self._equal_names = EqualNames(scope)
         self._rows: dict[int, _Row] = {}
 
-    def run(self, func: OpOverload, args: Arguments, kwargs: Keywords) -> object:
+    def __torch_dispatch__(
+        self, func: OpOverload, types: object, args: Arguments = (), kwargs: Keywords | None = None
+    ) -> object:
+        kwargs = kwargs or {}
+        if torch.Tag.nondeterministic_seeded not in func.tags:
+            return self._run(func, args, kwargs)
+        fill, parameters = FILLS.get(func), args
+        if "out" in kwargs:  # of randperm, which would resize another tensor
+            parameters = (kwargs["out"],) if args[0] == kwargs["out"].numel() else ()
+        if fill is None or not parameters:
+            tensors = [a for a in (*args, *kwargs.values()) if isinstance(a, torch.Tensor)]
+            raise _unmapped(func, self.owners.owner_of(tensors[0]) if tensors else None)
+        return self.replace(func, fill, *parameters, generator=kwargs.get("generator"))
+
+    def _run(self, func: OpOverload, args: Arguments, kwargs: Keywords) -> object:
+        """Run an operator that draws nothing."""
         if func._schema.is_mutable and (row := self._rows.get(id(args[0]))) is not None:
             return row.write(func, *args[1:])
         if func is _ATEN.copy_.default and self._is_part(args[0], args[1]):
@@ -55,10 +78,6 @@ class InitializationMode(KeyedMode):  # type: ignore[no-untyped-call]
             self._watch_row(result, *args)
         return result
 
-    def refusal(self, func: OpOverload, args: Arguments, kwargs: Keywords) -> RuntimeError:
-        tensors = [a for a in (*args, *kwargs.values()) if isinstance(a, torch.Tensor)]
-        return _unmapped(func, self.owners.owner_of(tensors[0]) if tensors else None)
-
     def _is_part(self, target: torch.Tensor, whole: torch.Tensor) -> bool:
         is_part = layout.is_dtensor(target) and not layout.is_dtensor(whole)
         return is_part and self.owners.owner_of(target) is not None
@@ -68,21 +87,36 @@ class InitializationMode(KeyedMode):  # type: ignore[no-untyped-call]
         if owner is not None and self.owners.owner_of(row) is None:
             self._rows[id(row)] = _Row(row, whole, dim, index, owner.name)
 
-    def fill(self, operator: object, tensor: torch.Tensor, draw: Callable[[int], None]) -> None:
-        """Fill ``tensor`` with the next random numbers of its name."""
+    def replace(
+        self,
+        operator: object,
+        fill: Fill,
+        tensor: torch.Tensor,
+        *parameters: object,
+        generator: object = None,
+        **named: object,
+    ) -> torch.Tensor:
+        """Fill ``tensor`` with the next random numbers of its name, in place of an operator."""
+        if generator is not None:
+            raise RuntimeError(
+                f"fastseed.{_FUNCTION}: generator must be None, as numbers come from keys of "
+                f"names, got {generator!r} for {operator}; nothing was drawn"
+            )
         owner = self.owners.owner_of(tensor)
         if owner is None:
             raise _unmapped(operator, None)
         if local_part(tensor).is_meta:  # which has no elements: nothing is drawn
-            return
+            return tensor
         if not self.fills:
             _check_ties(self.owners.model)
+        key = self._key_of(owner.name, self.fills[owner.name])
         try:
-            draw(self._key_of(owner.name, self.fills[owner.name]))
+            fill(tensor, key, *parameters, **named)
         except (TypeError, ValueError) as error:
             raise type(error)(f"{error} ({operator} on {owner.name})") from error
         self.fills[owner.name] += 1
         self._equal_names.note(owner)
+        return tensor
 
     def warn(self, stacklevel: int) -> None:
         """Warn, at the end of the block, of weights that are not what the user may think."""
@@ -138,7 +172,7 @@ def _unmapped(operator: object, owner: Owner | None) -> RuntimeError:
         return RuntimeError(
             f"fastseed.{_FUNCTION}: random numbers must go into a parameter or buffer of the "
             f"model, got {operator} on another tensor; nothing was drawn. Build modules before the "
-            "block, or use fastseed.nn.construct"
+            "block; those that draw while they are built, in a block of fastseed.random.keyed"
         )
     return RuntimeError(
         f"fastseed.{_FUNCTION}: random operators must be normal_, uniform_, trunc_normal_, "
@@ -197,6 +231,65 @@ def _original_classes(model: torch.nn.Module) -> Iterator[None]:
                 vars(module).pop("_apply", None)
 
 
+def run_initializer(name: str, args: Arguments, kwargs: Keywords) -> object:
+    """Run ``torch.nn.init.<name>``: as a fill under a mode of this thread, else as torch does."""
+    original = _originals[name]
+    for mode in reversed(private_torch.dispatch_modes()):
+        if isinstance(mode, InitializationMode):
+            given = inspect.signature(original).bind(*args, **kwargs)
+            given.apply_defaults()
+            return mode.replace(f"torch.nn.init.{name}", INITIALIZERS[name], **given.arguments)
+    return original(*args, **kwargs)
+
+
+def _replacement(*args, **kwargs):  # type: ignore[no-untyped-def]
+    from fastseed.nn.initialization.mode import run_initializer
+
+    return run_initializer("<name>", args, kwargs)
+
+
+def _code_for(name: str) -> types.CodeType:
+    """Return the code of ``_replacement``, which runs with the globals of ``torch.nn.init``."""
+    code = _replacement.__code__
+    return code.replace(co_consts=tuple(name if c == "<name>" else c for c in code.co_consts))
+
+
+def _copy(f: Any) -> Any:
+    """Return a function that keeps the code that ``f`` has now."""
+    copy = types.FunctionType(f.__code__, f.__globals__, f.__name__, f.__defaults__)
+    copy.__kwdefaults__ = f.__kwdefaults__
+    return copy
+
+
+_functions: dict[str, Any] = {n: inspect.unwrap(getattr(torch.nn.init, n)) for n in INITIALIZERS}
+_originals: dict[str, Any] = {name: _copy(function) for name, function in _functions.items()}
+_replaced = {name: _code_for(name) for name in INITIALIZERS}
+
+_lock = threading.Lock()
+_open: set[InitializationMode] = set()
+"""The modes of all threads whose blocks are open."""
+
+
+@contextlib.contextmanager
+def _active(mode: InitializationMode) -> Iterator[None]:
+    """Activate a mode in this thread for a block."""
+    try:
+        with _lock:
+            _open.add(mode)
+            _choose_code()
+        with mode:
+            yield
+    finally:
+        with _lock:
+            _open.discard(mode)
+            _choose_code()
+
+
+def _choose_code() -> None:
+    for name, function in _functions.items():
+        function.__code__ = _replaced[name] if _open else _originals[name].__code__
+
+
 @contextlib.contextmanager
 def initialize(
     model: torch.nn.Module, *, task: int = 0, epoch: int = 0, step: int = 0, prefix: str = ""
@@ -237,6 +330,6 @@ def initialize(
     prefix = check_prefix(_FUNCTION, prefix)
     scope, key_of = keys_at(_FUNCTION, task, epoch, step)
     mode = InitializationMode(OwnerTable(model, prefix), scope, key_of)
-    with _original_classes(model), keyed(mode):
+    with _original_classes(model), _active(mode):
         yield
     mode.warn(stacklevel=3)

@@ -126,8 +126,8 @@ def keys_at(function: str, task: int, epoch: int, step: int) -> tuple[Scope, Key
 class EqualNames:
     """The names of one block from which other models were filled before: wrong in an ensemble."""
 
-    def __init__(self, function: str, scope: Scope) -> None:
-        self._function, self._scope = function, scope
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
         self._names: dict[str, None] = {}
 
     def note(self, owner: Owner) -> None:
@@ -141,9 +141,9 @@ class EqualNames:
         if self._names:
             names = list(self._names)
             logger.warning(
-                "fastseed.%s: %d tensors (%s) have the random numbers of another model of the same "
-                "names, at task %d, epoch %d, step %d: pass prefix= or another task=",
-                *(self._function, len(names)),
+                "fastseed.nn.initialize: %d tensors (%s) have the random numbers of another model "
+                "of the same names, at task %d, epoch %d, step %d: pass prefix= or another task=",
+                len(names),
                 ", ".join(names[:3]) + (", ..." if len(names) > 3 else ""),
                 *self._scope,
             )

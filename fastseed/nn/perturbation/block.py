@@ -9,6 +9,7 @@ import torch
 
 from ..._backend.compile import eager
 from ..._backend.ops import perturb as op
+from ..._utils.log import logger
 from ...random.layout import local_part
 from ..module_names import reshard
 from .noise import Noise, versions_of
@@ -21,7 +22,8 @@ class _Kept(NamedTuple):
     """What undoes the noise of a parameter, for each part of it."""
 
     memory: torch.Tensor  # alive, so that no other memory gets its address
-    versions: list[object] | None  # None: not known, as the operator may not have run
+    before: list[object]  # versions before the operator runs
+    versions: list[object] | None  # after it; None: an interrupt came in between
     steps: Sequence[torch.Tensor] = ()
     lists: Sequence[torch.Tensor] = ()  # a count, then index and bits of what steps do not undo
     copies: Sequence[torch.Tensor] = ()  # the numbers, where the list would be too long
@@ -38,7 +40,6 @@ class Perturbation:
         self._given = self._scale = make().check_scale("scale", scale)
         self._noise: Noise | None = None  # in the block
         self._kept: dict[str, _Kept] = {}
-        self._before: dict[str, list[object]] = {}  # versions before the operator runs
         self._memory: set[int] = set()
 
     @eager
@@ -106,8 +107,8 @@ class Perturbation:
             lists = [
                 t.new_zeros(n, 2, dtype=torch.int64) for n, t in zip(rooms, tensors, strict=True)
             ]
-            self._before[target.name] = versions_of(target)
-            self._kept[target.name] = _Kept(_memory_of(target), None, steps, lists)
+            before = versions_of(target)
+            self._kept[target.name] = _Kept(_memory_of(target), before, None, steps, lists)
         kept = [self._kept[target.name] for target in noise.targets]
         noise.run(
             op.RECORD, [self._scale], noise.targets,
@@ -125,47 +126,44 @@ class Perturbation:
             self._restore(noise, full)
             for target in full:
                 copies = [part.tensor.clone() for part in target.parts]
-                self._kept[target.name] = _Kept(_memory_of(target), None, copies=copies)
+                before = versions_of(target)
+                self._kept[target.name] = _Kept(_memory_of(target), before, None, copies=copies)
             noise.run(op.ADD, [self._scale], full)
             for target in full:
                 one = self._kept[target.name]
                 self._kept[target.name] = one._replace(versions=versions_of(target))
 
     def _restore(self, noise: Noise, targets: list[Target]) -> None:
-        """Undo the noise of targets; an interrupt comes when all of it is undone."""
+        """Undo the noise of targets; an interrupt that prevents it logs their names."""
+        reshard(self._model)
         kept = [(t, self._kept[t.name]) for t in targets if t.name in self._kept]
-        begun: dict[str, list[object]] = {}
+        kept = [(t, k) for t, k in kept if k.versions is not None or versions_of(t) != k.before]
+        stepped = [(t, k) for t, k in kept if not k.copies]
+        steps = [step for _, one in stepped for step in one.steps]
         try:
-            self._undo(noise, kept, begun)
-        except BaseException:
-            self._undo(noise, kept, begun)
+            noise.run(op.UNDO, [self._scale], [target for target, _ in stepped], steps)
+        except BaseException:  # an interrupt comes before the operator, or as it returns
+            left = [repr(t.name) for t, one in stepped if versions_of(t) == one.versions]
+            if left:
+                rule = "fastseed.nn.perturbed: interrupted before %s had their bits from before"
+                logger.error(rule, ", ".join(left))
             raise
         finally:
-            for target, _ in kept:
+            _write_kept(kept)
+            for target in targets:
                 self._kept.pop(target.name, None)
 
-    def _undo(
-        self, noise: Noise, kept: list[tuple[Target, _Kept]], begun: dict[str, list[object]]
-    ) -> None:
-        """Undo what moved and has not been undone since; ``begun`` has the versions from before."""
-        reshard(self._model)
-        targets: list[Target] = []
-        steps: list[torch.Tensor] = []
-        for target, one in kept:
-            now = versions_of(target)
-            is_moved = one.versions is not None or now != self._before[target.name]
-            if is_moved and not one.copies and begun.setdefault(target.name, now) == now:
-                targets.append(target)
-                steps += one.steps
-        noise.run(op.UNDO, [self._scale], targets, steps)
-        with torch.inference_mode():  # as operators write, also to tensors of that mode
-            for target, one in kept:
-                for part, copied in zip(target.parts, one.copies, strict=False):
-                    part.tensor.copy_(copied)
-                for part, rows in zip(target.parts, one.lists, strict=False):
-                    bits = op.pattern(part.tensor)
-                    listed = rows[1 : 1 + int(rows[0, 0])]
-                    bits[listed[:, 0]] = listed[:, 1].to(bits.dtype)
+
+@torch.inference_mode()  # as operators write, also to tensors of that mode
+def _write_kept(kept: list[tuple[Target, _Kept]]) -> None:
+    """Write the bits that steps do not undo."""
+    for target, one in kept:
+        for part, copied in zip(target.parts, one.copies, strict=False):
+            part.tensor.copy_(copied)
+        for part, rows in zip(target.parts, one.lists, strict=False):
+            bits = op.pattern(part.tensor)
+            listed = rows[1 : 1 + int(rows[0, 0])]
+            bits[listed[:, 0]] = listed[:, 1].to(bits.dtype)
 
 
 def _memory_of(target: Target) -> torch.Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 import numpy as np
@@ -84,7 +84,6 @@ def apply_log(
     prefix: str = "",
     params: Filter | None = None,
     shards: Mapping[str, Shard] | None = None,
-    progress: Callable[[int, int], object] = lambda done, total: None,
 ) -> None:
     """Add ``lr * scalar * z`` to every parameter, for all (seed, scalar) pairs of a log.
 
@@ -96,7 +95,6 @@ def apply_log(
         log: pairs of a seed or key and a finite scalar.
         lr: a finite factor of all scalars; the product is computed in float64.
         each: store after every entry, which replays a run that called ``perturb_`` for each.
-        progress: called with the counts of parameters that have the log, and of all.
 
     Raises:
         TypeError, ValueError: as ``perturb_``, also for an entry that is no pair.
@@ -118,8 +116,6 @@ def apply_log(
     factor = validation.check_float(function, "lr", lr, -np.inf, np.inf)
     mode = op.EACH if validation.check_bool(function, "each", each) else op.ADD
     seeds, scalars = _check_log(function, log)
-    if not callable(progress):
-        raise validation.type_error(function, "progress", "a function of two counts", progress)
     moved = Noise(function, model, seeds, noise, scope, prefix, params, shards)
     scales = [moved.check_scale(f"lr * log[{i}][1]", factor * s) for i, s in enumerate(scalars)]
     total = len(moved.targets)
@@ -127,7 +123,6 @@ def apply_log(
         before = versions_of(target)
         try:
             moved.run(mode, scales, [target])
-            progress(i + 1, total)
         except KeyboardInterrupt as error:
             done = i + (versions_of(target) != before)
             last = moved.targets[done - 1].name if done else None

@@ -10,15 +10,14 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ..._utils import strict_json
-from ...checkpoint import pickles
-from ...checkpoint.pickles import Unreadable, field, open_file, read_tree
+from . import pickles
+from .pickles import Unreadable, field, open_file, read_tree
 
 _MAX_DEPTH = 3
 _MAX_PART = 16 << 20  # bytes of an entry of torch.distributed.checkpoint
 _SUFFIXES = (".pkl", ".pth", ".pt", ".ckpt", ".bin", ".fastseed")
 _RANK_OF_FILE = re.compile(r"(?:random_states|rng_state|rng|rank|rng_rank)[_-]?(\d{1,9})(?=\D|$)")
 _RANK_OF_KEY = re.compile(r"(?:^|[._/])(?:rank|rng|rng_state)s?[_.]?(\d{1,9})(?=[._/]|$)")
-_SHARD = re.compile(r"^(.*)/shard_([\d.]{1,99})_([\d.]{1,99})$")  # of an object of Megatron's
 _WRITER = re.compile(r"^__(\d+)_\d+\.distcp$")
 
 
@@ -27,7 +26,7 @@ class Part(NamedTuple):
 
     root: Any
     source: str  # the file, and the entry in it
-    owner: str  # "rank 3", "shard 0.1 of 1.2", … or "" for all ranks
+    owner: str  # "rank 3", or "" for all ranks
     writer: int | None = None  # the rank that wrote it, where the format says so
     key: str = ""  # the name of the entry in torch.distributed.checkpoint
 
@@ -59,8 +58,7 @@ def _files(path: str, problems: list[str]) -> Iterator[str]:
 
 def _file(path: str, name: str, problems: list[str]) -> Iterator[Part]:
     found = _RANK_OF_FILE.search(os.path.basename(name))
-    parallel = re.match(r"mp_rank_\d+(?:_\d+)*", os.path.basename(os.path.dirname(name)))
-    owner = f"rank {int(found[1])}" if found else parallel[0] if parallel else ""
+    owner = f"rank {int(found[1])}" if found else ""
     with noted(name, problems), open_file(path) as file:
         is_json = file.read(64).lstrip().startswith(b"{")  # which no pickle does
         file.seek(0)
@@ -113,10 +111,8 @@ def _entry(folder: str, below: str, key: str, info: object) -> Part:
         file.seek(start)
         root = read_tree(io.BytesIO(file.read(length)))
     writer = _WRITER.match(str(name))
-    shard, rank = _SHARD.match(key), _RANK_OF_KEY.search(key)
+    rank = _RANK_OF_KEY.search(key)
     owner = f"rank {int(rank[1])}" if rank else ""
-    if shard:
-        key, owner = shard[1], f"shard {shard[2]} of {shard[3]}"
     number = None if writer is None else int(writer[1])
     return Part(root, os.path.join(below, str(name)), owner, number, key)
 

@@ -13,7 +13,7 @@ from ..._utils import validation
 from ...data import Lineage
 from ...debug.tree_digest import Difference
 from .folders import noted, parts_of
-from .states import Found, GeneratorState, journals_in, states_in, world_size_in
+from .states import Found, GeneratorState, journals_in, states_in
 
 _FUNCTION = "tools.checkpoints.inspect"
 _NAMES = 6  # in a list
@@ -65,7 +65,7 @@ def inspect(path: str | os.PathLike[str]) -> Inspection:
     states: list[Found] = []
     journals: list[tuple[str, Lineage]] = []
     problems: list[str] = []
-    size = count = 0
+    count = 0
     writers: set[int] = set()
     for part in parts_of(path, problems):
         with noted(part.source, problems):
@@ -75,13 +75,12 @@ def inspect(path: str | os.PathLike[str]) -> Inspection:
         except ValueError as error:
             raise _error("a checkpoint without damage", path, error) from error
         count += 1
-        size = max(size, world_size_in(part))
         writers |= set() if part.writer is None else {part.writer}
     if not count:
         why = "; ".join(problems[:_NAMES]) or "it has no file of a checkpoint"
         raise _error("a checkpoint that can be read", path, why)
     named = sorted(_distinct(states), key=_order)
-    found = [*_findings(named, max(size, len(writers)))]
+    found = [*_findings(named, len(writers))]
     if not states and not journals:
         found = ["it holds no state of a generator: a job that resumes from it draws other numbers"]
     return Inspection(

@@ -12,10 +12,8 @@ import numpy as np
 
 from ..._utils import JSON, validation
 from ...data import Lineage
-from ...data.history import Point, Span
+from ...data.history import MOST, Point, Span
 from ...data.lineage import Visits
-
-_MAX_STEPS, _MAX_SAMPLES = 1 << 22, 1 << 33  # that are compared one by one: hours
 
 
 def locate(lineage: Lineage, number: int) -> Point:
@@ -74,20 +72,21 @@ def compare_jobs(a: Lineage, b: Lineage) -> JobComparison:
     """Compare the samples of two jobs in the epochs that one of them has begun, step by step."""
     points = [one.history.point for one in (a, b)]
     epochs = max(1, *(epoch + (step > 0) for epoch, step in points))
-    parts = list(_parts(a, b, epochs))
+    _check_effort("epochs", epochs)
+    parts = [part for epoch in range(epochs) for part in _parts(a, b, epoch)]
     listed = [part for part in parts if not part.is_same]
-    _check_effort(listed)
+    _check_effort("steps that may differ", sum(part.end - part.first for part in listed))
     first: Point | None = None
     differing = missing = 0
     for part in listed:
         sides = (a if part.a else None, b if part.b else None)
-        for point in itertools.product(part.epochs, range(part.first, part.end)):
-            gone = _missing(*(one.at(*point) if one else None for one in sides))
+        for step in range(part.first, part.end):
+            gone = _missing(*(one.at(part.epoch, step) if one else None for one in sides))
             if gone is not None:
-                first = min(first or point, point)
+                first = first or (part.epoch, step)
                 differing, missing = differing + 1, missing + gone
-    steps = sum(part.steps for part in parts)
-    samples = sum(part.count(part.a) for part in parts)
+    steps = sum(part.end - part.first for part in parts)
+    samples = sum(part.samples for part in parts)
     why: list[str] = []
     if first is not None:
         mine, other = (_facts(one, *first) for one in (a, b))
@@ -99,9 +98,9 @@ def compare_jobs(a: Lineage, b: Lineage) -> JobComparison:
 
 
 class _Part(NamedTuple):
-    """Steps ``first`` to ``end - 1`` of epochs that differ in nothing but their number."""
+    """Steps ``first`` to ``end - 1`` of an epoch, which each job cuts in one way."""
 
-    epochs: range
+    epoch: int
     first: int
     end: int
     a: Span | None  # None: the first job does not have these steps
@@ -109,43 +108,28 @@ class _Part(NamedTuple):
     is_same: bool  # whether it is known without their orders that the samples are the same
 
     @property
-    def steps(self) -> int:
-        """How many steps these are."""
-        return len(self.epochs) * (self.end - self.first)
-
-    def count(self, span: Span | None) -> int:
-        """Return how many samples the steps have in one of the jobs."""
-        if span is None:
+    def samples(self) -> int:
+        """How many samples the first job has in the steps."""
+        if self.a is None:
             return 0
-        start = span.positions(self.first)[0]
-        stop = span.positions(self.end - 1)[1]
-        return len(self.epochs) * (stop - start)
+        return self.a.positions(self.end - 1)[1] - self.a.positions(self.first)[0]
 
 
-def _parts(a: Lineage, b: Lineage, count: int) -> Iterator[_Part]:
-    """Yield the parts of the first ``count`` epochs; a file may claim billions."""
-    ranges = (found for one in (a, b) for found in one.history.ranges_alike(range(count)))
-    ends = sorted({end for found in ranges for end in (found.start, found.stop)})
-    for epochs in itertools.starmap(range, itertools.pairwise(ends)):
-        cuts = a.history.spans(epochs.start), b.history.spans(epochs.start)
-        edges = {edge for spans in cuts for span in spans for edge in (span.first, span.last)}
-        for first, end in itertools.pairwise(sorted(edges)):
-            mine, other = (_span_at(spans, first) for spans in cuts)
-            if mine or other:
-                one, two = _cut(a, mine, first, end), _cut(b, other, first, end)
-                yield _Part(epochs, first, end, mine, other, one is not None and one == two)
+def _parts(a: Lineage, b: Lineage, epoch: int) -> Iterator[_Part]:
+    """Yield the parts of an epoch that one of the jobs has."""
+    cuts = a.history.spans(epoch), b.history.spans(epoch)
+    edges = {edge for spans in cuts for span in spans for edge in (span.first, span.last)}
+    for first, end in itertools.pairwise(sorted(edges)):
+        mine, other = (_span_at(spans, first) for spans in cuts)
+        if mine or other:
+            one, two = _cut(a, mine, first, end), _cut(b, other, first, end)
+            yield _Part(epoch, first, end, mine, other, one is not None and one == two)
 
 
-def _check_effort(parts: list[_Part]) -> None:
-    """Refuse what takes days: a file may claim any number of steps."""
-    steps = sum(part.steps for part in parts)
-    samples = sum(part.count(part.a) + part.count(part.b) for part in parts)
-    if steps > _MAX_STEPS or samples > _MAX_SAMPLES:
-        raise ValueError(
-            "fastseed.tools.checkpoints.compare_jobs: a and b must be jobs of which at most "
-            f"{_MAX_STEPS} steps with {_MAX_SAMPLES} samples are compared one by one, got {steps} "
-            f"steps with {samples} samples"
-        )
+def _check_effort(things: str, count: int) -> None:
+    if count > MOST:
+        rule = f"jobs with at most {MOST} {things}"
+        raise validation.value_error("tools.checkpoints.compare_jobs", "a and b", rule, count)
 
 
 def _span_at(spans: list[Span], step: int) -> Span | None:

@@ -14,11 +14,11 @@ import numpy as np
 import torch
 
 from ..._utils import StateDict, strict_json
-from ...checkpoint.pickles import Opaque, Tensor, check_sha256, read_tree
 from ...data import Lineage
 from ...generators.adapter import MT19937_BYTES, pack, unpack, unpack_mt19937
 from ...generators.torch_rng import CPU_STATE
 from .folders import Part, noted
+from .pickles import Opaque, Tensor, check_sha256, read_tree
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -26,8 +26,6 @@ T = TypeVar("T")
 _MAX_DEPTH = 24
 _ACCELERATORS = re.compile("cuda|xpu|mlu|musa|npu|hpu")
 _RANDOM = re.compile("cuda|xpu|mlu|musa|npu|hpu|rng|random|seed|generator", re.IGNORECASE)
-# The keys of a dict that Megatron puts into a list, by data-parallel rank.
-_MEGATRON = re.compile("(random|np|torch|cuda)_rng_state|rng_tracker_states")
 # The exact state of a rank in a state of fastseed, and a tensor of fastseed.checkpoint.
 _FASTSEED_STATE = re.compile(r"rng\.(\d{1,9})\.(.+)$")
 _FASTSEED_TENSOR = re.compile(r"(^|\.)fastseed_(job|rank_\d{1,9})$")
@@ -57,7 +55,7 @@ class GeneratorState:
 class Found(NamedTuple):
     """A state in a checkpoint."""
 
-    owner: str  # "rank 3", "mp_rank_00", "shard 0.1 of 1.2", or "" for all ranks
+    owner: str  # "rank 3", or "" for all ranks
     stream: str  # its generator: "python", "numpy", "torch.cpu", "torch.cuda:0", …
     source: str  # the file, and the keys in it
     writer: int | None  # the rank that wrote it, where the format says so
@@ -72,11 +70,7 @@ def states_in(part: Part, problems: list[str]) -> Iterator[Found]:
             yield from _states(path, node)
 
     for path, (owner, stream, state) in _walk(part, recognize):
-        held_by = owner or part.owner
-        at = next((i for i, key in enumerate(path) if _MEGATRON.fullmatch(key)), 0)
-        if at and path[at - 1].isdecimal() and path[at - 1] != "0":
-            held_by = f"{held_by}, data-parallel rank {path[at - 1]}"
-        yield Found(held_by, stream, _source(part, path), part.writer, state)
+        yield Found(owner or part.owner, stream, _source(part, path), part.writer, state)
 
 
 def journals_in(part: Part) -> Iterator[tuple[str, Lineage]]:
@@ -88,14 +82,6 @@ def journals_in(part: Part) -> Iterator[tuple[str, Lineage]]:
             yield source, Lineage.load(given)  # type: ignore[arg-type]
         except ValueError as error:
             raise ValueError(f"{source}: {error}") from error
-
-
-def world_size_in(part: Part) -> int:
-    """Return the number of ranks that the arguments of a Megatron job say; 0 for others."""
-    match part.root:
-        case {"args": Opaque(state={"world_size": int(size)})} if 0 < size < 2**24:
-            return size
-    return 0
 
 
 def _source(part: Part, path: Path) -> str:
@@ -168,8 +154,6 @@ def _host_state(node: Any) -> tuple[str, GeneratorState]:
         case [2 | 3, (list() | tuple()) as words, gauss] if len(words) == 625:
             cached = [gauss] if isinstance(gauss, float) else []
             return "python", make_mt19937(words[:-1], words[-1], cached)
-        case ["MT19937", words, int(position)]:
-            return "numpy", make_mt19937(words, position)
         case ["MT19937", words, int(position), has_gauss, gauss]:
             cached = [gauss] if has_gauss == 1 else []
             return "numpy", make_mt19937(words, position, cached)

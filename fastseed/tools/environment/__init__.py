@@ -1,4 +1,4 @@
-"""The environment of a run: recorded into a folder of plain files, read back, and compared.
+"""The environment of a run: recorded into one JSON file, read back, and compared.
 
     from fastseed.tools import environment
 
@@ -6,28 +6,26 @@
     for difference in environment.diff("runs/41/environment", "runs/42/environment"):
         print(difference)
 
-Each section is a file ``<section>.json`` of names and values; ``SHA256SUMS`` has their checksums,
-as ``sha256sum -c`` reads them.
+``environment.json`` has an object of names and values for each section. Uncommitted changes are
+files beside it that ``git apply`` takes.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
 from collections.abc import Callable
 from pathlib import Path
 
-from ..._utils import JSON, atomic_file, regular_file, validation
+from ..._utils import JSON, atomic_file, regular_file, strict_json, validation
 from ..._utils.log import logger
 from ...debug.tree_digest import Difference
 from . import machine, sources
-from .machine import Runner
 
-__all__ = ["SUMS", "capture", "collect", "diff", "load"]
+__all__ = ["FILE", "capture", "collect", "diff", "load"]
 
-SUMS = "SHA256SUMS"
+FILE = "environment.json"
 Section = dict[str, JSON]
 
 _PACKAGES = (
@@ -36,7 +34,7 @@ _PACKAGES = (
 )
 _CHANGES = re.compile(
     rf"variables ({sources.COMPUTING}|LD_PRELOAD|LD_AUDIT)|packages {_PACKAGES}|torch .*"
-    r"|git .*/(commit|changes|changed/.*)|machine (driver|gpus|processor|capability)"
+    r"|git .*/(commit|changes|changed/.*)|machine (processor|capability)|gpus .*"
 )
 _IGNORED = {"about", "variables FASTSEED_RUN_DIR"}  # different in every run
 
@@ -47,7 +45,8 @@ def capture(directory: str | os.PathLike[str], *, patches: bool = False) -> dict
     Generates no random numbers, changes no switch and initializes no GPU. Environment variables are
     stored by name, with the values of settings that libraries read; all other values are redacted.
     Of uncommitted changes the names of files and a digest are stored; with ``patches`` also the
-    changes as text, with every secret that is in them, in ``<repository>.patch``.
+    changes as text, with every secret that is in them, in ``<repository>.patch``: check out the
+    commit, and ``git apply`` it.
     """
     path = Path(directory)
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
@@ -57,10 +56,7 @@ def capture(directory: str | os.PathLike[str], *, patches: bool = False) -> dict
     if not path.exists():
         path.mkdir(parents=True)
         path.chmod(0o700)
-    files = {
-        f"{name}.json": (json.dumps(section, indent=1, allow_nan=False) + "\n").encode()
-        for name, section in found.items()
-    }
+    files = {FILE: (json.dumps(found, indent=1, allow_nan=False) + "\n").encode()}
     if patches and texts:
         logger.warning(
             "fastseed.tools.environment.capture: uncommitted changes are stored as text, with any "
@@ -70,26 +66,18 @@ def capture(directory: str | os.PathLike[str], *, patches: bool = False) -> dict
         for name, text in texts.items():
             plain = re.sub(r"[^\w-]", "-", name)
             files[f"{plain}.patch"] = text.encode("utf-8", "surrogateescape")
-    sums = [f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in files.items()]
-    for name, data in {**files, SUMS: "".join(sums).encode()}.items():
+    for name, data in files.items():
         atomic_file.replace(path / name, data)
     return found
 
 
 def load(directory: str | os.PathLike[str]) -> dict[str, Section]:
     """Read what ``capture`` wrote; ValueError if it is damaged."""
-    folder = Path(directory)
-    found: dict[str, Section] = {}
-    file = folder / SUMS
+    file = Path(directory) / FILE
     try:
-        for line in regular_file.read(file).decode().removesuffix("\n").split("\n"):
-            digest, _, name = line.partition("  ")
-            file = folder / name
-            data = regular_file.read(file)
-            if hashlib.sha256(data).hexdigest() != digest:
-                raise ValueError(f"as it was written: its SHA-256 is not that of {SUMS}")
-            if file.suffix == ".json":
-                found[file.stem] = json.loads(data)
+        found: dict[str, Section] = strict_json.parse(regular_file.read(file))
+        if not isinstance(found, dict) or not all(isinstance(s, dict) for s in found.values()):
+            raise ValueError("an object of sections")
     except (OSError, ValueError) as error:
         problem = f"readable ({error.strerror})" if isinstance(error, OSError) else error
         raise ValueError(
@@ -120,13 +108,13 @@ def diff(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> list[Differenc
 def collect() -> tuple[dict[str, Section], dict[str, str]]:
     """Return the sections, and uncommitted changes by repository; what is missing is no error."""
     environment = dict(os.environ)
-    runner = Runner(environment)
-    repositories = sources.Repositories(runner)
+    repositories = sources.Repositories()
     collectors: dict[str, Callable[[], Section]] = {
         "torch": machine.torch_state,
-        "machine": lambda: machine.hardware(runner),
+        "machine": machine.hardware,
+        "gpus": machine.gpus,
         "packages": sources.packages,
-        "apt": lambda: sources.apt(runner),
+        "apt": sources.apt,
         "modules": lambda: sources.modules(environment),
         "variables": lambda: sources.variables(environment),
         "git": repositories.all_states,
@@ -140,5 +128,5 @@ def collect() -> tuple[dict[str, Section], dict[str, str]]:
             found[name] = {}
             # Not its text, which may hold anything.
             problems.append(f"{name}: could not be read ({type(error).__name__})")
-    found["about"] = machine.about([*problems, *runner.problems.values()])
+    found["about"] = machine.about(problems)
     return found, repositories.texts

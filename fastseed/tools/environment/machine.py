@@ -8,11 +8,10 @@ import operator
 import os
 import platform
 import re
-import signal
 import subprocess
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -49,44 +48,28 @@ _FIXED = {"LC_ALL": "C", "GIT_NO_LAZY_FETCH": "1"}
 _FIXED |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
 
 
-class Runner:
-    """Runs programs of the PATH; ``problems`` names those that hung, which are not run again."""
+def run(command: Sequence[str], cwd: Path | None = None) -> str | None:
+    """Return what a program of the PATH prints; None if it is missing or fails.
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        # Hooks of git set variables that are about another repository.
-        hooks = {one for one in environment if re.match("GIT_(?!CONFIG)", one)}
-        self.environment = {k: v for k, v in environment.items() if k not in hooks} | _FIXED
-        self.problems: dict[str, str] = {}
-
-    def run(self, command: Sequence[str], cwd: Path | None = None) -> str | None:
-        """Return what a program prints; None if it is missing, fails or hangs.
-
-        The children of a program end with it.
-        """
-        if command[0] in self.problems:
-            return None
-        try:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                cwd=cwd,
-                env=self.environment,
-                start_new_session=True,  # so that its children can be ended with it
-            )
-        except OSError:
-            return None
-        with process:
-            try:
-                data, _ = process.communicate(timeout=TIMEOUT)
-            except subprocess.TimeoutExpired:
-                self.problems[command[0]] = f"{command[0]}: took longer than {TIMEOUT:g} s"
-                return None
-            finally:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(process.pid, signal.SIGKILL)
-        return data.decode("utf-8", "surrogateescape") if process.returncode == 0 else None
+    Raises:
+        subprocess.TimeoutExpired: it did not end in time.
+    """
+    # Hooks of git set variables that are about another repository.
+    own = {k: v for k, v in os.environ.items() if not re.match("GIT_(?!CONFIG)", k)}
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd=cwd,
+            env=own | _FIXED,
+            timeout=TIMEOUT,
+            check=False,
+        )
+    except OSError:
+        return None
+    return done.stdout.decode("utf-8", "surrogateescape") if done.returncode == 0 else None
 
 
 def about(problems: list[JSON]) -> dict[str, JSON]:
@@ -130,10 +113,8 @@ def _existing(holder: object, paths: str) -> dict[str, JSON]:
     return {path: value for path, value in found.items() if value is not None}
 
 
-def hardware(runner: Runner) -> dict[str, JSON]:
-    """Return CPU, GPUs, driver and system; initializes no GPU."""
-    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
-    gpus = [line.rpartition(", ") for line in (runner.run(query) or "").splitlines()]
+def hardware() -> dict[str, JSON]:
+    """Return CPU and system."""
     return {
         "system": platform.platform(),
         "libc": "-".join(platform.libc_ver()),
@@ -142,9 +123,14 @@ def hardware(runner: Runner) -> dict[str, JSON]:
         "processors": os.cpu_count(),
         "affinity": sorted(os.sched_getaffinity(0)),
         "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        "driver": gpus[0][2] if gpus else None,
-        "gpus": [name for name, _, _ in gpus],
     }
+
+
+def gpus() -> dict[str, JSON]:
+    """Return GPUs and driver; initializes no GPU."""
+    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    found = [line.rpartition(", ") for line in (run(query) or "").splitlines()]
+    return {"driver": found[0][2] if found else None, "names": [name for name, _, _ in found]}
 
 
 def _processor() -> str | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from ..._utils import JSON, StateDict, regular_file
-from .machine import Runner
+from .machine import run
 
 _MODULE = re.compile(r"[\w.+-]+(/[\w.+-]+)*/v?\d[\w.+-]*")  # gcc/12.2
 _OPTIONS = ("-c", "core.quotePath=false", "-c", "color.ui=false", "--no-pager")
@@ -80,9 +80,9 @@ def modules(environment: Mapping[str, str]) -> dict[str, JSON]:
     return {name.rpartition("/")[0] or name: name for name in plain}
 
 
-def apt(runner: Runner) -> dict[str, JSON]:
+def apt() -> dict[str, JSON]:
     """Return the versions of the installed Debian packages; {} without dpkg."""
-    out = runner.run(["dpkg-query", "-W", "-f", "${Package} ${Version}\\n"]) or ""
+    out = run(["dpkg-query", "-W", "-f", "${Package} ${Version}\\n"]) or ""
     lines = (line.partition(" ") for line in out.splitlines())
     return {name: version for name, _, version in lines if version}
 
@@ -100,9 +100,8 @@ def variables(environment: Mapping[str, str]) -> dict[str, JSON]:
 class Repositories:
     """Reads the state of repositories, each once; ``texts`` has their changes by name."""
 
-    def __init__(self, runner: Runner) -> None:
+    def __init__(self) -> None:
         self.texts: dict[str, str] = {}
-        self._runner = runner
         self._known: set[str] = set()
 
     def all_states(self) -> dict[str, JSON]:
@@ -116,25 +115,21 @@ class Repositories:
                 found |= self._state(folder, str(distribution.metadata["Name"]))
         return found
 
-    def _git(self, folder: Path, *arguments: str) -> str | None:
-        """Return what git prints; None without a repository, or without a commit."""
-        return self._runner.run(["git", *_OPTIONS, *arguments], folder)
-
     def _state(self, folder: Path, name: str) -> dict[str, JSON]:
         """Return commit, changed files and digests; {} without a repository, or for a known one."""
-        top = self._git(folder, "rev-parse", "--show-toplevel") if folder.is_dir() else None
+        top = _git(folder, "rev-parse", "--show-toplevel") if folder.is_dir() else None
         if not top or top in self._known:
             return {}
         self._known.add(top)
         where = Path(top.removesuffix("\n"))
-        commit = (self._git(where, "rev-parse", "-q", "--verify", "HEAD") or "").strip() or None
+        commit = (_git(where, "rev-parse", "-q", "--verify", "HEAD") or "").strip() or None
         base = commit or _EMPTY_TREE
-        text = self._git(where, *_DIFF, "--binary", base, "--")
+        text = _git(where, *_DIFF, "--binary", base, "--")
         if text:
             self.texts[name] = text
-        names = self._git(where, *_DIFF, "--name-status", "--no-renames", "-z", base, "--") or ""
+        names = _git(where, *_DIFF, "--name-status", "--no-renames", "-z", base, "--") or ""
         listed = names.split("\0")
-        others = self._git(where, "ls-files", "-z", "--others", "--exclude-standard") or ""
+        others = _git(where, "ls-files", "-z", "--others", "--exclude-standard") or ""
         untracked = sorted(filter(None, others.split("\0")))
         digest = "git failed" if text is None else _digest(text) if text else None
         return {
@@ -143,6 +138,11 @@ class Repositories:
             f"{name}/changes": digest,
             f"{name}/untracked": f"{len(untracked)} files, {_contents(where, untracked)}",
         }
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    """Return what git prints; None without a repository, or without a commit."""
+    return run(["git", *_OPTIONS, *arguments], folder)
 
 
 def _contents(top: Path, names: list[str]) -> str:

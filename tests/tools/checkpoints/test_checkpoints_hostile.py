@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from fastseed.checkpoint import pickles
 from fastseed.cli import main
 from fastseed.tools import checkpoints
+from fastseed.tools.checkpoints import pickles
 
 
 class Payload:
@@ -140,10 +140,11 @@ def own_dict():
 @pytest.mark.parametrize(
     "value",
     [
-        ["MT19937", [1, 2], 5],
-        ["MT19937", [1] * 623 + [-1], 5],
+        ["MT19937", [1] * 624, 5],
+        ["MT19937", [1, 2], 5, 0, 0.0],
+        ["MT19937", [1] * 623 + [-1], 5, 0, 0.0],
         ["MT19937", [1] * 624, 5, 1, "x"],
-        ["MT19937", np.arange(9, dtype=np.uint32), 5],
+        ["MT19937", np.arange(9, dtype=np.uint32), 5, 0, 0.0],
         {"bit_generator": "MT19937", "state": {"key": ["a"], "pos": 0}},
         {"bit_generator": "MT19937", "state": {"key": [1] * 624, "pos": 0}, "has_gauss": 1},
         {"bit_generator": "PCG64", "state": {}},

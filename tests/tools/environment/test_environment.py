@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import stat
 import sys
 import time
@@ -18,7 +17,6 @@ from helpers.support import snapshot
 from fastseed.cli import main
 from fastseed.tools import environment
 from fastseed.tools.environment import machine, sources
-from fastseed.tools.environment.machine import Runner
 
 MADE = {"torch": {"version": "2"}, "variables": {"HOST": "x"}, "about": {"at": "now"}}
 
@@ -75,10 +73,9 @@ def test_switches_are_recorded(monkeypatch, tmp_path):
 def test_the_driver_gpus_and_packages_of_other_machines(tmp_path, monkeypatch):
     program(tmp_path / "bin" / "nvidia-smi", "echo 'NVIDIA H200, 570.1'; echo 'NVIDIA T4, 570.1'")
     program(tmp_path / "bin" / "dpkg-query", "echo 'libc6 2.36'; echo 'removed '")
-    runner = Runner({"PATH": f"{tmp_path}/bin:/usr/bin:/bin"})
-    found = machine.hardware(runner)
-    assert (found["driver"], found["gpus"]) == ("570.1", ["NVIDIA H200", "NVIDIA T4"])
-    assert sources.apt(runner) == {"libc6": "2.36"}
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
+    assert machine.gpus() == {"driver": "570.1", "names": ["NVIDIA H200", "NVIDIA T4"]}
+    assert sources.apt() == {"libc6": "2.36"}
     loaded = "gcc/12.1:cuda/12.4:lang/python/3.11.2:token=x/1.0:word"
     assert sources.modules({"LOADEDMODULES": loaded}) == {
         **{"gcc": "gcc/12.1", "cuda": "cuda/12.4", "lang/python": "lang/python/3.11.2"},
@@ -112,31 +109,17 @@ def test_no_program_is_needed(monkeypatch):
     assert found["about"]["problems"] == [] and found["git"] == found["apt"] == {}
 
 
-def test_programs_that_hang_are_ended_and_named(tmp_path, monkeypatch):
-    """Every program that may be run, first on the PATH, with a child that outlives it."""
-    seconds = f"{random.SystemRandom().uniform(3000, 4000):.6f}"  # of this test alone
+def test_programs_that_hang_are_named(tmp_path, monkeypatch):
+    """Every program that may be run, first on the PATH, with a child that holds its output."""
     for name in ("git", "nvidia-smi", "dpkg-query"):
-        program(tmp_path / name, f"sleep {seconds} &\nsleep {seconds}")
+        program(tmp_path / name, "sleep 20 &\nsleep 20")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setattr(machine, "TIMEOUT", 0.2)
+    begin = time.monotonic()
     problems = environment.collect()[0]["about"]["problems"]
-    assert {f"{name}: took longer than 0.2 s" for name in ("git", "nvidia-smi")} <= set(problems)
-    deadline = time.monotonic() + 10  # a process that was killed takes a moment to end
-    while is_running(seconds) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not is_running(seconds)
-
-
-def is_running(argument):
-    lines = map(command_line, Path("/proc").glob("[0-9]*/cmdline"))
-    return any(argument.encode() in line for line in lines)
-
-
-def command_line(path):
-    try:
-        return path.read_bytes()
-    except OSError:  # it ended meanwhile
-        return b""
+    text = "could not be read (TimeoutExpired)"
+    assert problems == [f"{section}: {text}" for section in ("gpus", "apt", "git")]
+    assert time.monotonic() - begin < 15
 
 
 def test_a_section_that_cannot_be_read_is_a_problem(monkeypatch):
@@ -157,7 +140,7 @@ def test_a_new_folder_is_the_owners_and_an_existing_one_keeps_its_mode(tmp_path,
     (tmp_path / "shared").mkdir(mode=0o755)
     assert stat.S_IMODE(Path(write(tmp_path / "shared")).stat().st_mode) == 0o755
     names = {path.name for path in (tmp_path / "new").iterdir()}
-    assert names == {"torch.json", "variables.json", "about.json", "SHA256SUMS"}
+    assert names == {"environment.json"}
 
 
 def test_a_folder_in_use_is_not_changed(tmp_path, write):
@@ -180,29 +163,20 @@ DAMAGES = {
     "missing": lambda file: file.unlink(),
     "pipe": piped,
     "huge": lambda file: os.truncate(file, 10 << 30),
+    "cut": lambda file: file.write_text(file.read_text()[:-9]),
+    "a list": lambda file: file.write_text("[1]"),
+    "no section": lambda file: file.write_text('{"torch": 1}'),
 }
 
 
-@pytest.mark.parametrize("name", ["torch.json", "SHA256SUMS"])
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_environment_is_an_error(tmp_path, write, damage, name, capsys):
+def test_a_damaged_environment_is_an_error(tmp_path, write, damage, capsys):
     folder = Path(write(tmp_path / "a"))
-    DAMAGES[damage](folder / name)
+    DAMAGES[damage](folder / "environment.json")
     with pytest.raises(ValueError, match=r"^fastseed.tools.environment.load: .* must "):
         environment.load(folder)
-    assert main(["show", str(folder)]) in ((2,) if name != "SHA256SUMS" else (1, 2))
+    assert main(["show", str(folder)]) == 2
     assert "Traceback" not in capsys.readouterr().err
-
-
-def test_each_bit_is_checked(tmp_path, write):
-    folder = Path(write(tmp_path / "a"))
-    for file in folder.iterdir():
-        data = file.read_bytes()
-        for at in range(len(data)):
-            file.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
-            with pytest.raises(ValueError, match=r"^fastseed.tools.environment.load: .* must"):
-                environment.load(folder)
-        file.write_bytes(data)
 
 
 def test_patches_are_stored_on_request_with_a_warning(tmp_path, monkeypatch, caplog):
@@ -225,7 +199,7 @@ def test_patches_are_stored_on_request_with_a_warning(tmp_path, monkeypatch, cap
 def test_differences_that_change_numbers_come_first(tmp_path, write, capsys):
     levels = {
         "changes numbers": [
-            *("git working/commit", "machine driver", "packages torch", "torch cudnn"),
+            *("git working/commit", "gpus driver", "packages torch", "torch cudnn"),
             *("variables LD_PRELOAD", "variables OMP_NUM_THREADS"),
         ],
         "may change numbers": ["machine system", "packages frobnicator", "variables EDITOR"],
@@ -242,7 +216,7 @@ def test_differences_that_change_numbers_come_first(tmp_path, write, capsys):
     ]
     assert main(["diff", a, b]) == 1
     shown = capsys.readouterr().out
-    assert "\x1b" not in shown and shown.index("machine driver") < shown.index("variables EDITOR")
+    assert "\x1b" not in shown and shown.index("gpus driver") < shown.index("variables EDITOR")
     assert main(["diff", a, a]) == 0
     assert capsys.readouterr().out == "the environments are equal\n"
     assert main(["diff", a, b, "--json"]) == 1
@@ -259,5 +233,7 @@ def test_values_that_one_side_lacks_and_true_is_not_one(tmp_path, write):
 
 def test_folders_without_an_environment(tmp_path):
     for path in (tmp_path / "gone", tmp_path):
-        with pytest.raises(ValueError, match=r"load: .*SHA256SUMS' must be readable \(No such"):
+        with pytest.raises(
+            ValueError, match=r"load: .*environment.json' must be readable \(No such"
+        ):
             environment.diff(path, path)

@@ -13,7 +13,7 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from .._utils import regular_file
+from ..._utils import regular_file
 
 MAX_BYTES = 64 << 20  # of a pickle; the weights of torch.save lie beside it
 _MAX_TENSOR = 1 << 16  # bytes; the states of all generators are smaller
