@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from .seeder.derive import (
         derive_key,
         derive_keys,
-        derive_scope_key,
         derive_seed,
         derive_seeds,
     )
@@ -61,7 +60,6 @@ __all__ = [
     "build_info",
     "derive_key",
     "derive_keys",
-    "derive_scope_key",
     "derive_seed",
     "derive_seeds",
     "deterministic",
@@ -84,7 +82,7 @@ _NAMES = {  # by the module that defines them
     "generators.pool": "GeneratorPool",
     "seeder.api": "fork_rng get_master_seed init load_state_dict register_generator reseed "
     "state_dict unregister_generator",
-    "seeder.derive": "derive_key derive_keys derive_scope_key derive_seed derive_seeds",
+    "seeder.derive": "derive_key derive_keys derive_seed derive_seeds",
     "seeder.errors": "ReseedError",
     "seeder.seeder": "Seeder",
     "seeder.start": "enforce_reproducibility",

@@ -14,7 +14,6 @@ from .._backend.reference.scalar import signed
 from .._utils import validation
 from ..derivation import streams
 from ..random import StreamBank
-from ..random.functional import check_device
 
 _SEEDS_NAME = tuple(map(signed, streams.name_words("sampling")))
 
@@ -31,7 +30,7 @@ def check_numbers(function: str, argument: str, value: object, dims: int) -> tor
     if value.dim() != dims or value.size(-1) == 0:
         rule = f"of shape {'(B, V)' if dims == 2 else '(B, K, V)'}, V at least 1"
         raise validation.value_error(function, argument, rule, tuple(value.shape))
-    check_device(function, argument, value.device)
+    tensors.check_supported(function, argument, value.device)
     found = value.detach()
     return found if found.stride(-1) == 1 or found.size(-1) == 1 else found.contiguous()
 

@@ -25,13 +25,9 @@ MASTER, NAME, TASK, EPOCH = 42, "bench", 1, 7
 SLICE = 4096
 
 
-def _scope(epoch: int = EPOCH) -> Any:
-    return scalar.scope_key(MASTER, TASK, epoch, 0)
-
-
 def _keys(start: int, n: int, epoch: int = EPOCH) -> Any:
     """The reference's keys of indices ``start``, ..., (n, 2) uint64."""
-    name = scalar.name_key(_scope(epoch), scalar.name_words(NAME))
+    name = scalar.name_key(scalar.scope_key(MASTER, TASK, epoch, 0), scalar.name_words(NAME))
     return philox.derive_keys(name, 0, 0, start, n)
 
 
@@ -111,10 +107,14 @@ def _bank(n: int, device: str) -> Any:
     return bank
 
 
+def _randint(bank: Any, length: int) -> torch.Tensor:
+    return fastseed.random.randint(bank, (length,), 0, laws.RANGE)
+
+
 DRAWS: dict[str, tuple[Law, Callable[[Any, int], Any]]] = {
-    "bank.uniform": (UNIFORM, lambda bank, length: bank.uniform(length)),
-    "bank.normal": (NORMAL, lambda bank, length: bank.normal(length)),
-    "bank.randint": (RANDINT, lambda bank, length: bank.randint((length,), 0, laws.RANGE)),
+    "bank.uniform": (UNIFORM, fastseed.random.uniform),
+    "bank.normal": (NORMAL, fastseed.random.normal),
+    "bank.randint": (RANDINT, _randint),
 }
 
 
@@ -166,13 +166,13 @@ def _reseed_in_graph(bench: BenchDevice) -> list[Entry]:
     n = bench.size(10**6)
     size = 24 * n  # two words of key and one of position
     banks = [_bank(n, bench.device) for _ in range(bench.buffers(size))]
-    scope = torch.from_numpy(np.array(_scope(), np.uint64)).to(bench.device)
-    calls: list[Call] = [functools.partial(bank.reseed_from_scope, scope) for bank in banks]
+    fastseed.reseed(TASK, EPOCH)  # makes the device's scope tensor: not in the capture
+    calls: list[Call] = [bank.reseed_from_scope for bank in banks]
     replay = bench.graph(calls)
 
     def check() -> None:
         for epoch in (EPOCH + 1, EPOCH):  # the scope is read at each replay
-            scope.copy_(torch.from_numpy(np.array(_scope(epoch), np.uint64)))
+            fastseed.reseed(TASK, epoch)
             for bank in banks:
                 laws.poison(bank.keys)
                 bank.positions.fill_(8)
