@@ -305,15 +305,20 @@ def begin(function: str, streams: Streams) -> tuple[torch.Tensor, torch.Tensor]:
     return chosen, positions.index_select(0, rows)
 
 
-def finish(streams: Streams, drawn: torch.Tensor, positions: torch.Tensor, by: int) -> torch.Tensor:
-    """Move the streams from ``positions``; return what was drawn, with zeros outside of a mask."""
+def move(streams: Streams, positions: torch.Tensor, by: int) -> None:
+    """Move the streams that a draw from ``positions`` has used by some words."""
     bank, rows = _parts(streams)
     if rows is None:
         bank.positions.add_(by)
     elif rows.dtype == torch.bool:
         bank.positions.add_(rows.to(torch.int64) * by)
-        bits = drawn.view(_SIGNED.get(drawn.dtype, drawn.dtype))
-        bits.masked_fill_(rows.logical_not().view(-1, *(1,) * (drawn.dim() - 1)), 0)
     else:
         bank.positions.index_copy_(0, rows.to(torch.int64), positions + by)
-    return drawn
+
+
+def zero_others(streams: Streams, drawn: torch.Tensor) -> None:
+    """Write zeros to the rows outside of a mask."""
+    _, rows = _parts(streams)
+    if rows is not None and rows.dtype == torch.bool:
+        bits = drawn.view(_SIGNED.get(drawn.dtype, drawn.dtype))
+        bits.masked_fill_(rows.logical_not().view(-1, *(1,) * (drawn.dim() - 1)), 0)

@@ -230,7 +230,9 @@ def _draw(
         keys, positions = bank.begin(function, key)
         found = keys.new_empty((keys.size(0), *sizes), dtype=distribution.dtype)
         distribution.op(found, keys, positions, (), (), 0, *distribution.parameters)
-        return bank.finish(key, found, positions, distribution.advance(count))
+        bank.move(key, positions, distribution.advance(count))
+        bank.zero_others(key, found)
+        return found
     keys = check_keys(function, "key", key, _CPU)
     found = keys.new_empty((*keys.shape[:-1], *sizes), dtype=distribution.dtype)
     distribution.op(found, keys.view(-1, 2), None, (), (), 0, *distribution.parameters)

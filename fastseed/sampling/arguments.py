@@ -13,12 +13,10 @@ from .._backend.ops.sampling import NUMBERS
 from .._backend.reference.scalar import signed
 from .._utils import validation
 from ..derivation import streams
-from ..random import StreamBank
 
 _SEEDS_NAME = tuple(map(signed, streams.name_words("sampling")))
 
-Keys = torch.Tensor | StreamBank | Sequence[int | None] | None
-ROLES = {"target": 0, "draft": 1}
+Keys = torch.Tensor | Sequence[int | None] | None
 MAX_TOKENS = 2**24
 MAX_POSITION = 2**56 - 1
 
@@ -44,9 +42,6 @@ def check_vocabulary(function: str, offset: object, size: int) -> int:
 
 def check_keys(function: str, keys: Keys, rows: int, device: torch.device) -> torch.Tensor:
     """Return one key a row, (rows, 2) uint64; seeds become keys, and None is an unseeded row."""
-    if isinstance(keys, StreamBank):
-        keys._check_seeded(function)
-        keys = keys.keys
     if keys is None:
         return _fresh_keys(rows, device)
     if isinstance(keys, torch.Tensor) and keys.dtype == torch.uint64 and keys.dim() == 2:

@@ -1,4 +1,4 @@
-"""Tokens from logits: functions of (key, position, role), whatever else is in the batch."""
+"""Tokens from logits: functions of (key, position), whatever else is in the batch."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import torch
 from .._backend import tensors
 from .._backend.ops.sampling import DIGITS, sampling_race
 from .._utils import validation
+from ..random import bank
+from ..random.bank import Streams
 from . import arguments, thresholds
 from .arguments import Keys
 from .thresholds import Filters, Integers, Numbers, Rows
@@ -20,14 +22,13 @@ Found = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
 
 def sample(
     logits: torch.Tensor,
-    keys: Keys,
-    positions: torch.Tensor | int,
+    keys: Keys | Streams,
+    positions: torch.Tensor | int | None = None,
     *,
     temperature: Numbers = 1.0,
     top_k: Integers = 0,
     top_p: Numbers = 1.0,
     min_p: Numbers = 0.0,
-    role: str = "target",
     vocab_offset: int = 0,
     threshold: torch.Tensor | None = None,
     out: torch.Tensor | None = None,
@@ -36,22 +37,22 @@ def sample(
 ) -> Found:
     """Sample one token for each row of logits, independently of the rest of the batch.
 
-    The token of a row is a function of its logits, key, position and role. Filters are applied
-    after the temperature: min_p, top_k, top_p; of equal logits, the lower token survives.
+    The token of a row is a function of its logits, key and position. Filters are applied after the
+    temperature: min_p, top_k, top_p; of equal logits, the lower token survives.
 
     Args:
         logits: (B, V) float32, bfloat16 or float16, on the CPU or a CUDA device; V at most 2**24.
-        keys: a key a row, (B, 2) torch.uint64 as ``fastseed.derive_keys`` returns them, or a
-            ``fastseed.random.StreamBank`` of B streams; or a seed a row, (B,) as
-            ``fastseed.derive_seeds`` returns them or integers of [-2**63, 2**64). Rows whose seed
-            is None take their key from torch's default generator; None: all rows do.
-        positions: the index of the token in its request, (B,) torch.int64 of [0, 2**56); this and
-            the next four may be one number for all rows.
+        keys: a key a row, (B, 2) torch.uint64 as ``fastseed.derive_keys`` returns them; or a seed
+            a row, (B,) as ``fastseed.derive_seeds`` returns them or integers of [-2**63, 2**64).
+            Rows whose seed is None take their key from torch's default generator; None: all rows
+            do. Or a ``fastseed.random.StreamBank`` of B streams, or ``bank[rows]``: it has keys and
+            positions, and moves on by one; rows outside of a mask have token 0.
+        positions: the index of the token in its request, (B,) torch.int64 of [0, 2**56); None for a
+            bank. This and the next four may be one number for all rows.
         temperature: 0 (greedy: the greatest logit) or in [2**-20, 2**20], (B,).
         top_k: how many of the greatest logits survive, 0 for all, (B,) integers.
         top_p: the share of the probability that survives, in (0, 1], (B,).
         min_p: the least probability that survives, relative to the greatest, in [0, 1], (B,).
-        role: "target" or "draft": tokens of different roles share no noise.
         vocab_offset: the token of the first column, where ``logits`` is a part of the vocabulary.
         threshold: (B,) torch.int64 from ``find_threshold``, in place of the filters.
         out: (B,) torch.int64, the tensor to write the tokens to.
@@ -77,9 +78,16 @@ def sample(
     logits = arguments.check_numbers(function, "logits", logits, 2)
     n, device = logits.size(0), logits.device
     first = arguments.check_vocabulary(function, vocab_offset, logits.size(1))
-    role = validation.check_choice(function, "role", role, ("target", "draft"))
     temperatures = arguments.check_parameter(function, "temperature", temperature, logits)
     filters = thresholds.check_filters(function, top_k, top_p, min_p, logits)
+    streams: Streams | None = None
+    if isinstance(keys, Streams):
+        if positions is not None:
+            rule = "None with a StreamBank (or give bank.keys)"
+            raise validation.value_error(function, "positions", rule, positions)
+        streams = keys
+        keys, positions = bank.begin(function, streams)
+        tensors.check_tensor(function, "keys", keys, torch.uint64, (n, 2), device)
     row_positions = arguments.check_positions(function, positions, n, device)
     if threshold is not None:
         tensors.check_tensor(function, "threshold", threshold, torch.int64, (n,), device)
@@ -96,10 +104,15 @@ def sample(
     rows = Rows(logits, temperatures, first, None)
     if threshold is None:
         threshold = thresholds.threshold_of(rows, filters)
-    scores, tokens = _race(rows, row_keys, row_positions, threshold, arguments.ROLES[role])
+    scores, tokens = _race(rows, row_keys, row_positions, threshold)
+    if streams is not None:
+        bank.zero_others(streams, tokens)
     if not return_scores:
         _check_tokens(function, "logits", tokens)
     more = _log_probabilities(rows, threshold, tokens) if return_logprobs else scores
+    if streams is not None:
+        bank.zero_others(streams, more)
+        bank.move(streams, row_positions, 1)
     if out is not None:
         tokens = out.copy_(tokens)  # last: it may be the memory of an argument
     return (tokens, more) if return_scores or return_logprobs else tokens
@@ -132,7 +145,7 @@ def accept_equal(
         draft_tokens: (B, K) torch.int64, of ``sample(draft_logits, keys, positions)``.
         target_logits: (B, K + 1, V) float32, bfloat16 or float16; the last row is that of the token
             behind the drafted ones.
-        keys: as for ``sample``, with a key or a seed for every row.
+        keys: as for ``sample``, with a key or a seed for every row; no bank.
         positions: (B,) torch.int64 of [0, 2**56 - K), the position of each row's first drafted
             token; or an integer.
 
@@ -174,7 +187,7 @@ def accept_equal(
     row_keys = row_keys.view(torch.int64).repeat_interleave(each, 0).view(torch.uint64)
     columns = torch.arange(each, device=device)
     row_positions = (first[:, None] + columns).view(-1)
-    _, tokens = _race(rows, row_keys, row_positions, threshold, arguments.ROLES["target"])
+    _, tokens = _race(rows, row_keys, row_positions, threshold)
     _check_tokens(function, "target_logits", tokens)
     tokens = tokens.view(n, each)
     accepted = (tokens[:, :-1] == draft_tokens).long().cumprod(1).sum(1)
@@ -217,7 +230,7 @@ def merge(tokens: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
 
 
 def _race(
-    rows: Rows, keys: torch.Tensor, positions: torch.Tensor, threshold: torch.Tensor, role: int
+    rows: Rows, keys: torch.Tensor, positions: torch.Tensor, threshold: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return (scores, tokens) of the winners of checked rows."""
     logits, temperatures = rows.logits, rows.temperature
@@ -228,7 +241,7 @@ def _race(
     scores = temperatures.new_empty((n, parts))
     tokens = positions.new_empty((n, parts))
     inputs = logits, keys, positions, temperatures, threshold.contiguous()
-    sampling_race(scores, tokens, *inputs, role, rows.first)
+    sampling_race(scores, tokens, *inputs, rows.first)
     return _merged(scores, tokens, 1)
 
 

@@ -155,7 +155,7 @@ def test_a_bank_without_data_draws_shapes(fake):
         bank = StreamBank(3, "b", None if fake else "meta")
         bank.reseed_from_seeds(torch.zeros(3, dtype=torch.int64))
         assert fastseed.random.uniform(bank, 2).shape == (3, 2)
-        tokens = fastseed.sampling.sample(torch.zeros(3, 5, device=bank.device), bank, 0)
+        tokens = fastseed.sampling.sample(torch.zeros(3, 5, device=bank.device), bank)
         assert tokens.shape == (3,)
 
 

@@ -17,18 +17,12 @@ from fastseed._backend.ops.register import REFERENCES
 from fastseed._backend.reference import sampling as reference
 from fastseed.sampling import thresholds, tokens
 
-FIRST_RELEASE = (472, "d4fa1c72f2e3f5dab885468ff1ff110ac832a85bcbcb7e537c42f0221e7239f4")
+FIRST_RELEASE = (472, "a31e83744cf4582d7120b752fab29362871bda49bed5450860055b386fd5d8a5")
 KINDS = {"noise": 84, "mass": 88, "threshold": 103, "race": 108}
-ROLES = ("target", "draft")  # rows of the numbers 2 and 3 are for the functions below the roles
 BACKENDS = ("reference", *derive.simd_paths())
 
 
 rows = functools.partial(vectors.fields_of, "sampling")
-
-
-def of_roles(kind: str) -> list[list[str]]:
-    """The rows of the roles that there are."""
-    return [row for row in rows(kind) if int(row[3]) < len(ROLES)]
 
 
 def real(text: str) -> float:
@@ -67,8 +61,8 @@ def test_vectors_are_frozen():
 
 
 def test_reference_gives_the_known_noise():
-    for lo, hi, position, role, token, word, noise in rows("noise"):
-        stream = reference.token_stream((int(lo, 16), int(hi, 16)), int(position), int(role))
+    for lo, hi, position, token, word, noise in rows("noise"):
+        stream = reference.token_stream((int(lo, 16), int(hi, 16)), int(position))
         tokens = np.array([int(token)], np.uint64)
         assert f"{int(reference.token_words(stream, tokens)[0]):016x}" == word
         assert bits(reference.token_noise(stream, tokens)[0]) == noise
@@ -82,10 +76,10 @@ def test_reference_gives_the_known_masses():
 
 
 def test_noise_is_the_score_of_a_logit_of_zero(race):
-    for lo, hi, position, role, token, _, noise in of_roles("noise"):
+    for lo, hi, position, token, _, noise in rows("noise"):
         found, scores = fastseed.sampling.sample(
-            torch.zeros(1, 1), key([lo, hi]), int(position), role=ROLES[int(role)],
-            vocab_offset=int(token), return_scores=True,
+            torch.zeros(1, 1), key([lo, hi]), int(position), vocab_offset=int(token),
+            return_scores=True,
         )  # fmt: skip
         assert (found.tolist(), bits(scores.item())) == ([int(token)], noise)
 
@@ -111,11 +105,10 @@ def test_thresholds_are_the_known_ones(race):
 
 
 def test_races_have_the_known_winners(race):
-    for lo, hi, position, role, temperature, least, first, n, *fields in of_roles("race"):
+    for lo, hi, position, temperature, least, first, n, *fields in rows("race"):
         assert len(fields) == int(n) + 2
         found, scores = fastseed.sampling.sample(
             numbers(fields[:-2]), key([lo, hi]), int(position), temperature=real(temperature),
-            role=ROLES[int(role)], vocab_offset=int(first), threshold=torch.tensor([int(least)]),
-            return_scores=True,
+            vocab_offset=int(first), threshold=torch.tensor([int(least)]), return_scores=True,
         )  # fmt: skip
         assert [str(found.item()), bits(scores.item())] == fields[-2:]

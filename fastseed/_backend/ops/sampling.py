@@ -20,7 +20,7 @@ LEAST_CODE = sampling.LEAST_CODE
 @operator("scores", "tokens")
 def sampling_race(
     scores: Tensor, tokens: Tensor, numbers: Tensor, keys: Tensor, positions: Tensor,
-    temperature: Tensor, threshold: Tensor, role: int, first: int,
+    temperature: Tensor, threshold: Tensor, first: int,
 ) -> None:  # fmt: skip
     """Write score and token of the winner of each part of each row of logits, (B, parts)."""
     parts = scores.size(1)
@@ -29,7 +29,7 @@ def sampling_race(
         lo, hi = keys[row].tolist()
         for part in range(parts):
             scores[row, part], tokens[row, part] = sampling.winner(
-                values[part * size : (part + 1) * size], (lo, hi), int(positions[row]), role,
+                values[part * size : (part + 1) * size], (lo, hi), int(positions[row]),
                 float(temperature[row]), int(threshold[row]), first + part * size,
             )  # fmt: skip
 
