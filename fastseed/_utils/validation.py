@@ -5,6 +5,8 @@ Checks return the value in the type that the rest of the code uses.
 
 from __future__ import annotations
 
+import builtins
+import itertools
 import math
 import numbers
 import operator
@@ -43,22 +45,32 @@ class _ShortRepr(reprlib.Repr):
     def __init__(self) -> None:
         super().__init__()
         self.maxlevel = 4
-        self.maxlist = self.maxtuple = self.maxdict = self.maxset = self.maxfrozenset = 8
+        self.maxlist = self.maxtuple = self.maxdict = 8
         self.maxstring = 2 * _LONGEST
 
     def repr_int(self, value: int, level: int) -> str:
         bits = value.bit_length()
         return repr(value) if bits <= _MOST_BITS else f"an integer of {bits} bits"
 
+    def repr_dict(self, value: Any, level: int) -> str:  # not sorted: a key may be a tensor
+        if level <= 0:
+            return "{...}"
+        items = itertools.islice(dict.items(value), self.maxdict)
+        texts = [f"{self.repr1(k, level - 1)}: {self.repr1(v, level - 1)}" for k, v in items]
+        return f"{{{', '.join([*texts, *['...'][: len(value) - len(texts)]])}}}"
+
+    def repr_set(self, value: Any, level: int) -> str:
+        listed = list(itertools.islice(value, self.maxlist + 1))
+        return f"{type(value).__name__}({self.repr_list(listed, level)})"
+
+    def repr_frozenset(self, value: Any, level: int) -> str:
+        return self.repr_set(value, level)
+
     def repr_instance(self, value: Any, level: int) -> str:
         kind = type(value)
-        for base, text in (
-            (tuple, self.repr_tuple),
-            (list, self.repr_list),
-            (dict, self.repr_dict),
-        ):
-            if isinstance(value, base):
-                return f"{kind.__name__}({text(value, level)})"
+        for base in ("tuple", "list", "dict"):  # of subclasses
+            if isinstance(value, getattr(builtins, base)):
+                return f"{kind.__name__}({getattr(self, f'repr_{base}')(value, level)})"
         if isinstance(value, (str, bytes, bytearray)):
             return repr(value[: _LONGEST + 1])
         torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")

@@ -177,7 +177,7 @@ def _drop(block: KeyedBlock, func: Any, *args: Any, **options: Any) -> object:
         return func(*args, **options)
     kind = dropout_calls.DROPOUTS[func]
     call = dropout_calls.read_drop(func, *args, **options)
-    has_no_batch = bool(kind.channels) and call.input.dim() == kind.channels + 1
+    has_no_batch = call.input.dim() == kind.channels + 1 if kind.channels else False
     input = call.input.unsqueeze(0) if has_no_batch else call.input
     drop = _alpha_dropped if kind.alpha else dropped
     found = drop(block, input, _number(call.p), kind.channels is not None)

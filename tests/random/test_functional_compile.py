@@ -88,6 +88,7 @@ def test_every_operator_is_checked_here():
         "layer_key",
         "exact_sum",
         "perturb",
+        "shuffle_of_key",
     }
     assert set(REFERENCES) - elsewhere == set(OPS)
 

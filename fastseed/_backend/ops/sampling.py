@@ -1,5 +1,6 @@
 """The operators that choose tokens: ``torch.ops.fastseed.sampling_race`` and another."""
-# Annotations are read at run time: no `from __future__ import annotations` here.
+
+from __future__ import annotations
 
 import torch
 from torch import Tensor
@@ -17,7 +18,10 @@ INDEX_BITS = sampling.INDEX_BITS
 LEAST_CODE = sampling.LEAST_CODE
 
 
-@operator("scores", "tokens")
+@operator(
+    "(Tensor(a0!) scores, Tensor(a1!) tokens, Tensor numbers, Tensor keys, Tensor positions, "
+    "Tensor temperature, Tensor threshold, int first) -> ()"
+)
 def sampling_race(
     scores: Tensor, tokens: Tensor, numbers: Tensor, keys: Tensor, positions: Tensor,
     temperature: Tensor, threshold: Tensor, first: int,
@@ -34,7 +38,10 @@ def sampling_race(
             )  # fmt: skip
 
 
-@operator("out")
+@operator(
+    "(Tensor(a0!) out, Tensor numbers, Tensor floor, Tensor prefix, Tensor? greatest, Tensor "
+    "temperature, int digit, int first) -> ()"
+)
 def sampling_histogram(
     out: Tensor, numbers: Tensor, floor: Tensor, prefix: Tensor, greatest: Tensor | None,
     temperature: Tensor, digit: int, first: int,
