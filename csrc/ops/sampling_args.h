@@ -78,8 +78,7 @@ inline RaceArgs race_args(const Tensor& scores, const Tensor& tokens, const Tens
     check_disjoint(*written, threshold, op, "threshold");
   }
   return RaceArgs{RaceRows{words_of(keys), longs_of(positions),
-                           static_cast<const double*>(temperature.data_ptr()),
-                           longs_of(threshold)},
+                           static_cast<const double*>(temperature.data_ptr()), longs_of(threshold)},
                   WinnersOut{static_cast<double*>(scores.data_ptr()), longs_of(tokens), parts}};
 }
 
