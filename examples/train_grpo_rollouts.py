@@ -46,7 +46,7 @@ def sample(logits: torch.Tensor, seeds: list[list[int]]) -> torch.Tensor:
     """Sample a token for each seed, (prompts, samples): what the inference engine does."""
     bank = fastseed.random.StreamBank(len(seeds) * SAMPLES, "token")
     bank.reseed_from_seeds([seed for row in seeds for seed in row])
-    noise = bank.exponential(ANSWERS).view(len(seeds), SAMPLES, ANSWERS)
+    noise = fastseed.random.exponential(bank, ANSWERS).view(len(seeds), SAMPLES, ANSWERS)
     return (noise / logits.softmax(-1)[:, None]).argmin(-1)
 
 

@@ -14,7 +14,8 @@ from __future__ import annotations
 from ._utils import lazy
 
 TYPE_CHECKING = False  # known to type checkers; importing `typing` takes longer than all else here
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # `x as x` exports a name to type checkers
+    # isort: off
     from . import checkpoint as checkpoint
     from . import data as data
     from . import debug as debug
@@ -27,54 +28,30 @@ if TYPE_CHECKING:
     from . import random as random
     from . import rollouts as rollouts
     from . import sampling as sampling
-    from ._backend.build import build_info
+    from ._backend.build import build_info as build_info
     from ._utils.version import __version__ as __version__
-    from .derivation.scopes import SHARED
-    from .determinism.switches import deterministic
-    from .generators.pool import GeneratorPool
+    from .derivation.scopes import SHARED as SHARED
+    from .determinism.switches import deterministic as deterministic
+    from .generators.pool import GeneratorPool as GeneratorPool
     from .seeder.api import (
-        fork_rng,
-        get_master_seed,
-        init,
-        load_state_dict,
-        register_generator,
-        reseed,
-        state_dict,
-        unregister_generator,
+        fork_rng as fork_rng,
+        get_master_seed as get_master_seed,
+        init as init,
+        load_state_dict as load_state_dict,
+        register_generator as register_generator,
+        reseed as reseed,
+        state_dict as state_dict,
+        unregister_generator as unregister_generator,
     )
     from .seeder.derive import (
-        derive_key,
-        derive_keys,
-        derive_scope_key,
-        derive_seed,
-        derive_seeds,
+        derive_key as derive_key,
+        derive_keys as derive_keys,
+        derive_seed as derive_seed,
+        derive_seeds as derive_seeds,
     )
-    from .seeder.errors import ReseedError
-    from .seeder.seeder import Seeder
-    from .seeder.start import enforce_reproducibility
-
-__all__ = [
-    "SHARED",
-    "GeneratorPool",
-    "ReseedError",
-    "Seeder",
-    "build_info",
-    "derive_key",
-    "derive_keys",
-    "derive_scope_key",
-    "derive_seed",
-    "derive_seeds",
-    "deterministic",
-    "enforce_reproducibility",
-    "fork_rng",
-    "get_master_seed",
-    "init",
-    "load_state_dict",
-    "register_generator",
-    "reseed",
-    "state_dict",
-    "unregister_generator",
-]
+    from .seeder.errors import ReseedError as ReseedError
+    from .seeder.seeder import Seeder as Seeder
+    from .seeder.start import enforce_reproducibility as enforce_reproducibility
 
 _NAMES = {  # by the module that defines them
     "_backend.build": "build_info",
@@ -84,11 +61,12 @@ _NAMES = {  # by the module that defines them
     "generators.pool": "GeneratorPool",
     "seeder.api": "fork_rng get_master_seed init load_state_dict register_generator reseed "
     "state_dict unregister_generator",
-    "seeder.derive": "derive_key derive_keys derive_scope_key derive_seed derive_seeds",
+    "seeder.derive": "derive_key derive_keys derive_seed derive_seeds",
     "seeder.errors": "ReseedError",
     "seeder.seeder": "Seeder",
     "seeder.start": "enforce_reproducibility",
 }
+__all__ = sorted(" ".join(_NAMES.values()).replace("__version__", "").split())
 _MODULES = (
     "checkpoint", "data", "debug", "determinism", "distributed", "elastic", "integrations", "nn",
     "pyt", "random", "rollouts", "sampling",

@@ -14,7 +14,8 @@ import numpy as np
 import torch
 
 import fastseed
-from fastseed._backend.reference import philox, scalar
+from fastseed._backend import derive
+from fastseed._backend.reference import scalar
 
 from ..baselines import fwr13y, without_generators
 from ..case import Case, Contest, Side, expect
@@ -39,11 +40,11 @@ def _expect_state_of(epoch: int) -> None:
         keys[name] = scalar.stream_key(name_key, 0, 0, 0)
     expect(random.getstate() == random.Random(keys["python"]).getstate(), "Python's state")
     _, words, position, has_gauss, _ = np.random.get_state()
-    same = np.array_equal(words, philox.mt19937_state(keys["numpy"]))
+    same = np.array_equal(words, derive.mt19937_state(keys["numpy"]))
     expect(same and position == 624 and has_gauss == 0, "NumPy's state")
     state = torch.default_generator.get_state().numpy()
     kept = np.frombuffer(state.tobytes(), np.uint64, 624, 24).astype(np.uint32)
-    same = np.array_equal(kept, philox.mt19937_state(keys["torch.cpu"]))
+    same = np.array_equal(kept, derive.mt19937_state(keys["torch.cpu"]))
     expect(same and torch.initial_seed() == keys["torch.cpu"] & LOW64, "torch's state")
 
 

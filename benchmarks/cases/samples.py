@@ -12,7 +12,8 @@ import numpy as np
 import torch
 
 import fastseed
-from fastseed._backend.reference import philox, scalar
+from fastseed._backend import derive
+from fastseed._backend.reference import scalar
 from fastseed.data import per_batch, per_sample
 from fastseed.data.worker.scope import Fetched, IterationScope, fetched, thread_scope
 from fastseed.data.worker.seeding import WorkerSeeder
@@ -91,7 +92,7 @@ class _Check(Nothing):
     def __getitem__(self, index: int) -> int:
         expect(random.getstate() == random.Random(_key("python", index)).getstate(), "Python's")
         words = np.random.get_state()[1]
-        expect(np.array_equal(words, philox.mt19937_state(_key("numpy", index))), "NumPy's")
+        expect(np.array_equal(words, derive.mt19937_state(_key("numpy", index))), "NumPy's")
         expect(torch.initial_seed() == _key("torch.cpu", index) & (2**64 - 1), "torch's")
         return index
 

@@ -70,8 +70,8 @@ _CALLS = (
         *("random.randint_(torch.empty(64, dtype=torch.int64), key, 0, 10)", 6),
     ),
     (
-        *("bank.normal", "bank.normal(64)", "torch.randn(64)"),
-        *("random.normal(bank.keys, 64, position=bank.positions - 64)", 8),
+        *("bank.normal", "random.normal(bank, 64)", "torch.randn(64)"),
+        *("random.normal(bank.keys, int(bank.positions))[:, -64:]", 8),
     ),
     (
         *("derive_seeds", "fastseed.derive_seeds('small', 8, task=0)", "torch.randn(64)"),

@@ -259,7 +259,7 @@ def sampling() -> Iterator[Case]:
 
         yield Case(
             f"sampling_race/{label(dtype)}/{rows} x {VOCABULARY}", rows * VOCABULARY,
-            dtype.itemsize, inputs, lambda *given: OPS.sampling_race(*given, 0, 0),
+            dtype.itemsize, inputs, lambda *given: OPS.sampling_race(*given, 0),
             "multinomial(softmax)",
             lambda s, t, x, *_: torch.multinomial(x.float().softmax(-1), 1), reads=True,
             small=rows * 5001, headline=rows == 64,

@@ -49,7 +49,7 @@ def calls(device: str) -> list[tuple[str, Call, str, Call]]:
         ("bank.reseed", lambda: bank.reseed(1, 2, next(step)),
          "manual_seed", lambda: torch.manual_seed(next(step))),
         ("normal_ 64", lambda: random.normal_(x, key), "torch.normal_", lambda: x.normal_()),
-        ("normal of a bank, 64 x 64", lambda: bank.normal(64),
+        ("normal of a bank, 64 x 64", lambda: random.normal(bank, 64),
          "randn", lambda: torch.randn(64, 64, device=device)),
         ("sample 8 x 32000", lambda: sampling.sample(logits, own, at),
          "multinomial", lambda: torch.multinomial(logits.softmax(-1), 1)),

@@ -7,8 +7,6 @@
 
 namespace fastseed {
 
-constexpr int kDerivationVersion = 1;
-
 // No two uses of Philox share a domain, so that no two of them share a counter.
 enum class Domain : uint32_t {
   kScope = 1,

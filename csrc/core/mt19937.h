@@ -11,8 +11,6 @@ constexpr int kMtWords = 624;
 constexpr int kMtBlocks = kMtWords / 4;
 constexpr uint32_t kMtTopBit = 0x80000000u;
 constexpr uint32_t kMtInitMultiplier = 1812433253u;
-constexpr uint32_t kMtArraySeed = 19650218u;
-constexpr int kMtKeyWords = 4;
 
 // The counter of block j of the expansion under the key `lo`: it carries the other 64 bits.
 FS_HD Block mt19937_counter(Key key, uint32_t j) {
@@ -43,39 +41,6 @@ FS_HD void mt19937_init(uint32_t seed, uint32_t* state) {
   for (uint32_t j = 1; j < kMtWords; ++j) {
     state[j] = mt19937_init_step(state[j - 1], j);
   }
-}
-
-// How many 32-bit words an arbitrary-precision integer needs for this value; at least one.
-FS_HD int key_words(Key key) {
-  return (key.hi >> 32) != 0 ? 4 : key.hi != 0 ? 3 : (key.lo >> 32) != 0 ? 2 : 1;
-}
-
-// init_by_array of mt19937ar.c over the words of `key`: the state after Python's random.seed(key).
-// `base` is mt19937_init(kMtArraySeed), which does not depend on the key.
-FS_HD void mt19937_init_by_array(Key key, const uint32_t* base, uint32_t* state) {
-  const int words = key_words(key);
-  uint32_t addend[kMtKeyWords];  // word k of the key, plus k
-  for (int k = 0; k < words; ++k) {
-    const uint64_t half = k < 2 ? key.lo : key.hi;
-    addend[k] = static_cast<uint32_t>(half >> (k % 2 * 32)) + static_cast<uint32_t>(k);
-  }
-  uint32_t previous = base[0];
-  int k = 0;
-  for (int j = 1; j < kMtWords; ++j) {
-    previous = (base[j] ^ ((previous ^ (previous >> 30)) * 1664525u)) + addend[k];
-    state[j] = previous;
-    k = k + 1 == words ? 0 : k + 1;
-  }
-  // The walk wraps around once: word 0 becomes the last one, and word 1 is mixed a second time.
-  previous = (state[1] ^ ((previous ^ (previous >> 30)) * 1664525u)) + addend[k];
-  state[1] = previous;
-  for (int j = 2; j < kMtWords; ++j) {
-    previous =
-        (state[j] ^ ((previous ^ (previous >> 30)) * 1566083941u)) - static_cast<uint32_t>(j);
-    state[j] = previous;
-  }
-  state[1] = (state[1] ^ ((previous ^ (previous >> 30)) * 1566083941u)) - 1u;
-  state[0] = kMtTopBit;
 }
 
 }  // namespace fastseed

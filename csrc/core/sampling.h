@@ -7,9 +7,8 @@
 
 namespace fastseed {
 
-constexpr uint64_t kRoleTag = uint64_t{0x40} << 56;  // of the second counter word, plus the role
-constexpr int kRoles = 2;                            // of the target model and of a draft
-constexpr int kIndexBits = 28;                       // of a code
+constexpr uint64_t kTokenTag = uint64_t{0x40} << 56;  // of the second counter word
+constexpr int kIndexBits = 28;                        // of a code
 constexpr int64_t kMaxTokens = int64_t{1} << 24;
 constexpr int64_t kNoToken = -1;
 
@@ -17,8 +16,8 @@ constexpr double kLn2 = 0x1.62e42fefa39efp-1;
 constexpr double kLog2E = 0x1.71547652b82fep+0;
 
 // The stream whose words are those of the tokens at a position.
-FS_HD Key token_stream(Key key, uint64_t position, uint64_t role) {
-  const Block b = draw_block(key, position | (kRoleTag + (role << 56)));
+FS_HD Key token_stream(Key key, uint64_t position) {
+  const Block b = draw_block(key, position | kTokenTag);
   return Key{b.lo(), b.hi()};
 }
 

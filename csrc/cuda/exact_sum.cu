@@ -83,6 +83,8 @@ template <class T, Terms kTerms>
 struct ExactTiles {
   static constexpr int kMinBlocks = 3;
   using Number = decltype(load_number(static_cast<const T*>(nullptr)));
+  // A product of two doubles has 106 digits, more than a window takes.
+  static constexpr bool kHasWindow = sizeof(Number) < 8 || kTerms == Terms::kValues;
   ExactTable<T> parts;
   int64_t* total;
 
@@ -104,7 +106,10 @@ struct ExactTiles {
     const T* values = parts.values[i];
     const T* factors = kTerms == Terms::kProducts ? parts.factors[i] : nullptr;
     int64_t first = tile * kTile + at.thread;
-    Window window{0, 0, base_of_warp(first < n ? values + first : nullptr)};
+    Window window{0, 0, 0};
+    if constexpr (kHasWindow) {
+      window.base = base_of_warp(first < n ? values + first : nullptr);
+    }
     const int shared_base = window.base;
 #pragma unroll 1
     for (; first < n; first += step) {
@@ -120,13 +125,15 @@ struct ExactTiles {
         add(window, x[k], y[k]);
       }
     }
-    add_of_warp(window, shared_base, at.thread);
+    if constexpr (kHasWindow) {
+      add_of_warp(window, shared_base, at.thread);
+    }
   }
 
   FS_DEVICE void add(Window& window, Number x, Number y) const {
     const AddAtomically direct{total};
-    if constexpr (sizeof(Number) == 8 && kTerms != Terms::kValues) {
-      add_product_exactly(x, y, direct);  // of 106 digits
+    if constexpr (!kHasWindow) {
+      add_product_exactly(x, y, direct);
     } else {
       // a product of finite floats is finite in float64
       const double wide = kTerms == Terms::kValues ? x : static_cast<double>(x) * y;

@@ -148,20 +148,6 @@ struct RaceParts {
   }
 };
 
-struct ClearBins {
-  static constexpr int kMinBlocks = 6;
-  int64_t count;
-  int64_t* bins;
-
-  FS_DEVICE void operator()(ThreadIndex at) const {
-#pragma unroll 1
-    for (int64_t i = int64_t{at.block} * kThreads + at.thread; i < count;
-         i += int64_t{at.blocks} * kThreads) {
-      bins[i] = 0;
-    }
-  }
-};
-
 template <class T>
 struct CountDigits {
   static constexpr int kMinBlocks = 4;
@@ -212,8 +198,12 @@ void launch_race_cuda(const NumberRows<T>& numbers, const RaceRows& races, const
 template <class T>
 void launch_histogram_cuda(const NumberRows<T>& numbers, const DigitRows& digits, int64_t* out,
                            void* cuda_stream) {
-  const int64_t bins = numbers.rows * kBins;
-  launch(ClearBins{bins, out}, bins / kThreads, "sampling_histogram", cuda_stream);
+  if (numbers.rows == 0) {
+    return;
+  }
+  const size_t bytes = static_cast<size_t>(numbers.rows * kBins) * sizeof(int64_t);
+  check_cuda(cudaMemsetAsync(out, 0, bytes, static_cast<cudaStream_t>(cuda_stream)),
+             "sampling_histogram");
   const int64_t tiles = (numbers.size + kThreads - 1) / kThreads;
   launch(CountDigits<T>{numbers, digits, tiles, out}, numbers.rows * tiles, "sampling_histogram",
          cuda_stream);

@@ -26,11 +26,10 @@ struct RaceRows {
   const int64_t* positions;
   const double* temperatures;
   const int64_t* thresholds;
-  uint64_t role;
 
   FS_HD Race race(int64_t row) const {
     const Key key{keys[2 * row], keys[2 * row + 1]};
-    return Race{token_stream(key, static_cast<uint64_t>(positions[row]), role), temperatures[row],
+    return Race{token_stream(key, static_cast<uint64_t>(positions[row])), temperatures[row],
                 thresholds[row] > kLeastCode ? thresholds[row] : kLeastCode};
   }
 };

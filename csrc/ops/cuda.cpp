@@ -123,10 +123,10 @@ void shuffle_positions(const Tensor& out, const Tensor& samples, int64_t lo, int
 
 void sampling_race(const Tensor& scores, const Tensor& tokens, const Tensor& numbers,
                    const Tensor& keys, const Tensor& positions, const Tensor& temperature,
-                   const Tensor& threshold, int64_t role, int64_t first) {
+                   const Tensor& threshold, int64_t first) {
   for_numbers(numbers, first, "sampling_race", [&](const auto& rows) {
     const RaceArgs args =
-        race_args(scores, tokens, numbers, keys, positions, temperature, threshold, role);
+        race_args(scores, tokens, numbers, keys, positions, temperature, threshold);
     mark_written(scores);
     mark_written(tokens);
     const OnDevice device(numbers);

@@ -16,10 +16,10 @@ int64_t grain_of(int64_t size) {
 
 void sampling_race(const Tensor& scores, const Tensor& tokens, const Tensor& numbers,
                    const Tensor& keys, const Tensor& positions, const Tensor& temperature,
-                   const Tensor& threshold, int64_t role, int64_t first) {
+                   const Tensor& threshold, int64_t first) {
   for_numbers(numbers, first, "sampling_race", [&](const auto& rows) {
     const RaceArgs args =
-        race_args(scores, tokens, numbers, keys, positions, temperature, threshold, role);
+        race_args(scores, tokens, numbers, keys, positions, temperature, threshold);
     mark_written(scores);
     mark_written(tokens);
     const int64_t parts = args.out.parts;

@@ -57,7 +57,7 @@ struct RaceArgs {
 
 inline RaceArgs race_args(const Tensor& scores, const Tensor& tokens, const Tensor& numbers,
                           const Tensor& keys, const Tensor& positions, const Tensor& temperature,
-                          const Tensor& threshold, int64_t role) {
+                          const Tensor& threshold) {
   const char* op = "sampling_race";
   const int64_t rows = numbers.size(0);
   check_tensor(scores, op, "scores", Dtype::Double, {rows, kAnySize}, numbers);
@@ -69,8 +69,6 @@ inline RaceArgs race_args(const Tensor& scores, const Tensor& tokens, const Tens
   check_tensor(positions, op, "positions", Dtype::Long, {rows}, numbers);
   check_tensor(temperature, op, "temperature", Dtype::Double, {rows}, numbers);
   check_tensor(threshold, op, "threshold", Dtype::Long, {rows}, numbers);
-  STD_TORCH_CHECK(role >= 0 && role < kRoles, "fastseed.", op, ": role must be in [0, 1], got ",
-                  role);
   check_disjoint(scores, tokens, op, "tokens");
   for (const Tensor* written : {&scores, &tokens}) {
     check_disjoint(*written, numbers, bytes_between(numbers), op, "numbers");
@@ -80,8 +78,7 @@ inline RaceArgs race_args(const Tensor& scores, const Tensor& tokens, const Tens
     check_disjoint(*written, threshold, op, "threshold");
   }
   return RaceArgs{RaceRows{words_of(keys), longs_of(positions),
-                           static_cast<const double*>(temperature.data_ptr()), longs_of(threshold),
-                           static_cast<uint64_t>(role)},
+                           static_cast<const double*>(temperature.data_ptr()), longs_of(threshold)},
                   WinnersOut{static_cast<double*>(scores.data_ptr()), longs_of(tokens), parts}};
 }
 

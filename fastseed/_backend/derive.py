@@ -9,12 +9,13 @@ import torch
 
 from . import native
 from .ops import keys, shuffle
-from .reference import philox, scalar
+from .reference import scalar
 from .reference.philox import U32
 from .reference.scalar import DOMAIN_SHUFFLE, DOMAIN_STATE, DOMAIN_STREAM, Name, NameKey, ScopeKey
 from .reference.scalar import signed as _signed
 
 _LOW32, _LOW64 = 2**32 - 1, 2**64 - 1
+_MT_BLOCKS = 156  # 624 words
 _HUGE = 4 << 20  # bytes from which a fresh output is worth huge pages
 
 backend = "reference" if native.kernels is None else "native"
@@ -80,7 +81,7 @@ def empty_words(*shape: int, dtype: torch.dtype = torch.uint64) -> torch.Tensor:
 
 def mt19937_state(key: int) -> U32:
     """Return the 624 words of an MT19937, expanded from all 128 bits of ``key``."""
-    out = torch.empty(philox.MT_WORDS // 4, 2, dtype=torch.uint64, device="cpu")
+    out = torch.empty(_MT_BLOCKS, 2, dtype=torch.uint64, device="cpu")
     hi = key >> 64
     # block j has the counter (j, domain, hi): the tweak holds the domain in its upper half
     keys.derive_keys(out, _signed(key & _LOW64), DOMAIN_STATE << 56, hi & _LOW32, hi >> 32, 0)

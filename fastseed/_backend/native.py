@@ -18,7 +18,7 @@ import torch
 from .._utils import environ
 from . import private_torch
 
-INTERFACE = 22
+INTERFACE = 23
 """Counted up with each change of an operator, of csrc/ops/interface.h or of ``_generators``.
 
 It is part of the names of both libraries (see setup.py): of another one, none is loaded.

@@ -11,7 +11,7 @@ import torch
 from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
 
 from .._utils.validation import check_int, type_error, value_error
-from . import private_torch
+from . import native, private_torch
 from .reference.scalar import signed
 
 _INTEGERS = (
@@ -31,6 +31,16 @@ def check_device(function: str, device: object) -> torch.device:
         raise type_error(function, "device", "a device", device) from None
     except (RuntimeError, ValueError):  # an integer of more than 64 bits is a ValueError
         raise value_error(function, "device", "a device of this torch", device) from None
+
+
+def check_supported(function: str, argument: str, device: torch.device) -> torch.device:
+    """Return ``device`` if the operators run on it."""
+    if device.type in ("cpu", "meta") or (device.type == "cuda" and native.has_cuda):
+        return device
+    rule = "on the CPU or a CUDA device"
+    if not native.has_cuda:
+        rule = "on the CPU, as fastseed was built without CUDA (see fastseed.build_info())"
+    raise ValueError(f"fastseed.{function}: {argument} must be {rule}, got {device}")
 
 
 def check_dtype(function: str, argument: str, value: object, *dtypes: torch.dtype) -> torch.Tensor:

@@ -5,31 +5,23 @@ Checks return the value in the type that the rest of the code uses.
 
 from __future__ import annotations
 
-import collections
+import builtins
+import itertools
 import math
 import numbers
 import operator
 import os
 import pathlib
+import reprlib
 import sys
 import types
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 _LONGEST = 80  # characters of a value in a message
-_DEEPEST = 8  # containers within each other
 _MOST_BITS = 1024  # of an integer that is printed
-_BRACKETS: dict[type[Any], str] = {
-    list: "[]",
-    tuple: "()",
-    dict: "{}",
-    set: "{}",
-    frozenset: "{}",
-    collections.deque: "[]",
-}
-_BARE = (list, tuple, dict)  # shown without their names
 # Values whose repr is short and reads nothing that may be large, slow or freed.
 _PLAIN = (
     *(bool, float, complex, range, type(None), type(Ellipsis), type, pathlib.PurePath),
@@ -40,64 +32,67 @@ _PLAIN_OF_TORCH = ("dtype", "device", "layout", "memory_format")
 
 def short_repr(value: object) -> str:
     """Return a text of at most 80 characters for an error message, whatever the value is."""
-    text = ""
     try:
-        for piece in _pieces(value, _DEEPEST):
-            text += piece
-            if len(text) > _LONGEST:
-                return text[: _LONGEST - 3] + "..."
+        text = _SHORT.repr(value)
     except Exception:
         return f"a {type(value).__name__} without a repr"
-    return text
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
 
 
-def _pieces(value: Any, depth: int) -> Iterator[str]:
-    """Yield the text of a value in parts, so that no more of it is made than is shown."""
-    base = next((kind for kind in _BRACKETS if isinstance(value, kind)), None)
-    if base is None:
-        yield _atom(value)
-        return
-    brackets = _BRACKETS[base]
-    name = "" if type(value) in _BARE else type(value).__name__
-    yield f"{name}({brackets[0]}" if name else brackets[0]
-    for i, item in enumerate(dict.items(value) if base is dict else base.__iter__(value)):
-        yield ", " if i else ""
-        if depth == 0:
-            yield "..."
-            break
-        if base is dict:
-            key, item = item
-            yield from _pieces(key, depth - 1)
-            yield ": "
-        yield from _pieces(item, depth - 1)
-    if type(value) is tuple and len(value) == 1:
-        yield ","
-    yield f"{brackets[1]})" if name else brackets[1]
+class _ShortRepr(reprlib.Repr):
+    """Texts without the elements of tensors, and without a ``repr`` that may print megabytes."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel = 4
+        self.maxlist = self.maxtuple = self.maxdict = 8
+        self.maxstring = 2 * _LONGEST
 
-def _atom(value: Any) -> str:
-    """Return the text of a value: no elements of tensors, no ``repr`` that may print megabytes."""
-    kind = type(value)
-    if isinstance(value, (str, bytes, bytearray)):
-        return repr(value[: _LONGEST + 1])
-    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
-    if torch is not None:
-        if isinstance(value, torch.Tensor):
-            return f"tensor of shape {tuple(value.shape)} and dtype {value.dtype}"
-        if isinstance(value, tuple(getattr(torch, name) for name in _PLAIN_OF_TORCH)):
+    def repr_int(self, value: int, level: int) -> str:
+        bits = value.bit_length()
+        return repr(value) if bits <= _MOST_BITS else f"an integer of {bits} bits"
+
+    def repr_dict(self, value: Any, level: int) -> str:  # not sorted: a key may be a tensor
+        if level <= 0:
+            return "{...}"
+        items = itertools.islice(dict.items(value), self.maxdict)
+        texts = [f"{self.repr1(k, level - 1)}: {self.repr1(v, level - 1)}" for k, v in items]
+        return f"{{{', '.join([*texts, *['...'][: len(value) - len(texts)]])}}}"
+
+    def repr_set(self, value: Any, level: int) -> str:
+        listed = list(itertools.islice(value, self.maxlist + 1))
+        return f"{type(value).__name__}({self.repr_list(listed, level)})"
+
+    def repr_frozenset(self, value: Any, level: int) -> str:
+        return self.repr_set(value, level)
+
+    def repr_instance(self, value: Any, level: int) -> str:
+        kind = type(value)
+        for base in ("tuple", "list", "dict"):  # of subclasses
+            if isinstance(value, getattr(builtins, base)):
+                return f"{kind.__name__}({getattr(self, f'repr_{base}')(value, level)})"
+        if isinstance(value, (str, bytes, bytearray)):
+            return repr(value[: _LONGEST + 1])
+        torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+        if torch is not None:
+            if isinstance(value, torch.Tensor):
+                return f"tensor of shape {tuple(value.shape)} and dtype {value.dtype}"
+            if isinstance(value, tuple(getattr(torch, name) for name in _PLAIN_OF_TORCH)):
+                return repr(value)
+        if numpy is not None:
+            if isinstance(value, numpy.ndarray):
+                return f"array of shape {value.shape} and dtype {str(value.dtype)[:_LONGEST]}"
+            if isinstance(value, (numpy.number, numpy.bool_)):
+                return repr(value)
+        if isinstance(value, _PLAIN) or kind.__module__.partition(".")[0] == "fastseed":
             return repr(value)
-    if numpy is not None:
-        if isinstance(value, numpy.ndarray):
-            return f"array of shape {value.shape} and dtype {str(value.dtype)[:_LONGEST]}"
-        if isinstance(value, (numpy.number, numpy.bool_)):
-            return repr(value)
-    if isinstance(value, _PLAIN) or kind.__module__.partition(".")[0] == "fastseed":
-        return repr(value)
-    if isinstance(value, int):
-        bits = int.bit_length(value)
-        return int.__repr__(value) if bits <= _MOST_BITS else f"an integer of {bits} bits"
-    module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
-    return f"<{module}{kind.__qualname__} object>"
+        if isinstance(value, int):
+            return self.repr_int(int(value), level)
+        module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+        return f"<{module}{kind.__qualname__} object>"
+
+
+_SHORT = _ShortRepr()
 
 
 def type_error(function: str, argument: str, rule: str, value: object) -> TypeError:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 
-from .._backend import private_torch, tensors
+from .._backend import tensors
 from .._backend.compile import eager, refuse_capture
 from .._backend.ops import keys as ops
 from .._backend.reference import scalar
@@ -15,9 +15,7 @@ from .._utils import StateDict
 from .._utils.validation import check_int, value_error
 from ..derivation import context, member_states, reserved, scopes, streams
 from ..derivation.shared_use import StreamUsers
-from . import distributions, functional
-from .distributions import Distribution
-from .functional import Shape
+from . import scope_tensors
 
 _STREAM = scalar.DOMAIN_STREAM << 24
 _HINT = "reseed_from_seeds"
@@ -34,15 +32,14 @@ _users: StreamUsers[StreamBank] = StreamUsers(
 class StreamBank:
     """n counter-based streams on one device, each with a key and a position.
 
-    Row i of every result comes from stream i alone. Each call advances the positions on the device,
-    so that every replay of a captured CUDA graph returns new numbers. Methods have the arguments of
-    the functions of their names in ``fastseed.random``, with the ``shape`` of each stream. They
-    return ``out`` or a new tensor, (rows, *shape).
+    The functions of ``fastseed.random`` and ``fastseed.sampling.sample`` take a bank in place of a
+    key. Row i of a result, (n, *shape), comes from stream i alone. Each call moves the positions on
+    the device, so that every replay of a captured CUDA graph returns new numbers.
 
-    ``rows`` chooses streams. Indices, (m,) torch.int64 or int32 in [0, n) (checked on the CPU
-    only): the result has m rows, and these streams advance, once each if one is repeated. A mask,
-    (n,) torch.bool: the result has n rows, zeros where the mask is False, and the others advance;
-    shapes do not depend on the mask, as CUDA graphs need.
+    ``bank[rows]`` takes the place of a key, too: a view that draws from some streams and moves
+    these alone. Indices, (m,) torch.int64 or int32 in [0, n) (checked on the CPU only): the result
+    has m rows, and a stream that is repeated moves once. A mask, (n,) torch.bool: the result has n
+    rows, zeros where the mask is False; shapes do not depend on the mask, as CUDA graphs need.
 
     Args:
         n: the number of streams, in [0, 2**40].
@@ -50,14 +47,15 @@ class StreamBank:
         device: the CPU (default) or a CUDA device.
 
     Raises:
-        TypeError, ValueError: an argument is invalid; no stream advances.
+        TypeError, ValueError: an argument is invalid; no stream moves.
         RuntimeError: a draw before the bank has keys.
 
     Examples:
         >>> import torch
         >>> bank = fastseed.random.StreamBank(3, "noise")
         >>> bank.reseed_from_seeds([7, 8, 9])
-        >>> first, second = bank.uniform(2), bank.uniform(2, rows=torch.tensor([1]))
+        >>> first = fastseed.random.uniform(bank, 2)
+        >>> second = fastseed.random.uniform(bank[torch.tensor([1])], 2)
         >>> bank.positions
         tensor([4, 8, 4])
     """
@@ -69,7 +67,7 @@ class StreamBank:
         self._words = tuple(map(signed, streams.name_words(name)))
         reserved.check_free("random.StreamBank", name)
         where = tensors.check_device("random.StreamBank", device)
-        functional.check_device("random.StreamBank", "device", where)
+        tensors.check_supported("random.StreamBank", "device", where)
         with torch.inference_mode(False):  # tensors that can be written inside of it and outside
             self._keys = torch.zeros(n, 2, dtype=torch.uint64, device=where)
             self._positions = torch.zeros(n, dtype=torch.int64, device=where)
@@ -157,19 +155,23 @@ class StreamBank:
         ops.reseed_streams(self._keys, self._positions, *at)
         self._seeded = True
 
-    def reseed_from_scope(self, scope: torch.Tensor) -> None:
-        """Reseed at a scope that is on the device, for CUDA graphs and compiled code.
+    def reseed_from_scope(self) -> None:
+        """Reseed at the scope of the last ``fastseed.reseed``, which is read on the device.
 
-        Args:
-            scope: (2,) torch.uint64 on the bank's device, of ``fastseed.derive_scope_key``. Written
-                in place between replays, it moves a captured graph to another point of the job.
+        Compiled code and each replay of a captured CUDA graph read the scope anew: they follow
+        ``fastseed.reseed``.
+
+        Raises:
+            RuntimeError: before ``init`` and ``reseed``, or in a DataLoader worker.
+            ValueError: ``init`` chose scheme "fwr13y".
         """
         function = "random.StreamBank.reseed_from_scope"
         _, rank_field = context.origin(function, _HINT)
-        tensors.check_tensor(function, "scope", scope, torch.uint64, (2,), self.device)
-        tensors.check_apart(function, "scope", scope, self._keys, self._positions)
+        if not scope_tensors.process_state.has_keys:
+            raise RuntimeError(f"fastseed.{function}: call fastseed.reseed(task, epoch) first")
+        scope = scope_tensors.on_device(function, self.device)
         at = (*self._words, rank_field | _STREAM, 0, 0)
-        ops.reseed_streams_at(self._keys, self._positions, scope.contiguous(), *at)
+        ops.reseed_streams_at(self._keys, self._positions, scope, *at)
         self._seeded = True
 
     def reseed_from_seeds(
@@ -214,147 +216,9 @@ class StreamBank:
             refuse_capture(function, self.device, instead)
         return found
 
-    def uniform(
-        self,
-        shape: Shape = (),
-        low: float = 0.0,
-        high: float = 1.0,
-        *,
-        dtype: torch.dtype | None = None,
-        rows: torch.Tensor | None = None,
-        out: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        """Return uniform random numbers in [low, high), and advance."""
-        return self._draw(distributions.uniform, "uniform", shape, dtype, rows, out, low, high)
-
-    def normal(
-        self,
-        shape: Shape = (),
-        mean: float = 0.0,
-        std: float = 1.0,
-        *,
-        dtype: torch.dtype | None = None,
-        rows: torch.Tensor | None = None,
-        out: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        """Return normally distributed random numbers, and advance."""
-        return self._draw(distributions.normal, "normal", shape, dtype, rows, out, mean, std)
-
-    def exponential(
-        self,
-        shape: Shape = (),
-        rate: float = 1.0,
-        *,
-        dtype: torch.dtype | None = None,
-        rows: torch.Tensor | None = None,
-        out: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        """Return exponentially distributed random numbers, of mean 1 / rate, and advance."""
-        return self._draw(distributions.exponential, "exponential", shape, dtype, rows, out, rate)
-
-    def trunc_normal(
-        self,
-        shape: Shape = (),
-        mean: float = 0.0,
-        std: float = 1.0,
-        a: float = -2.0,
-        b: float = 2.0,
-        *,
-        dtype: torch.dtype | None = None,
-        rows: torch.Tensor | None = None,
-        out: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        """Return random numbers of the normal distribution within [a, b], and advance."""
-        make, parameters = distributions.trunc_normal, (mean, std, a, b)
-        return self._draw(make, "trunc_normal", shape, dtype, rows, out, *parameters)
-
-    def bernoulli(
-        self,
-        shape: Shape = (),
-        p: float = 0.5,
-        *,
-        dtype: torch.dtype | None = None,
-        rows: torch.Tensor | None = None,
-        out: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        """Return ones (True) with probability ``p``, else zeros, and advance."""
-        return self._draw(distributions.bernoulli, "bernoulli", shape, dtype, rows, out, p)
-
-    def randint(
-        self,
-        shape: Shape,
-        low: int,
-        high: int,
-        *,
-        dtype: torch.dtype | None = None,
-        rows: torch.Tensor | None = None,
-        out: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        """Return random integers of [low, high), each as likely as any other, and advance."""
-        return self._draw(distributions.randint, "randint", shape, dtype, rows, out, low, high)
-
-    def bits(
-        self,
-        shape: Shape = (),
-        *,
-        dtype: torch.dtype | None = None,
-        rows: torch.Tensor | None = None,
-        out: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        """Return words of the streams themselves, and advance."""
-        return self._draw(distributions.bits, "bits", shape, dtype, rows, out)
-
-    def _draw(
-        self,
-        make: Callable[..., Distribution],
-        name: str,
-        shape: Shape,
-        dtype: torch.dtype | None,
-        rows: torch.Tensor | None,
-        out: torch.Tensor | None,
-        *parameters: object,
-    ) -> torch.Tensor:
-        function = f"random.StreamBank.{name}"
-        if not private_torch.is_plain_eager():
-            parameters = tuple(map(distributions.constant, parameters))
-        if out is not None and dtype is None and isinstance(out, torch.Tensor):
-            dtype = out.dtype
-        distribution = make(function, dtype, *parameters)
-        if not self._seeded:
-            self._check_seeded(function)
-        sizes, count = functional.check_shape(function, shape, distribution.words)
-        keys, positions, whole = self._keys, self._positions, (self._n, *sizes)
-        advance: int | torch.Tensor = distribution.advance(count)
-        if rows is None and out is None:  # nearly every call
-            found = keys.new_empty(*whole, dtype=distribution.dtype)
-            distribution.op(found, keys, positions, (), (), 0, *distribution.parameters)
-            positions.add_(advance)
-            return found
-        if out is not None:
-            tensors.check_apart(function, "out", out, keys, positions)
-        if rows is not None:
-            self._check_rows(function, rows)
-            rows = rows if out is None else rows.clone()  # ``out`` may be its memory
-        if rows is None or rows.dtype == torch.bool:
-            found = functional.draw_into(function, distribution, keys, positions, whole, out)
-            if rows is not None:
-                same_bits = _SIGNED.get(found.dtype)  # not for others: they may be negated views
-                bits = found if same_bits is None else found.view(same_bits)
-                bits.masked_fill_(rows.logical_not().view(-1, *(1,) * len(sizes)), 0)
-                advance = rows.to(torch.int64) * advance
-            positions.add_(advance)
-            return found
-        tensors.check_dense(function, "keys", keys)  # the operator cannot: it gets copies
-        tensors.check_dense(function, "positions", positions)
-        rows = rows.to(torch.int64)
-        own = keys.view(torch.int64).index_select(0, rows).view(torch.uint64)
-        at = positions.index_select(0, rows)
-        whole = (rows.size(0), *sizes)
-        found = functional.draw_into(function, distribution, own, at, whole, out)
-        positions.index_copy_(0, rows, at + advance)
-        return found
-
-    def _check_rows(self, function: str, rows: torch.Tensor) -> None:
+    def __getitem__(self, rows: torch.Tensor) -> StreamRows:
+        """Return a view that draws from some streams, and moves these alone."""
+        function = "random.StreamBank"
         tensors.check_dtype(function, "rows", rows, torch.int64, torch.int32, torch.bool)
         shape = (self._n,) if rows.dtype == torch.bool else None
         tensors.check_tensor(function, "rows", rows, rows.dtype, shape, self.device)
@@ -363,6 +227,7 @@ class StreamBank:
         if shape is None:
             tensors.check_apart(function, "rows", rows, self._keys, self._positions)
             tensors.check_values(function, "rows", rows, self._n - 1)
+        return StreamRows(self, rows)
 
     def state_dict(self) -> StateDict:
         """Return the exact state and what identifies the bank: ints, strings, a uint8 tensor."""
@@ -405,3 +270,55 @@ class StreamBank:
         self._keys.copy_(keys)
         self._positions.copy_(positions)
         self._seeded = is_seeded
+
+
+class StreamRows:
+    """Some streams of a bank, ``bank[rows]``: a draw uses and moves these alone."""
+
+    def __init__(self, bank: StreamBank, rows: torch.Tensor) -> None:
+        self.bank, self.rows = bank, rows
+
+    def __repr__(self) -> str:
+        return f"{self.bank!r}[{self.rows.dtype} of shape {tuple(self.rows.shape)}]"
+
+
+Streams = StreamBank | StreamRows
+"""What takes the place of a key where a draw moves on."""
+
+
+def _parts(streams: Streams) -> tuple[StreamBank, torch.Tensor | None]:
+    if isinstance(streams, StreamBank):
+        return streams, None
+    return streams.bank, streams.rows
+
+
+def begin(function: str, streams: Streams) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return keys and positions of the streams to draw from: with a mask, of the whole bank."""
+    bank, rows = _parts(streams)
+    bank._check_seeded(function)
+    keys, positions = bank.keys, bank.positions
+    if rows is None or rows.dtype == torch.bool:
+        return keys, positions
+    tensors.check_dense(function, "keys", keys)  # the operator cannot: it gets copies
+    tensors.check_dense(function, "positions", positions)
+    chosen = keys.view(torch.int64).index_select(0, rows).view(torch.uint64)
+    return chosen, positions.index_select(0, rows)
+
+
+def move(streams: Streams, positions: torch.Tensor, by: int) -> None:
+    """Move the streams that a draw from ``positions`` has used by some words."""
+    bank, rows = _parts(streams)
+    if rows is None:
+        bank.positions.add_(by)
+    elif rows.dtype == torch.bool:
+        bank.positions.add_(rows.to(torch.int64) * by)
+    else:
+        bank.positions.index_copy_(0, rows.to(torch.int64), positions + by)
+
+
+def zero_others(streams: Streams, drawn: torch.Tensor) -> None:
+    """Write zeros to the rows outside of a mask."""
+    _, rows = _parts(streams)
+    if rows is not None and rows.dtype == torch.bool:
+        bits = drawn.view(_SIGNED.get(drawn.dtype, drawn.dtype))
+        bits.masked_fill_(rows.logical_not().view(-1, *(1,) * (drawn.dim() - 1)), 0)

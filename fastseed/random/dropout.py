@@ -95,7 +95,7 @@ def check_input(function: str, input: object, p: object) -> int:
     p = check_probability(function, p)
     if not layout.is_dtensor(input):
         tensors.check_dense(function, "input", input)
-        functional.check_device(function, "input", input.device)
+    tensors.check_supported(function, "input", input.device)
     return threshold_of(p)
 
 

@@ -1,7 +1,7 @@
 """Calls of torch's functions that drop elements: which of them draw, and how they are given.
 
-``CHANNELS``, ``ATTENTION`` and ``HEADS`` are those with a keyed form. ``draws`` says whether a call
-draws; ``read_drop`` reads one of ``CHANNELS``, ``read_attention`` one of the others.
+``DROPOUTS``, ``ATTENTION`` and ``HEADS`` are those with a keyed form. ``draws`` says whether a call
+draws; ``read_drop`` reads one of ``DROPOUTS``, ``read_attention`` one of the others.
 """
 
 from __future__ import annotations
@@ -15,14 +15,37 @@ from torch.nn import functional as torch_functional
 
 ATTENTION = torch_functional.scaled_dot_product_attention
 HEADS = torch_functional.multi_head_attention_forward
-CHANNELS: dict[object, int | None] = {
-    torch_functional.dropout: None,
-    torch.dropout: None,
-    torch_functional.dropout1d: 1,
-    torch_functional.dropout2d: 0,  # which takes (N, C, L) too
-    torch_functional.dropout3d: 3,  # of which an input of 4 dimensions has no batch
+RNN: tuple[object, ...] = (torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu)
+RRELU = (torch_functional.rrelu, torch_functional.rrelu_, torch.rrelu, torch.rrelu_)
+
+
+class Dropout(NamedTuple):
+    """What a function of dropout drops."""
+
+    # How many dimensions behind (N, C) go at once; 0: any; None: single elements.
+    channels: int | None = None
+    alpha: bool = False  # as for SELU
+    inplace: bool = False
+    is_layer: bool = False  # a layer of torch.nn calls it
+
+
+DROPOUTS: dict[object, Dropout] = {
+    torch_functional.dropout: Dropout(is_layer=True),
+    torch.dropout: Dropout(is_layer=True),
+    torch.dropout_: Dropout(inplace=True),
+    torch_functional.dropout1d: Dropout(1, is_layer=True),
+    torch_functional.dropout2d: Dropout(0, is_layer=True),  # which takes (N, C, L) too
+    torch_functional.dropout3d: Dropout(3, is_layer=True),
+    torch.feature_dropout: Dropout(0),
+    torch.feature_dropout_: Dropout(0, inplace=True),
+    torch_functional.alpha_dropout: Dropout(alpha=True),
+    torch.alpha_dropout: Dropout(alpha=True),
+    torch.alpha_dropout_: Dropout(alpha=True, inplace=True),
+    torch_functional.feature_alpha_dropout: Dropout(0, alpha=True),
+    torch.feature_alpha_dropout: Dropout(0, alpha=True),
+    torch.feature_alpha_dropout_: Dropout(0, alpha=True, inplace=True),
 }
-"""Functions of dropout: which dimensions behind (N, C) go at once; 0: any; None: none do."""
+"""Functions of dropout."""
 _ARGUMENTS: dict[object, Sequence[str]] = {
     ATTENTION: (
         *("query", "key", "value", "attn_mask", "dropout_p"),
@@ -34,8 +57,8 @@ _ARGUMENTS: dict[object, Sequence[str]] = {
 
 def draws(func: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Return whether a call of a function, of dropout or not, draws from torch's generator."""
-    if func in CHANNELS:
-        return read_drop(*args, **kwargs).p > 0
+    if func in DROPOUTS:
+        return read_drop(func, *args, **kwargs).p > 0
     if func in _ARGUMENTS:
         given = read_attention(func, *args, **kwargs)
         return bool(given.get("dropout_p", 0.0) > 0 and given.get("training", True))
@@ -52,14 +75,18 @@ class Drop(NamedTuple):
 
 
 def read_drop(
+    func: object,
     input: torch.Tensor,
     p: float = 0.5,
-    training: bool = True,
+    training: bool | None = None,
     inplace: bool = False,
-    train: bool = True,
+    train: bool | None = None,
 ) -> Drop:
-    """Read a call of one of ``CHANNELS``: ``training`` and ``train`` are one, by two names."""
-    return Drop(input, p if training and train else 0.0, inplace)
+    """Read a call of one of ``DROPOUTS``: ``training`` and ``train`` are one, by two names."""
+    kind = DROPOUTS[func]
+    given = train if training is None else training
+    drops = not kind.alpha if given is None else given
+    return Drop(input, p if drops else 0.0, inplace or kind.inplace)
 
 
 def read_attention(func: object, *args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -67,12 +94,9 @@ def read_attention(func: object, *args: Any, **kwargs: Any) -> dict[str, Any]:
     return {**dict(zip(_ARGUMENTS[func], args, strict=False)), **kwargs}
 
 
-def _drops(
-    input: object, p: float = 0.5, training: bool = False, inplace: bool = False,
-    train: bool = False,
-) -> bool:  # fmt: skip
-    """Read the arguments of ``alpha_dropout`` and its like."""
-    return p > 0 and (training or train)
+def _drops(input: object, p: float, train: bool) -> bool:
+    """Read the arguments of ``torch.native_dropout``."""
+    return p > 0 and train
 
 
 def _drops_layers(*args: Any, **options: Any) -> bool:
@@ -91,16 +115,8 @@ def _rectifies(*args: Any, training: bool = False, **_: object) -> bool:
     return bool(args[3] if len(args) > 3 else training)
 
 
-_ALPHA: tuple[object, ...] = (
-    *(torch_functional.alpha_dropout, torch_functional.feature_alpha_dropout),
-    *(torch.alpha_dropout, torch.alpha_dropout_, torch.feature_alpha_dropout),
-    *(torch.feature_alpha_dropout_, torch.feature_dropout, torch.feature_dropout_),
-    *(torch.dropout_, torch.native_dropout),
-)
-_RNN: tuple[object, ...] = (torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu)
-_RRELU = (torch_functional.rrelu, torch_functional.rrelu_, torch.rrelu, torch.rrelu_)
 _READERS: dict[object, Callable[..., bool]] = {
-    **dict.fromkeys(_ALPHA, _drops),
-    **dict.fromkeys(_RNN, _drops_layers),
-    **dict.fromkeys(_RRELU, _rectifies),
+    torch.native_dropout: _drops,
+    **dict.fromkeys(RNN, _drops_layers),
+    **dict.fromkeys(RRELU, _rectifies),
 }

@@ -18,7 +18,7 @@ from .._backend.ops.shuffle import shuffle_of_key
 from .._utils import validation
 from . import inplace, layout
 from .distributions import check_real
-from .functional import Key, check_device
+from .functional import Key
 
 Arguments = tuple[Any, ...]
 Keywords = dict[str, Any]
@@ -247,7 +247,7 @@ def write(tensor: torch.Tensor, values: torch.Tensor) -> None:
 def check_memory(function: str, tensor: torch.Tensor) -> None:
     """ValueError for a tensor that cannot be written."""
     local = layout.local_part(tensor)
-    check_device(function, "tensor", local.device)
+    tensors.check_supported(function, "tensor", local.device)
     tensors.check_dense(function, "tensor", local)
     tensors.check_writable(function, "tensor", local)
 

@@ -1,23 +1,24 @@
-"""Random numbers from keys: pure functions, on the device of the key.
+"""Random numbers from keys, on the device of the key.
 
 Value j of a row is a function of (key, position, j) that ``docs/spec/random.md`` specifies: a
-longer row begins with the values of a shorter one, and nothing is advanced. A key is a 128-bit
-integer as ``fastseed.derive_key`` returns it, or (2,) torch.uint64, [lo, hi].
+longer row begins with the values of a shorter one. A key is a 128-bit integer as
+``fastseed.derive_key`` returns it, or (2,) torch.uint64, [lo, hi]: its position is 0. A
+``StreamBank`` has a position for each of its streams, which a draw moves.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import TypeGuard
 
 import numpy as np
 import torch
 
-from .._backend import native, private_torch, tensors
+from .._backend import private_torch, tensors
 from .._backend.reference.scalar import signed
 from .._utils import validation
-from . import distributions
+from . import bank, distributions
+from .bank import Streams
 from .distributions import MAX_WORDS, Distribution
 
 _SIZES = (int, np.integer, torch.SymInt)
@@ -27,55 +28,48 @@ MAX_KEY = 2**128 - 1
 
 Shape = Sequence[int] | int
 Key = int | torch.Tensor
-Position = int | torch.Tensor
+KeyOrStreams = int | torch.Tensor | Streams
 
 
 def uniform(
-    key: Key,
+    key: KeyOrStreams,
     shape: Shape,
     low: float = 0.0,
     high: float = 1.0,
     *,
     dtype: torch.dtype | None = None,
-    position: Position = 0,
-    out: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Return uniform random numbers in [low, high), never ``high`` itself.
 
     Args:
-        key: a 128-bit integer, or (2,) torch.uint64; or many keys, (..., 2).
-        shape: the shape for each key.
+        key: a 128-bit integer, or (2,) torch.uint64; or many keys, (..., 2); or a ``StreamBank``,
+            or ``bank[rows]``, whose streams then move on.
+        shape: the shape for each key or stream.
         low: the lower bound, finite in ``dtype``.
         high: the upper bound, above ``low`` in ``dtype``; ``high - low`` is finite there.
-        dtype: torch.float16, bfloat16, float32 or float64. Default: that of ``out``, else torch's.
-        position: words of the stream to skip, in [0, 2**56), rounded up to a multiple of 4; or one
-            number for each key, (...) torch.int64.
-        out: the tensor to write to, (..., *shape), of any strides.
+        dtype: torch.float16, bfloat16, float32 or float64. Default: torch's.
 
     Returns:
-        ``out``, or a new contiguous tensor: (..., *shape).
+        A new contiguous tensor: (..., *shape).
 
     Raises:
-        TypeError, ValueError: an argument is invalid; ``out`` is unchanged.
+        TypeError, ValueError: an argument is invalid; no stream moves.
+        RuntimeError: the bank has no keys yet.
 
     Examples:
         >>> fastseed.random.uniform(42, (3,))
         tensor([0.6130, 0.4686, 0.0732])
     """
-    return _draw(
-        distributions.uniform, "random.uniform", key, shape, dtype, position, out, low, high
-    )
+    return _draw(distributions.uniform, "random.uniform", key, shape, dtype, low, high)
 
 
 def normal(
-    key: Key,
+    key: KeyOrStreams,
     shape: Shape,
     mean: float = 0.0,
     std: float = 1.0,
     *,
     dtype: torch.dtype | None = None,
-    position: Position = 0,
-    out: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Return normally distributed random numbers.
 
@@ -92,17 +86,15 @@ def normal(
         tensor([[ 0.3804, -0.2963, -0.2492],
                 [-1.3072,  0.0223, -0.1819]])
     """
-    return _draw(distributions.normal, "random.normal", key, shape, dtype, position, out, mean, std)
+    return _draw(distributions.normal, "random.normal", key, shape, dtype, mean, std)
 
 
 def exponential(
-    key: Key,
+    key: KeyOrStreams,
     shape: Shape,
     rate: float = 1.0,
     *,
     dtype: torch.dtype | None = None,
-    position: Position = 0,
-    out: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Return exponentially distributed random numbers, of mean 1 / rate.
 
@@ -115,13 +107,11 @@ def exponential(
         >>> fastseed.random.exponential(42, (3,), rate=2.0)
         tensor([0.2447, 0.3790, 1.3071])
     """
-    return _draw(
-        distributions.exponential, "random.exponential", key, shape, dtype, position, out, rate
-    )
+    return _draw(distributions.exponential, "random.exponential", key, shape, dtype, rate)
 
 
 def trunc_normal(
-    key: Key,
+    key: KeyOrStreams,
     shape: Shape,
     mean: float = 0.0,
     std: float = 1.0,
@@ -129,8 +119,6 @@ def trunc_normal(
     b: float = 2.0,
     *,
     dtype: torch.dtype | None = None,
-    position: Position = 0,
-    out: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Return random numbers of the normal distribution within [a, b].
 
@@ -148,17 +136,15 @@ def trunc_normal(
         tensor([-0.0225,  0.0324,  0.0035,  0.0187])
     """
     make, parameters = distributions.trunc_normal, (mean, std, a, b)
-    return _draw(make, "random.trunc_normal", key, shape, dtype, position, out, *parameters)
+    return _draw(make, "random.trunc_normal", key, shape, dtype, *parameters)
 
 
 def bernoulli(
-    key: Key,
+    key: KeyOrStreams,
     shape: Shape,
     p: float = 0.5,
     *,
     dtype: torch.dtype | None = None,
-    position: Position = 0,
-    out: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Return ones (True) with probability ``p``, to within 2**-33, else zeros.
 
@@ -167,24 +153,22 @@ def bernoulli(
     Args:
         p: the probability of a one, in [0, 1].
         dtype: torch.bool, uint8, float16, bfloat16, float32 or float64, with the same values in
-            each. Default: that of ``out``, else torch.bool.
+            each. Default: torch.bool.
 
     Examples:
         >>> fastseed.random.bernoulli(42, (4,))
         tensor([False,  True,  True,  True])
     """
-    return _draw(distributions.bernoulli, "random.bernoulli", key, shape, dtype, position, out, p)
+    return _draw(distributions.bernoulli, "random.bernoulli", key, shape, dtype, p)
 
 
 def randint(
-    key: Key,
+    key: KeyOrStreams,
     shape: Shape,
     low: int,
     high: int,
     *,
     dtype: torch.dtype | None = None,
-    position: Position = 0,
-    out: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Return random integers of [low, high), each exactly as likely as any other.
 
@@ -194,39 +178,33 @@ def randint(
         low: the smallest value, an integer of ``dtype``.
         high: one more than the largest value, above ``low``; ``high - low`` is below 2**64, for
             torch.int32 below 2**32.
-        dtype: torch.uint8, int32 or int64, with the same values in each. Default: that of ``out``,
-            else torch.int64.
+        dtype: torch.uint8, int32 or int64, with the same values in each. Default: torch.int64.
 
     Examples:
         >>> fastseed.random.randint(42, (5,), 1, 7)
         tensor([4, 3, 1, 3, 6])
     """
-    return _draw(
-        distributions.randint, "random.randint", key, shape, dtype, position, out, low, high
-    )
+    return _draw(distributions.randint, "random.randint", key, shape, dtype, low, high)
 
 
 def bits(
-    key: Key,
+    key: KeyOrStreams,
     shape: Shape,
     *,
     dtype: torch.dtype | None = None,
-    position: Position = 0,
-    out: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Return words of the stream itself.
 
     The rest is as for ``fastseed.random.uniform``.
 
     Args:
-        dtype: torch.uint32, or uint64 (two words, the lower one first). Default: that of ``out``,
-            else torch.uint32.
+        dtype: torch.uint32, or uint64 (two words, the lower one first). Default: torch.uint32.
 
     Examples:
         >>> fastseed.random.bits(42, (2,)).tolist()
         [2632642643, 2012563771]
     """
-    return _draw(distributions.bits, "random.bits", key, shape, dtype, position, out)
+    return _draw(distributions.bits, "random.bits", key, shape, dtype)
 
 
 def _draw(
@@ -235,47 +213,30 @@ def _draw(
     key: object,
     shape: object,
     dtype: torch.dtype | None,
-    position: object,
-    out: torch.Tensor | None,
     *parameters: object,
 ) -> torch.Tensor:
     is_plain = private_torch.is_plain_eager()
     if not is_plain:
         parameters = tuple(map(distributions.constant, parameters))
-    if out is not None and dtype is None and isinstance(out, torch.Tensor):
-        dtype = out.dtype
     distribution = make(function, dtype, *parameters)
     sizes, count = check_shape(function, shape, distribution.words)
-    if is_plain and out is None and type(position) is int and position == 0 and is_key(key):
+    if is_plain and is_key(key):
         keys = words_of(key)  # nearly every call
         # one by one: torch takes longer to read a tuple of sizes
         found = keys.new_empty(*sizes or ((),), dtype=distribution.dtype)
         distribution.op(found, keys, None, (), (), 0, *distribution.parameters)
         return found
-    keys = check_keys(function, "key", key, out.device if isinstance(out, torch.Tensor) else _CPU)
-    rows = tuple(keys.shape[:-1])
-    last = MAX_WORDS - distribution.advance(count)
-    positions = check_position(function, position, last, rows, keys.device)
-    return draw_into(function, distribution, keys.view(-1, 2), positions, (*rows, *sizes), out)
-
-
-def draw_into(
-    function: str,
-    distribution: Distribution,
-    keys: torch.Tensor,
-    positions: torch.Tensor | None,
-    shape: tuple[int, ...],
-    out: torch.Tensor | None,
-) -> torch.Tensor:
-    """Fill ``out``, still to be checked, or a new tensor."""
-    if out is not None:
-        tensors.check_out(function, out, shape, distribution.dtype, keys.device)
-    if out is not None and is_direct(out):
-        found = out
-    else:
-        found = keys.new_empty(shape, dtype=distribution.dtype)
-    distribution.op(found, keys, positions, (), (), 0, *distribution.parameters)
-    return found if out is None or found is out else out.copy_(found)
+    if isinstance(key, Streams):
+        keys, positions = bank.begin(function, key)
+        found = keys.new_empty((keys.size(0), *sizes), dtype=distribution.dtype)
+        distribution.op(found, keys, positions, (), (), 0, *distribution.parameters)
+        bank.move(key, positions, distribution.advance(count))
+        bank.zero_others(key, found)
+        return found
+    keys = check_keys(function, "key", key, _CPU)
+    found = keys.new_empty((*keys.shape[:-1], *sizes), dtype=distribution.dtype)
+    distribution.op(found, keys.view(-1, 2), None, (), (), 0, *distribution.parameters)
+    return found
 
 
 def is_key(key: object) -> TypeGuard[int]:
@@ -288,50 +249,25 @@ def words_of(key: int) -> torch.Tensor:
     return torch.from_numpy(np.ndarray((1, 2), _UINT64, bytearray(key.to_bytes(16, "little"))))
 
 
-def check_device(function: str, argument: str, device: torch.device) -> torch.device:
-    """Return ``device`` if the operators run on it."""
-    if device.type in ("cpu", "meta") or (device.type == "cuda" and native.has_cuda):
-        return device
-    rule = "on the CPU or a CUDA device"
-    if not native.has_cuda:
-        rule = "on the CPU, as fastseed was built without CUDA (see fastseed.build_info())"
-    raise ValueError(f"fastseed.{function}: {argument} must be {rule}, got {device}")
-
-
 def check_keys(function: str, argument: str, keys: object, device: torch.device) -> torch.Tensor:
     """Return keys as contiguous (..., 2) uint64; an integer becomes (2,) on ``device``."""
     if isinstance(keys, torch.Tensor):
         tensors.check_tensor(function, argument, keys, torch.uint64)
         if keys.dim() == 0 or keys.size(-1) != 2:
             raise validation.value_error(function, argument, "of shape (..., 2)", tuple(keys.shape))
-        check_device(function, argument, keys.device)
+        tensors.check_supported(function, argument, keys.device)
         return keys.contiguous()
     if isinstance(keys, bool) or not isinstance(keys, (int, np.integer)):
         raise validation.type_error(
             function, argument, "an integer or a tensor of torch.uint64", keys
         )
     key = validation.check_int(function, argument, keys, 0, MAX_KEY)
-    check_device(function, "out", device)
     if device.type == "cpu" and private_torch.is_plain_eager():
         return words_of(key).view(2)
     found = torch.empty(2, dtype=torch.int64, device=device)  # filled without a copy to a device
     found[0] = signed(key & 2**64 - 1)
     found[1] = signed(key >> 64)
     return found.view(torch.uint64)
-
-
-def check_position(
-    function: str, position: object, last: int, rows: tuple[int, ...], device: torch.device
-) -> torch.Tensor | None:
-    """Return the position of each key of ``rows``, (n,) int64; None if all are 0."""
-    if isinstance(position, torch.Tensor):
-        tensors.check_tensor(function, "position", position, torch.int64, rows, device)
-        tensors.check_values(function, "position", position, last)
-        return position.contiguous().view(-1)
-    position = validation.check_int(function, "position", position, 0, last)
-    if position == 0:
-        return None
-    return torch.full((math.prod(rows),), position, dtype=torch.int64, device=device)
 
 
 def check_shape(function: str, shape: object, words: int) -> tuple[tuple[int, ...], int]:
@@ -352,8 +288,3 @@ def check_shape(function: str, shape: object, words: int) -> tuple[tuple[int, ..
     if count * words > MAX_WORDS:
         raise validation.value_error(function, "shape", "of at most 2**56 words", shape)
     return tuple(shape), count
-
-
-def is_direct(out: torch.Tensor) -> bool:
-    """Return whether an operator can write to ``out`` itself: contiguous, no negated view."""
-    return out.is_contiguous() and (torch.compiler.is_compiling() or not out.is_neg())

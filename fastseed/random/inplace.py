@@ -165,7 +165,7 @@ def _write(
     local, pieces = layout.of_tensor(function, tensor, shard)
     tensors.check_dense(function, "tensor", local)
     if not (local.is_cpu or local.is_meta):
-        functional.check_device(function, "tensor", local.device)
+        tensors.check_supported(function, "tensor", local.device)
     tensors.check_writable(function, "tensor", local)
     keys = functional.check_keys(function, "key", key, local.device)
     if keys.dim() != 1:
@@ -173,7 +173,7 @@ def _write(
     keys = keys.to(local.device).view(1, 2)
     for box, sizes, strides, offset in pieces if local.numel() else ():
         view = local[box] if box else local
-        direct = functional.is_direct(view)
+        direct = view.is_contiguous() and (torch.compiler.is_compiling() or not view.is_neg())
         out = view if direct else view.new_empty(view.shape)
         distribution.op(out, keys, None, sizes, strides, offset, *distribution.parameters)
         if not direct:

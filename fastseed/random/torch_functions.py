@@ -171,26 +171,19 @@ def _init_kaiming(
 # ---------------------------------------------------------------- functions of layers
 
 
-def _dropping(
-    *, channels: bool = False, alpha: bool = False, inplace: bool = False, unbatched: int = -1
-) -> Handler:
-    """Handle a function of dropout: of whole ``channels``, for SELU (``alpha``).
-
-    An input of ``unbatched`` dimensions has no batch.
-    """
-    drop = _alpha_dropped if alpha else dropped
-
-    def handle(block: KeyedBlock, func: Any, *args: Any, **options: Any) -> object:
-        if not dropout_calls.draws(func, args, options):
-            return func(*args, **options)
-        call = dropout_calls.read_drop(*args, **options)
-        input = call.input.unsqueeze(0) if call.input.dim() == unbatched else call.input
-        found = drop(block, input, _number(call.p), channels)
-        if input is not call.input:
-            found = found.squeeze(0)  # no view: a DTensor without rows refuses one
-        return call.input.copy_(found) if call.inplace or inplace else found
-
-    return handle
+def _drop(block: KeyedBlock, func: Any, *args: Any, **options: Any) -> object:
+    """Handle a function of dropout."""
+    if not dropout_calls.draws(func, args, options):
+        return func(*args, **options)
+    kind = dropout_calls.DROPOUTS[func]
+    call = dropout_calls.read_drop(func, *args, **options)
+    has_no_batch = call.input.dim() == kind.channels + 1 if kind.channels else False
+    input = call.input.unsqueeze(0) if has_no_batch else call.input
+    drop = _alpha_dropped if kind.alpha else dropped
+    found = drop(block, input, _number(call.p), kind.channels is not None)
+    if has_no_batch:
+        found = found.squeeze(0)  # no view: a DTensor without rows refuses one
+    return call.input.copy_(found) if call.inplace else found
 
 
 def dropped(
@@ -288,33 +281,17 @@ DRAWS: dict[object, Handler] = {
     init.uniform_: _initializing(fills.uniform, a="low", b="high"),
     init.normal_: _initializing(fills.normal),
     init.kaiming_uniform_: _init_kaiming,
-    **dict.fromkeys((torch_functional.dropout, torch.dropout), _dropping()),
-    torch.dropout_: _dropping(inplace=True),
-    torch_functional.dropout1d: _dropping(channels=True, unbatched=2),
-    torch_functional.dropout2d: _dropping(channels=True),
-    torch_functional.dropout3d: _dropping(channels=True, unbatched=4),
-    torch.feature_dropout: _dropping(channels=True),
-    torch.feature_dropout_: _dropping(channels=True, inplace=True),
-    **dict.fromkeys((torch_functional.alpha_dropout, torch.alpha_dropout), _dropping(alpha=True)),
-    torch.alpha_dropout_: _dropping(alpha=True, inplace=True),
-    **dict.fromkeys(
-        (torch_functional.feature_alpha_dropout, torch.feature_alpha_dropout),
-        _dropping(channels=True, alpha=True),
-    ),
-    torch.feature_alpha_dropout_: _dropping(channels=True, alpha=True, inplace=True),
+    **dict.fromkeys(dropout_calls.DROPOUTS, _drop),
     dropout_calls.ATTENTION: _attend,
     dropout_calls.HEADS: _attend,
     torch_functional.gumbel_softmax: _gumbel_softmax,
     **dict.fromkeys(
-        (torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu),
+        dropout_calls.RNN,
         _refuse(
             "set the layer's dropout to 0, and call F.dropout between layers", dropout_calls.draws
         ),
     ),
-    **dict.fromkeys(
-        (torch_functional.rrelu, torch_functional.rrelu_, torch.rrelu, torch.rrelu_),
-        _refuse("use leaky_relu", dropout_calls.draws),
-    ),
+    **dict.fromkeys(dropout_calls.RRELU, _refuse("use leaky_relu", dropout_calls.draws)),
     torch.native_dropout: _refuse("call torch.nn.functional.dropout", dropout_calls.draws),
     **dict.fromkeys(
         (torch_functional.fractional_max_pool2d, torch_functional.fractional_max_pool3d),

@@ -13,13 +13,10 @@ from .._backend.ops.sampling import NUMBERS
 from .._backend.reference.scalar import signed
 from .._utils import validation
 from ..derivation import streams
-from ..random import StreamBank
-from ..random.functional import check_device
 
 _SEEDS_NAME = tuple(map(signed, streams.name_words("sampling")))
 
-Keys = torch.Tensor | StreamBank | Sequence[int | None] | None
-ROLES = {"target": 0, "draft": 1}
+Keys = torch.Tensor | Sequence[int | None] | None
 MAX_TOKENS = 2**24
 MAX_POSITION = 2**56 - 1
 
@@ -33,16 +30,13 @@ def check_numbers(function: str, argument: str, value: object, dims: int) -> tor
         raise validation.value_error(function, argument, rule, tuple(value.shape))
     if value.size(-1) > MAX_TOKENS:
         raise validation.value_error(function, argument, "of at most 2**24 tokens", value.size(-1))
-    check_device(function, argument, value.device)
+    tensors.check_supported(function, argument, value.device)
     found = value.detach()
     return found if found.stride(-1) == 1 or found.size(-1) == 1 else found.contiguous()
 
 
 def check_keys(function: str, keys: Keys, rows: int, device: torch.device) -> torch.Tensor:
     """Return one key a row, (rows, 2) uint64; seeds become keys, and None is an unseeded row."""
-    if isinstance(keys, StreamBank):
-        keys._check_seeded(function)
-        keys = keys.keys
     if keys is None:
         return _fresh_keys(rows, device)
     if isinstance(keys, torch.Tensor) and keys.dtype == torch.uint64 and keys.dim() == 2:

@@ -1,4 +1,4 @@
-"""Tokens from logits: functions of (key, position, role), whatever else is in the batch."""
+"""Tokens from logits: functions of (key, position), whatever else is in the batch."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import torch
 from .._backend import tensors
 from .._backend.ops.sampling import DIGITS, sampling_race
 from .._utils import validation
+from ..random import bank
+from ..random.bank import Streams
 from . import arguments, thresholds
 from .arguments import Keys
 from .thresholds import Filters, Integers, Numbers, Rows
@@ -20,35 +22,34 @@ Found = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
 
 def sample(
     logits: torch.Tensor,
-    keys: Keys,
-    positions: torch.Tensor | int,
+    keys: Keys | Streams,
+    positions: torch.Tensor | int | None = None,
     *,
     temperature: Numbers = 1.0,
     top_k: Integers = 0,
     top_p: Numbers = 1.0,
     min_p: Numbers = 0.0,
-    role: str = "target",
     out: torch.Tensor | None = None,
     return_logprobs: bool = False,
 ) -> Found:
     """Sample one token for each row of logits, independently of the rest of the batch.
 
-    The token of a row is a function of its logits, key, position and role. Filters are applied
-    after the temperature: min_p, top_k, top_p; of equal logits, the lower token survives.
+    The token of a row is a function of its logits, key and position. Filters are applied after the
+    temperature: min_p, top_k, top_p; of equal logits, the lower token survives.
 
     Args:
         logits: (B, V) float32, bfloat16 or float16, on the CPU or a CUDA device; V at most 2**24.
-        keys: a key a row, (B, 2) torch.uint64 as ``fastseed.derive_keys`` returns them, or a
-            ``fastseed.random.StreamBank`` of B streams; or a seed a row, (B,) as
-            ``fastseed.derive_seeds`` returns them or integers of [-2**63, 2**64). Rows whose seed
-            is None take their key from torch's default generator; None: all rows do.
-        positions: the index of the token in its request, (B,) torch.int64 of [0, 2**56); this and
-            the next four may be one number for all rows.
+        keys: a key a row, (B, 2) torch.uint64 as ``fastseed.derive_keys`` returns them; or a seed
+            a row, (B,) as ``fastseed.derive_seeds`` returns them or integers of [-2**63, 2**64).
+            Rows whose seed is None take their key from torch's default generator; None: all rows
+            do. Or a ``fastseed.random.StreamBank`` of B streams, or ``bank[rows]``: it has keys and
+            positions, and moves on by one; rows outside of a mask have token 0.
+        positions: the index of the token in its request, (B,) torch.int64 of [0, 2**56); None for a
+            bank. This and the next four may be one number for all rows.
         temperature: 0 (greedy: the greatest logit) or in [2**-20, 2**20], (B,).
         top_k: how many of the greatest logits survive, 0 for all, (B,) integers.
         top_p: the share of the probability that survives, in (0, 1], (B,).
         min_p: the least probability that survives, relative to the greatest, in [0, 1], (B,).
-        role: "target" or "draft": tokens of different roles share no noise.
         out: (B,) torch.int64, the tensor to write the tokens to.
         return_logprobs: also return the log-probabilities of the tokens among those that survive.
 
@@ -70,9 +71,16 @@ def sample(
     function = "sampling.sample"
     logits = arguments.check_numbers(function, "logits", logits, 2)
     n, device = logits.size(0), logits.device
-    role = validation.check_choice(function, "role", role, ("target", "draft"))
     temperatures = arguments.check_parameter(function, "temperature", temperature, logits)
     filters = thresholds.check_filters(function, top_k, top_p, min_p, logits)
+    streams: Streams | None = None
+    if isinstance(keys, Streams):
+        if positions is not None:
+            rule = "None with a StreamBank (or give bank.keys)"
+            raise validation.value_error(function, "positions", rule, positions)
+        streams = keys
+        keys, positions = bank.begin(function, streams)
+        tensors.check_tensor(function, "keys", keys, torch.uint64, (n, 2), device)
     row_positions = arguments.check_positions(function, positions, n, device)
     return_logprobs = validation.check_bool(function, "return_logprobs", return_logprobs)
     if out is not None:
@@ -80,9 +88,15 @@ def sample(
     row_keys = arguments.check_keys(function, keys, n, device)
     rows = Rows(logits, temperatures)
     threshold = thresholds.threshold_of(rows, filters)
-    tokens = _race(rows, row_keys, row_positions, threshold, arguments.ROLES[role])
+    tokens = _race(rows, row_keys, row_positions, threshold)
+    if streams is not None:
+        bank.zero_others(streams, tokens)
     _check_tokens(function, "logits", tokens)
     logprobs = _log_probabilities(rows, threshold, tokens) if return_logprobs else None
+    if streams is not None:
+        if logprobs is not None:
+            bank.zero_others(streams, logprobs)
+        bank.move(streams, row_positions, 1)
     if out is not None:
         tokens = out.copy_(tokens)  # last: it may be the memory of an argument
     return tokens if logprobs is None else (tokens, logprobs)
@@ -115,7 +129,7 @@ def accept_equal(
         draft_tokens: (B, K) torch.int64, of ``sample(draft_logits, keys, positions)``.
         target_logits: (B, K + 1, V) float32, bfloat16 or float16; the last row is that of the token
             behind the drafted ones.
-        keys: as for ``sample``, with a key or a seed for every row.
+        keys: as for ``sample``, with a key or a seed for every row; no bank.
         positions: (B,) torch.int64 of [0, 2**56 - K), the position of each row's first drafted
             token; or an integer.
 
@@ -156,7 +170,7 @@ def accept_equal(
     row_keys = row_keys.view(torch.int64).repeat_interleave(each, 0).view(torch.uint64)
     columns = torch.arange(each, device=device)
     row_positions = (first[:, None] + columns).view(-1)
-    tokens = _race(rows, row_keys, row_positions, threshold, arguments.ROLES["target"])
+    tokens = _race(rows, row_keys, row_positions, threshold)
     _check_tokens(function, "target_logits", tokens)
     tokens = tokens.view(n, each)
     accepted = (tokens[:, :-1] == draft_tokens).long().cumprod(1).sum(1)
@@ -164,7 +178,7 @@ def accept_equal(
 
 
 def _race(
-    rows: Rows, keys: torch.Tensor, positions: torch.Tensor, threshold: torch.Tensor, role: int
+    rows: Rows, keys: torch.Tensor, positions: torch.Tensor, threshold: torch.Tensor
 ) -> torch.Tensor:
     """Return the winners of checked rows; -1 where a row has none."""
     logits, temperatures = rows.logits, rows.temperature
@@ -174,7 +188,7 @@ def _race(
     parts = (size + part - 1) // part
     scores = temperatures.new_empty((n, parts))
     tokens = positions.new_empty((n, parts))
-    sampling_race(scores, tokens, logits, keys, positions, temperatures, threshold, role, 0)
+    sampling_race(scores, tokens, logits, keys, positions, temperatures, threshold, 0)
     if parts == 1:
         return tokens.squeeze(1)
     best = scores.amax(1, keepdim=True)  # NaN if one is

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 from torch.utils.data import get_worker_info
 
@@ -174,39 +173,6 @@ def derive_seeds(
     """
     stream = _stream("derive_seeds", seeder, name, task, epoch, step, rank, worker)
     return _members("derive_seeds", keys.derive_seeds, stream, start, (n,), out)
-
-
-@eager
-def derive_scope_key(
-    task: int | None = None,
-    epoch: int = 0,
-    step: int = 0,
-    *,
-    out: torch.Tensor | None = None,
-    seeder: Seeder | None = None,
-) -> torch.Tensor:
-    """Return the key of a scope as a tensor, for ``StreamBank.reseed_from_scope``.
-
-    See ``fastseed.derive_key`` and ``fastseed.derive_keys`` for the arguments; ``out`` has shape
-    (2,). Written between two replays of a CUDA graph, it moves the graph to another point of the
-    job.
-
-    Returns:
-        Shape (2,), torch.uint64: key and tweak.
-
-    Examples:
-        >>> import fastseed
-        >>> fastseed.init(42)
-        >>> bank = fastseed.random.StreamBank(4, "noise")
-        >>> bank.reseed_from_scope(fastseed.derive_scope_key(task=1, epoch=3))
-        >>> bank.uniform(2).shape
-        torch.Size([4, 2])
-    """
-    function = "derive_scope_key"
-    seeder = _checked(function, seeder)
-    words = derive.scope_key(seeder.master_seed, *_scope(function, seeder, task, epoch, step))
-    found = torch.from_numpy(np.array(words, np.uint64))
-    return found if out is None else _check_out(function, out, (2,)).copy_(found)
 
 
 def _checked(function: str, seeder: Seeder | None) -> Seeder:

@@ -229,10 +229,6 @@ class Seeder:
         """Return what ``fastseed.derive_seeds`` returns, for this seeder."""
         return derivations.derive_seeds(name, n, **where, seeder=self)
 
-    def derive_scope_key(self, *scope: int, **more: Any) -> torch.Tensor:
-        """Return what ``fastseed.derive_scope_key`` returns, for this seeder."""
-        return derivations.derive_scope_key(*scope, **more, seeder=self)
-
     def _adapters(self) -> dict[str, GeneratorAdapter]:
         """Return the adapter of every generator in this process, by stream name."""
         found = dict(self._defaults.adapters)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from test_cuda_draws import CASES, DRAWS, keys_of, raw
+from test_cuda_draws import CASES, draw, keys_of, raw
 
 import fastseed
 
@@ -18,18 +18,15 @@ def _fresh():
     torch._dynamo.reset()
 
 
-def everything(keys: torch.Tensor, positions: torch.Tensor) -> list[torch.Tensor]:
+def everything(keys: torch.Tensor) -> list[torch.Tensor]:
     """Every draw in every dtype."""
-    return [
-        DRAWS[name][0](keys, (3, 7), dtype=dtype, position=positions, **DRAWS[name][2])
-        for name, dtype in CASES
-    ]
+    return [draw(name, dtype, keys, (3, 7)) for name, dtype in CASES]
 
 
 def test_compiled_draws_of_every_kind_are_the_eager_ones(device):
-    keys, positions = keys_of(11).to(device), torch.arange(11, device=device) * 4
+    keys = keys_of(11).to(device)
     compiled = torch.compile(everything, fullgraph=True)
-    for here, there in zip(everything(keys, positions), compiled(keys, positions), strict=True):
+    for here, there in zip(everything(keys), compiled(keys), strict=True):
         assert here.dtype == there.dtype and torch.equal(raw(here), raw(there))
 
 
@@ -43,7 +40,11 @@ def test_compiled_banks_go_on_as_eager_ones(mode, device):
     rows = torch.tensor([3, 1, 19], device=device)
 
     def step(bank, mask, rows):
-        return bank.normal(5), bank.uniform(3, rows=mask), bank.randint((4,), 0, 10, rows=rows)
+        return (
+            fastseed.random.normal(bank, 5),
+            fastseed.random.uniform(bank[mask], 3),
+            fastseed.random.randint(bank[rows], (4,), 0, 10),
+        )
 
     compiled = torch.compile(lambda *how: step(banks[0], *how), fullgraph=True, mode=mode)
     for _ in range(4):
@@ -58,19 +59,16 @@ def test_compiled_reseeds_and_fills_are_the_eager_ones(device):
     bank, twin = (fastseed.random.StreamBank(20, "b", device) for _ in range(2))
 
     @torch.compile(fullgraph=True)
-    def step(scope, key, x):
-        bank.reseed_from_scope(scope)
-        return bank.uniform(5), fastseed.random.normal_(x, key, std=0.02)
+    def step(key, x):
+        bank.reseed_from_scope()
+        return fastseed.random.uniform(bank, 5), fastseed.random.normal_(x, key, std=0.02)
 
     for epoch in range(3):
         key = keys_of(3)[epoch].to(device)
-        drawn, filled = step(
-            fastseed.derive_scope_key(1, epoch).to(device),
-            key,
-            torch.empty(50, 3, device=device),
-        )
+        fastseed.reseed(1, epoch)
+        drawn, filled = step(key, torch.empty(50, 3, device=device))
         twin.reseed(1, epoch)
-        assert torch.equal(raw(drawn), raw(twin.uniform(5)))
+        assert torch.equal(raw(drawn), raw(fastseed.random.uniform(twin, 5)))
         want = fastseed.random.normal_(torch.empty(50, 3), key.cpu(), std=0.02)
         assert torch.equal(raw(filled), raw(want))
 
@@ -86,7 +84,7 @@ def test_captured_rows_and_fills_follow_their_tensors(device):
     def work():
         bank.reseed_from_seeds(seeds)
         fastseed.random.normal_(filled, key)
-        return bank.normal(5), bank.exponential(4, rows=mask)
+        return fastseed.random.normal(bank, 5), fastseed.random.exponential(bank[mask], 4)
 
     work()
     graph = torch.cuda.CUDAGraph()
@@ -98,8 +96,8 @@ def test_captured_rows_and_fills_follow_their_tensors(device):
         key.view(torch.int64).add_(1)
         graph.replay()
         twin.reseed_from_seeds(seeds.cpu())
-        assert torch.equal(raw(drawn[0]), raw(twin.normal(5)))
-        assert torch.equal(raw(drawn[1]), raw(twin.exponential(4, rows=mask.cpu())))
+        assert torch.equal(raw(drawn[0]), raw(fastseed.random.normal(twin, 5)))
+        assert torch.equal(raw(drawn[1]), raw(fastseed.random.exponential(twin[mask.cpu()], 4)))
         assert torch.equal(raw(bank.positions), raw(twin.positions))
         assert torch.equal(raw(filled), raw(fastseed.random.normal_(torch.zeros(1000), key.cpu())))
 
@@ -112,16 +110,16 @@ def test_a_registered_bank_follows_fastseed_reseed_between_replays(device):
     other = fastseed.Seeder(42, rank=2, world_size=4)
     other.register_generator(twin)
     fastseed.reseed(1, 0)
-    bank.uniform(6)
+    fastseed.random.uniform(bank, 6)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        drawn = bank.uniform(6)
+        drawn = fastseed.random.uniform(bank, 6)
     for epoch in (3, 4, 3):
         fastseed.reseed(1, epoch)
         other.reseed(1, epoch)
         for _ in range(2):
             graph.replay()
-            assert torch.equal(raw(drawn), raw(twin.uniform(6)))
+            assert torch.equal(raw(drawn), raw(fastseed.random.uniform(twin, 6)))
     state = bank.state_dict()
     graph.replay()
     first = drawn.clone()

@@ -2,48 +2,52 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
-from helpers.draws import CALLS, each_call
+from helpers.draws import CALLS, bank_at, each_call
 
 import fastseed
+from fastseed.random import distributions
 
 pytestmark = pytest.mark.cuda
 
 REALS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-DRAWS = {
-    "rand": (fastseed.random.uniform, REALS, {"low": -1.5, "high": 2.0}),
-    "unit": (fastseed.random.uniform, REALS, {}),
-    "randn": (fastseed.random.normal, REALS, {"mean": 0.5, "std": 3.0}),
-    "exponential": (fastseed.random.exponential, REALS, {"rate": 1.5}),
-    "trunc_normal": (fastseed.random.trunc_normal, REALS, {"a": -1.0, "b": 4.0}),
-    "bernoulli": (
-        lambda keys, shape, **how: fastseed.random.bernoulli(keys, shape, 0.3, **how),
-        (torch.bool, torch.uint8, *REALS),
-        {},
-    ),
+DRAWS = {  # a distribution, its dtypes, its parameters
+    "rand": ("uniform", REALS, {"low": -1.5, "high": 2.0}),
+    "unit": ("uniform", REALS, {"low": 0.0, "high": 1.0}),
+    "randn": ("normal", REALS, {"mean": 0.5, "std": 3.0}),
+    "exponential": ("exponential", REALS, {"rate": 1.5}),
+    "trunc_normal": ("trunc_normal", REALS, {"mean": 0.0, "std": 1.0, "a": -1.0, "b": 4.0}),
+    "bernoulli": ("bernoulli", (torch.bool, torch.uint8, *REALS), {"p": 0.3}),
     "randint": (
-        lambda keys, shape, **how: fastseed.random.randint(keys, shape, 3, 250, **how),
-        (torch.uint8, torch.int32, torch.int64),
-        {},
+        *("randint", (torch.uint8, torch.int32, torch.int64)),
+        {"low": 3, "high": 250},
     ),
-    "half of the words rejected": (
-        lambda keys, shape, **how: fastseed.random.randint(keys, shape, -5, 2**31, **how),
-        (torch.int64,),
-        {},
-    ),
-    "wide": (
-        lambda keys, shape, **how: fastseed.random.randint(keys, shape, -(2**62), 2**62 + 1, **how),
-        (torch.int64,),
-        {},
-    ),
-    "bits": (fastseed.random.bits, (torch.uint32, torch.uint64), {}),
+    "half of the words rejected": ("randint", (torch.int64,), {"low": -5, "high": 2**31}),
+    "wide": ("randint", (torch.int64,), {"low": -(2**62), "high": 2**62 + 1}),
+    "bits": ("bits", (torch.uint32, torch.uint64), {}),
 }
 CASES = [(name, dtype) for name, (_, dtypes, _) in DRAWS.items() for dtype in dtypes]
 
 
 def keys_of(n: int) -> torch.Tensor:
     return fastseed.Seeder(42, rank=0, world_size=1).derive_keys("draws", n, task=1)
+
+
+def draw(name: str, dtype: torch.dtype, keys: Any, shape: Any) -> torch.Tensor:
+    function, _, parameters = DRAWS[name]
+    drawn: torch.Tensor = getattr(fastseed.random, function)(
+        keys, shape=shape, dtype=dtype, **parameters
+    )
+    return drawn
+
+
+def draw_into(name: str, out: torch.Tensor, keys: torch.Tensor) -> None:
+    function, _, parameters = DRAWS[name]
+    made = getattr(distributions, function)(name, out.dtype, **parameters)
+    made.op(out, keys, None, (), (), 0, *made.parameters)
 
 
 def raw(tensor: torch.Tensor) -> torch.Tensor:
@@ -55,18 +59,11 @@ def raw(tensor: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("shape", [(), (1,), (3,), (4,), (8,), (1000,), (1024,), (37, 129)])
 @pytest.mark.parametrize("n", [0, 1, 2, 333])
 def test_draws_have_the_bits_of_the_cpu(name, dtype, shape, n, device):
-    draw, _, parameters = DRAWS[name]
     keys = keys_of(n)
-    positions = torch.arange(n, dtype=torch.int64) * 5 + (2**33 - 20)
-    for at in (0, positions):
-        here = draw(keys, shape, dtype=dtype, position=at, **parameters)
-        there = draw(
-            keys.to(device),
-            shape,
-            dtype=dtype,
-            position=at if isinstance(at, int) else at.to(device),
-            **parameters,
-        )
+    bank = bank_at(keys, torch.arange(n, dtype=torch.int64) * 5 + (2**33 - 20))
+    twin = bank_at(keys.to(device), bank.positions.to(device))
+    for streams, others in ((keys, keys.to(device)), (bank, twin)):
+        here, there = draw(name, dtype, streams, shape), draw(name, dtype, others, shape)
         assert there.device.type == device and there.shape == here.shape
         assert torch.equal(raw(there), raw(here))
 
@@ -76,8 +73,8 @@ def test_draws_have_the_bits_of_the_cpu(name, dtype, shape, n, device):
 def test_draws_write_to_any_address_and_no_other(dtype, shift, device):
     memory = torch.full((3000,), 7.0, dtype=dtype, device=device)
     out = memory[shift : shift + 2000].view(4, 500)
-    fastseed.random.normal(keys_of(4).to(device), (500,), out=out)
-    assert torch.equal(raw(out), raw(fastseed.random.normal(keys_of(4), (500,), dtype=dtype)))
+    draw_into("randn", out, keys_of(4).to(device))
+    assert torch.equal(raw(out), raw(draw("randn", dtype, keys_of(4), (500,))))
     assert (memory[:shift] == 7).all() and (memory[shift + 2000 :] == 7).all()
 
 
@@ -147,7 +144,7 @@ def test_draws_run_on_the_current_stream(device):
     with torch.cuda.stream(side):
         torch.cuda._sleep(50_000_000)
         out.fill_(-1.0)
-        fastseed.random.uniform(keys, (4096,), out=out)
+        draw_into("unit", out, keys)
     side.synchronize()
     assert torch.equal(out.cpu(), fastseed.random.uniform(keys_of(64), (4096,)))
 
@@ -162,10 +159,10 @@ def test_bank_moves_on_as_on_the_cpu(device):
         mask = (torch.arange(50) % 3 == 0).to(bank.device)
         drawn.append(
             (
-                bank.uniform(5),
-                bank.normal((3, 3), rows=rows),
-                bank.randint((7,), 0, 10, rows=mask),
-                bank.exponential(2, dtype=torch.float64),
+                fastseed.random.uniform(bank, 5),
+                fastseed.random.normal(bank[rows], (3, 3)),
+                fastseed.random.randint(bank[mask], (7,), 0, 10),
+                fastseed.random.exponential(bank, 2, dtype=torch.float64),
                 bank.keys,
                 bank.positions,
             )

@@ -26,38 +26,37 @@ def _seeder():
 @pytest.mark.needs_cuda
 def test_replays_draw_anew_and_follow_reseeds(device):
     bank, twin = bank_on(device), bank_on("cpu")
-    bank.normal(SHAPE)  # what a first call sets up is no part of the graph
-    bank.randint((3,), 0, 100)
+    fastseed.random.normal(bank, SHAPE)  # what a first call sets up is no part of the graph
+    fastseed.random.randint(bank, (3,), 0, 100)
     bank.reseed(1, 0)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        normals = bank.normal(SHAPE)
-        integers = bank.randint((3,), 0, 100)
+        normals = fastseed.random.normal(bank, SHAPE)
+        integers = fastseed.random.randint(bank, (3,), 0, 100)
     for epoch in (0, 1, 0):
         bank.reseed(1, epoch)
         twin.reseed(1, epoch)
         for _ in range(3):
             graph.replay()
-            assert torch.equal(normals.cpu(), twin.normal(*SHAPE))
-            assert torch.equal(integers.cpu(), twin.randint((3,), 0, 100))
+            assert torch.equal(normals.cpu(), fastseed.random.normal(twin, SHAPE))
+            assert torch.equal(integers.cpu(), fastseed.random.randint(twin, (3,), 0, 100))
             assert torch.equal(bank.positions.cpu(), twin.positions)
 
 
 @pytest.mark.needs_cuda
-def test_a_captured_reseed_follows_the_scope_tensor(device):
+def test_a_captured_reseed_follows_reseed(device):
     bank, twin = bank_on(device), bank_on("cpu")
-    scope = fastseed.derive_scope_key(1, 0).to(device)
-    bank.reseed_from_scope(scope)
-    bank.uniform(SHAPE)
+    bank.reseed_from_scope()
+    fastseed.random.uniform(bank, SHAPE)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        bank.reseed_from_scope(scope)
-        drawn = bank.uniform(SHAPE)
+        bank.reseed_from_scope()
+        drawn = fastseed.random.uniform(bank, SHAPE)
     for epoch in (3, 4, 3):
-        fastseed.derive_scope_key(1, epoch, out=scope)
+        fastseed.reseed(1, epoch)
         twin.reseed(1, epoch)
         graph.replay()
-        assert torch.equal(drawn.cpu(), twin.uniform(SHAPE))
+        assert torch.equal(drawn.cpu(), fastseed.random.uniform(twin, SHAPE))
 
 
 @pytest.mark.needs_cuda
@@ -88,10 +87,12 @@ def test_compiled_draws_are_the_eager_ones(device):
 
     @torch.compile(fullgraph=True)
     def step(x: torch.Tensor) -> torch.Tensor:
-        return x + bank.normal(SHAPE)
+        return x + fastseed.random.normal(bank, SHAPE)
 
     for _ in range(3):
-        assert torch.equal(step(torch.zeros(N, *SHAPE, device=device)).cpu(), twin.normal(*SHAPE))
+        assert torch.equal(
+            step(torch.zeros(N, *SHAPE, device=device)).cpu(), fastseed.random.normal(twin, SHAPE)
+        )
     assert torch.equal(bank.positions.cpu(), twin.positions)
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 from helpers.curand import curand_include
-from test_cuda_draws import CASES, DRAWS, keys_of, raw
+from helpers.draws import bank_at
+from test_cuda_draws import CASES, draw, draw_into, keys_of, raw
 
 import fastseed
 
@@ -39,32 +40,22 @@ def shifted(values: torch.Tensor, device: str, by: int = 1) -> torch.Tensor:
 @pytest.mark.parametrize(("name", "dtype"), CASES)
 def test_draws_of_every_kind_write_to_any_address_and_no_other(name, dtype, device):
     """Rows of an odd length, so that they begin at every remainder of 16 bytes."""
-    draw, _, parameters = DRAWS[name]
     keys, length = keys_of(17), 1003
-    here = draw(keys, (length,), dtype=dtype, **parameters)
+    here = draw(name, dtype, keys, (length,))
     for shift in (0, 1, 3, 8):
         memory = poisoned(shift + 17 * length + 19, dtype, device)
         out = memory[shift : shift + 17 * length].view(17, length)
-        assert draw(shifted(keys, device), (length,), out=out, **parameters) is out
+        draw_into(name, out, shifted(keys))
         assert torch.equal(raw(out), raw(here))
         around = torch.cat([raw(memory[:shift]), raw(memory[shift + 17 * length :])])
         assert (around == POISON).all()
 
 
-@pytest.mark.parametrize(("name", "dtype"), CASES)
-def test_draws_into_strided_tensors(name, dtype, device):
-    draw, _, parameters = DRAWS[name]
-    here = draw(keys_of(5), (6, 7), dtype=dtype, **parameters)
-    out = torch.zeros(7, 6, 10, dtype=dtype, device=device)[:, :, ::2].permute(2, 1, 0)
-    draw(keys_of(5).to(device), (6, 7), out=out, **parameters)
-    assert torch.equal(raw(out), raw(here))
-
-
 def test_positions_need_no_alignment(device):
     keys, positions = keys_of(9), torch.arange(9) * 2**52 + torch.arange(9)
-    shifted_keys, at = shifted(keys, device), shifted(positions, device)
-    there = fastseed.random.normal(shifted_keys, (77,), position=at)
-    assert torch.equal(raw(there), raw(fastseed.random.normal(keys, (77,), position=positions)))
+    there = torch.zeros(9, 77, device=device)
+    OPS.draw_normal(there, shifted(keys), shifted(positions), (), (), 0, 0.0, 1.0)
+    assert torch.equal(raw(there), raw(fastseed.random.normal(bank_at(keys, positions), (77,))))
 
 
 # ---------------------------------------------------------------- indices
@@ -101,14 +92,7 @@ def test_layouts_are_those_of_the_cpu(sizes, strides, offset, dtype, device):
     assert torch.equal(found[0], found[2]) and torch.equal(found[1], found[3])
 
 
-LARGE = {
-    "bits": lambda key, shape, out: fastseed.random.bits(key, shape, out=out),
-    "randn": lambda key, shape, out: fastseed.random.normal(key, shape, out=out),
-    "randint": lambda key, shape, out: fastseed.random.randint(
-        key, shape, -(2**62), 2**62 + 1, out=out
-    ),
-}
-LARGE_DTYPES = {"bits": torch.uint32, "randn": torch.float16, "randint": torch.int64}
+LARGE = {"bits": torch.uint32, "randn": torch.float16, "wide": torch.int64}
 
 
 def room_for(count: int, dtype: torch.dtype) -> None:
@@ -119,10 +103,10 @@ def room_for(count: int, dtype: torch.dtype) -> None:
 @pytest.mark.needs_cuda
 @pytest.mark.parametrize("name", LARGE)
 def test_one_row_of_more_than_2_to_the_31_values(name, device):
-    n, dtype = 2**31 + 8195, LARGE_DTYPES[name]
+    n, dtype = 2**31 + 8195, LARGE[name]
     room_for(n, dtype)
     key = keys_of(1)[0]
-    out = LARGE[name](key.to(device), (n,), torch.empty(n, dtype=dtype, device=device))
+    out = draw(name, dtype, key.to(device), (n,))
     fill = {"bits": fastseed.random.bits_, "randn": fastseed.random.normal_}.get(name)
     for start in (0, 2**31 - 4000, n - 4096):
         part = torch.empty(4096, dtype=dtype)
@@ -195,30 +179,27 @@ def test_draws_leave_the_current_device_as_it_was(device):
     filled = fastseed.random.normal_(torch.empty(999, device=other), 12345)
     for there, here in (
         (fastseed.random.normal(keys.to(other), (99,)), fastseed.random.normal(keys, (99,))),
-        (bank.uniform(99), twin.uniform(99)),
+        (fastseed.random.uniform(bank, 99), fastseed.random.uniform(twin, 99)),
         (filled, fastseed.random.normal_(torch.empty(999), 12345)),
     ):
         assert there.device == other and torch.equal(raw(there), raw(here))
     assert torch.cuda.current_device() == current
-    with pytest.raises(ValueError, match="must be on device"):
-        fastseed.random.uniform(keys.to(other), 3, out=torch.empty(40, 3, device=f"cuda:{current}"))
 
 
 @pytest.mark.needs_cuda
 def test_banks_work_on_the_current_stream(device):
     bank = fastseed.random.StreamBank(64, "b", device)
     twin = fastseed.random.StreamBank(64, "b")
-    out = torch.empty(64, 4096, device=device)
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         torch.cuda._sleep(50_000_000)
         bank.keys.view(torch.int64).fill_(-1)  # not before the sleep is over; what follows, after
         bank.reseed_from_seeds(range(64))
-        bank.normal(4096, out=out)
+        out = fastseed.random.normal(bank, 4096)
     side.synchronize()
     twin.reseed_from_seeds(range(64))
-    assert torch.equal(raw(out), raw(twin.normal(4096)))
+    assert torch.equal(raw(out), raw(fastseed.random.normal(twin, 4096)))
     assert torch.equal(raw(bank.positions), raw(twin.positions))
 
 
@@ -249,12 +230,12 @@ def test_a_curand_kernel_goes_on_at_a_banks_positions(tmp_path, device):
     subprocess.run([nvcc, *flags, source, "-o", library], check=True)
     bank = fastseed.random.StreamBank(1000, "bank", device)
     bank.reseed_from_seeds(range(1000))
-    bank.normal(5, rows=torch.arange(0, 1000, 3, device=device))
-    bank.randint((3,), 0, 10**12)
+    fastseed.random.normal(bank[torch.arange(0, 1000, 3, device=device)], 5)
+    fastseed.random.randint(bank, (3,), 0, 10**12)
     out = torch.zeros(1000, 50, dtype=torch.int32, device=device)
     call = ctypes.CDLL(str(library)).curand_words
     call.argtypes = [*[ctypes.c_void_p] * 3, ctypes.c_int, ctypes.c_int, ctypes.c_void_p]
     stream = torch.cuda.current_stream().cuda_stream
     pointers = (bank.keys.data_ptr(), bank.positions.data_ptr(), out.data_ptr())
     assert call(*pointers, 1000, 50, stream) == 0
-    assert torch.equal(raw(out), raw(bank.bits(50)))
+    assert torch.equal(raw(out), raw(fastseed.random.bits(bank, 50)))

@@ -34,12 +34,16 @@ def position_by_position(sizes, weights, n, *, epoch, name="mixture", task=1, ma
     for position in range(n):
         block, i = divmod(position, 1024)
         key = scalar.stream_key(choice, 2**24 - 1, 0, block, 5)
-        point = (first + (block * 1024 + shuffle.index(key, 1024, i)) * 2654435769) % 2**32
+        point = (
+            first + (block * 1024 + int(shuffle.indices(key, 1024, i, 1, 1)[0])) * 2654435769
+        ) % 2**32
         source = list(sizes)[int(np.searchsorted(bounds, point, side="right"))]
         times, i = divmod(counts[source], sizes[source])
         own = scalar.name_key(scope, scalar.name_words(source))
         key = scalar.stream_key(own, 0, times, sizes[source], 5)
-        found.append((offsets[source] + shuffle.index(key, sizes[source], i), times))
+        found.append(
+            (offsets[source] + int(shuffle.indices(key, sizes[source], i, 1, 1)[0]), times)
+        )
         counts[source] += 1
     return found, counts
 

@@ -75,7 +75,7 @@ def test_known_answers_of_the_reference():
         assert np.array_equal(_reference_shuffle.positions(key, n, np.array(found)), at)
         for k in range(0, count, 40):
             i = start + k * stride
-            assert _reference_shuffle.index(key, n, i) == found[k]
+            assert _reference_shuffle.indices(key, n, i, 1, 1) == found[k]
 
 
 def test_known_answers_of_the_functions():

@@ -15,7 +15,8 @@ from helpers.worker_cases import flat
 from torch.utils.data import BatchSampler, DataLoader
 
 import fastseed
-from fastseed._backend.reference import philox, scalar
+from fastseed._backend import derive
+from fastseed._backend.reference import scalar
 from fastseed.data import Loader, Repeat, Seekable, per_batch, per_sample, steps
 from fastseed.data.worker.streams import torch_generator
 
@@ -50,7 +51,7 @@ def expected(index, occurrence=0, name=None, epoch=3):
         for name in ("python", "numpy", "torch.cpu")
     ]
     legacy = np.random.RandomState(np.random.MT19937())
-    state = philox.mt19937_state(keys[1])
+    state = derive.mt19937_state(keys[1])
     legacy.set_state(("MT19937", state, 624))
     return (
         random.Random(keys[0]).getrandbits(62),

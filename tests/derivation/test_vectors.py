@@ -76,15 +76,11 @@ def test_vectors_hold_the_golden_values():
     assert state.inputs == (key & TOP64, key >> 64)
 
 
-def golden_order(m, index) -> list[int]:
-    """By the derivation of module ``m`` and the shuffle ``index``."""
-    key = m.stream_key(_name(m, 42, 1, 7, 0, "shuffle"), 0, 0, 10, scalar.DOMAIN_SHUFFLE)
-    return [index(key, 10, i) for i in range(10)]
-
-
 def test_vectors_golden_order():
-    assert golden_order(scalar, shuffle.index) == GOLDEN_ORDER
-    assert golden_order(derive, derive.shuffle_index) == GOLDEN_ORDER
+    for m in (scalar, derive):
+        key = m.stream_key(_name(m, 42, 1, 7, 0, "shuffle"), 0, 0, 10, scalar.DOMAIN_SHUFFLE)
+        assert shuffle.indices(key, 10, 0, 1, 10).tolist() == GOLDEN_ORDER
+        assert [derive.shuffle_index(key, 10, i) for i in range(10)] == GOLDEN_ORDER
     fastseed.init(42, rank=0, world_size=1)
     assert fastseed.data.ShuffleSampler(10).indices(task=1, epoch=7).tolist() == GOLDEN_ORDER
 
@@ -197,8 +193,7 @@ def _seeds(m, row: Row) -> tuple[str]:
 
 def _narrow(m, row: Row) -> tuple[int]:
     *at, name, bits, rank, worker, index = row.inputs
-    narrow_seed = getattr(m, "narrow_seed", shuffle.narrow_seed)
-    return (narrow_seed(_name(m, *at, name), rank, worker, index, bits),)
+    return (derive.narrow_seed(_name(m, *at, name), rank, worker, index, bits),)
 
 
 DERIVE = {
@@ -209,7 +204,7 @@ DERIVE = {
     "stream": _key,
     "sample": _key,
     "mt19937": lambda m, row: tuple(
-        (philox if m is scalar else m).mt19937_state(row.inputs[0] | row.inputs[1] << 64).tolist()
+        derive.mt19937_state(row.inputs[0] | row.inputs[1] << 64).tolist()
     ),
     "seeds": _seeds,
     "narrow": _narrow,

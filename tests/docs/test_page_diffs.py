@@ -49,8 +49,8 @@ def test_quick_start_under_torchrun_trains_one_model(tmp_path):
     program = tmp_path / "train.py"
     changed = applied(diff, script)
     program.write_text(changed.replace("del parallel", PARAMETERS + "del parallel"))
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
-               str(program)]  # fmt: skip
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command = [*torchrun, "--nproc-per-node", "2", str(program)]
     done = subprocess.run(
         command, cwd=tmp_path, env=clean_environment(), capture_output=True, text=True, timeout=300
     )

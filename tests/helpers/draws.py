@@ -69,5 +69,14 @@ def bank_of(n: int, name: str = "b", **where: int) -> StreamBank:
     return bank
 
 
+def bank_at(keys: torch.Tensor, positions: torch.Tensor) -> StreamBank:
+    """Return a bank whose streams have these keys and positions."""
+    bank = StreamBank(len(keys), "at", keys.device)
+    bank.reseed_from_seeds(torch.zeros(len(keys), dtype=torch.int64))
+    bank.keys.copy_(keys)
+    bank.positions.copy_(positions)
+    return bank
+
+
 def contents(bank: StreamBank) -> tuple[object, ...]:
     return bank.keys.tolist(), bank.positions.tolist(), repr(bank)

@@ -68,7 +68,7 @@ class Speculated(NamedTuple):
 
 
 def speculate(
-    draft: Model, keys: torch.Tensor, tokens: int, role: str, verify: Verify, **setting: Any
+    draft: Model, keys: torch.Tensor, tokens: int, verify: Verify, **setting: Any
 ) -> Speculated:
     """Return (B, tokens) with ``DRAFTED`` drafted tokens before each verification."""
     n = len(keys)
@@ -82,7 +82,7 @@ def speculate(
         own = []
         for i in range(DRAFTED):
             own.append(draft(history[:, i:]))
-            new = sample(own[-1], keys, at + i, role=role, **setting)
+            new = sample(own[-1], keys, at + i, **setting)
             history = torch.cat([history, new[:, None]], 1)
         pairs = history.unfold(1, 2, 1)
         done = verify(history[:, 2:], TARGET(pairs), at)
@@ -106,7 +106,7 @@ def equal(draft: Model, keys: torch.Tensor, tokens: int, **setting: Any) -> Spec
     def verify(drafted: torch.Tensor, target: torch.Tensor, at: torch.Tensor) -> Verified:
         return accept_equal(drafted, target, keys, at, **setting)
 
-    return speculate(draft, keys, tokens, "target", verify, **setting)
+    return speculate(draft, keys, tokens, verify, **setting)
 
 
 def keys_of(rows: int) -> torch.Tensor:

@@ -11,7 +11,7 @@ import torch
 
 import fastseed
 from fastseed._backend import derive
-from fastseed._backend.reference import philox, scalar, shuffle
+from fastseed._backend.reference import scalar, shuffle
 from fastseed.seeder.seeder import Job
 from helpers.paths import SCRIPTS
 from helpers.processes import (
@@ -78,7 +78,7 @@ def holds_key(generator: torch.Generator, key: int) -> bool:
     return (
         generator.initial_seed() == key & LOW64
         and (int(left), int(seeded), int(position)) == (1, 1, 0)
-        and np.array_equal(torch_words(generator), philox.mt19937_state(key))
+        and np.array_equal(torch_words(generator), derive.mt19937_state(key))
         and not state[24 + 8 * 624 :].any()  # cached normals
     )
 
@@ -113,7 +113,7 @@ def reference_narrow_seed(
 ) -> int:
     """The seed that a callable of 31 or 32 bits gets, by the reference alone."""
     key = reference_key(name, epoch=epoch, rank=0, domain=scalar.DOMAIN_NARROW, **where)
-    return shuffle.index(key, 1 << bits, rank)
+    return int(shuffle.indices(key, 1 << bits, rank, 1, 1)[0])
 
 
 def scramble() -> None:

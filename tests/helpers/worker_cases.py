@@ -29,7 +29,7 @@ def draw_from(generator: Any) -> int:
     if isinstance(generator, random.Random):
         return generator.getrandbits(62)
     if isinstance(generator, fastseed.random.StreamBank):
-        return int(generator.randint((), 0, TOP, rows=torch.tensor([1])))
+        return int(fastseed.random.randint(generator[torch.tensor([1])], (), 0, TOP))
     if isinstance(generator, fastseed.GeneratorPool):
         return draw_from(generator[1])
     return {

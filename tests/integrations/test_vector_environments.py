@@ -32,10 +32,10 @@ class Walks(gymnasium.vector.VectorEnv):
         return self._state.numpy().copy(), {}
 
     def _start(self, rows: torch.Tensor) -> torch.Tensor:
-        return self._bank.uniform(2, low=-0.5, high=0.5, rows=rows)
+        return fastseed.random.uniform(self._bank[rows], 2, low=-0.5, high=0.5)
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, ...]:
-        noise = self._bank.normal(2, std=0.3)
+        noise = fastseed.random.normal(self._bank, 2, std=0.3)
         self._state = self._state + torch.from_numpy(actions) + noise
         done = self._state.abs().amax(1) > 1
         self._state = torch.where(done[:, None], self._start(done), self._state)

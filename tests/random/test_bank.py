@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
 from helpers.draws import bank_of
-from helpers.support import seeder, snapshot
+from helpers.support import snapshot
 
 import fastseed
 from fastseed.random import StreamBank
@@ -24,7 +26,7 @@ ARGUMENTS = {
 
 
 def draw(bank, name, shape, **more):
-    return getattr(bank, name)(shape, **ARGUMENTS[name], **more)
+    return getattr(fastseed.random, name)(bank, shape, **ARGUMENTS[name], **more)
 
 
 DTYPES = [
@@ -72,44 +74,28 @@ def test_reseed_gives_stream_i_the_key_of_index_i(n):
 
 
 @pytest.mark.parametrize("n", [0, 1, 33])
-def test_reseed_from_scope_is_reseed(n):
+def test_reseed_from_scope_follows_the_job(n):
     bank, other = bank_of(n), StreamBank(n, "b")
-    other.reseed_from_scope(fastseed.derive_scope_key(1, 7, 9))
-    assert torch.equal(other.keys, bank.keys)
-    strided = torch.zeros(4, dtype=torch.uint64)[::2]
-    assert fastseed.derive_scope_key(1, 8, out=strided) is strided
-    other.reseed_from_scope(strided)
-    bank.reseed(1, 8)
-    assert torch.equal(other.keys, bank.keys)
+    for at in ((0, 0, 0), (1, 7, 9), (2**24 - 1, 2**32 - 1, 2**64 - 1)):
+        if any(at):  # else where init begins
+            fastseed.reseed(*at)
+        other.reseed_from_scope()
+        bank.reseed(*at)
+        assert torch.equal(other.keys, bank.keys) and not other.positions.any()
 
 
-def test_scope_is_that_of_the_derivation():
-    s = seeder(42)
-    fastseed.init(42)
-    for at in ((1, 7), (1, 7, 1000), (2**24 - 1, 2**32 - 1, 2**64 - 1)):
-        found = fastseed.derive_scope_key(*at)
-        assert (found.dtype, found.shape, found.device.type) == (torch.uint64, (2,), "cpu")
-        assert torch.equal(found, s.derive_scope_key(*at))
-    assert fastseed.derive_scope_key(1, 7).tolist() == [0x75C4F7B9DA5A41A6, 0xBB1B0B05A584A51E]
-    out = torch.zeros(2, dtype=torch.uint64)
-    assert fastseed.derive_scope_key(1, 7, out=out) is out and torch.equal(
-        out, fastseed.derive_scope_key(1, 7)
-    )
+def test_compiled_code_reads_the_scope_at_each_call():
+    bank, twin = bank_of(3), StreamBank(3, "b")
 
+    @torch.compile(backend="eager", fullgraph=True)
+    def step():
+        bank.reseed_from_scope()
+        return fastseed.random.uniform(bank, 2)
 
-def test_scope_refuses():
-    with pytest.raises(RuntimeError, match=r"^fastseed\.derive_scope_key: call fastseed\.init"):
-        fastseed.derive_scope_key(1)
-    fastseed.init(42)
-    with pytest.raises(ValueError, match=r"^fastseed\.derive_scope_key: task must be in"):
-        fastseed.derive_scope_key(-1)
-    with pytest.raises(TypeError, match=r"^fastseed\.derive_scope_key: out must be.*torch.uint64"):
-        fastseed.derive_scope_key(1, out=torch.zeros(2))
-    fastseed.pyt.init(42, scheme="fwr13y")
-    with pytest.raises(
-        ValueError, match="derive_scope_key: scheme must be 'philox-v1', got 'fwr13y'"
-    ):
-        fastseed.derive_scope_key(1)
+    for epoch in (3, 4, 3):
+        fastseed.reseed(1, epoch)
+        twin.reseed(1, epoch)
+        assert torch.equal(step(), fastseed.random.uniform(twin, 2))
 
 
 SEEDS = [0, 1, -1, 2**63, -(2**63)]
@@ -157,23 +143,24 @@ def test_a_reseed_writes_in_place_and_starts_anew():
     bank = bank_of(4)
     where = bank.keys.data_ptr(), bank.positions.data_ptr()
     state = bank.state_dict()
-    first = bank.uniform(5)
+    fastseed.reseed(1, 7, 9)
+    first = fastseed.random.uniform(bank, 5)
     for again in (
         lambda: bank.reseed(1, 7, 9),
-        lambda: bank.reseed_from_scope(fastseed.derive_scope_key(1, 7, 9)),
+        bank.reseed_from_scope,
         lambda: bank.load_state_dict(state),
     ):
-        bank.normal(2)
+        fastseed.random.normal(bank, 2)
         again()
-        assert torch.equal(bank.uniform(5), first)
+        assert torch.equal(fastseed.random.uniform(bank, 5), first)
     bank.reseed_from_seeds(range(4))
-    assert not torch.equal(bank.uniform(5), first)
+    assert not torch.equal(fastseed.random.uniform(bank, 5), first)
     assert (bank.keys.data_ptr(), bank.positions.data_ptr()) == where
 
 
 def test_banks_are_prefix_stable():
     long, short = bank_of(40), bank_of(13)
-    assert torch.equal(long.normal(5)[:13], short.normal(5))
+    assert torch.equal(fastseed.random.normal(long, 5)[:13], fastseed.random.normal(short, 5))
 
 
 # ---------------------------------------------------------------- draws
@@ -183,37 +170,31 @@ def test_banks_are_prefix_stable():
 def test_values_are_those_of_the_keys_and_positions_advance(name, dtype):
     n = (5, 1, 0)[DTYPES.index((name, dtype)) % 3]
     bank, before = bank_of(n), snapshot()
-    at = torch.zeros(n, dtype=torch.int64)
+    at = 0
     for shape in ((3,), (), (0,), (2, 0), (5, 3), (1,)):
         found = draw(bank, name, shape, dtype=dtype)
-        expected = getattr(fastseed.random, name)(
-            bank.keys, shape=shape, dtype=dtype, position=at, **ARGUMENTS[name]
-        )
+        count, size = math.prod(shape), words(dtype, name)
+        first = at // size
+        expected = draw(bank.keys, name, first + count, dtype=dtype)[:, first:]
         assert found.dtype == dtype and found.shape == (n, *shape)
-        assert torch.equal(found, expected)
-        count = int(np.prod(shape)) * words(dtype, name)
-        at += -(-count // 4) * 4
-        assert torch.equal(bank.positions, at)
+        assert torch.equal(found, expected.reshape(n, *shape))
+        at += -(-count * size // 4) * 4
+        assert bank.positions.tolist() == [at] * n
     assert snapshot() == before
 
 
 def test_all_draws_of_a_stream_are_one_stream_of_words():
     bank = bank_of(3)
     whole = fastseed.random.bits(bank.keys, 16)
-    parts = [bank.bits(3), bank.bits(dtype=torch.uint64), bank.bits(5)]
+    parts = [
+        fastseed.random.bits(bank, 3),
+        fastseed.random.bits(bank, (), dtype=torch.uint64),
+        fastseed.random.bits(bank, 5),
+    ]
     assert torch.equal(parts[0], whole[:, :3])
     assert torch.equal(parts[1].view(torch.uint32).view(3, 2), whole[:, 4:6])
     assert torch.equal(parts[2], whole[:, 8:13])
     assert bank.positions.tolist() == [16, 16, 16]
-
-
-@each_draw
-def test_draws_into_out(name, dtype):
-    bank, other = bank_of(3), bank_of(3)
-    for out in (torch.zeros(3, 4, dtype=dtype), torch.zeros(4, 3, dtype=dtype).T):
-        assert draw(bank, name, 4, out=out) is out
-        assert torch.equal(out, draw(other, name, 4, dtype=dtype))
-    assert torch.equal(bank.positions, other.positions)
 
 
 # ---------------------------------------------------------------- rows
@@ -228,7 +209,7 @@ def test_rows_by_index_draw_and_advance_alone(name, dtype):
         other.reseed(1, 7, 9)
         before = bank.positions.clone()
         full = draw(other, name, 3, dtype=dtype)
-        found = draw(bank, name, 3, dtype=dtype, rows=torch.tensor(rows, dtype=index))
+        found = draw(bank[torch.tensor(rows, dtype=index)], name, 3, dtype=dtype)
         assert torch.equal(found, full[torch.tensor(rows, dtype=torch.int64)])
         moved = (bank.positions - before).tolist()
         step = 4 * words(dtype, name)
@@ -247,7 +228,7 @@ def test_rows_by_mask_draw_and_advance_alone(name, dtype):
         bank.reseed(1, 7, 9)
         other.reseed(1, 7, 9)
         before = bank.positions.clone()
-        found = draw(bank, name, shape, dtype=dtype, rows=mask)
+        found = draw(bank[mask], name, shape, dtype=dtype)
         full = draw(other, name, shape, dtype=dtype)
         assert found.shape == full.shape
         for i in range(6):
@@ -259,8 +240,10 @@ def test_rows_depend_on_nothing_but_their_own_stream():
     """A stream that joined others at other times draws what it draws alone."""
     bank, alone = bank_of(4), bank_of(4)
     for i in range(4):
-        bank.uniform(i + 1, rows=torch.tensor([i, (i + 1) % 4]))
-    alone.uniform(1, rows=torch.tensor([0]))
-    alone.uniform(4, rows=torch.tensor([0]))
+        fastseed.random.uniform(bank[torch.tensor([i, (i + 1) % 4])], i + 1)
+    fastseed.random.uniform(alone[torch.tensor([0])], 1)
+    fastseed.random.uniform(alone[torch.tensor([0])], 4)
     index = torch.tensor([0])
-    assert torch.equal(bank.normal(5, rows=index), alone.normal(5, rows=index))
+    assert torch.equal(
+        fastseed.random.normal(bank[index], 5), fastseed.random.normal(alone[index], 5)
+    )

@@ -12,13 +12,17 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import fastseed
 from fastseed._backend.compile import refuse_capture
 from fastseed.derivation.shared_use import StreamUsers
-from fastseed.random import StreamBank, bank
+from fastseed.random import StreamBank, bank, scope_tensors
+
+MASK, ONE = torch.ones(3, dtype=torch.bool), torch.tensor([0])
 
 
 def test_a_bank_without_keys_refuses():
-    says = r"^fastseed\.random\.StreamBank\.uniform: the bank has no keys yet; call reseed"
-    with pytest.raises(RuntimeError, match=says):
-        StreamBank(3, "bank").uniform(3)
+    says = r"^fastseed\.random\.uniform: the bank has no keys yet; call reseed"
+    bank = StreamBank(3, "bank")
+    for streams in (bank, bank[ONE]):
+        with pytest.raises(RuntimeError, match=says):
+            fastseed.random.uniform(streams, 3)
 
 
 @pytest.mark.parametrize(
@@ -34,33 +38,41 @@ def test_bank_refuses(arguments, error, says):
         StreamBank(*arguments)
 
 
-MASK, ONE = torch.ones(3, dtype=torch.bool), torch.tensor([0])
-
-
 @pytest.mark.parametrize(
-    ("arguments", "more", "error", "says"),
+    ("rows", "error", "says"),
     [
-        ((1.5,), {}, TypeError, r"shape must be a tuple of integers, got 1.5"),
-        ((2,), {"rows": [0, 1]}, TypeError, r"rows must be a tensor, got \[0, 1\]"),
-        ((2,), {"rows": torch.zeros(2)}, TypeError, "rows must be of dtype torch.int64, .*float32"),
-        ((2,), {"rows": torch.tensor([0, 3])}, ValueError, r"rows must be in \[0, 2\], got 3"),
-        ((2,), {"rows": torch.tensor(1)}, ValueError, r"rows must be of shape \(m,\), got \(\)"),
-        ((2,), {"rows": MASK[:2]}, ValueError, r"rows must be of shape \(3,\), got \(2,\)"),
-        (
-            (2,),
-            {"rows": ONE, "out": torch.zeros(3, 2)},
-            ValueError,
-            r"out must be of shape \(1, 2\)",
-        ),
+        (0, TypeError, "rows must be a tensor, got 0"),
+        ([0, 1], TypeError, r"rows must be a tensor, got \[0, 1\]"),
+        (torch.zeros(2), TypeError, "rows must be of dtype torch.int64, .*float32"),
+        (torch.tensor([0, 3]), ValueError, r"rows must be in \[0, 2\], got 3"),
+        (torch.tensor(1), ValueError, r"rows must be of shape \(m,\), got \(\)"),
+        (MASK[:2], ValueError, r"rows must be of shape \(3,\), got \(2,\)"),
+        (ONE.to("meta"), ValueError, "rows must be on device cpu, got meta"),
     ],
 )
-def test_draws_refuse_and_nothing_moves(arguments, more, error, says):
+def test_rows_are_refused(rows, error, says):
+    with pytest.raises(error, match=r"^fastseed\.random\.StreamBank: " + says):
+        bank_of(3)[rows]
+
+
+def test_what_a_draw_refuses_moves_nothing():
     bank = bank_of(3)
-    bank.uniform(2)
+    fastseed.random.uniform(bank, 2)
     before = contents(bank)
-    with pytest.raises(error, match=r"^fastseed\.random\.StreamBank\.uniform: " + says):
-        bank.uniform(*arguments, **more)
-    assert contents(bank) == before
+    rows = ONE.clone()
+    chosen = bank[rows]
+    rows.fill_(3)  # behind the check
+    for error, says, streams, shape in (
+        (TypeError, r"^fastseed\.random\.uniform: shape must be a tuple of integers", bank, 1.5),
+        (TypeError, r"^fastseed\.random\.uniform: shape must be a tuple", bank[ONE], 1.5),
+        (IndexError, "out of range", chosen, 2),
+    ):
+        with pytest.raises(error, match=says):
+            fastseed.random.uniform(streams, shape)
+        assert contents(bank) == before
+    says = r"^fastseed\.random\.uniform_: key must be an integer or a tensor .*, got StreamBank"
+    with pytest.raises(TypeError, match=says):
+        fastseed.random.uniform_(torch.zeros(3), bank)
 
 
 META = torch.zeros(3, dtype=torch.uint64, device="meta")
@@ -87,31 +99,23 @@ def test_reseed_from_seeds_refuses_and_changes_nothing(seeds, indices, error, sa
     assert contents(bank) == before
 
 
-def test_reseeds_refuse_what_pools_refuse():
+def test_reseeds_refuse_what_pools_refuse(monkeypatch):
     bank = StreamBank(3, "bank")
-    scope = torch.zeros(2, dtype=torch.uint64)
-    for call in (lambda: bank.reseed(1), lambda: bank.reseed_from_scope(scope)):
+    for call in (lambda: bank.reseed(1), bank.reseed_from_scope):
         with pytest.raises(
             RuntimeError, match=r"^fastseed\.random\.StreamBank\.reseed\w*: call fastseed\.i"
         ):
             call()
     fastseed.pyt.init(42, scheme="fwr13y")
-    for call in (lambda: bank.reseed(1), lambda: bank.reseed_from_scope(scope)):
+    for call in (lambda: bank.reseed(1), bank.reseed_from_scope):
         with pytest.raises(
             ValueError, match=r"scheme must be 'philox-v1' \(use reseed_from_seeds\), got"
         ):
             call()
     fastseed.init(42)
-    for bad, says in (
-        ([1, 2], "scope must be a tensor, got"),
-        (torch.zeros(2), "scope must be of dtype torch.uint64, got torch.float32"),
-        (torch.zeros(3, dtype=torch.uint64), r"scope must be of shape \(2,\), got \(3,\)"),
-        (scope.to("meta"), "scope must be on device cpu, got meta"),
-    ):
-        with pytest.raises(
-            (TypeError, ValueError), match=rf"StreamBank\.reseed_from_scope: {says}"
-        ):
-            bank.reseed_from_scope(bad)
+    monkeypatch.setattr(scope_tensors.process_state, "has_keys", False)  # as after a failed init
+    with pytest.raises(RuntimeError, match=r"StreamBank\.reseed_from_scope: call fastseed\.rese"):
+        bank.reseed_from_scope()
     assert "no keys yet" in repr(bank) and not bank.keys.any()
 
 
@@ -145,20 +149,13 @@ def test_two_banks_of_one_name_warn_once_in_one_scope(caplog, monkeypatch):
     assert len(caplog.messages) == 1
 
 
-def test_a_mask_of_a_negated_view_draws_like_any_other():
-    rows = torch.tensor([True, False, True])
-    expected = bank_of(3).uniform(2, rows=rows)
-    out = torch._neg_view(torch.ones(3, 2))
-    assert torch.equal(bank_of(3).uniform(2, rows=rows, out=out), expected)
-
-
 @pytest.mark.parametrize("fake", [False, True])
 def test_a_bank_without_data_draws_shapes(fake):
     with FakeTensorMode() if fake else contextlib.nullcontext():
         bank = StreamBank(3, "b", None if fake else "meta")
         bank.reseed_from_seeds(torch.zeros(3, dtype=torch.int64))
-        assert bank.uniform(2).shape == (3, 2)
-        tokens = fastseed.sampling.sample(torch.zeros(3, 5, device=bank.device), bank, 0)
+        assert fastseed.random.uniform(bank, 2).shape == (3, 2)
+        tokens = fastseed.sampling.sample(torch.zeros(3, 5, device=bank.device), bank)
         assert tokens.shape == (3,)
 
 
@@ -169,14 +166,14 @@ def test_a_state_without_memory_is_neither_read_nor_written(name):
     getattr(bank, name).untyped_storage().resize_(0)
     says = f"{name} must have memory for all of its elements"
     calls = {
-        "state_dict": bank.state_dict,
-        "load_state_dict": lambda: bank.load_state_dict(state),
-        "uniform": lambda: bank.uniform(2, rows=ONE),
+        "StreamBank.state_dict": bank.state_dict,
+        "StreamBank.load_state_dict": lambda: bank.load_state_dict(state),
+        "uniform": lambda: fastseed.random.uniform(bank[ONE], 2),
     }
     for function, call in calls.items():
-        with pytest.raises(ValueError, match=rf"^fastseed\.random\.StreamBank\.{function}: {says}"):
+        with pytest.raises(ValueError, match=rf"^fastseed\.random\.{function}: {says}"):
             call()
-    for call in (lambda: bank.reseed(1), lambda: bank.uniform(2)):
+    for call in (lambda: bank.reseed(1), lambda: fastseed.random.uniform(bank, 2)):
         with pytest.raises(RuntimeError, match=says):
             call()
 
@@ -191,16 +188,12 @@ def test_a_bank_on_the_meta_device_has_no_state():
         bank.load_state_dict(bank_of(3).state_dict())
 
 
-def test_a_bank_does_not_write_to_itself():
+def test_a_bank_does_not_read_what_it_writes():
     bank = bank_of(3)
     before = contents(bank)
     itself = (
-        ("out", lambda: bank.randint((), 0, 9, out=bank.positions)),
-        ("out", lambda: bank.randint((), 0, 9, rows=torch.arange(3), out=bank.positions)),
-        ("out", lambda: bank.bits((), out=bank.keys[:, 0])),
-        ("rows", lambda: bank.uniform(rows=bank.positions)),
+        ("rows", lambda: bank[bank.positions]),
         ("seeds", lambda: bank.reseed_from_seeds(bank.positions)),
-        ("scope", lambda: bank.reseed_from_scope(bank.keys[0])),
     )
     for argument, call in itself:
         with pytest.raises(
@@ -210,27 +203,12 @@ def test_a_bank_does_not_write_to_itself():
         assert contents(bank) == before
 
 
-@pytest.mark.parametrize("rows", [torch.tensor([2, 0, 1]), torch.tensor([False, True, True])])
-def test_out_may_be_the_memory_of_rows(rows):
-    first, second = bank_of(3), bank_of(3)
-    rows = rows.clone()
-    if rows.dtype == torch.bool:
-        expected, found = first.bernoulli(rows=rows), second.bernoulli(rows=rows, out=rows)
-    else:
-        expected, found = (
-            first.randint((), 0, 3, rows=rows),
-            second.randint((), 0, 3, rows=rows, out=rows),
-        )
-    assert found is rows and torch.equal(found, expected) and contents(first) == contents(second)
-
-
 def test_a_worker_cannot_reseed_a_bank(monkeypatch):
     """All workers would draw the same."""
     bank = bank_of(3)
     before = contents(bank)
     monkeypatch.setattr(torch.utils.data, "get_worker_info", lambda: object())
-    scope = torch.zeros(2, dtype=torch.uint64)
-    for call in (lambda: bank.reseed(1), lambda: bank.reseed_from_scope(scope)):
+    for call in (lambda: bank.reseed(1), bank.reseed_from_scope):
         with pytest.raises(RuntimeError, match="must not be called in a DataLoader worker"):
             call()
     assert contents(bank) == before

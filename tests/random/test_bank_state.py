@@ -30,16 +30,16 @@ def saved_and_loaded(state):
 @pytest.mark.parametrize("n", [0, 1, 7])
 def test_state_round_trip(n):
     bank = bank_of(n)
-    bank.uniform(5, rows=torch.arange(n) % 2 == 0)
+    fastseed.random.uniform(bank[torch.arange(n) % 2 == 0], 5)
     state = saved_and_loaded(bank.state_dict())
-    expected = bank.normal(3)
+    expected = fastseed.random.normal(bank, 3)
     bank.reseed(2)
     where = bank.keys.data_ptr()
     assert bank.load_state_dict(state) is None
-    assert torch.equal(bank.normal(3), expected) and bank.keys.data_ptr() == where
+    assert torch.equal(fastseed.random.normal(bank, 3), expected) and bank.keys.data_ptr() == where
     fresh = StreamBank(n, "b")
     fresh.load_state_dict(state)
-    assert torch.equal(fresh.normal(3), expected)
+    assert torch.equal(fastseed.random.normal(fresh, 3), expected)
     assert {k: type(v) for k, v in state.items()} == {
         **dict.fromkeys(("format", "name"), str),
         **dict.fromkeys(("version", "derivation", "n"), int),
@@ -53,7 +53,7 @@ def test_state_of_a_bank_without_keys():
     bank = bank_of(3)
     bank.load_state_dict(state)
     with pytest.raises(RuntimeError, match="no keys yet"):
-        bank.uniform(1)
+        fastseed.random.uniform(bank, 1)
 
 
 FOURS = torch.full((73,), 4, dtype=torch.uint8)
@@ -76,7 +76,7 @@ FOURS = torch.full((73,), 4, dtype=torch.uint8)
 def test_damaged_states_are_refused_and_nothing_changes(change, error, says):
     bank = bank_of(3)
     state = bank.state_dict()
-    bank.uniform(7)
+    fastseed.random.uniform(bank, 7)
     before = contents(bank)
     with pytest.raises(error, match=r"^fastseed\.random\.StreamBank\.load_state_dict: .*" + says):
         bank.load_state_dict({**state, **change})
@@ -85,15 +85,15 @@ def test_damaged_states_are_refused_and_nothing_changes(change, error, says):
 
 def test_copies_and_pickles_go_on_alone():
     bank = bank_of(3)
-    bank.uniform(5)
+    fastseed.random.uniform(bank, 5)
     others = [copy.deepcopy(bank), pickle.loads(pickle.dumps(bank))]
     for other in others:
         assert other.keys.dtype == torch.uint64 and contents(other) == contents(bank)
         before = contents(bank)
         other.reseed(2)
         assert contents(bank) == before
-    expected = copy.deepcopy(bank).normal(4)
-    assert torch.equal(bank.normal(4), expected)
+    expected = fastseed.random.normal(copy.deepcopy(bank), 4)
+    assert torch.equal(fastseed.random.normal(bank, 4), expected)
 
 
 def test_bank_as_a_collection():
@@ -124,7 +124,7 @@ def test_a_registered_bank_follows_the_job():
         rank = fastseed.SHARED if bank is shared else 3
         expected = [fastseed.derive_key(name, index=i, rank=rank, **at) for i in range(len(bank))]
         assert as_ints(bank.keys) == expected and not bank.positions.any()
-    own.uniform(3)
+    fastseed.random.uniform(own, 3)
     fastseed.reseed(1, 8)
     assert not own.positions.any()
     keys = own.keys.clone()
@@ -151,16 +151,18 @@ def test_checkpoints_hold_exact_states():
     bank = StreamBank(5, "bank")
     fastseed.register_generator(bank)
     fastseed.reseed(1, 7)
-    bank.uniform(9, rows=torch.tensor([1, 3]))
+    fastseed.random.uniform(bank[torch.tensor([1, 3])], 9)
     state = saved_and_loaded(fastseed.state_dict(rng=True))
     held = state["rng.3.bank"]
     assert (held.dtype, held.shape) == (torch.uint8, (24 * 5 + 1,))
-    expected = bank.normal(3), torch.rand(3)
+    expected = fastseed.random.normal(bank, 3), torch.rand(3)
     scramble()
     fastseed.reseed(2)
     fastseed.load_state_dict(state)
-    assert torch.equal(bank.normal(3), expected[0]) and torch.equal(torch.rand(3), expected[1])
-    bank.uniform(1)
+    assert torch.equal(fastseed.random.normal(bank, 3), expected[0]) and torch.equal(
+        torch.rand(3), expected[1]
+    )
+    fastseed.random.uniform(bank, 1)
     fastseed.load_state_dict(fastseed.state_dict())  # coordinates alone: the beginning of the scope
     assert not bank.positions.any()
 
@@ -171,7 +173,7 @@ def test_damaged_checkpoints_are_refused_and_nothing_changes():
     fastseed.register_generator(bank)
     fastseed.reseed(1, 7)
     state = fastseed.state_dict(rng=True)
-    bank.uniform(3)
+    fastseed.random.uniform(bank, 3)
     before = contents(bank), snapshot()
     state["rng.0.bank"] = state["rng.0.bank"][:-1]
     says = r"state\['rng.0.bank'\] is damaged: it must be 73 bytes, got 72"

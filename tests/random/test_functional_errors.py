@@ -10,7 +10,6 @@ import torch
 import fastseed
 
 KEYS = torch.zeros(3, 2, dtype=torch.uint64)
-AT, OUT = torch.zeros(3, dtype=torch.int64), torch.zeros(3, 2)
 
 
 @pytest.mark.parametrize(
@@ -24,11 +23,6 @@ AT, OUT = torch.zeros(3, dtype=torch.int64), torch.zeros(3, 2)
         ({"shape": (2, -1)}, ValueError, r"shape\[1\] must be 0 or more, got -1"),
         ({"shape": (2**30, 2**30)}, ValueError, r"shape must be of at most 2\*\*56 words, got"),
         ({"dtype": torch.int32}, ValueError, "dtype must be one of torch.float16, .*, got torch.i"),
-        ({"position": 2**56}, ValueError, rf"position must be in \[0, {2**56 - 4}\], got"),
-        ({"position": AT[:2]}, ValueError, r"position must be of shape \(3,\), got \(2,\)"),
-        ({"position": AT + 2**56}, ValueError, rf"position must be in .*{2**56 - 4}\], got"),
-        ({"out": torch.zeros(3, 3)}, ValueError, r"out must be of shape \(3, 2\), got \(3, 3\)"),
-        ({"out": OUT.clone().requires_grad_()}, ValueError, "out must not require grad where grad"),
         ({"low": True}, TypeError, "low must be a number, got True of type bool"),
         ({"low": math.nan}, ValueError, "low must be finite in torch.float32, got nan"),
         ({"high": 1e39}, ValueError, "high must be finite in torch.float32, got 1e"),
@@ -43,8 +37,6 @@ def test_uniform_refuses(change, error, says):
     arguments = {"key": KEYS, "shape": 2, **change}
     with pytest.raises(error, match=r"^fastseed\.random\.uniform: " + says):
         fastseed.random.uniform(**arguments)
-    if isinstance(out := change.get("out"), torch.Tensor):
-        assert not out.any()
 
 
 NARROW = {"a": 1.01, "b": 1.015, "dtype": torch.bfloat16}  # no number of bfloat16 is in between

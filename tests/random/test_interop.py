@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 from helpers.curand import curand_include
+from helpers.draws import bank_at
 from helpers.support import run_python
 
 import fastseed
@@ -33,10 +34,10 @@ COUNT = 24
 
 def own_words(lo: int, hi: int, position: int, count: int) -> list[int]:
     """Return words of a stream from any position; ``fastseed.random.bits`` has whole blocks."""
-    keys = torch.tensor([lo, hi], dtype=torch.uint64)
-    start = torch.tensor(position - position % 4)
-    words = fastseed.random.bits(keys, (count + position % 4,), position=start)
-    return words.tolist()[position % 4 :]
+    keys = torch.tensor([[lo, hi]], dtype=torch.uint64)
+    bank = bank_at(keys, torch.tensor([position - position % 4]))
+    words = fastseed.random.bits(bank, count + position % 4)
+    return words[0].tolist()[position % 4 :]
 
 
 # ---------------------------------------------------------------- cuRAND
@@ -80,15 +81,15 @@ def test_interop_curand_goes_on_at_a_banks_positions(curand):
     fastseed.init(42, rank=3, world_size=8)
     bank = fastseed.random.StreamBank(7, "environments")
     bank.reseed(1, 7)
-    bank.normal(5, rows=torch.tensor([1, 4]))
-    bank.randint((3,), 0, 10**12)
+    fastseed.random.normal(bank[torch.tensor([1, 4])], 5)
+    fastseed.random.randint(bank, (3,), 0, 10**12)
     places = [
         (*key, position)
         for key, position in zip(bank.keys.tolist(), bank.positions.tolist(), strict=True)
     ]
     assert {position for _, _, position in places} == {8, 16}
     singly = [words for words, _, _ in curand_words(curand, places)]
-    assert bank.bits(COUNT).tolist() == singly
+    assert fastseed.random.bits(bank, COUNT).tolist() == singly
 
 
 def test_interop_curand_uniforms_come_from_the_same_words(curand):

@@ -1,4 +1,4 @@
-"""A token depends on its logits, key, position and role, and on nothing else of the call."""
+"""A token depends on its logits, key and position, and on nothing else of the call."""
 
 from __future__ import annotations
 
@@ -32,10 +32,14 @@ def logits(rows=B, size=V, seed=0, scale=3.0):
     return torch.randn(rows, size, generator=torch.Generator().manual_seed(seed)) * scale
 
 
-def keys(rows=B):
+def bank_of(rows):
     bank = fastseed.random.StreamBank(rows, "bank")
     bank.reseed_from_seeds(range(100, 100 + rows))
-    return bank.keys
+    return bank
+
+
+def keys(rows=B):
+    return bank_of(rows).keys
 
 
 POSITIONS = torch.arange(B) * 17
@@ -121,13 +125,11 @@ def test_seeds_are_what_derive_seeds_returns():
     assert torch.equal(tokens(k=seeds), tokens(k=seeds.view(torch.int64)))
 
 
-def test_positions_and_roles_have_their_own_noise():
+def test_positions_have_their_own_noise():
     x = torch.zeros(1, V).expand(B, V)
     k = keys(1).expand(B, 2)
     found = tokens(x, k, torch.arange(B))
     assert len(set(found.tolist())) > B - 2
-    drafted = [sample(x[:1], k[:1], i, role="draft").item() for i in range(B)]
-    assert sum(a == b for a, b in zip(drafted, found.tolist(), strict=True)) < 2
     assert torch.equal(tokens(x, k, 5), sample(x[:1], k[:1], 5).expand(B))
 
 
@@ -197,10 +199,10 @@ def test_keys_of_seeds_are_those_of_a_bank():
     seeds = [7, 2**64 - 1, 0, -1, 5, 6, 2**63, 8]
     bank = fastseed.random.StreamBank(B, "requests")
     bank.reseed_from_seeds(seeds)
-    assert torch.equal(tokens(k=bank), tokens(k=bank.keys))
     jobs = [fastseed.Seeder(seed % 2**64, rank=0, world_size=1) for seed in seeds]
     keys = [job.derive_key("sampling", task=0, rank=fastseed.SHARED) for job in jobs]
     before = snapshot()
+    assert torch.equal(sample(logits(), bank), tokens(k=bank.keys, at=0))
     expected = tokens(
         k=torch.tensor([divmod(key, 2**64)[::-1] for key in keys], dtype=torch.uint64)
     )
@@ -209,12 +211,49 @@ def test_keys_of_seeds_are_those_of_a_bank():
         tokens(k=torch.tensor([(s + 2**63) % 2**64 - 2**63 for s in seeds])), expected
     )
     assert snapshot() == before
-    assert bank.positions.tolist() == [0] * B
 
 
-def test_a_bank_without_keys_is_an_error():
+@pytest.mark.parametrize("filters", FILTERS[:3])
+def test_a_bank_moves_on_by_one_token(filters):
+    bank, x = bank_of(B), logits()
+    mask = torch.arange(B) % 3 == 1
+    rows = torch.tensor([6, 1])
+    x[0, 5] = math.nan  # of a row outside of the mask
+    at = bank.positions.clone()
+    found, scores = sample(x, bank[mask], return_logprobs=True, **filters)
+    expected = tokens(x[mask], bank.keys[mask.nonzero()[:, 0]], at[mask], **filters)
+    assert torch.equal(found[mask], expected)
+    assert not found[~mask].any() and not scores[~mask].any()
+    at += mask
+    assert torch.equal(bank.positions, at)
+    expected = tokens(x[rows], bank.keys[rows], at[rows], **filters)
+    assert torch.equal(sample(x[rows], bank[rows], **filters), expected)
+    at[rows] += 1
+    assert torch.equal(bank.positions, at)
+    with pytest.raises(ValueError, match="logits must have a token to choose in every row"):
+        sample(x, bank, **filters)
+    assert torch.equal(bank.positions, at)
+    expected = tokens(logits(), bank.keys, at, **filters)
+    assert torch.equal(sample(logits(), bank, **filters), expected)
+    assert torch.equal(bank.positions, at + 1)
+
+
+def test_a_bank_that_is_refused():
+    bank = fastseed.random.StreamBank(B, "bank")
     with pytest.raises(RuntimeError, match=r"fastseed\.sampling\.sample: the bank has no keys yet"):
-        tokens(k=fastseed.random.StreamBank(B, "bank"))
+        sample(logits(), bank)
+    bank = bank_of(B)
+    says = (
+        r"fastseed\.sampling\.sample: positions must be None with a StreamBank \(or give bank.keys"
+    )
+    for streams in (bank, bank[torch.arange(B)]):
+        with pytest.raises(ValueError, match=says):
+            sample(logits(), streams, 0)
+    with pytest.raises(ValueError, match=r"keys must be of shape \(8, 2\), got \(2, 2\)"):
+        sample(logits(), bank[torch.tensor([0, 1])])
+    with pytest.raises(TypeError, match=r"sample: positions must be an integer, got None"):
+        sample(logits(), bank.keys)
+    assert not bank.positions.any()
 
 
 def test_rows_without_a_seed_take_torchs_generator():
@@ -286,7 +325,6 @@ ERRORS = (
     ({"top_k": torch.ones(B)}, TypeError, "top_k must be torch.int64, got torch.float32"),
     ({"top_p": 0.0}, ValueError, "top_p must be in (0, 1], got 0.0"),
     ({"min_p": 1.5}, ValueError, "min_p must be in [0, 1], got 1.5"),
-    ({"role": "judge"}, ValueError, "role must be one of 'target', 'draft'"),
 )  # fmt: skip
 
 

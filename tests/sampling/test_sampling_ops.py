@@ -39,7 +39,7 @@ def race_inputs(n, size, parts=2, temperature=0.7, first=0, **more):
     least = torch.full((n,), LEAST_CODE)
     least[1::3] = SOME_CODE
     tokens = torch.zeros(n, parts, dtype=torch.int64)
-    return (scores, tokens, numbers, keys, positions, heat, least, 1, first)
+    return (scores, tokens, numbers, keys, positions, heat, least, first)
 
 
 def histogram_inputs(n, size, digit=4, masses=True, dtype=torch.float32):
@@ -134,9 +134,8 @@ REFUSED = (
     ("positions must be contiguous", 4, lambda t: t.repeat_interleave(2)[::2]),
     ("temperature must be of dtype torch.float64", 5, lambda t: t.float()),
     ("threshold must be of shape", 6, lambda t: t[:0]),
-    ("role must be in", 7, lambda role: 2),
-    ("tokens must be below", 8, lambda first: 2**24),
-    ("tokens must be below", 8, lambda first: -1),
+    ("tokens must be below", 7, lambda first: 2**24),
+    ("tokens must be below", 7, lambda first: -1),
     ("scores must be of shape", 0, lambda t: t[:, :0]),
     ("tokens must be of shape", 1, lambda t: t[:1]),
     ("memory for all", 2, lambda t: t.untyped_storage().resize_(8) and t),

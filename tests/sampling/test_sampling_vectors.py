@@ -17,18 +17,12 @@ from fastseed._backend.ops.sampling import LEAST_CODE
 from fastseed._backend.reference import sampling as reference
 from fastseed.sampling import thresholds
 
-FIRST_RELEASE = (472, "d4fa1c72f2e3f5dab885468ff1ff110ac832a85bcbcb7e537c42f0221e7239f4")
+FIRST_RELEASE = (472, "a31e83744cf4582d7120b752fab29362871bda49bed5450860055b386fd5d8a5")
 KINDS = {"noise": 84, "mass": 88, "threshold": 103, "race": 108}
-ROLES = ("target", "draft")  # rows of the numbers 2 and 3 are for the functions below the roles
 BACKENDS = ("reference", *derive.simd_paths())
 
 
 rows = functools.partial(vectors.fields_of, "sampling")
-
-
-def of_roles(kind: str) -> list[list[str]]:
-    """The rows of the roles that there are."""
-    return [row for row in rows(kind) if int(row[3]) < len(ROLES)]
 
 
 def real(text: str) -> float:
@@ -49,12 +43,12 @@ def key(fields: list[str]) -> torch.Tensor:
     return torch.tensor([[int(fields[0], 16), int(fields[1], 16)]], dtype=torch.uint64)
 
 
-def winner(race, logits, key, position, role, temperature, least, first) -> list[str]:
+def winner(race, logits, key, position, temperature, least, first) -> list[str]:
     """Token and score that an operator gives, as a row has them."""
     score, token = torch.empty(1, 1, dtype=torch.float64), torch.empty(1, 1, dtype=torch.int64)
     heat = torch.tensor([temperature], dtype=torch.float64)
     at = torch.tensor([position]), heat, torch.tensor([least])
-    race(score, token, logits, key, *at, role, first)
+    race(score, token, logits, key, *at, first)
     return [str(token.item()), bits(score.item())]
 
 
@@ -75,8 +69,8 @@ def test_vectors_are_frozen():
 
 
 def test_reference_gives_the_known_noise():
-    for lo, hi, position, role, token, word, noise in rows("noise"):
-        stream = reference.token_stream((int(lo, 16), int(hi, 16)), int(position), int(role))
+    for lo, hi, position, token, word, noise in rows("noise"):
+        stream = reference.token_stream((int(lo, 16), int(hi, 16)), int(position))
         tokens = np.array([int(token)], np.uint64)
         assert f"{int(reference.token_words(stream, tokens)[0]):016x}" == word
         assert bits(reference.token_noise(stream, tokens)[0]) == noise
@@ -90,8 +84,8 @@ def test_reference_gives_the_known_masses():
 
 
 def test_noise_is_the_score_of_a_logit_of_zero(race):
-    for lo, hi, position, role, token, _, noise in of_roles("noise"):
-        at = key([lo, hi]), int(position), int(role)
+    for lo, hi, position, token, _, noise in rows("noise"):
+        at = key([lo, hi]), int(position)
         found = winner(race, torch.zeros(1, 1), *at, 1.0, LEAST_CODE, int(token))
         assert found == [token, noise]
 
@@ -118,8 +112,8 @@ def test_thresholds_are_the_known_ones(race):
 
 
 def test_races_have_the_known_winners(race):
-    for lo, hi, position, role, temperature, least, first, n, *fields in of_roles("race"):
+    for lo, hi, position, temperature, least, first, n, *fields in rows("race"):
         assert len(fields) == int(n) + 2
-        at = key([lo, hi]), int(position), int(role)
+        at = key([lo, hi]), int(position)
         more = real(temperature), int(least), int(first)
         assert winner(race, numbers(fields[:-2]), *at, *more) == fields[-2:]

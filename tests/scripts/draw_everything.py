@@ -21,10 +21,10 @@ keys = fastseed.derive_keys("draws", 5, task=1)
 bank = fastseed.random.StreamBank(5, "bank")
 mask = torch.tensor([True, False, True, True, False])
 seeds = torch.tensor([5, -1, 2**40, 0, -(2**63)])
-scope = fastseed.derive_scope_key(2, 3, 4)
+fastseed.reseed(2, 3, 4)
 reseeds = {
     "scope": lambda: bank.reseed(1, 2, 3),
-    "device scope": lambda: bank.reseed_from_scope(scope),
+    "device scope": bank.reseed_from_scope,
     "seeds": lambda: bank.reseed_from_seeds(seeds, range(5)),
 }
 draws = {
@@ -44,9 +44,9 @@ for what, (name, parameters) in draws.items():
 for how, reseed in reseeds.items():
     reseed()
     for what, (name, parameters) in draws.items():
-        method = getattr(bank, name)
-        note(f"{how} {what}", method(7, **parameters))
-        note(f"{how} {what} rows", method(7, **parameters, rows=mask))
+        draw = getattr(fastseed.random, name)
+        note(f"{how} {what}", draw(bank, shape=7, **parameters))
+        note(f"{how} {what} rows", draw(bank[mask], shape=7, **parameters))
     note(f"{how} keys", bank.keys)
     note(f"{how} positions", bank.positions)
 print(json.dumps(found))

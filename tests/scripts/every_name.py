@@ -12,7 +12,6 @@ key: int = fastseed.derive_key("a", task=1, rank=fastseed.SHARED)
 low: int = fastseed.derive_seed("a", task=1, worker=1, index=2)
 keys: torch.Tensor = fastseed.derive_keys("a", 3, task=1)
 seeds: torch.Tensor = fastseed.derive_seeds("a", 3, task=1, start=4)
-scope: torch.Tensor = fastseed.derive_scope_key(1)
 with fastseed.fork_rng("layer", index=3):
     pass
 generators = [torch.Generator()]

@@ -90,7 +90,7 @@ def test_draws_uniform_one_draw_after_another():
     fastseed.init(42, rank=0, world_size=1)
     bank = fastseed.random.StreamBank(STREAMS, "bank")
     bank.reseed(1, 7)
-    numbers = torch.cat([bank.uniform(3) for _ in range(1024)], 1).numpy()
+    numbers = torch.cat([fastseed.random.uniform(bank, 3) for _ in range(1024)], 1).numpy()
     assert worst(scores(numbers, 24)) < HIGHEST
 
 

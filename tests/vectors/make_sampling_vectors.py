@@ -30,10 +30,10 @@ SAMPLING = HERE / "sampling.txt"
 HEADER = """\
 # Known answers of fastseed's sampling, version 1. Made by make_sampling_vectors.py; never edited.
 # lo, hi, word: 16 hex digits. Reals: bits of float32 (8 digits) or float64 (16). Others decimal.
-# noise      lo hi position role token  word noise
+# noise      lo hi position token  word noise
 # mass       logit greatest temperature  mass
 # threshold  temperature top_k top_p min_p first n  logits...  code
-# race       lo hi position role temperature threshold first n  logits...  token score
+# race       lo hi position temperature threshold first n  logits...  token score
 """
 
 KIND = "float64"
@@ -93,12 +93,10 @@ class Where(NamedTuple):
     lo: int
     hi: int
     position: int
-    role: int
 
     def word(self, token: int) -> int:
-        tag = (0x40 + self.role) << 24
         p = self.position
-        r = block(self.lo, p & U32, p >> 32 | tag, self.hi & U32, self.hi >> 32)
+        r = block(self.lo, p & U32, p >> 32 | 0x40 << 24, self.hi & U32, self.hi >> 32)
         halves = [block(r[0] | r[1] << 32, token // 4, i, r[2], r[3])[token % 4] for i in (0, 1)]
         return halves[0] << 32 | halves[1]
 
@@ -106,7 +104,7 @@ class Where(NamedTuple):
         return -natural_log(negative_log(self.word(token), KIND))
 
     def text(self) -> str:
-        return f"{self.lo:016x} {self.hi:016x} {self.position} {self.role}"
+        return f"{self.lo:016x} {self.hi:016x} {self.position}"
 
 
 def mass(logit: float, greatest: float, temperature: float) -> int:
@@ -264,7 +262,7 @@ def places(fill: Filler) -> Iterator[Where]:
     for i in range(1000):
         lo, hi = ends[i] if i < 3 else (fill.below(1 << 64), fill.below(1 << 64))
         at = positions[i] if i < 5 else fill.below(1 << 56 if i % 2 else 5000)
-        yield Where(lo, hi, at, i % 4)
+        yield Where(lo, hi, at)
 
 
 def all_rows() -> list[str]:
@@ -294,7 +292,7 @@ def all_rows() -> list[str]:
 
 def check_functions() -> None:
     """The functions are what they are meant to be, to a few units of the C library's."""
-    at = Where(3, 4, 5, 0)
+    at = Where(3, 4, 5)
     for token in range(50):
         u = (at.word(token) | 1) / 2**64
         if abs(float(at.noise(token).exact) + math.log(-math.log(u))) > 1e-9:

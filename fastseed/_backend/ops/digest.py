@@ -7,4 +7,4 @@ from __future__ import annotations
 
 from .register import define
 
-digest = define("digest", "(Tensor(a0!) sums, Tensor[] memory, Tensor plan) -> ()")
+digest = define("digest(Tensor(a0!) sums, Tensor[] memory, Tensor plan) -> ()")

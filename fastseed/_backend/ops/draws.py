@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..reference import draws
-from .register import define, writing
+from .register import define
 
 REALS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 """The dtypes of real numbers that operators compute with."""
@@ -29,17 +28,17 @@ def runs_of(sizes: Sequence[int], strides: Sequence[int]) -> tuple[int, list[int
     return length, starts.tolist()
 
 
-_OF_DTYPE: dict[str, Callable[[torch.dtype], object]] = {
-    "kind": lambda dtype: str(dtype).removeprefix("torch."),
-    "words": lambda dtype: 2 if dtype == torch.uint64 else 1,
+_OF_DTYPE: dict[str, Callable[[torch.dtype], tuple[object, ...]]] = {
+    "kind": lambda dtype: (str(dtype).removeprefix("torch."),),
+    "words": lambda dtype: (2 if dtype == torch.uint64 else 1,),
+    "": lambda _: (),
 }
 """The arguments of references that the dtype of the output gives."""
 
 
-def _define(values: Callable[..., Any]) -> Any:
-    """Define the operator of a reference, whose annotations (strings) are the schema's types."""
-    _, _, _, _, *own = inspect.signature(values).parameters.values()
-    of_dtype = [_OF_DTYPE[p.name] for p in own if p.name in _OF_DTYPE]
+def _define(name: str, first: str, parameters: str) -> Any:
+    """Define the operator of a reference, whose ``first`` argument is one of ``_OF_DTYPE``."""
+    values, of_dtype = getattr(draws, name), _OF_DTYPE[first]
 
     def draw(
         out: Tensor, keys: Tensor, positions: Tensor | None,
@@ -47,7 +46,6 @@ def _define(values: Callable[..., Any]) -> Any:
     ) -> None:  # fmt: skip
         if out.numel() == 0:
             return
-        parameters = (*(argument(out.dtype) for argument in of_dtype), *parameters)
         n = len(keys)
         rows = out.view(n, -1)
         if not sizes:
@@ -56,17 +54,27 @@ def _define(values: Callable[..., Any]) -> Any:
         streams = (keys.numpy(), at.view(np.uint64))
         length, starts = runs_of(sizes, strides)
         for run, start in enumerate(starts):
-            found = values(*streams, offset + start, length, *parameters)
+            found = values(*streams, offset + start, length, *of_dtype(out.dtype), *parameters)
             rows[:, run * length : (run + 1) * length] = torch.from_numpy(found)
 
-    given = (p for p in own if p.name not in _OF_DTYPE)
-    parameters = "".join(f", {p.annotation} {p.name.rstrip('_')}" for p in given)
     schema = (
-        "(Tensor(a0!) out, Tensor keys, Tensor? positions, int[] sizes, int[] strides, int offset"
-        f"{parameters}) -> ()"
+        f"draw_{name}(Tensor(a0!) out, Tensor keys, Tensor? positions, int[] sizes, int[] strides,"
+        f" int offset{parameters}) -> ()"
     )
-    return define(f"draw_{values.__name__}", schema, writing(1, draw))
+    return define(schema, draw)
 
 
-DRAW = {values.__name__: _define(values) for values in draws.DRAWS}
+_INTERVAL = "float middle, float span, float below, float above, float low, float high"
+DRAW = {
+    name: _define(name, *row)
+    for name, row in {
+        "bits": ("words", ""),
+        "uniform": ("kind", ", float span, float shift, float cap"),
+        "normal": ("kind", ", float mean, float std"),
+        "exponential": ("kind", ", float scale"),
+        "trunc_normal": ("kind", f", float mean, float std, {_INTERVAL}"),
+        "bernoulli": ("", ", int threshold"),
+        "randint": ("", ", int low, int range"),
+    }.items()
+}
 """What calls ``draw_<name>``, by the name of the distribution."""

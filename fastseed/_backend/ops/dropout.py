@@ -3,7 +3,8 @@
 ``dropout`` has derivatives of every order: the backward pass calls it again with the same keys, so
 nothing of the size of the input is saved.
 """
-# Annotations are read at run time: no `from __future__ import annotations` here.
+
+from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
@@ -46,7 +47,10 @@ def _in_numpy(
     return torch.where(kept.view(input.shape), stays, torch.zeros_like(input))
 
 
-@operator("out")
+@operator(
+    "(Tensor(a0!) out, Tensor scope, Tensor count, int name_lo, int name_hi, int index, int "
+    "index_step, int row_elements, int rank_field) -> ()"
+)
 def layer_key(
     out: Tensor, scope: Tensor, count: Tensor, name_lo: int, name_hi: int, index: int,
     index_step: int, row_elements: int, rank_field: int,
@@ -95,8 +99,8 @@ def _batched(
 
 
 dropout = define(
-    "dropout",
-    "(Tensor input, Tensor keys, int[] sizes, int[] strides, int offset, int threshold) -> Tensor",
+    "dropout(Tensor input, Tensor keys, int[] sizes, int[] strides, int offset, int threshold)"
+    " -> Tensor",
     _in_numpy,
     _fake,
 )

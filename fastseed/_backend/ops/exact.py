@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..reference import exact_sum as reference
-from .register import define, writing
+from .register import define
 
 SIZE = reference.SIZE
 
@@ -24,7 +24,5 @@ def _in_numpy(total: Tensor, values: Sequence[Tensor], factors: Sequence[Tensor]
 
 
 exact_sum = define(
-    "exact_sum",
-    "(Tensor(a0!) total, Tensor[] values, Tensor[] factors) -> ()",
-    writing(1, _in_numpy),
+    "exact_sum(Tensor(a0!) total, Tensor[] values, Tensor[] factors) -> ()", _in_numpy
 )

@@ -1,5 +1,6 @@
 """The operators of keys: ``torch.ops.fastseed.derive_keys``, ``reseed_streams`` and others."""
-# Annotations are read at run time: no `from __future__ import annotations` here.
+
+from __future__ import annotations
 
 from torch import Tensor
 
@@ -14,13 +15,13 @@ def _derive(out: Tensor, name: scalar.NameKey, rank_word: int, worker: int, star
     out.numpy()[:] = keys if out.dim() == 2 else keys[:, 0]
 
 
-@operator("out")
+@operator("(Tensor(a0!) out, int key, int tweak, int rank_word, int worker, int start) -> ()")
 def derive_keys(out: Tensor, key: int, tweak: int, rank_word: int, worker: int, start: int) -> None:
     """Write the keys of consecutive indices, (n, 2)."""
     _derive(out, (key & _LOW64, tweak & _LOW64), rank_word, worker, start)
 
 
-@operator("out")
+@operator("(Tensor(a0!) out, int key, int tweak, int rank_word, int worker, int start) -> ()")
 def derive_seeds(
     out: Tensor, key: int, tweak: int, rank_word: int, worker: int, start: int
 ) -> None:
@@ -28,7 +29,10 @@ def derive_seeds(
     _derive(out, (key & _LOW64, tweak & _LOW64), rank_word, worker, start)
 
 
-@operator("keys", "positions")
+@operator(
+    "(Tensor(a0!) keys, Tensor(a1!) positions, int key, int tweak, int rank_word, int worker, "
+    "int start) -> ()"
+)
 def reseed_streams(
     keys: Tensor, positions: Tensor, key: int, tweak: int, rank_word: int, worker: int, start: int
 ) -> None:
@@ -37,7 +41,10 @@ def reseed_streams(
     positions.zero_()
 
 
-@operator("keys", "positions")
+@operator(
+    "(Tensor(a0!) keys, Tensor(a1!) positions, Tensor scope, int name_lo, int name_hi, int "
+    "rank_word, int worker, int start) -> ()"
+)
 def reseed_streams_at(
     keys: Tensor, positions: Tensor, scope: Tensor,
     name_lo: int, name_hi: int, rank_word: int, worker: int, start: int,
@@ -49,7 +56,10 @@ def reseed_streams_at(
     positions.zero_()
 
 
-@operator("keys", "positions")
+@operator(
+    "(Tensor(a0!) keys, Tensor(a1!) positions, Tensor seeds, Tensor? indices, int name_lo, "
+    "int name_hi) -> ()"
+)
 def reseed_streams_from(
     keys: Tensor, positions: Tensor, seeds: Tensor, indices: Tensor | None,
     name_lo: int, name_hi: int,
@@ -64,5 +74,5 @@ def reseed_streams_from(
     positions.zero_()
 
 
-advise_huge_pages = define("advise_huge_pages", "(Tensor(a0!) out) -> ()")
+advise_huge_pages = define("advise_huge_pages(Tensor(a0!) out) -> ()")
 """Ask for huge pages for a fresh tensor; None without native code."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..reference import draws
 from ..tensors import INTEGER_OF_SIZE
 from .draws import runs_of
-from .register import define, writing
+from .register import define
 
 ADD, EACH, RECORD, UNDO = range(4)
 """Store the sum of all entries once; after each; with what undoes one; undo it."""
@@ -110,8 +110,7 @@ def _in_numpy(
 
 
 perturb = define(
-    "perturb",
-    "(Tensor(a0!)[] tensors, Tensor(a1!)[] bytes, Tensor(a2!)[] lists, Tensor keys, Tensor scales,"
-    " int[] layouts, bool rademacher, int action) -> ()",
-    writing(3, _in_numpy),
+    "perturb(Tensor(a0!)[] tensors, Tensor(a1!)[] bytes, Tensor(a2!)[] lists, Tensor keys,"
+    " Tensor scales, int[] layouts, bool rademacher, int action) -> ()",
+    _in_numpy,
 )

@@ -1,5 +1,6 @@
 """Define an operator: schema, fake and NumPy reference, which runs without the native library."""
-# Annotations are read at run time: no `from __future__ import annotations` here.
+
+from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -41,26 +42,26 @@ def _detached(value: object) -> object:
 
 
 def define(
-    name: str, schema: str, reference: Reference | None = None, on_fakes: Reference = fake
+    schema: str,
+    reference: Reference | None = None,
+    on_fakes: Reference = fake,
+    *,
+    is_native: bool = True,
 ) -> Any:
     """Define an operator and return what calls it; None if nothing here implements it."""
+    name = schema.partition("(")[0]
     if reference is not None:
-        REFERENCES[name] = reference
+        written = schema.count("!")
+        reference = REFERENCES[name] = writing(written, reference) if written else reference
     if native.kernels is None and reference is None:
         return None
-    native.library.define(name + schema)  # type: ignore[no-untyped-call]
-    if native.kernels is None:
+    native.library.define(schema)  # type: ignore[no-untyped-call]
+    if native.kernels is None or not is_native:
         native.library.impl(name, reference, "CPU")  # type: ignore[no-untyped-call]
     torch.library.register_fake(f"fastseed::{name}", on_fakes, lib=native.library)
     return getattr(torch.ops.fastseed, name).default
 
 
-def operator(*written: str) -> Callable[[Reference], Any]:
-    """Replace a reference, which writes its first arguments, by the operator of its name."""
-
-    def register(function: Reference) -> Any:
-        schema = torch.library.infer_schema(function, mutates_args=written)
-        reference = writing(len(written), function)
-        return define(function.__name__, schema.replace("SymInt", "int"), reference)
-
-    return register
+def operator(schema: str) -> Callable[[Reference], Any]:
+    """Replace a reference by the operator of its name, with these arguments and results."""
+    return lambda function: define(function.__name__ + schema, function)

@@ -1,5 +1,6 @@
 """The operators that choose tokens: ``torch.ops.fastseed.sampling_race`` and another."""
-# Annotations are read at run time: no `from __future__ import annotations` here.
+
+from __future__ import annotations
 
 import torch
 from torch import Tensor
@@ -17,10 +18,13 @@ INDEX_BITS = sampling.INDEX_BITS
 LEAST_CODE = sampling.LEAST_CODE
 
 
-@operator("scores", "tokens")
+@operator(
+    "(Tensor(a0!) scores, Tensor(a1!) tokens, Tensor numbers, Tensor keys, Tensor positions, "
+    "Tensor temperature, Tensor threshold, int first) -> ()"
+)
 def sampling_race(
     scores: Tensor, tokens: Tensor, numbers: Tensor, keys: Tensor, positions: Tensor,
-    temperature: Tensor, threshold: Tensor, role: int, first: int,
+    temperature: Tensor, threshold: Tensor, first: int,
 ) -> None:  # fmt: skip
     """Write score and token of the winner of each part of each row of logits, (B, parts)."""
     parts = scores.size(1)
@@ -29,12 +33,15 @@ def sampling_race(
         lo, hi = keys[row].tolist()
         for part in range(parts):
             scores[row, part], tokens[row, part] = sampling.winner(
-                values[part * size : (part + 1) * size], (lo, hi), int(positions[row]), role,
+                values[part * size : (part + 1) * size], (lo, hi), int(positions[row]),
                 float(temperature[row]), int(threshold[row]), first + part * size,
             )  # fmt: skip
 
 
-@operator("out")
+@operator(
+    "(Tensor(a0!) out, Tensor numbers, Tensor floor, Tensor prefix, Tensor? greatest, Tensor "
+    "temperature, int digit, int first) -> ()"
+)
 def sampling_histogram(
     out: Tensor, numbers: Tensor, floor: Tensor, prefix: Tensor, greatest: Tensor | None,
     temperature: Tensor, digit: int, first: int,

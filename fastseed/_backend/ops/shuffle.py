@@ -1,25 +1,24 @@
 """The operators of orders: ``torch.ops.fastseed.shuffle`` and ``shuffle_positions``."""
-# Annotations are read at run time: no `from __future__ import annotations` here.
 
-import torch
+from __future__ import annotations
+
 from torch import Tensor
 
-from .. import native
 from ..reference import shuffle as reference
 from ..reference.scalar import signed
-from .register import fake, operator, writing
+from .register import define, operator
 
 _LOW64 = 2**64 - 1
 
 
-@operator("out")
+@operator("(Tensor(a0!) out, int lo, int hi, int n, int start, int stride) -> ()")
 def shuffle(out: Tensor, lo: int, hi: int, n: int, start: int, stride: int) -> None:
     """Write the numbers at positions start, start + stride, ... of the order of [0, n)."""
     key = lo & _LOW64 | (hi & _LOW64) << 64
     out.numpy()[:] = reference.indices(key, n, start, stride, len(out))
 
 
-@operator("out")
+@operator("(Tensor(a0!) out, Tensor samples, int lo, int hi, int n) -> ()")
 def shuffle_positions(out: Tensor, samples: Tensor, lo: int, hi: int, n: int) -> None:
     """Write the position of each sample in the order of [0, n); -1 of one outside of it."""
     key = lo & _LOW64 | (hi & _LOW64) << 64
@@ -33,7 +32,6 @@ def _of_key(out: Tensor, key: Tensor) -> None:
         shuffle(out, signed(lo), signed(hi), len(out), 0, 1)
 
 
-native.library.define("shuffle_of_key(Tensor(a0!) out, Tensor key) -> ()")  # type: ignore[no-untyped-call]
-native.library.impl("shuffle_of_key", writing(1, _of_key), "CPU")  # type: ignore[no-untyped-call]
-torch.library.register_fake("fastseed::shuffle_of_key", fake, lib=native.library)
-shuffle_of_key = torch.ops.fastseed.shuffle_of_key.default
+shuffle_of_key = define(
+    "shuffle_of_key(Tensor(a0!) out, Tensor key) -> ()", _of_key, is_native=False
+)

@@ -200,9 +200,3 @@ def _retried(key: list[int], word: int, range_: int, words: int, threshold: int)
             if product % modulus >= threshold:
                 return product // modulus
     return product // modulus
-
-
-DRAWS: tuple[Callable[..., Array], ...] = (
-    bits, uniform, normal, exponential, trunc_normal, bernoulli, randint,
-)  # fmt: skip
-"""What has an operator, whose parameters are those after ``count``, without kind and words."""

@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from .scalar import (
     DOMAIN_SAMPLE,
-    DOMAIN_STATE,
     DOMAIN_STREAM,
     LOW32,
     MULTIPLIERS,
@@ -30,7 +29,6 @@ Uint64s: TypeAlias = Any
 U64 = npt.NDArray[np.uint64]
 U32 = npt.NDArray[np.uint32]
 
-MT_WORDS = 624
 _CHUNK = 1 << 16  # blocks computed at a time: the temporaries stay in the cache
 
 
@@ -96,14 +94,3 @@ def derive_seed_grid(name: NameKey, rank_fields: U64, workers: U64, indices: U64
         part = slice(at, at + rows)
         out[part], _ = _stream_keys(name, indices[part, None], w2[part], workers[part])
     return out
-
-
-def mt19937_state(key: int) -> U32:
-    """The 624 words of an MT19937 whose state is expanded from all 128 bits of ``key``."""
-    hi = key >> 64
-    j = np.arange(MT_WORDS // 4, dtype=np.uint64)
-    w1, w2, w3 = map(np.uint64, (DOMAIN_STATE << 24, hi & LOW32, hi >> 32))
-    r = blocks(key & (2**64 - 1), j, w1, w2, w3)
-    words = np.stack(np.broadcast_arrays(*r), axis=1).astype(np.uint32).reshape(MT_WORDS)
-    words[0] |= np.uint32(0x80000000)
-    return words

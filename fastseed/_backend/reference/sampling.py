@@ -17,7 +17,7 @@ F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]
 
-ROLE_TAG = 0x40 << 24  # of the second counter word, plus the role in the same byte
+TOKEN_TAG = 0x40 << 24  # of the second counter word
 INDEX_BITS = 28
 DIGIT_BITS = 12
 LEAST_CODE = 0x00800000 << INDEX_BITS
@@ -36,12 +36,11 @@ _INVERSE_FACTORIALS = tuple(
 )  # fmt: skip
 
 
-def token_stream(key: tuple[int, int], position: int, role: int) -> tuple[int, int]:
+def token_stream(key: tuple[int, int], position: int) -> tuple[int, int]:
     """The key of the stream whose words are those of the tokens at a position."""
     lo, hi = key
     position &= 2**64 - 1
-    tag = ROLE_TAG + (role << 24)
-    r = scalar.block(lo, position & _LOW32, position >> 32 | tag, hi & _LOW32, hi >> 32)
+    r = scalar.block(lo, position & _LOW32, position >> 32 | TOKEN_TAG, hi & _LOW32, hi >> 32)
     return r[0] | r[1] << 32, r[2] | r[3] << 32
 
 
@@ -106,8 +105,7 @@ def is_temperature(t: float) -> bool:
 
 
 def winner(
-    x: F32, key: tuple[int, int], position: int, role: int,
-    temperature: float, threshold: int, first: int,
+    x: F32, key: tuple[int, int], position: int, temperature: float, threshold: int, first: int,
 ) -> tuple[float, int]:  # fmt: skip
     """(score, token) of the winner of some consecutive tokens of a row; token -1 is no token."""
     if np.isnan(x).any() or (x == np.inf).any() or not is_temperature(temperature):
@@ -119,7 +117,7 @@ def winner(
     values = x[tokens].astype(np.float64) + 0.0  # -0 becomes 0
     numbers = tokens.astype(np.uint64) + np.uint64(first)
     if temperature != 0:
-        noise = token_noise(token_stream(key, position, role), numbers)
+        noise = token_noise(token_stream(key, position), numbers)
         values = values / np.float64(temperature) + noise
     best = int(values.argmax())  # the first of equal ones
     return float(values[best]), int(numbers[best])

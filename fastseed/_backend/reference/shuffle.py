@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from . import philox, scalar
+from . import philox
 from .philox import Uint64s
 from .scalar import DOMAIN_SHUFFLE
 
@@ -42,17 +42,6 @@ def _step(key: int, r: int, v: Uint64s, m: int) -> Uint64s:
     w1, w2, w3 = map(np.uint64, (r | DOMAIN_SHUFFLE << 24, hi & _LOW32, hi >> 32))
     r0, r1, _, _ = philox.blocks(key & _LOW64, v, w1, w2, w3)
     return (r1 * factor + (r0 * factor >> shift)) >> shift
-
-
-def index(key: int, n: int, i: int) -> int:
-    """The number at position ``i``."""
-    return int(indices(key, n, i, 1, 1)[0])
-
-
-def narrow_seed(name: scalar.NameKey, rank_field: int, worker: int, i: int, bits: int) -> int:
-    """The seed of ``bits`` bits of a rank field: no two have the same of a name, worker and i."""
-    key = scalar.stream_key(name, 0, worker, i, scalar.DOMAIN_NARROW)
-    return index(key, 1 << bits, rank_field)
 
 
 def indices(key: int, n: int, start: int, stride: int, count: int) -> I64:

@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 from ..._backend import private_torch
 from ...derivation import context
 from ...random import dropout
-from ...random.dropout_calls import ATTENTION, CHANNELS, HEADS, draws, read_attention, read_drop
+from ...random.dropout_calls import ATTENTION, DROPOUTS, HEADS, draws, read_attention, read_drop
 from .layers import Cut, drop_layer
 from .scope import LayerName, this_thread
 
@@ -33,7 +33,8 @@ class Calls:
 
     def drop(self, func: object, input: torch.Tensor, p: float, inplace: bool) -> torch.Tensor:
         """Do what a function of dropout does."""
-        found = drop_layer(self.dropout, input, p, self.batch_dim, self.cut, CHANNELS[func])
+        channels = DROPOUTS[func].channels
+        found = drop_layer(self.dropout, input, p, self.batch_dim, self.cut, channels)
         return input.copy_(found) if inplace else found
 
     def attend(self, func: object, dropout_p: float, **arguments: Any) -> object:
@@ -62,8 +63,8 @@ class _ReplaceCalls(TorchFunctionMode):
         if calls is None:
             return func(*args, **kwargs)
         if draws(func, args, kwargs):
-            if func in CHANNELS:
-                return calls.drop(func, *read_drop(*args, **kwargs))
+            if func in DROPOUTS and DROPOUTS[func].is_layer:
+                return calls.drop(func, *read_drop(func, *args, **kwargs))
             if func in (ATTENTION, HEADS):
                 return calls.attend(func, **read_attention(func, *args, **kwargs))
             raise _refusal(calls, func.__name__)

@@ -8,9 +8,9 @@ import sys
 import torch
 
 from ..._backend import tensors
-from ..._backend.ops.draws import REALS
+from ..._backend.ops.draws import DRAW, REALS
 from ..._utils import validation
-from ...random import bits, inplace
+from ...random import functional, inplace
 from ...random.fills import Fill, keep_part, randint, randperm, uniform
 
 _ATEN = torch.ops.aten
@@ -46,8 +46,11 @@ def sparse_(tensor: torch.Tensor, key: int, sparsity: float, std: float = 0.01) 
     std = validation.check_float(_FUNCTION, "std", std, 0, sys.float_info.max)
     if tensor.numel() == 0:
         return
-    after = 2 * tensor.numel()  # more words than the numbers take, in any dtype
-    words = bits(key, tuple(tensor.shape), dtype=torch.uint64, position=after)
+    words = torch.empty(tensor.shape, dtype=torch.uint64, device="cpu")
+    keys = functional.check_keys(_FUNCTION, "key", key, words.device).view(1, 2)
+    # behind more words than the numbers take, in any dtype
+    position = torch.full((1,), 2 * tensor.numel(), dtype=torch.int64, device="cpu")
+    DRAW["bits"](words, keys, position, (), (), 0)
     signed = words.view(torch.int64) ^ torch.iinfo(torch.int64).min  # in the order of the words
     chosen = signed.argsort(dim=0, stable=True)[: math.ceil(part * tensor.size(0))]
     zero = torch.zeros_like(words, dtype=torch.bool).scatter_(0, chosen, value=True)

@@ -17,7 +17,7 @@ from ..._utils import validation
 from ...derivation import scopes, streams
 from ...derivation.scopes import SHARED, Scope
 from ...random import layout
-from ...random.functional import MAX_KEY, check_device, check_keys, words_of
+from ...random.functional import MAX_KEY, check_keys, words_of
 from ...random.layout import Piece, Shard
 from ...seeder.seeder import current_seeder
 from ..initialization.names import extent_of, storage_of
@@ -100,7 +100,7 @@ def _parts_of(function: str, name: str, tensor: torch.Tensor, shard: Shard | Non
     tensors.check_data(function, argument, local)
     if local.is_neg():
         raise validation.value_error(function, argument, "without a lazy negation", tensor)
-    check_device(function, argument, local.device)
+    tensors.check_supported(function, argument, local.device)
     tensors.check_writable(function, argument, local)
     if not local.is_contiguous() and 1 not in local.stride():
         rule = "without gaps between all its elements"

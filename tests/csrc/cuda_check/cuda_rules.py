@@ -19,7 +19,7 @@ REGISTERS = (
     (r"CarryExact", 48),
     (r"ShuffleBody<", 40),
     (r"RaceParts<", 128),
-    (r"CountDigits<|ClearBins", 48),
+    (r"CountDigits<", 48),
     (r"LayerKey", 32),
     (r"Drop<", 40),
     (r"PerturbLines<", 64),
@@ -49,8 +49,7 @@ WORK = (
 # Kernels without a loop whose work is fixed: what a token costs depends on the others, and limbs of
 # exact sums are added to where the values say.
 NO_FAST_PATH = (
-    r"AnyLayout<|RaceParts<|CountDigits<|ClearBins|Drop<|PerturbLines<|LayerKey|ExactTiles<|"
-    r"CarryExact"
+    r"AnyLayout<|RaceParts<|CountDigits<|Drop<|PerturbLines<|LayerKey|ExactTiles<|CarryExact"
 )
 # Kernels that only read: 16-byte loads of an iteration of the main loop, and products for each.
 READING = {"DigestTiles": (4, 14)}  # seven rounds

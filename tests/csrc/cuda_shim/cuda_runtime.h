@@ -1,8 +1,7 @@
-// Stands in for CUDA's header of that name where a host compiles csrc/kernels/*.cu as C++: memory
+// Stands in for CUDA's header of that name where a host compiles csrc/cuda/*.cu as C++: memory
 // is the host's, and a launch runs all threads of a grid one after another. Then sanitizers see
 // every access. Only what the kernels and their test use is here.
 #pragma once
-#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -57,15 +56,6 @@ inline unsigned long long atomicAdd(unsigned long long* at, unsigned long long v
   return before;
 }
 
-inline float __fmaf_rn(float a, float b, float c) {
-  return std::fma(a, b, c);
-}
-// The upper word of (high, low) << min(places, 32).
-inline unsigned __funnelshift_lc(unsigned low, unsigned high, unsigned places) {
-  const uint64_t both = static_cast<uint64_t>(high) << 32 | low;
-  return static_cast<unsigned>(both << (places < 32 ? places : 32) >> 32);
-}
-
 // ---------------------------------------------------------------- the runtime
 
 enum cudaError_t { cudaSuccess = 0, cudaErrorLaunchFailure = 719 };
@@ -102,6 +92,10 @@ inline cudaError_t cudaFree(void* memory) {
 }
 inline cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind) {
   std::memcpy(to, from, bytes);
+  return cudaSuccess;
+}
+inline cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t) {
+  std::memset(memory, value, bytes);
   return cudaSuccess;
 }
 inline cudaError_t cudaDeviceSynchronize() {

@@ -25,13 +25,12 @@ struct Case {
   Key key;
   int64_t position, threshold;
   double temperature;
-  uint64_t role;
 };
 
 // Every token by itself.
 template <class T>
 Winner by_the_core(const Case<T>& c) {
-  const Race race{token_stream(c.key, static_cast<uint64_t>(c.position), c.role), c.temperature,
+  const Race race{token_stream(c.key, static_cast<uint64_t>(c.position)), c.temperature,
                   c.threshold > kLeastCode ? c.threshold : kLeastCode};
   Winner best = Winner::none();
   for (size_t i = 0; i < c.numbers.size(); ++i) {
@@ -61,7 +60,7 @@ struct Arguments {
   Arguments(const Case<T>& c, const T* data, const uint64_t* keys, const int64_t* position,
             const double* temperature, const int64_t* threshold)
       : numbers{data, 0, 1, static_cast<int64_t>(c.numbers.size()), c.first},
-        races{keys, position, temperature, threshold, c.role} {}
+        races{keys, position, temperature, threshold} {}
 };
 
 Winner merged(const double* scores, const int64_t* tokens, int64_t parts) {
@@ -188,7 +187,6 @@ Case<float> read_place(Fields& f) {
   c.key.lo = hex(f.next());
   c.key.hi = hex(f.next());
   c.position = f.number();
-  c.role = static_cast<uint64_t>(f.number());
   return c;
 }
 
@@ -204,7 +202,7 @@ void check_row(Fields& f) {
   const std::string kind = f.next();
   if (kind == "noise") {
     const Case<float> c = read_place(f);
-    const Key stream = token_stream(c.key, static_cast<uint64_t>(c.position), c.role);
+    const Key stream = token_stream(c.key, static_cast<uint64_t>(c.position));
     const uint32_t token = static_cast<uint32_t>(f.number());
     check(token_word(stream, token) == hex(f.next()), "the word of a token");
     check(double_bits(token_noise(stream, token)) == hex(f.next()), "the noise of a token");
@@ -277,7 +275,6 @@ void check_shapes() {
       c.key = Key{next(), next()};
       c.position = static_cast<int64_t>(next() >> 8);
       c.temperature = variant == 2 ? 0.0 : variant == 3 ? 3.0 : 1.0;
-      c.role = static_cast<uint64_t>(variant % kRoles);
       for (int64_t i = 0; i < n; ++i) {
         const float u = unit(static_cast<uint32_t>(next()));
         const float scale = variant == 1 ? 0.01f : variant == 7 ? 1e-6f : 10.0f;
