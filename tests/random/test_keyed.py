@@ -102,6 +102,7 @@ def test_what_draws_nothing_does_not_count():
     assert any(torch.equal(found, fastseed.random.uniform(key_of(k), (2,))) for k in range(1, 40))
     with keyed("flow"):
         functional.dropout(ONES, 0.5, training=False)
+        functional.alpha_dropout(ONES, 0.5)  # which drops in training alone
         assert torch.equal(torch.rand(2), fastseed.random.uniform(key_of(0), (2,)))
 
 
