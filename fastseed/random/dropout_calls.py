@@ -78,15 +78,12 @@ def read_drop(
     func: object,
     input: torch.Tensor,
     p: float = 0.5,
-    training: bool | None = None,
+    training: bool = True,
     inplace: bool = False,
-    train: bool | None = None,
+    train: bool = True,
 ) -> Drop:
     """Read a call of one of ``DROPOUTS``: ``training`` and ``train`` are one, by two names."""
-    kind = DROPOUTS[func]
-    given = train if training is None else training
-    drops = not kind.alpha if given is None else given
-    return Drop(input, p if drops else 0.0, inplace or kind.inplace)
+    return Drop(input, p if training and train else 0.0, inplace or DROPOUTS[func].inplace)
 
 
 def read_attention(func: object, *args: Any, **kwargs: Any) -> dict[str, Any]:

@@ -102,7 +102,25 @@ def test_what_draws_nothing_does_not_count():
     assert any(torch.equal(found, fastseed.random.uniform(key_of(k), (2,))) for k in range(1, 40))
     with keyed("flow"):
         functional.dropout(ONES, 0.5, training=False)
+        functional.alpha_dropout(ONES, 0.5)  # which drops in training alone
         assert torch.equal(torch.rand(2), fastseed.random.uniform(key_of(0), (2,)))
+
+
+@pytest.mark.parametrize(
+    "drop",
+    [
+        lambda x: functional.dropout(x, 0.5, inplace=True),
+        lambda x: torch.dropout_(x, 0.5, True),
+        lambda x: torch.feature_dropout_(x, 0.5, True),
+        lambda x: torch.alpha_dropout_(x, 0.5, True),
+        lambda x: torch.feature_alpha_dropout_(x, 0.5, train=True),
+    ],
+)
+def test_dropout_in_place_writes_its_input(drop):
+    x = torch.ones(9, 9)
+    with keyed("flow"):
+        assert drop(x) is x
+    assert not torch.equal(x, torch.ones(9, 9))
 
 
 def test_the_strides_of_a_tensor_do_not_matter():
