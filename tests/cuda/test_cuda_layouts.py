@@ -45,7 +45,7 @@ def test_draws_of_every_kind_write_to_any_address_and_no_other(name, dtype, devi
     for shift in (0, 1, 3, 8):
         memory = poisoned(shift + 17 * length + 19, dtype, device)
         out = memory[shift : shift + 17 * length].view(17, length)
-        draw_into(name, out, shifted(keys))
+        draw_into(name, out, shifted(keys, device))
         assert torch.equal(raw(out), raw(here))
         around = torch.cat([raw(memory[:shift]), raw(memory[shift + 17 * length :])])
         assert (around == POISON).all()
@@ -54,7 +54,7 @@ def test_draws_of_every_kind_write_to_any_address_and_no_other(name, dtype, devi
 def test_positions_need_no_alignment(device):
     keys, positions = keys_of(9), torch.arange(9) * 2**52 + torch.arange(9)
     there = torch.zeros(9, 77, device=device)
-    OPS.draw_normal(there, shifted(keys), shifted(positions), (), (), 0, 0.0, 1.0)
+    OPS.draw_normal(there, shifted(keys, device), shifted(positions, device), (), (), 0, 0.0, 1.0)
     assert torch.equal(raw(there), raw(fastseed.random.normal(bank_at(keys, positions), (77,))))
 
 
