@@ -19,7 +19,7 @@ from benchmarks.gpu.case import Case, moved
 from benchmarks.gpu.cases import cases
 from fastseed._backend.ops.register import REFERENCES
 
-WITHOUT_CASE = {"advise_huge_pages"}  # of the CPU alone
+WITHOUT_CASE = {"advise_huge_pages", "shuffle_of_key"}  # of the CPU; calls another
 
 
 class Names(TorchDispatchMode):
