@@ -125,33 +125,10 @@ def has_tangents() -> bool:
 
 # ---------------------------------------------------------------- modes
 
-_FLAGS = (
-    "_is_in_torch_dispatch_mode",
-    "_is_in_non_infra_torch_dispatch_mode",
-    "_is_in_any_mode_without_ignore_compile_internals",
-)
-
 
 def dispatch_modes() -> list[object]:
     """Return the dispatch modes of this thread, the innermost one last."""
     return list(_python_dispatch._get_current_dispatch_mode_stack())
-
-
-def dispatch_mode_flags() -> dict[str, bool]:
-    """Return the flags of the process that say whether some dispatch mode is active."""
-    return {name: value for name, value in vars(_python_dispatch).items() if name in _FLAGS}
-
-
-def leave_dispatch_mode(mode: Any, flags: dict[str, bool]) -> None:
-    """Leave a mode that an interrupt has left half entered or active; set the flags before it."""
-    if mode in dispatch_modes():
-        _take_out(mode, _python_dispatch)
-    elif not mode.old_dispatch_mode_flags:
-        return
-    vars(_python_dispatch).update(flags)
-    tell_dynamo = vars(_python_dispatch).get("set_is_in_mode_without_ignore_compile_internals")
-    if tell_dynamo is not None:
-        tell_dynamo(flags[_FLAGS[-1]])
 
 
 @functools.cache
@@ -199,16 +176,14 @@ def innermost_function_mode() -> object:
 
 
 def leave_function_mode(mode: object) -> bool:
-    """Leave a function mode, and none above it; return whether it was the innermost one.
-
-    An interrupt may have left others active, and torch can only pop the innermost.
-    """
+    """Leave a function mode, and none above it; return whether it was the innermost one."""
     stack: Any = overrides
     if innermost_function_mode() is mode:
         stack._pop_mode()
         return True
-    if mode in stack._get_current_function_mode_stack():
-        _take_out(mode, stack)
+    modes = stack._get_current_function_mode_stack()
+    if mode in modes:
+        _replace_modes(modes, [other for other in modes if other is not mode])
     return False
 
 
@@ -242,15 +217,6 @@ def _replace_modes(old: list[Any], new: list[Any]) -> None:
         stack._pop_mode()
     for mode in new:
         stack._push_mode(mode)
-
-
-def _take_out(mode: object, stack: Any) -> None:
-    """Take an active mode out of a stack, and leave those that are above it."""
-    above: list[Any] = []
-    while (last := stack._pop_mode()) is not mode:
-        above.append(last)
-    for other in reversed(above):
-        stack._push_mode(other)
 
 
 def with_names(function: Any, **names: object) -> Any:

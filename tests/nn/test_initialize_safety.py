@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import random
 import threading
 import types
 from concurrent.futures import ThreadPoolExecutor
@@ -11,11 +10,9 @@ from typing import Any
 
 import pytest
 import torch
-from helpers.interrupts import interrupt
 from torch import nn
 
 import fastseed
-from fastseed._backend import private_torch
 from fastseed.derivation import context
 from fastseed.nn.initialization import fills, keyed_mode
 from fastseed.nn.initialization.names import weak_storage
@@ -120,59 +117,15 @@ CALLS = {
 
 @pytest.mark.parametrize("function", CALLS)
 def test_the_function_that_was_called_is_named(function, monkeypatch):
-    """Before ``init``, and under a scheme that has no keys."""
-    with monkeypatch.context() as patch:
-        patch.setattr(context, "seeder", None)
-        with pytest.raises(RuntimeError, match=rf"^fastseed\.nn\.{function}: call fastseed.init\("):
-            CALLS[function]()
-    fastseed.pyt.init(42, 1, 0, scheme="fwr13y")
-    with pytest.raises(ValueError, match=rf"^fastseed\.nn\.{function}: scheme must be 'philox-v1'"):
+    """Before ``init``."""
+    monkeypatch.setattr(context, "seeder", None)
+    with pytest.raises(RuntimeError, match=rf"^fastseed\.nn\.{function}: call fastseed.init\("):
         CALLS[function]()
 
 
 def draw_in(model: nn.Module) -> None:
     with fastseed.nn.initialize(model):
         nn.init.orthogonal_(model.weight)
-
-
-def mode_flags() -> list[object]:
-    return [len(private_torch.dispatch_modes()), *private_torch.dispatch_mode_flags().values()]
-
-
-WORK = {
-    "initialize": draw_in,
-    "construct": lambda _: fastseed.nn.construct(nn.Linear, 2, 2, task=1),
-}
-
-
-@pytest.mark.parametrize("function", WORK)
-def test_an_interrupt_leaves_no_mode_after_the_next_reseed(function):
-    model, points = nn.Linear(2, 2), random.Random(0)
-    WORK[function](model)
-    replaced = inspect.unwrap(nn.init.orthogonal_)
-    before, code = mode_flags(), replaced.__code__
-    for at in points.sample(range(400), 60):
-        where = interrupt(lambda: WORK[function](model), at)
-        fastseed.reseed(1)
-        assert mode_flags() == before, where
-        assert replaced.__code__ is code, where
-
-
-def test_reseed_removes_the_mode_of_a_block_whose_end_was_interrupted(monkeypatch):
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    model, before = nn.Linear(2, 2), mode_flags()
-    with monkeypatch.context() as patch:
-        patch.setattr(keyed_mode.KeyedMode, "__exit__", stop)
-        patch.setattr(private_torch, "leave_dispatch_mode", stop)
-        with pytest.raises(KeyboardInterrupt):
-            draw_in(model)
-    with pytest.raises(RuntimeError, match=r"got aten\.rand\.default on another tensor"):
-        torch.rand(1)
-    fastseed.reseed(1)
-    assert mode_flags() == before
-    assert torch.rand(1) < 1
 
 
 def test_reseed_in_a_block_leaves_it_open():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.draws import bank_of
-from helpers.support import seeder, snapshot
+from helpers.support import snapshot
 
 import fastseed
 from fastseed.random import StreamBank
@@ -84,12 +84,10 @@ def test_reseed_from_scope_is_reseed(n):
 
 
 def test_scope_is_that_of_the_derivation():
-    s = seeder(42)
     fastseed.init(42)
     for at in ((1, 7), (1, 7, 1000), (2**24 - 1, 2**32 - 1, 2**64 - 1)):
         found = fastseed.derive_scope_key(*at)
         assert (found.dtype, found.shape, found.device.type) == (torch.uint64, (2,), "cpu")
-        assert torch.equal(found, s.derive_scope_key(*at))
     assert fastseed.derive_scope_key(1, 7).tolist() == [0x75C4F7B9DA5A41A6, 0xBB1B0B05A584A51E]
     out = torch.zeros(2, dtype=torch.uint64)
     assert fastseed.derive_scope_key(1, 7, out=out) is out and torch.equal(
@@ -105,11 +103,6 @@ def test_scope_refuses():
         fastseed.derive_scope_key(-1)
     with pytest.raises(TypeError, match=r"^fastseed\.derive_scope_key: out must be.*torch.uint64"):
         fastseed.derive_scope_key(1, out=torch.zeros(2))
-    fastseed.pyt.init(42, scheme="fwr13y")
-    with pytest.raises(
-        ValueError, match="derive_scope_key: scheme must be 'philox-v1', got 'fwr13y'"
-    ):
-        fastseed.derive_scope_key(1)
 
 
 SEEDS = [0, 1, -1, 2**63, -(2**63)]

@@ -37,7 +37,7 @@ class _ConstructionMode(KeyedMode):  # type: ignore[no-untyped-call]
     function = _FUNCTION
 
     def __init__(self, key_of: Callable[[int, _Event], int]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._key_of = key_of
         self.events: list[_Event] = []
         self._sources: dict[int, tuple[StorageWeakRef, frozenset[int]]] = {}

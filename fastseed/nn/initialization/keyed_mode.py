@@ -19,7 +19,6 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..._backend import private_torch
-from ...derivation import context
 from ...random.fills import Arguments, Fill, Keywords
 from .fills import FILLS, INITIALIZERS
 
@@ -31,12 +30,6 @@ class KeyedMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Replaces torch's random operators by fills, for the thread that enters it."""
 
     function: str  # the public one, for error messages
-    is_over = False  # whether the block of the mode has ended
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.thread = threading.get_ident()
-        self.flags = private_torch.dispatch_mode_flags()
 
     def __torch_dispatch__(
         self, func: OpOverload, types: object, args: Arguments = (), kwargs: Keywords | None = None
@@ -122,7 +115,7 @@ _replaced = {name: _code_for(name) for name in INITIALIZERS}
 
 _lock = threading.Lock()
 _open: set[KeyedMode] = set()
-"""The modes of all threads whose blocks are open, or whose ends were interrupted."""
+"""The modes of all threads whose blocks are open."""
 
 
 @contextlib.contextmanager
@@ -135,27 +128,11 @@ def keyed(mode: KeyedMode) -> Iterator[None]:
         with mode:
             yield
     finally:
-        mode.is_over = True
-        _end(mode)
-
-
-def _end(mode: KeyedMode) -> None:
-    private_torch.leave_dispatch_mode(mode, mode.flags)
-    with _lock:
-        _choose_code(replaced=bool(_open - {mode}))
-        _open.discard(mode)  # last: a reseed repeats an end that was interrupted
+        with _lock:
+            _open.discard(mode)
+            _choose_code(replaced=bool(_open))
 
 
 def _choose_code(*, replaced: bool) -> None:
     for name, function in _functions.items():
         function.__code__ = _replaced[name] if replaced else _originals[name].__code__
-
-
-def _end_what_was_interrupted() -> None:
-    """End the blocks of this thread whose end was interrupted."""
-    for mode in tuple(_open):
-        if mode.is_over and mode.thread == threading.get_ident():
-            _end(mode)
-
-
-context.stale_modes.append(_end_what_was_interrupted)  # at a reseed

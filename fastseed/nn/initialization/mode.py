@@ -36,7 +36,7 @@ class InitializationMode(KeyedMode):  # type: ignore[no-untyped-call]
     function = _FUNCTION
 
     def __init__(self, owners: OwnerTable, scope: Scope, key_of: KeyOf) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.owners, self._key_of = owners, key_of
         self.fills: Counter[str] = Counter()  # that each name has had
         self._equal_names = EqualNames(_FUNCTION, scope)
