@@ -80,6 +80,7 @@ _INSTEAD = {
     "randn": f"call torch.randn {_KEYED}normal(key, shape)",
     "randint": f"call torch.randint {_KEYED}randint(key, shape, low, high)",
     "bernoulli": f"call torch.bernoulli {_KEYED}bernoulli(key, shape, p)",
+    **dict.fromkeys(("SeedGen", "generate_master_seed_randomly"), "use fastseed.pyt, which has it"),
     "DataLoader": "use torch.utils.data.DataLoader, and iterate fastseed.data.steps(loader, ...); "
     "or fastseed.data.Loader, which takes the same arguments",
 }

@@ -13,6 +13,7 @@ from helpers.support import LAUNCHER_VARIABLES
 from helpers.watchdog import pytest_collection_modifyitems as set_limits
 from helpers.watchdog import pytest_configure, pytest_runtest_protocol, pytest_unconfigure
 
+from fastseed import pyt
 from fastseed.derivation import context
 
 __all__ = ["pytest_configure", "pytest_runtest_protocol", "pytest_unconfigure"]  # hooks
@@ -78,6 +79,7 @@ def isolated(monkeypatch):
     for variable in LAUNCHER_VARIABLES:
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr(context, "seeder", None)
+    monkeypatch.setattr(pyt, "_fwr13y", None)
     monkeypatch.setattr(context, "worker_place", None)  # tests run a worker in this process
     with unchanged_process():
         yield

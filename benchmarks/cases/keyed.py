@@ -48,7 +48,7 @@ def _repeat(statement: str) -> str:
 
 
 def _in_block(statement: str) -> str:
-    return f"with keyed('bench'):\n    {statement}"
+    return f"with keyed('bench', 0):\n    {statement}"
 
 
 def _expect_draw(contest: Contest, k: int, size: int) -> None:
@@ -63,7 +63,7 @@ def _expect_empty(contest: Contest) -> None:
     """The block moves no generator, and one that follows begins anew."""
     before = torch.get_rng_state()
     contest.fastseed.run()
-    with fastseed.random.keyed("bench"):
+    with fastseed.random.keyed("bench", 0):
         contest.fastseed.names["found"][0] = drawn = torch.randn(N)
     expect(torch.equal(torch.get_rng_state(), before), "torch's generator")
     key = fastseed.derive_key("keyed/bench", index=0)

@@ -176,16 +176,14 @@ def innermost_function_mode() -> object:
 
 
 def leave_function_mode(mode: object) -> bool:
-    """Leave a function mode, and none above it; return whether it was the innermost one.
-
-    An interrupt may have left others active, and torch can only pop the innermost.
-    """
+    """Leave a function mode, and none above it; return whether it was the innermost one."""
     stack: Any = overrides
     if innermost_function_mode() is mode:
         stack._pop_mode()
         return True
-    if mode in stack._get_current_function_mode_stack():
-        _take_out(mode, stack)
+    modes = stack._get_current_function_mode_stack()
+    if mode in modes:
+        _replace_modes(modes, [other for other in modes if other is not mode])
     return False
 
 
@@ -219,15 +217,6 @@ def _replace_modes(old: list[Any], new: list[Any]) -> None:
         stack._pop_mode()
     for mode in new:
         stack._push_mode(mode)
-
-
-def _take_out(mode: object, stack: Any) -> None:
-    """Take an active mode out of a stack, and leave those that are above it."""
-    above: list[Any] = []
-    while (last := stack._pop_mode()) is not mode:
-        above.append(last)
-    for other in reversed(above):
-        stack._push_mode(other)
 
 
 def with_names(function: Any, **names: object) -> Any:

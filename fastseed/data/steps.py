@@ -21,7 +21,6 @@ from .loader.loader import Loader, slot_loader
 from .loader.states import check_state, layout_of, parse, sampler_of
 from .micro_batches import MicroBatches
 from .order.samplers import ShuffleSampler, SlotSampler
-from .worker.scope import keyed_seeder
 
 Step = tuple[int, int, Any]  # epoch, number in it, batch; with slots an iterator of batches
 
@@ -191,7 +190,7 @@ class StepLoop:
             self._own = None
         loader._is_resumed_in(loader._scope_in(self._task, epoch))
         history = self._planned(epoch, first)
-        samples = layout_of(loader, keyed_seeder(_NAME))
+        samples = layout_of(loader, context.current(_NAME))
         n, step_size = samples.layout.n, samples.layout.step_size
         if n > 0 and not samples.has_batch_after(0):
             rule = f"of a step in an epoch, which drop_last gives {step_size} samples"
@@ -376,7 +375,7 @@ class StepLoop:
 
     def _current_history(self) -> History:
         """Return the history; that of a loop without a step needs ``fastseed.init``."""
-        seed, history = keyed_seeder(_NAME).master_seed, self._history
+        seed, history = context.current(_NAME).master_seed, self._history
         if history is not None and history.master_seed == seed:
             return history
         # Another init is another job. Damaged samples stay damaged; steps get other samples.
@@ -386,7 +385,7 @@ class StepLoop:
 
     def _planned(self, epoch: int, step: int) -> History:
         """Return the history of a job that continues with a step."""
-        samples = layout_of(self.loader, keyed_seeder(_NAME))
+        samples = layout_of(self.loader, context.current(_NAME))
         layout, position = samples.layout, self.loader._position() if step else 0
         flags = int(layout.drop_last), int(layout.ranks_drop_last)
         size = layout.batch_size, layout.slots

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -77,7 +76,7 @@ def examine(*, module: object, ranks: bool | None, timeout: float) -> list[Row]:
         rows.append(Row("job", "init", WRONG, "fastseed.init was not called in this process"))
     else:
         rows += _job(current)
-        if current.scope is not None and current.scheme == "philox-v1":
+        if current.scope is not None:
             rows += _streams(current)
     if ranks is None:  # also before init, or the other ranks would wait
         ranks = group_size() > 1 or (current is not None and current.world_size > 1)
@@ -97,7 +96,7 @@ def _build() -> Iterator[Row]:
 
 def _job(current: Seeder) -> Iterator[Row]:
     rank = f"rank {current.rank} of {current.world_size}"
-    yield Row("job", f"master seed {current.master_seed}", FINE, f"{rank}, {current.scheme}")
+    yield Row("job", f"master seed {current.master_seed}", FINE, rank)
     if current.mesh is not None:
         sizes = dict(zip(current.mesh.names, current.mesh.sizes, strict=True))
         yield Row("job", "mesh", FINE, str(sizes))
@@ -115,7 +114,7 @@ def _streams(current: Seeder) -> Iterator[Row]:
     """Check that each generator follows from the last reseed."""
     assert current.scope is not None
     own = current._rank_fields.default
-    if os.getpid() != current._process_id or current._ancestry.forks:
+    if current.fork_count != context.fork_count:
         yield Row("streams", "default generators", NOTE, "not examined in a forked child")
     else:
         for name, generator in zip(NAMES, global_generators(), strict=True):

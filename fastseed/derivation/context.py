@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from .._backend.reference.scalar import ScopeKey
-from .scopes import require_keys
+from .._utils.log import logger
+from .entries import Entries
+from .scopes import Scope
 
 if TYPE_CHECKING:
     from ..seeder.seeder import Seeder
@@ -15,11 +18,17 @@ if TYPE_CHECKING:
 seeder: Seeder | None = None
 """The process-wide Seeder; None before ``fastseed.init``. A forked child has its parent's."""
 
-stale_modes: list[Callable[[], None]] = []
-"""Functions that leave a mode of torch which an interrupt left on: ``reseed`` calls them first.
 
-Append one when its mode is first entered; it may be called at any time, also inside the mode.
-"""
+fork_count = 0
+"""How many calls of ``os.fork`` lie between this process and the one that loaded fastseed."""
+
+
+def _count_fork() -> None:
+    global fork_count
+    fork_count += 1
+
+
+os.register_at_fork(after_in_child=_count_fork)
 
 
 class WorkerPlace(NamedTuple):
@@ -28,6 +37,7 @@ class WorkerPlace(NamedTuple):
     scope: ScopeKey
     rank_field: int
     number: int  # the worker word of its streams
+    entries: Entries  # of its blocks
 
 
 worker_place: WorkerPlace | None = None
@@ -36,8 +46,8 @@ worker_place: WorkerPlace | None = None
 _observers: list[Callable[[], None]] = []
 
 
-def set_current(new: Seeder) -> None:
-    """Make ``new`` the process-wide seeder."""
+def set_current(new: Seeder | None) -> None:
+    """Make ``new`` the process-wide seeder; None as before ``fastseed.init``."""
     global seeder
     seeder = new
     scope_changed(new)
@@ -48,7 +58,7 @@ def observe_scope(observer: Callable[[], None]) -> None:
     _observers.append(observer)
 
 
-def scope_changed(changed: Seeder) -> None:
+def scope_changed(changed: Seeder | None) -> None:
     """Call the observers, if ``changed`` is the process-wide seeder."""
     for observer in _observers if changed is seeder else ():
         observer()
@@ -61,13 +71,39 @@ def current(function: str) -> Seeder:
     return seeder
 
 
+def scope_of(seeder: Seeder, function: str, instead: str = "") -> Scope:
+    """Return the scope of the last ``reseed``; RuntimeError before it. ``instead`` helps there."""
+    if seeder.scope is None:
+        raise RuntimeError(f"fastseed.{function}: call fastseed.reseed(task, epoch) first{instead}")
+    if seeder.fork_count != fork_count:
+        warn_in_child(seeder, function)
+    return seeder.scope
+
+
+def warn_in_child(seeder: Seeder, function: str) -> None:
+    """Log one warning in a forked child, whose siblings draw the same until it reseeds."""
+    seeder.fork_count = fork_count
+    if not in_worker():
+        logger.warning(
+            "fastseed.%s: this process was forked and did not call reseed, so it draws what its "
+            "parent and its siblings draw: call fastseed.reseed(task=1000 + i, epoch=...) in child "
+            "i, or give each rollout its fastseed.rollouts.seed(step, prompt, sample)",
+            function,
+        )
+
+
+def in_worker() -> bool:
+    """Return whether this process is a DataLoader worker."""
+    data = sys.modules.get("torch.utils.data")
+    return data is not None and data.get_worker_info() is not None
+
+
 _WORKERS = "workers have streams already (fastseed.data.worker_init_fn, fastseed.data.Loader)"
 
 
 def refuse_worker(function: str, instead: str = _WORKERS) -> None:
     """Raise RuntimeError in a DataLoader worker."""
-    data = sys.modules.get("torch.utils.data")
-    if data is not None and data.get_worker_info() is not None:
+    if in_worker():
         raise RuntimeError(
             f"fastseed.{function}: must not be called in a DataLoader worker, where all workers "
             f"would draw the same; {instead}"
@@ -77,14 +113,12 @@ def refuse_worker(function: str, instead: str = _WORKERS) -> None:
 def origin(function: str, instead: str) -> tuple[int, int]:
     """Return master seed and rank field of this process's own streams.
 
-    RuntimeError before ``fastseed.init`` and in a DataLoader worker; ValueError if the scheme has
-    no keys. ``instead`` is the function that serves there.
+    RuntimeError before ``fastseed.init`` and in a DataLoader worker, where the function ``instead``
+    serves.
     """
     found = current(function)
     # Dynamo does not trace the check: code that is compiled runs in the main process.
     if "torch" not in sys.modules or not sys.modules["torch"].compiler.is_compiling():
         register = "or register it before the workers start (fastseed.register_generator)"
         refuse_worker(function, f"call {instead}, {register}")
-    require_keys(function, found.scheme, f"use {instead}")
-    field = found._rank_fields.default
-    return found._master_of(field), field
+    return found.master_seed, found._rank_fields.default

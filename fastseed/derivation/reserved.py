@@ -1,16 +1,13 @@
 """Names of streams that fastseed uses itself, so that no two features share random numbers.
 
 No registered generator, pool or bank can have one. To derive a key under one reproduces a key of
-fastseed's own; a warning says so where no page documents that key.
+fastseed's own.
 """
 
 from __future__ import annotations
 
-import functools
-
 from .._utils import validation
-from .._utils.log import warn_once
-from .scopes import OWN_NAMES, check_name
+from .scopes import OWN_NAMES
 
 NAMES = {
     **dict.fromkeys(OWN_NAMES, "a default generator"),
@@ -25,8 +22,8 @@ NAMES = {
     "mixture": "data.MixtureSampler",
     "rollout": "fastseed.rollouts",
     "sampling": "sampling.sample with seeds as keys",
-    "process.fork": "children of os.fork",
     "process.mesh": "the mesh in exact states",
+    "process.blocks": "the names of entered blocks in exact states",
     "accelerate.order": "integrations.AcceleratedJob",
     "transformers.order": "the Trainer's FastseedCallback",
 }
@@ -40,13 +37,15 @@ PREFIXES = {
 }
 """The beginnings of reserved names."""
 
-_DOCUMENTED = (*OWN_NAMES, "rollout", "sampling", *PREFIXES)
+_OF_BLOCKS = tuple(f"/{name}" for name in OWN_NAMES if name.startswith("torch."))
 
 
 def user_of(name: str) -> str | None:
     """Return what uses a name; None if it is not reserved."""
     if name in NAMES:
         return NAMES[name]
+    if name.endswith(_OF_BLOCKS):
+        return "fork_rng"
     return next((user for prefix, user in PREFIXES.items() if name.startswith(prefix)), None)
 
 
@@ -56,21 +55,4 @@ def check_free(function: str, name: str) -> str:
     if user is not None:
         rule = f"one that fastseed does not use itself (this one is for {user})"
         raise validation.value_error(function, "name", rule, name)
-    return name
-
-
-def check_derived(function: str, name: str) -> str:
-    """Return a stream's name; a warning, once, if a key of the caller's repeats fastseed's own."""
-    return _check_derived(function, name if type(name) is str else check_name(function, name))
-
-
-@functools.lru_cache(maxsize=4096)
-def _check_derived(function: str, name: str) -> str:
-    user = user_of(check_name(function, name))
-    if user is not None and not name.startswith(_DOCUMENTED):
-        warn_once(
-            "fastseed.%s: the stream %r is the one of %s, whose random numbers this key repeats; "
-            "use another name for a stream of your own",
-            *(function, name, user),
-        )
     return name

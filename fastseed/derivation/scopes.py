@@ -36,8 +36,6 @@ NARROW_BITS = (31, 32)
 OWN_NAMES = ("python", "numpy", "torch.cpu", "torch.cuda", "torch.xpu", "torch.mps")
 """The built-in streams."""
 
-SCHEMES = ("philox-v1", "fwr13y")
-
 
 class Scope(NamedTuple):
     """A point in time of a job."""
@@ -78,13 +76,6 @@ def check_master_seed(function: str, argument: str, seed: object) -> int:
 def check_name(function: str, name: object) -> str:
     """Return a stream name: any non-empty string that UTF-8 can encode."""
     return validation.check_text(function, "name", name)
-
-
-def require_keys(function: str, scheme: str, instead: str = "") -> None:
-    """Raise ValueError under scheme ``"fwr13y"``, which has no keys; ``instead`` helps there."""
-    if scheme != "philox-v1":
-        rule = f"'philox-v1' ({instead})" if instead else "'philox-v1'"
-        raise validation.value_error(function, "scheme", rule, scheme)
 
 
 def check_rank_field(function: str, rank: object) -> int:

@@ -150,14 +150,12 @@ def record_of(seeder: Seeder) -> Record:
     return {
         "version": version.__version__,
         "derivation": scalar.DERIVATION_VERSION,
-        "scheme": seeder.scheme,
         "master_seed": seeder.master_seed,
         "world_size": seeder.world_size,
         "scope": None if seeder.scope is None else seeder.scope._asdict(),
         "mesh": None if mesh is None else dict(zip(mesh.names, mesh.sizes, strict=True)),
         "data_over": list(seeder._job.data_over),
         "distinct_over": seeder._rank_fields.rules(),
-        "on_os_fork": seeder.on_os_fork or "inherit",
         "registered": sorted(
             f"{entry.name} (shared)" if entry.shared else entry.name for entry in seeder._registry
         ),

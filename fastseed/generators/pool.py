@@ -81,7 +81,7 @@ class GeneratorPool:
         Raises:
             RuntimeError: before ``init``, in a DataLoader worker, or with CUDA members while a CUDA
                 graph is captured.
-            TypeError, ValueError: an argument is invalid, or the scheme is ``"fwr13y"``.
+            TypeError, ValueError: an argument is invalid.
         """
         function = "GeneratorPool.reseed"
         master_seed, rank_field = context.origin(function, "reseed_from_seeds")

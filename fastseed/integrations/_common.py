@@ -49,16 +49,14 @@ def ensure_seeder(function: str, master_seed: int | None, rank: int, world_size:
             "and world_size="
         )
     job = seeder._job
-    more = (None, None, job.distinct_over, job.on_os_fork)
-    return start(seeder.master_seed, None, None, rank, world_size, *more, scheme=job.scheme)
+    more = (None, None, job.distinct_over)
+    return start(seeder.master_seed, None, None, rank, world_size, *more)
 
 
 def order_key(function: str, name: str, task: int, epoch: int = 0) -> int:
     """Return the key of the order of a framework's sampler, which all ranks share."""
-    seeder = current_seeder(function)
-    scopes.require_keys(function, seeder.scheme)
     at = scopes.Scope(task, epoch, 0)
-    return streams.stream(seeder.master_seed, at, name, scopes.SHARED).key()
+    return streams.stream(current_seeder(function).master_seed, at, name, scopes.SHARED).key()
 
 
 def move_to(task: int, epoch: int, step: int = 0) -> None:

@@ -165,7 +165,7 @@ class FastseedCallback(_base()):  # type: ignore[misc]
         if state_dict.get("version") != _VERSION or state_dict.get("over") not in (0, 1):
             raise validation.value_error(_NAME, "state_dict", f"of version {_VERSION}", state_dict)
         job: Any = state_dict.get("job")
-        states.check(job, seeder.scheme)
+        states.check(job)
         if job["master_seed"] != seeder.master_seed:
             rule = f"{job['master_seed']}, as in the checkpoint"
             raise validation.value_error(_NAME, "master_seed", rule, seeder.master_seed)

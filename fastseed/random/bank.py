@@ -139,7 +139,7 @@ class StreamBank:
         Raises:
             RuntimeError: before ``init``, in a capture of a CUDA graph, or in a DataLoader worker,
                 where all workers would draw the same.
-            TypeError, ValueError: an argument is invalid, or ``init`` chose scheme "fwr13y".
+            TypeError, ValueError: an argument is invalid.
         """
         master_seed, rank_field = context.origin("random.StreamBank.reseed", _HINT)
         at = scopes.check_scope("random.StreamBank.reseed", task, epoch, step)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +17,11 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .._backend import native, private_torch
+from .._backend import derive, native, private_torch
 from .._backend.ops.dropout import layer_key
 from .._backend.reference.scalar import SHARED_RANK, signed
 from .._utils import validation
-from ..derivation import context, scopes, streams
+from ..derivation import context, streams
 from . import fills, layout, scope_tensors
 from .fills import Arguments, Fill, Keywords
 from .functional import Key
@@ -40,15 +39,18 @@ _FUNCTIONS = frozenset(DRAWS)
 
 
 def keyed(
-    name: str, index: int = 0, *, distinct_over: object = None, check: bool = False
+    name: str, index: int | None = None, *, distinct_over: object = None, check: bool = False
 ) -> KeyedBlock:
     """Return a ``with`` block in which torch's random functions draw from keys, not generators.
 
     Element j of draw k in the block is a function of (master seed, scope, ``name``, ``index``,
     rank, k, j): the same on the CPU and on every GPU, eager or compiled, whatever was drawn before.
-    torch's generators are neither read nor moved. A block that is entered again in the same scope
-    draws the same again: give each step its ``reseed``, or each pass its ``index``. Of nested
-    blocks the innermost one draws. A block belongs to the thread that enters it.
+    torch's generators are neither read nor moved. Of nested blocks the innermost one draws. A block
+    belongs to the thread that enters it.
+
+    A block without an index is entered once in a scope: call ``reseed`` before each step, or give
+    each micro-batch, layer or sample its ``index``. In a DataLoader worker the scope is that of the
+    worker. A backward pass enters blocks as often as it recomputes them.
 
     ``torch.rand``, ``randn``, ``randint``, ``normal``, ``bernoulli``, ``randperm``,
     ``multinomial``, their ``_like`` and in-place forms, the functions of dropout and what calls
@@ -57,7 +59,9 @@ def keyed(
 
     Args:
         name: what the numbers are for; the key of draw k is that of the stream ``keyed/<name>``.
-        index: [0, 2**39), for blocks of one name; the index of the key is ``index << 24 | k``.
+        index: [0, 2**39), for blocks of one name, which draw the same on every entry; the index of
+            the key is ``index << 24 | k``. None: the numbers of index 0, once. Compiled code, and
+            the capture of a CUDA graph, need an index.
         distinct_over: the dimensions of the mesh over which ranks draw different numbers; ``()`` is
             the same on all. None: what ``init`` says of the name, else each rank has its own. A
             ``DTensor`` is one tensor, whatever it says.
@@ -65,7 +69,8 @@ def keyed(
 
     Raises:
         TypeError, ValueError: an argument is invalid.
-        RuntimeError: before ``init`` or the first ``reseed``; for a function without a keyed form;
+        RuntimeError: before ``init`` or the first ``reseed``; where a block without an index was
+            entered before, or is compiled or captured; for a function without a keyed form;
             for a draw after ``reseed`` or ``os.fork`` in the block, in ``torch.vmap`` (unless its
             randomness is "same"), or in a checkpointed function outside of which the block was
             opened; at the end, if a default generator of torch has moved, as by a backward pass
@@ -89,9 +94,12 @@ def keyed(
 class KeyedBlock(TorchFunctionMode):
     """The mode of a block; ``fastseed.random.keyed`` makes it."""
 
-    def __init__(self, name: str, index: int, distinct_over: object, check: bool) -> None:
+    def __init__(self, name: str, index: int | None, distinct_over: object, check: bool) -> None:
         super().__init__()
-        self.index = validation.check_int(_FUNCTION, "index", index, 0, MAX_INDEX)
+        self.is_once = index is None  # whether it may be entered once in a scope
+        self.index = 0
+        if index is not None:
+            self.index = validation.check_int(_FUNCTION, "index", index, 0, MAX_INDEX)
         self.name, self._distinct_over = name, distinct_over
         self.words = _words_of(name)
         self.rank_field = 0
@@ -113,10 +121,11 @@ class KeyedBlock(TorchFunctionMode):
         else:
             self._begin()
         super().__enter__()  # type: ignore[no-untyped-call]
-        self.is_over = False  # last: a reseed ends what an interrupt left before
         return self
 
     def _begin_in_graph(self) -> None:
+        if self.is_once:
+            raise self._needs_index("in compiled code")
         self.rank_field = _rank_field(self.name, self._distinct_over, id(context.seeder))
         self.next = torch.full((1,), self.index << _DRAW_BITS, dtype=torch.int64, device=CPU)
 
@@ -128,20 +137,34 @@ class KeyedBlock(TorchFunctionMode):
         self._process = os.getpid()
         self._checkpoint = private_torch.checkpoint_running()
         self._generators = _positions()
+        if self.is_once and not private_torch.in_backward():  # there it may be a recomputation
+            self._note_entry()
         array = np.array([self.index << _DRAW_BITS], np.int64)
         self._next: memoryview[int] = memoryview(array)  # type: ignore[arg-type]
         self.next = _usual_tensor(array)
-        self.is_eager, self.is_over = True, True
-        self._thread = threading.get_ident()
+        self.is_eager = True
         _open.add(self)
         if self._checker is not None:
             self._checker.__enter__()
+
+    def _note_entry(self) -> None:
+        """RuntimeError where the block was entered before in this scope, or nobody can look."""
+        if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():  # type: ignore[no-untyped-call]
+            raise self._needs_index("while a CUDA graph is captured")
+        worker = context.worker_place
+        entries = context.current(_FUNCTION).entries if worker is None else worker.entries
+        entries.add(_FUNCTION, "keyed", self.name)
+
+    def _needs_index(self, where: str) -> RuntimeError:
+        return RuntimeError(
+            f"fastseed.{_FUNCTION}: the block {self.name!r} must have an index= {where}, where "
+            "nothing notices that it is entered a second time in a scope"
+        )
 
     def __exit__(self, error: object = None, *rest: object) -> None:
         if not self.is_eager:
             super().__exit__(error, *rest)  # type: ignore[no-untyped-call]
             return
-        self.is_over = True
         if self._checker is not None:
             self._checker.__exit__(error, *rest)
         is_innermost = private_torch.leave_function_mode(self)
@@ -222,6 +245,8 @@ class KeyedBlock(TorchFunctionMode):
 
     def _key_in_capture(self, device: torch.device, rank_field: int) -> torch.Tensor:
         """Return a key for a CUDA graph: of this draw, in the scope of each replay."""
+        if self.is_once:
+            raise self._needs_index("while a CUDA graph is captured")
         keys = torch.empty(3, dtype=torch.uint64, device=device)
         zero = torch.zeros(1, dtype=torch.int64, device=device)
         scope = scope_tensors.on_device(_FUNCTION, device)
@@ -320,12 +345,9 @@ def _place_of(name: str, distinct_over: object) -> tuple[int, Callable[[int], st
         return rank_field, lambda field: stream_in(worker.scope, path, field, worker.number)
     context.refuse_worker(_FUNCTION, "pass worker_init_fn=fastseed.data.worker_init_fn to it")
     seeder = context.current(_FUNCTION)
-    scopes.require_keys(_FUNCTION, seeder.scheme)
-    scope = seeder.scope
-    if scope is None:
-        raise RuntimeError(f"fastseed.{_FUNCTION}: call fastseed.reseed(task, epoch) first")
+    scope = derive.scope_key(seeder.master_seed, *context.scope_of(seeder, _FUNCTION))
     rank_field = seeder._rank_fields.of_block(_FUNCTION, name, distinct_over)
-    return rank_field, lambda field: stream_in(seeder._scope_key(field, scope), path, field)
+    return rank_field, lambda field: stream_in(scope, path, field)
 
 
 @private_torch.answer_at_trace
@@ -354,7 +376,7 @@ def _is_checkpointed() -> bool:
 
 
 _open: set[KeyedBlock] = set()
-"""The blocks of all threads that are open, or whose end was interrupted."""
+"""The blocks of all threads that are open."""
 
 
 def outside_blocks() -> contextlib.AbstractContextManager[object]:
@@ -376,13 +398,4 @@ def _move() -> None:
         block.has_moved = True
 
 
-def _end_what_was_interrupted() -> None:
-    """End the blocks of this thread whose end was interrupted."""
-    for block in tuple(_open):
-        if block.is_over and block._thread == threading.get_ident():
-            private_torch.leave_function_mode(block)
-            _open.discard(block)
-
-
 context.observe_scope(_move)
-context.stale_modes.append(_end_what_was_interrupted)

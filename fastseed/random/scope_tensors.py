@@ -71,7 +71,7 @@ def check_not_compiling(function: str, device: torch.device) -> None:
 def _write() -> None:
     """Write the new scope to every device."""
     seeder, words, process_state.has_keys = context.seeder, (0, 0), False
-    if seeder is not None and seeder.scope is not None and seeder.scheme == "philox-v1":
+    if seeder is not None and seeder.scope is not None:
         words = derive.scope_key(seeder.master_seed, *seeder.scope)
         process_state.has_keys = True
     if torch.cuda.is_initialized() and torch.cuda.is_available():  # type: ignore[no-untyped-call]

@@ -1,1 +1,1 @@
-"""The Seeder, the process-wide functions, the registry, states, fork_rng and os.fork."""
+"""The Seeder, the process-wide functions, the registry, states and fork_rng."""

@@ -18,7 +18,6 @@ def init(
     mesh: object = None,
     data_over: object = None,
     distinct_over: object = None,
-    on_os_fork: str | None = None,
 ) -> None:
     """Seed this process: set master seed, rank and mesh, and do ``fastseed.reseed(task=0)``.
 
@@ -42,8 +41,6 @@ def init(
             those whose names begin with "dp"; needed where other names do not say it.
         distinct_over: the dimensions of the mesh over which streams are distinct, by default all: a
             tuple (``()``: all ranks share them), or a dict of tuples by stream name.
-        on_os_fork: the streams of a child of ``os.fork``: None or ``"inherit"`` for those of its
-            parent, ``"reseed"`` for its own (docs/distributed.md).
 
     Raises:
         TypeError, ValueError: an argument is invalid; the previous seeding stays.
@@ -60,8 +57,7 @@ def init(
         >>> torch.equal(torch.rand(3), weights)
         True
     """
-    place = (ngpus, local_rank, rank, world_size, mesh, data_over, distinct_over, on_os_fork)
-    start(master_seed, *place)
+    start(master_seed, ngpus, local_rank, rank, world_size, mesh, data_over, distinct_over)
 
 
 def get_master_seed() -> int:
@@ -188,10 +184,10 @@ def fork_rng(name: str, *, index: int | None = None, distinct_over: object = Non
     may be nested.
 
     Args:
-        name: the stream's name, one of at most 4096 between two reseeds.
-        index: [0, 2**56 - 2], the number of a layer for example: the block starts at the beginning
-            of that numbered stream of the scope, so that a recomputation repeats it. None: it
-            continues where the last block of this name ended, and restarts after each ``reseed``.
+        name: the stream's name.
+        index: [0, 2**56 - 2], for blocks of one name, as of a layer or micro-batch: each starts at
+            the beginning of its own stream of the scope, on every entry. None: the block is
+            entered once in a scope, apart from a backward pass, which may recompute it.
         distinct_over: the dimensions of the mesh over which the stream is distinct. None: all of
             them, unless ``init`` says otherwise.
 
@@ -200,8 +196,8 @@ def fork_rng(name: str, *, index: int | None = None, distinct_over: object = Non
 
     Raises:
         TypeError, ValueError: an argument is invalid.
-        RuntimeError: on entering: before ``init`` or the first ``reseed``, while a CUDA graph is
-            captured, or in a DataLoader worker.
+        RuntimeError: on entering: a second time in a scope without an index, before ``init`` or the
+            first ``reseed``, while a CUDA graph is captured, or in a DataLoader worker.
 
     Examples:
         >>> import fastseed, torch
@@ -221,8 +217,9 @@ def state_dict(*, rng: bool = False) -> StateDict:
     """Return the state of the job: master seed and scope, and on request exact states.
 
     Args:
-        rng: also the exact state of every generator, to resume anywhere instead of at the beginning
-            of a scope. Callables have none; a log line at level INFO names them.
+        rng: also the exact state of every generator, and the names of the blocks that were entered,
+            to resume anywhere instead of at the beginning of a scope. Callables have no state; a
+            log line at level INFO names them.
 
     Returns:
         A flat dict of ints, strings and 1-D uint8 tensors, which ``torch.save`` and

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
@@ -13,13 +12,12 @@ from .._backend.compile import eager, refuse_capture
 from .._backend.ops import keys
 from .._utils import validation
 from ..derivation import context, scopes, streams
-from ..derivation.reserved import check_derived
 from ..derivation.scopes import MAX_INDEX, MAX_MEMBERS, Scope
 
 if TYPE_CHECKING:
     from .seeder import Seeder
 
-_SEED_BITS = (31, 32, 63, 64)
+SEED_BITS = (31, 32, 63, 64)
 _LOW_INDEX = MAX_INDEX - MAX_MEMBERS  # a call that starts here or below ends in the range
 
 
@@ -32,7 +30,6 @@ def derive_key(
     rank: int | None = None,
     worker: int = 0,
     index: int = 0,
-    seeder: Seeder | None = None,
 ) -> int:
     """Return the 128-bit key of a stream, without touching any generator.
 
@@ -45,7 +42,6 @@ def derive_key(
             the rank, its index in the mesh, or ``SHARED``.
         worker: [0, 2**32): 0 is the main process, k + 1 DataLoader worker k.
         index: [0, 2**64): the member of a group of streams; 0 for a single generator.
-        seeder: a ``Seeder``. None: that of ``fastseed.init``.
 
     Returns:
         An integer in [0, 2**128).
@@ -63,7 +59,7 @@ def derive_key(
         >>> key == fastseed.derive_key("dropout", task=1, epoch=3)
         True
     """
-    stream = _stream("derive_key", seeder, name, task, epoch, step, rank, worker)
+    stream = stream_of("derive_key", None, name, task, epoch, step, rank, worker)
     return stream.key(validation.check_int("derive_key", "index", index, 0, MAX_INDEX))
 
 
@@ -77,7 +73,6 @@ def derive_seed(
     worker: int = 0,
     index: int = 0,
     bits: int = 64,
-    seeder: Seeder | None = None,
 ) -> int:
     """Return a seed of a stream, as a callable that is registered with ``bits`` gets it.
 
@@ -98,8 +93,8 @@ def derive_seed(
         True
     """
     function = "derive_seed"
-    bits = validation.check_choice(function, "bits", bits, _SEED_BITS)
-    stream = _stream(function, seeder, name, task, epoch, step, rank, worker)
+    bits = validation.check_choice(function, "bits", bits, SEED_BITS)
+    stream = stream_of(function, None, name, task, epoch, step, rank, worker)
     return stream.seed(bits, validation.check_int(function, "index", index, 0, MAX_INDEX))
 
 
@@ -115,7 +110,6 @@ def derive_keys(
     worker: int = 0,
     start: int = 0,
     out: torch.Tensor | None = None,
-    seeder: Seeder | None = None,
 ) -> torch.Tensor:
     """Return the keys of ``n`` members of a group of streams.
 
@@ -138,8 +132,8 @@ def derive_keys(
         >>> lo | hi << 64 == fastseed.derive_key("prompts", task=1, index=2)
         True
     """
-    stream = _stream("derive_keys", seeder, name, task, epoch, step, rank, worker)
-    return _members("derive_keys", keys.derive_keys, stream, start, (n, 2), out)
+    stream = stream_of("derive_keys", None, name, task, epoch, step, rank, worker)
+    return members("derive_keys", stream, start, (n, 2), out)
 
 
 @eager
@@ -154,7 +148,6 @@ def derive_seeds(
     worker: int = 0,
     start: int = 0,
     out: torch.Tensor | None = None,
-    seeder: Seeder | None = None,
 ) -> torch.Tensor:
     """Return 64-bit seeds of ``n`` members of a group of streams: the low halves of their keys.
 
@@ -171,18 +164,32 @@ def derive_seeds(
         >>> seeds[2].item() == fastseed.derive_seed("prompts", task=1, index=2)
         True
     """
-    stream = _stream("derive_seeds", seeder, name, task, epoch, step, rank, worker)
-    return _members("derive_seeds", keys.derive_seeds, stream, start, (n,), out)
+    stream = stream_of("derive_seeds", None, name, task, epoch, step, rank, worker)
+    return members("derive_seeds", stream, start, (n,), out)
 
 
-def _checked(function: str, seeder: Seeder | None) -> Seeder:
-    """Return the seeder to use, which has keys."""
+def stream_of(
+    function: str,
+    seeder: Seeder | None,
+    name: str,
+    task: int | None,
+    epoch: int,
+    step: int,
+    rank: int | None,
+    worker: int,
+) -> streams.Stream:
+    """Return the stream of a derivation; without a seeder that of the process's."""
     if seeder is None:
         seeder = context.current(function)
-    elif not hasattr(type(seeder), "_follow_fork"):
-        raise validation.type_error(function, "seeder", "a fastseed.Seeder or None", seeder)
-    scopes.require_keys(function, seeder.scheme)
-    return seeder
+    name = scopes.check_name(function, name)
+    at = _scope(function, seeder, task, epoch, step)
+    if rank is None:
+        rank_field = seeder._registry.rank_field_of(name)
+    else:
+        rank_field = scopes.check_rank_field(function, rank)
+    if type(worker) is not int or worker != 0:
+        worker = validation.check_int(function, "worker", worker, 0, scopes.MAX_WORKER)
+    return streams.stream(seeder.master_seed, at, name, rank_field, worker)
 
 
 def _scope(function: str, seeder: Seeder, task: int | None, epoch: int, step: int) -> Scope:
@@ -195,45 +202,18 @@ def _scope(function: str, seeder: Seeder, task: int | None, epoch: int, step: in
             f"fastseed.{function}: task must be given in a DataLoader worker, which does not know "
             "the last reseed of its parent"
         )
-    if seeder.scope is None:
-        raise RuntimeError(
-            f"fastseed.{function}: call fastseed.reseed(task, epoch) first, or give task="
-        )
-    return seeder.scope
+    return context.scope_of(seeder, function, ", or give task=")
 
 
-def _stream(
+def members(
     function: str,
-    seeder: Seeder | None,
-    name: str,
-    task: int | None,
-    epoch: int,
-    step: int,
-    rank: int | None,
-    worker: int,
-) -> streams.Stream:
-    seeder = _checked(function, seeder)
-    name = check_derived(function, name)
-    at = _scope(function, seeder, task, epoch, step)
-    if rank is None:
-        rank_field = seeder._registry.rank_field_of(name)
-    else:
-        rank_field = scopes.check_rank_field(function, rank)
-    if type(worker) is not int or worker != 0:
-        worker = validation.check_int(function, "worker", worker, 0, scopes.MAX_WORKER)
-    return streams.stream(seeder.master_seed, at, name, rank_field, worker)
-
-
-def _members(
-    function: str,
-    operator: Callable[..., None],
     stream: streams.Stream,
     start: int,
     shape: tuple[int, ...],
     out: torch.Tensor | None,
 ) -> torch.Tensor:
-    """Return what ``operator`` writes for members ``start`` on, shape[0] of them."""
-    n = shape[0]
+    """Return the keys, (n, 2), or the seeds, (n,), of n members from ``start`` on."""
+    operator, n = keys.derive_keys if len(shape) == 2 else keys.derive_seeds, shape[0]
     if not (type(n) is type(start) is int and 0 <= start <= _LOW_INDEX and 0 <= n <= MAX_MEMBERS):
         start = validation.check_int(function, "start", start, 0, MAX_INDEX)
         most = min(MAX_MEMBERS, MAX_INDEX + 1 - start)

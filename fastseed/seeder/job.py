@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from .._utils import validation
-from ..derivation import scopes
 from ..distributed import discovery
 from ..distributed import mesh as meshes
 from ..distributed.mesh import Mesh
@@ -20,8 +18,6 @@ class Job(NamedTuple):
     data_over: tuple[str, ...] = ()
     """The dimensions of the mesh that divide the data."""
     distinct_over: object = None
-    on_os_fork: str | None = None
-    scheme: str = "philox-v1"
 
     @property
     def data(self) -> tuple[int, int]:
@@ -40,16 +36,11 @@ def read_job(
     mesh: object = None,
     data_over: object = None,
     distinct_over: object = None,
-    on_os_fork: str | None = None,
     *,
-    scheme: str = "philox-v1",
+    correct: bool = True,
 ) -> Job:
     """Return the job; TypeError or ValueError if an argument of ``init`` is invalid."""
-    validation.check_choice(function, "scheme", scheme, scopes.SCHEMES)
-    if on_os_fork is not None:
-        validation.check_choice(function, "on_os_fork", on_os_fork, ("inherit", "reseed"))
-    is_keyed = scheme == "philox-v1"
-    here = discovery.locate(function, ngpus, local_rank, rank, world_size, correct=is_keyed)
+    here = discovery.locate(function, ngpus, local_rank, rank, world_size, correct=correct)
     place, here = meshes.locate_in_mesh(function, mesh, distinct_over, here)
     over = meshes.check_data_over(function, data_over, place)
-    return Job(here.rank, here.world_size, place, over, distinct_over, on_os_fork, scheme)
+    return Job(here.rank, here.world_size, place, over, distinct_over)

@@ -20,21 +20,17 @@ class RecentScopes:
 
     def __init__(self) -> None:
         self._hashes = array.array("q", bytes(8 * _SLOTS))
-        self._exact: tuple[int, ...] | None = None  # where exact states were loaded last
         self.repeats = 0
         self.used = False  # whether any scope was remembered
 
-    def note_reseed(self, scope: tuple[int, ...]) -> None:
+    def note(self, scope: tuple[int, ...]) -> None:
         """Remember a scope; log a warning if it was used before."""
-        if self._is_new(scope):
-            return
-        if scope == self._exact:
-            self._exact = None
-            logger.warning(
-                "fastseed.reseed: task %d, epoch %d, step %d restarts, and the exact states that "
-                "load_state_dict restored there are overwritten; to keep them, load after reseed",
-                *scope[1:],
-            )
+        self.used = True
+        number = hash(scope)
+        slot = number & (_SLOTS - 1)
+        was = self._hashes[slot]
+        self._hashes[slot] = number
+        if was != number:
             return
         self.repeats += 1
         if self.repeats <= _MOST_WARNINGS:
@@ -44,16 +40,3 @@ class RecentScopes:
                 *scope[1:],
                 "; further repetitions are not reported" if self.repeats == _MOST_WARNINGS else "",
             )
-
-    def note_exact_load(self, scope: tuple[int, ...]) -> None:
-        """Remember a scope in which exact states were loaded."""
-        if self._is_new(scope):
-            self._exact = scope
-
-    def _is_new(self, scope: tuple[int, ...]) -> bool:
-        self.used = True
-        number = hash(scope)
-        slot = number & (_SLOTS - 1)
-        was = self._hashes[slot]
-        self._hashes[slot] = number
-        return was != number

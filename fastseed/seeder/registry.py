@@ -56,10 +56,8 @@ class Registry:
     A thread may register while another one reseeds: the tuples are replaced, never changed.
     """
 
-    def __init__(
-        self, reserved: tuple[str, ...], rank_fields: RankFields, functions_only: bool = False
-    ) -> None:
-        self._rank_fields, self._functions_only = rank_fields, functions_only
+    def __init__(self, reserved: tuple[str, ...], rank_fields: RankFields) -> None:
+        self._rank_fields = rank_fields
         self._names: dict[str, int | None] = dict.fromkeys(reserved)  # None: as `rank_fields` says
         self.generators: tuple[Registration, ...] = ()
         self.epoch_setters: tuple[Registration, ...] = ()
@@ -91,7 +89,9 @@ class Registry:
         number, name = self._name(generator, name)
         if draws:
             reserved.check_free(_FUNCTION, name)
-        self.check_free(_FUNCTION, [name])
+        if name in self._names:
+            rule = "one that is not registered yet (pass another, or unregister that one first)"
+            raise validation.value_error(_FUNCTION, "name", rule, name)
         rank_field = self._rank_fields.of_registered(name, shared, distinct_over)
         self._unnamed = number
         self._names[name] = rank_field if draws else None
@@ -108,11 +108,6 @@ class Registry:
         if isinstance(generator, type) and (is_setter or issubclass(generator, classes)):
             rule = f"an instance, as {generator.__name__}()"  # the class would make new ones
             raise validation.type_error(_FUNCTION, "generator", rule, generator)
-        if self._functions_only:  # also those that have set_epoch
-            if not callable(generator):
-                rule = "a callable under scheme 'fwr13y'"
-                raise validation.type_error(_FUNCTION, "generator", rule, generator)
-            return SeedFunction(generator, bits)
         adapter = EpochSetter(generator) if is_setter else adapter_for(generator, bits)
         old = next((entry for entry in self if entry.generator is generator), None)
         if old is not None and not isinstance(adapter, SeedFunction):  # the last name would win
@@ -133,22 +128,6 @@ class Registry:
         while f"generator/{number}" in self._names:
             number += 1
         return number + 1, f"generator/{number}"
-
-    def check_free(self, function: str, names: list[str]) -> None:
-        """Raise ValueError if one of the names is in use."""
-        for name in names:
-            if name in self._names:
-                rule = "one that is not registered yet (pass another, or unregister that one first)"
-                raise validation.value_error(function, "name", rule, name)
-
-    def reserve(self, names: list[str], rank_field: int) -> None:
-        """Reserve free names for streams of a rank field."""
-        self._names.update(dict.fromkeys(names, rank_field))
-
-    def release(self, names: list[str]) -> None:
-        """Let go of reserved names."""
-        for name in names:
-            self._names.pop(name, None)
 
     def remove(self, generator: object) -> None:
         """Forget the first registration of this very generator, or of an equal callable."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from typing import Any
 
@@ -10,27 +9,25 @@ import torch
 
 from .._backend import derive
 from .._backend.compile import eager
-from .._backend.reference.scalar import ScopeKey
 from .._utils import StateDict, validation
 from .._utils.log import logger
-from ..derivation import context, scopes
-from ..derivation.forks import Ancestry, Fork
+from ..derivation import context, scopes, streams
+from ..derivation.entries import Entries
 from ..derivation.scopes import Scope
+from ..derivation.streams import Stream
 from ..distributed import mesh as meshes
 from ..generators.accelerator import AcceleratorGenerators, compiled_types
 from ..generators.adapter import GeneratorAdapter
 from ..generators.default import NAMES, DefaultGenerators
 from . import derive as derivations
-from . import processes
 from . import state as states
 from .errors import ReseedError
 from .fork_rng import stack
-from .fork_rng.block import ForkBlock, ForkRng
+from .fork_rng.block import ForkBlock
 from .job import Job, read_job
 from .process_lock import process
 from .recent_scopes import RecentScopes
 from .registry import Registry
-from .schemes import fwr13y, philox
 
 SEED_BITS = 63
 """Bits of a master seed that was not given: it fits signed 64-bit integers."""
@@ -44,7 +41,7 @@ class Seeder:
     no other rank: without a master seed it draws one.
 
     Attributes:
-        master_seed, rank, world_size, mesh, on_os_fork: as ``fastseed.init`` found them.
+        master_seed, rank, world_size, mesh: as ``fastseed.init`` found them.
         data_rank, data_world_size: this process's share of the data, and the number of shares.
         scope: the (task, epoch, step) of the last reseed; None before the first one.
 
@@ -70,9 +67,8 @@ class Seeder:
         mesh: object = None,
         data_over: object = None,
         distinct_over: object = None,
-        on_os_fork: str | None = None,
     ) -> None:
-        place = (ngpus, local_rank, rank, world_size, mesh, data_over, distinct_over, on_os_fork)
+        place = (ngpus, local_rank, rank, world_size, mesh, data_over, distinct_over)
         job = read_job("Seeder", *place)
         is_agreed = master_seed is not None or job.world_size == 1
         if master_seed is None:
@@ -88,24 +84,14 @@ class Seeder:
         return seeder
 
     def _start(
-        self,
-        job: Job,
-        master_seed: int,
-        is_agreed: bool,
-        scope: Scope | None = None,
-        forks: tuple[Fork, ...] = (),
+        self, job: Job, master_seed: int, is_agreed: bool, scope: Scope | None = None
     ) -> None:
-        """Make what each process has for itself.
-
-        No part refers to this object: when its last user drops it, forked children no longer
-        follow it, whether or not the garbage collector has run.
-        """
+        """Make what each process has for itself."""
         self._job, self._is_agreed, self.master_seed = job, is_agreed, master_seed
         self.rank, self.world_size, self.mesh = job.rank, job.world_size, job.mesh
-        self.scheme, self.on_os_fork = job.scheme, job.on_os_fork
         self.data_rank, self.data_world_size = job.data
         self.scope = scope
-        self._ancestry, self._process_id = Ancestry(forks), os.getpid()
+        self.fork_count = context.fork_count  # at the last reseed
         self._rank_fields = meshes.RankFields(
             job.rank, job.mesh, job.distinct_over, is_agreed, "init"
         )
@@ -114,17 +100,9 @@ class Seeder:
         self._defaults = DefaultGenerators()
         self._accelerators = [AcceleratorGenerators(kind) for kind in compiled_types()]
         own = tuple(accelerator.name for accelerator in self._accelerators)
-        self._registry = Registry(own, self._rank_fields, functions_only=job.scheme == "fwr13y")
-        self._forks = ForkRng(self._registry, self._rank_fields, self._accelerators)
+        self._registry = Registry(own, self._rank_fields)
+        self.entries = Entries()  # of its blocks in this scope
         self._recent_scopes = RecentScopes()
-        processes.watch(self)
-
-    def _master_of(self, rank_field: int) -> int:
-        """Return the master seed of a rank field: the job's, except in a forked child."""
-        return self._ancestry.master(self.master_seed, rank_field)
-
-    def _scope_key(self, rank_field: int, at: Scope) -> ScopeKey:
-        return derive.scope_key(self._master_of(rank_field), *at)
 
     def __repr__(self) -> str:
         place = f"rank={self.rank}, world_size={self.world_size}"
@@ -137,8 +115,7 @@ class Seeder:
                 "the other process those that it needs",
                 [entry.name for entry in self._registry],
             )
-        forks = self._ancestry.forks
-        return self._job, self.master_seed, self._is_agreed, self.scope, forks
+        return self._job, self.master_seed, self._is_agreed, self.scope
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         self._start(*state)
@@ -159,37 +136,56 @@ class Seeder:
         """Do ``reseed``; ``remember`` warns about a scope that was used before."""
         with process.lock:
             process.refuse_nested(function)
-            for leave_mode in context.stale_modes:
-                leave_mode()
             if process.blocks:
                 stack.refuse_inside(function)
             at = scopes.check_scope(function, task, epoch, step)
             for accelerator in self._accelerators:
                 accelerator.refuse_capture(function)
-            scheme = philox if self.scheme == "philox-v1" else fwr13y
             with process.reseeding:
-                failures = scheme.reseed(self, at)
-            self._forks.restart()
+                failures = self._reseed_generators(at)
             if failures:
                 raise ReseedError(failures)
-            self.scope = at
+            self.scope, self.fork_count = at, context.fork_count
+            self.entries.clear()
             if remember:
-                self._recent_scopes.note_reseed((self.master_seed, *at))
+                self._recent_scopes.note((self.master_seed, *at))
             context.scope_changed(self)
+
+    def _reseed_generators(self, at: Scope) -> dict[str, Exception]:
+        """Reseed every generator; return the exceptions of those that failed, by stream name."""
+        registry, field = self._registry, self._field_of_defaults
+        done = field is not None and self._defaults.reseed_natively(self.master_seed, at, field)
+        if done and not (self._accelerators or registry.generators or registry.epoch_setters):
+            return {}
+        scope = derive.scope_key(self.master_seed, *at)
+
+        def stream_of(name: str) -> Stream:
+            return streams.stream_in(scope, name, self._rank_fields.of(name))
+
+        failures = {} if done else self._defaults.reseed(stream_of)
+        for accelerator in self._accelerators:
+            try:
+                accelerator.reseed(stream_of(accelerator.name))
+            except Exception as error:
+                failures[accelerator.name] = error
+        for entry in registry.generators:
+            try:
+                entry.adapter.reseed(streams.stream_in(scope, entry.name, entry.rank_field))
+            except Exception as error:
+                failures[entry.name] = error
+        for entry in registry.epoch_setters:
+            try:
+                epoch = at._replace(step=0)
+                order = streams.stream(self.master_seed, epoch, entry.name, scopes.SHARED)
+                entry.adapter.set(at.task, at.epoch, order.key())
+            except Exception as error:
+                failures[entry.name] = error
+        return failures
 
     def _move_to(self, master_seed: int, at: Scope | None) -> None:
         """Take a master seed and a scope without reseeding."""
         self.master_seed, self.scope = master_seed, at
         context.scope_changed(self)
-
-    def _follow_fork(self, fork: Fork) -> None:
-        """Take the streams of a child of ``os.fork``, in the scope of its parent."""
-        self._ancestry = Ancestry((*self._ancestry.forks, fork))
-        at = self.scope
-        try:
-            self._set_scope(*fork.at)
-        finally:
-            self.scope = at
 
     def fork_rng(
         self, name: str, *, index: int | None = None, distinct_over: object = None
@@ -213,21 +209,75 @@ class Seeder:
         """Forget a registered generator, as ``fastseed.unregister_generator``."""
         self._registry.remove(generator)
 
-    def derive_key(self, name: str, **where: Any) -> int:
+    def derive_key(
+        self,
+        name: str,
+        *,
+        task: int | None = None,
+        epoch: int = 0,
+        step: int = 0,
+        rank: int | None = None,
+        worker: int = 0,
+        index: int = 0,
+    ) -> int:
         """Return what ``fastseed.derive_key`` returns, for this seeder."""
-        return derivations.derive_key(name, **where, seeder=self)
+        stream = derivations.stream_of("derive_key", self, name, task, epoch, step, rank, worker)
+        return stream.key(validation.check_int("derive_key", "index", index, 0, scopes.MAX_INDEX))
 
-    def derive_seed(self, name: str, **where: Any) -> int:
+    def derive_seed(
+        self,
+        name: str,
+        *,
+        task: int | None = None,
+        epoch: int = 0,
+        step: int = 0,
+        rank: int | None = None,
+        worker: int = 0,
+        index: int = 0,
+        bits: int = 64,
+    ) -> int:
         """Return what ``fastseed.derive_seed`` returns, for this seeder."""
-        return derivations.derive_seed(name, **where, seeder=self)
+        bits = validation.check_choice("derive_seed", "bits", bits, derivations.SEED_BITS)
+        stream = derivations.stream_of("derive_seed", self, name, task, epoch, step, rank, worker)
+        return stream.seed(
+            bits, validation.check_int("derive_seed", "index", index, 0, scopes.MAX_INDEX)
+        )
 
-    def derive_keys(self, name: str, n: int, **where: Any) -> torch.Tensor:
+    @eager
+    def derive_keys(
+        self,
+        name: str,
+        n: int,
+        *,
+        task: int | None = None,
+        epoch: int = 0,
+        step: int = 0,
+        rank: int | None = None,
+        worker: int = 0,
+        start: int = 0,
+        out: torch.Tensor | None = None,
+    ) -> torch.Tensor:
         """Return what ``fastseed.derive_keys`` returns, for this seeder."""
-        return derivations.derive_keys(name, n, **where, seeder=self)
+        stream = derivations.stream_of("derive_keys", self, name, task, epoch, step, rank, worker)
+        return derivations.members("derive_keys", stream, start, (n, 2), out)
 
-    def derive_seeds(self, name: str, n: int, **where: Any) -> torch.Tensor:
+    @eager
+    def derive_seeds(
+        self,
+        name: str,
+        n: int,
+        *,
+        task: int | None = None,
+        epoch: int = 0,
+        step: int = 0,
+        rank: int | None = None,
+        worker: int = 0,
+        start: int = 0,
+        out: torch.Tensor | None = None,
+    ) -> torch.Tensor:
         """Return what ``fastseed.derive_seeds`` returns, for this seeder."""
-        return derivations.derive_seeds(name, n, **where, seeder=self)
+        stream = derivations.stream_of("derive_seeds", self, name, task, epoch, step, rank, worker)
+        return derivations.members("derive_seeds", stream, start, (n,), out)
 
     def _adapters(self) -> dict[str, GeneratorAdapter]:
         """Return the adapter of every generator in this process, by stream name."""
@@ -270,12 +320,10 @@ class Seeder:
         for name, adapter in adapters.items():
             if name in parsed.exact:
                 adapter.restore(parsed.exact[name])
-        self._forks.load_states(parsed.streams)
+        self.entries.replace(parsed.entered)
         states.log_missing(self, state, sorted(adapters.keys() - parsed.exact.keys()))
         if failed is not None:
             raise failed
-        if parsed.exact and parsed.scope is not None:
-            self._recent_scopes.note_exact_load((self.master_seed, *parsed.scope))
 
 
 current_seeder = context.current

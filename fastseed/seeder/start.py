@@ -15,26 +15,18 @@ from ..derivation import context, scopes
 from ..derivation.scopes import parse_master_seed
 from ..determinism import switches
 from ..distributed import agreement, discovery
-from . import processes
 from .errors import ReseedError
 from .job import Job, read_job
-from .schemes import fwr13y
 from .seeder import SEED_BITS, Seeder
 
-_REPEAT = "pass it to repeat this run"
 
-
-def start(
-    master_seed: int | None, *place: Any, scheme: str = "philox-v1", shows: bool = True
-) -> Seeder:
+def start(master_seed: int | None, *place: Any, shows: bool = True) -> Seeder:
     """Do ``init``: ``place`` is its arguments from ``ngpus`` on; ``shows`` a seed that it drew."""
-    requested = _requested(master_seed)
+    requested = requested_seed(master_seed)
     mode = switches.requested("init")
-    seeder = _make(requested, place, scheme)
+    seeder = Seeder._of(*join_job(requested, place))
     failed = None
-    if scheme == "fwr13y":
-        pass  # fwr13y's own init changes no generator
-    elif get_worker_info() is not None:
+    if get_worker_info() is not None:
         logger.warning(
             "fastseed.init: called in a DataLoader worker, whose generators the loader has "
             "seeded: they are left as they are"
@@ -44,14 +36,10 @@ def start(
             seeder._set_scope(0, 0, 0, "init")
         except ReseedError as error:  # another reseed repairs it
             failed = error
-    old = context.seeder
-    context.set_current(seeder)
-    if old is not None:
-        _forget(old)
+    replace_seeder(seeder)
     if seeder.rank == 0:
-        _report(seeder, is_given=master_seed is not None)
-        if requested is None and shows:
-            say(f"fastseed.init: the master seed is {seeder.master_seed}; {_REPEAT}")
+        shows = shows and requested is None
+        report(seeder._job, seeder.master_seed, is_given=master_seed is not None, shows=shows)
     if failed is not None:
         raise failed
     if mode is not None:
@@ -59,7 +47,7 @@ def start(
     return seeder
 
 
-def _requested(master_seed: int | None) -> Any:
+def requested_seed(master_seed: int | None) -> Any:
     """Return the argument, or else what ``fastseed run`` requests; None to draw one."""
     text = environ.get(environ.MASTER_SEED)
     if master_seed is not None or not text:
@@ -69,8 +57,14 @@ def _requested(master_seed: int | None) -> Any:
     return f"{environ.MASTER_SEED}={text}" if seed is None else seed
 
 
-def _make(master_seed: Any, place: tuple[Any, ...], scheme: str) -> Seeder:
-    """Return a seeder whose master seed all ranks of the process group have agreed on."""
+def join_job(
+    master_seed: Any, place: tuple[Any, ...], bits: int = SEED_BITS, *, correct: bool = True
+) -> tuple[Job, int, bool]:
+    """Return the job, its master seed, and whether every rank is known to have it.
+
+    All ranks of the process group agree on it; ``bits`` are those of one that is drawn, and
+    ``correct`` is that of ``discovery.locate``.
+    """
     ngpus, _, _, world_size = (*place, *[None] * 4)[:4]
     size = ngpus if world_size is None else world_size
     if not isinstance(size, int):
@@ -78,22 +72,22 @@ def _make(master_seed: Any, place: tuple[Any, ...], scheme: str) -> Seeder:
     job: Job | None = None
     problem: Exception | None = None
     try:
-        job = read_job("init", *place, scheme=scheme)
+        job = read_job("init", *place, correct=correct)
         size = job.world_size
         if master_seed is not None:
             master_seed = scopes.check_master_seed("init", "master_seed", master_seed)
     except (TypeError, ValueError) as error:
         problem = error  # raised after the collective, so that no rank hangs
-    bits = fwr13y.MASTER_BITS if scheme == "fwr13y" else SEED_BITS
     master_seed, is_agreed = agreement.agree_on_master(master_seed, size, bits, problem)
     assert job is not None
-    return Seeder._of(job, master_seed, is_agreed)
+    return job, master_seed, is_agreed
 
 
-def _forget(old: Seeder) -> None:
-    """Let forks ignore the seeder of an earlier ``init``; warn about its registrations."""
-    processes.forget(old)
-    if old._registry:
+def replace_seeder(new: Seeder | None) -> None:
+    """Make ``new`` the seeder of the process; warn about registrations of an earlier ``init``."""
+    old = context.seeder
+    context.set_current(new)
+    if old is not None and old._registry:
         logger.warning(
             "fastseed.init: called again, which drops the registered generators %s; register "
             "those that are still needed after it",
@@ -101,22 +95,27 @@ def _forget(old: Seeder) -> None:
         )
 
 
-def _report(seeder: Seeder, is_given: bool) -> None:
-    """Log what is used; warn if ``fastseed run`` requested another master seed."""
+def report(job: Job, master_seed: int, *, is_given: bool, shows: bool) -> None:
+    """Log what is used; warn if ``fastseed run`` requested another master seed.
+
+    ``shows`` is whether to print the master seed where the log does not take it.
+    """
     text = environ.get(environ.MASTER_SEED)
-    if text and parse_master_seed(text) != seeder.master_seed:
+    if text and parse_master_seed(text) != master_seed:
         logger.warning(
             "fastseed.init: master seed %d was given and is used, but %s=%s (fastseed run --seed) "
             "requests another one; call init() without a seed to use that",
-            *(seeder.master_seed, environ.MASTER_SEED, text),
+            *(master_seed, environ.MASTER_SEED, text),
         )
     source = f" of {environ.MASTER_SEED}" if text and not is_given else ""
-    mesh = f"mesh ({seeder.mesh}), " if seeder.mesh else ""
+    mesh = f"mesh ({job.mesh}), " if job.mesh else ""
     logger.info(
-        "fastseed: master seed %d%s, rank %d of %d, %sscheme %s, backend %s (%s)",
-        *(seeder.master_seed, source, seeder.rank, seeder.world_size, mesh, seeder.scheme),
+        "fastseed: master seed %d%s, rank %d of %d, %sbackend %s (%s)",
+        *(master_seed, source, job.rank, job.world_size, mesh),
         *(derive.backend, derive.simd() or native.missing),
     )
+    if shows:
+        say(f"fastseed.init: the master seed is {master_seed}; pass it to repeat this run")
 
 
 def say(line: str) -> None:

@@ -2,12 +2,13 @@
 
 A flat dict of ints, strings and uint8 tensors. With ``rng=True`` it also holds the exact states,
 the libraries' own as bytes: ``rng.<rank>.<stream>`` of each generator,
-``rng.<rank>.<name>/torch.cpu`` (``/torch.cuda``, ...) of each continuing stream of ``fork_rng``,
-and ``rng.<rank>.process.mesh``, the fingerprint of the mesh. States of ranks can be put together.
+``rng.<rank>.process.mesh``, the fingerprint of the mesh, and ``rng.<rank>.process.blocks``, the
+names of the blocks that were entered in the scope. States of ranks can be put together.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
@@ -16,18 +17,18 @@ import torch
 
 from .._backend import tensors
 from .._backend.reference import scalar
-from .._utils import StateDict, validation
+from .._utils import StateDict, strict_json, validation
 from .._utils.log import logger
 from ..derivation import scopes
 from ..distributed.mesh import STATE as MESH
 from ..generators.adapter import GeneratorAdapter, pack, unpack
 from ..generators.default import NAMES
-from .fork_rng.block import Parsed
 
 if TYPE_CHECKING:
     from .seeder import Seeder
 
 RNG = "rng."
+_BLOCKS = "process.blocks"
 _RANGES = {
     "master_seed": (0, scopes.MAX_MASTER),
     "world_size": (1, scopes.MAX_RANK + 1),
@@ -42,7 +43,7 @@ _EXPECTED: dict[str, str | int] = {
     "version": 1,
     "derivation": scalar.DERIVATION_VERSION,
 }
-_KNOWN = frozenset({*_EXPECTED, "scheme", *_RANGES})
+_KNOWN = frozenset({*_EXPECTED, *_RANGES})
 _EXACT_KEY = re.compile(r"rng\.(0|[1-9][0-9]{0,7})\.(.+)", re.DOTALL)
 
 Adapters = Mapping[str, GeneratorAdapter]
@@ -52,7 +53,6 @@ def save_state(seeder: Seeder, adapters: Adapters | None = None) -> StateDict:
     """Return the state of a seeder: its scope, and exact states where adapters are given."""
     state: StateDict = {
         **_EXPECTED,
-        "scheme": seeder.scheme,
         "master_seed": seeder.master_seed,
         "world_size": seeder.world_size,
         "reseeded": int(seeder.scope is not None),
@@ -64,9 +64,9 @@ def save_state(seeder: Seeder, adapters: Adapters | None = None) -> StateDict:
     stateless = [name for name, held in exact.items() if held is None]
     if stateless:
         logger.info("fastseed.state_dict: callables hold no state to save: %s", stateless)
-    exact.update(seeder._forks.states())
-    fingerprint = seeder._rank_fields.fingerprint()
+    fingerprint, entered = seeder._rank_fields.fingerprint(), seeder.entries.names()
     exact[MESH] = pack(fingerprint.encode()) if fingerprint else None
+    exact[_BLOCKS] = pack(json.dumps(entered).encode()) if entered else None
     prefix = f"{RNG}{seeder.rank}."
     return state | {prefix + name: held for name, held in exact.items() if held is not None}
 
@@ -77,7 +77,7 @@ class ParsedState(NamedTuple):
     master_seed: int
     scope: scopes.Scope | None
     exact: dict[str, Any]  # by the name of the adapter
-    streams: dict[str, tuple[Parsed, bool]]  # of `fork_rng`, and whether this rank saved each
+    entered: list[str]  # the blocks that were entered in the scope
 
 
 def parse_state(seeder: Seeder, state: StateDict, adapters: Adapters) -> ParsedState:
@@ -87,28 +87,37 @@ def parse_state(seeder: Seeder, state: StateDict, adapters: Adapters) -> ParsedS
     lowest rank that has them. Its other generators begin in the scope, never in another rank's
     state. On another mesh other ranks share a stream, so that exact states are not taken there.
     """
-    at = check(state, seeder.scheme)
+    at = check(state)
     exact: dict[str, Any] = {}
-    streams: dict[str, tuple[Parsed, bool]] = {}
-    for name, (key, own) in _choose(seeder, state).items():
-        adapter = adapters.get(name) or seeder._forks.parser(name)
-        where = f"state[{key!r}]"
+    entered: list[str] = []
+    for name, key in _choose(seeder, state).items():
+        adapter, where = adapters.get(name), f"state[{key!r}]"
+        if name == _BLOCKS:
+            entered = _parse_entered(where, state[key])
+            continue
         if adapter is None:
             rule = "a generator that must be registered, or an accelerator that must be initialized"
             raise _refuse(f"{where} belongs to {rule}, first", sorted(adapters))
         try:
-            parsed = adapter.parse_state(state[key])
+            exact[name] = adapter.parse_state(state[key])
         except ValueError as error:
             raise ValueError(f"fastseed.load_state_dict: {where} is damaged: {error}") from error
-        if name in adapters:
-            exact[name] = parsed
-        else:
-            streams[name] = parsed, own
-    return ParsedState(int(state["master_seed"]), at, exact, streams)
+    return ParsedState(int(state["master_seed"]), at, exact, entered)
 
 
-def _choose(seeder: Seeder, state: StateDict) -> dict[str, tuple[str, bool]]:
-    """Return for each stream the key of its exact state, and whether this rank saved it."""
+def _parse_entered(where: str, held: torch.Tensor) -> list[str]:
+    try:
+        names = strict_json.parse(unpack(held))
+        if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+            raise strict_json.Invalid("a list of names")
+    except ValueError as error:
+        text = f"fastseed.load_state_dict: {where} is damaged: it must be {error}"
+        raise ValueError(text) from error
+    return names
+
+
+def _choose(seeder: Seeder, state: StateDict) -> dict[str, str]:
+    """Return for each stream the key of its exact state."""
     rows = []
     for key in state:
         if key.startswith(RNG):
@@ -131,7 +140,7 @@ def _choose(seeder: Seeder, state: StateDict) -> dict[str, tuple[str, bool]]:
             "%s, and this process has mesh %s",
             *(seeder.rank, saved or "None", here or "None"),
         )
-    chosen: dict[str, tuple[str, bool]] = {}
+    chosen: dict[str, str] = {}
     for other, rank, name, key in sorted(rows):  # this rank first
         entry = seeder._registry.find(name)
         if not other and saved == here:
@@ -139,10 +148,10 @@ def _choose(seeder: Seeder, state: StateDict) -> dict[str, tuple[str, bool]]:
         elif entry is not None:
             wanted = entry.shared
         else:
-            shared = seeder._forks.parser(name) is not None or fields.of(name) == scopes.SHARED
+            shared = fields.of(name) == scopes.SHARED
             wanted = not own and shared and fields.shares_mesh(_mesh_of(state, rank))
         if wanted and name not in chosen and name != MESH:
-            chosen[name] = key, not other
+            chosen[name] = key
     return chosen
 
 
@@ -178,12 +187,12 @@ def _refuse(what: str, value: object) -> ValueError:
     return ValueError(f"fastseed.load_state_dict: {what}, got {validation.short_repr(value)}")
 
 
-def check(state: object, scheme: str) -> scopes.Scope | None:
+def check(state: object) -> scopes.Scope | None:
     """Check everything but the exact states; return the scope."""
     if not isinstance(state, dict):
         rule = "a dict from state_dict()"
         raise validation.type_error("load_state_dict", "state", rule, state)
-    for field, value in (*_EXPECTED.items(), ("scheme", scheme)):
+    for field, value in _EXPECTED.items():
         held = state.get(field)
         if type(held) is not type(value) or held != value:
             newer = isinstance(value, int) and type(held) is int and held > value

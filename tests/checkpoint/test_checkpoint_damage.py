@@ -33,7 +33,6 @@ def refused(job, state, error, reason):
         ({"version": 2}, ValueError, "must be 1; a newer fastseed wrote it, load it with that"),
         ({"version": True}, ValueError, "state['version'] must be 1, got True"),
         ({"derivation": 2}, ValueError, "must be 1; a newer fastseed wrote it"),
-        ({"scheme": "fwr13y"}, ValueError, "state['scheme'] must be 'philox-v1', got 'fwr13y'"),
         ({"master_seed": 2**64}, ValueError, "state['master_seed'] must be in [0, "),
         ({"master_seed": 42.0}, TypeError, "state['master_seed'] must be an integer, got 42.0"),
         ({"reseeded": 0}, ValueError, "state must hold zeros for task, epoch and step before a"),
@@ -89,16 +88,6 @@ def test_an_exact_state_without_a_default_generator_is_refused(job, name):
 def test_states_of_absent_accelerators_are_refused(job):
     state = {**fastseed.state_dict(rng=True), "rng.3.torch.cuda": torch.zeros(16).byte()}
     refused(job, state, ValueError, "belongs to a generator that must be registered, or an accel")
-
-
-def test_a_legacy_state_with_a_step_changes_nothing():
-    fastseed.pyt.init(42, 1, 0, scheme="fwr13y")
-    fastseed.reseed(1, 2)
-    state = {**fastseed.state_dict(), "step": 3, "master_seed": 99}
-    with pytest.raises(ValueError, match="step must be 0"):
-        fastseed.load_state_dict(state)
-    seeder = fastseed.derivation.context.seeder
-    assert (seeder.master_seed, tuple(seeder.scope)) == (42, (1, 2, 0))
 
 
 def test_states_of_unregistered_generators_are_refused(job):

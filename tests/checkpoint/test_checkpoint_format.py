@@ -98,8 +98,8 @@ def test_any_flipped_bit_or_truncation_is_refused(data):
 
 
 STATE = {
-    "format": "fastseed", "version": 1, "derivation": 1, "scheme": "philox-v1", "master_seed": 42,
-    "world_size": 1, "reseeded": 1, "task": 1, "epoch": 7, "step": 9,
+    "format": "fastseed", "version": 1, "derivation": 1, "master_seed": 42, "world_size": 1,
+    "reseeded": 1, "task": 1, "epoch": 7, "step": 9,
 }  # fmt: skip
 
 

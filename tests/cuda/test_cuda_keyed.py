@@ -45,20 +45,20 @@ def same(found, expected):
 
 
 def test_the_draws_of_the_cpu(device):
-    with keyed("flow", check=True):
+    with keyed("flow", 0, check=True):
         expected = draws("cpu")
-    with keyed("flow", check=True):
+    with keyed("flow", 0, check=True):
         assert same(draws(device), expected)
 
 
 @pytest.mark.slow
 def test_compiled(device):
-    with keyed("flow"):
+    with keyed("flow", 0):
         expected = draws("cpu")
     compiled = torch.compile(draws, fullgraph=True)
     for step in (3, 4, 3):
         fastseed.reseed(1, 0, step)
-        with keyed("flow"):
+        with keyed("flow", 0):
             found = compiled(device)
         assert same(found, expected) == (step == 3)
 
@@ -68,14 +68,14 @@ def test_a_graph_replays_its_draw_in_the_scope_of_the_replay(device):
     def two():
         return torch.randn(99, device=device), functional.dropout(torch.ones(99, device=device))
 
-    with keyed("flow"):
+    with keyed("flow", 0):
         two()
     graph = torch.cuda.CUDAGraph()
-    with keyed("flow"), torch.cuda.graph(graph):
+    with keyed("flow", 0), torch.cuda.graph(graph):
         found = two()
     for step in (5, 6, 5):
         fastseed.reseed(1, 0, step)
         graph.replay()
-        with keyed("flow"):
+        with keyed("flow", 0):
             expected = torch.randn(99), functional.dropout(torch.ones(99))
         assert same(found, expected)

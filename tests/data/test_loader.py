@@ -17,7 +17,7 @@ from torch.utils.data import (
 )
 
 import fastseed
-from fastseed.data import Loader, ShuffleSampler, per_sample, worker_init_fn
+from fastseed.data import Loader, ShuffleSampler
 
 FORK = "fork"
 
@@ -39,23 +39,6 @@ def test_iterating_needs_init():
     without_scope()
     with pytest.raises(RuntimeError, match=r"data\.Loader: call fastseed\.reseed"):
         iter(batches)
-
-
-KEYED = {
-    "data.Loader": lambda: iter(Loader(Plain(4))),
-    "data.per_sample": lambda: per_sample(Plain(4))[0],
-    "data.ShuffleSampler.index": lambda: ShuffleSampler(3).index(0, task=1, epoch=0),
-    "data.worker_init_fn": lambda: worker_init_fn(0),
-}
-
-
-@pytest.mark.parametrize("function", KEYED)
-def test_scheme_fwr13y_has_no_keys(function):
-    fastseed.pyt.init(42, 1, 0, scheme="fwr13y")
-    fastseed.reseed(1, 0)
-    message = rf"fastseed\.{function}: scheme must be 'philox-v1', got 'fwr13y'"
-    with pytest.raises(ValueError, match=message):
-        KEYED[function]()
 
 
 def test_shuffle_follows_the_scope_and_nothing_else():

@@ -151,7 +151,7 @@ def test_rank_and_size_are_the_jobs():
 
 def test_the_mesh_says_how_data_are_shared(monkeypatch):
     seeder = SimpleNamespace(
-        master_seed=42, scheme="philox-v1", data_rank=1, data_world_size=2,
+        master_seed=42, fork_count=0, data_rank=1, data_world_size=2,
         scope=fastseed.derivation.scopes.Scope(1, 7, 0), rank=5, world_size=8,
     )  # fmt: skip
     monkeypatch.setattr(fastseed.derivation.context, "seeder", seeder)

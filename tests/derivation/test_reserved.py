@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import logging
-
 import pytest
 import torch
 from helpers.support import seeder
 
 import fastseed
 from fastseed._backend.reference import scalar
-from fastseed._utils.log import warn_once
 from fastseed.derivation import reserved, streams
 
-ALL = [*reserved.NAMES, "init/weight", "dropout/0"]
+ALL = [*reserved.NAMES, "init/weight", "dropout/0", "block/torch.cpu"]
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -42,27 +39,6 @@ def test_samplers_that_draw_nothing_have_any_name():
     fastseed.register_generator(fastseed.data.ShuffleSampler(8), name="shuffle")
 
 
-@pytest.mark.parametrize("name", ["loader", "mixture", "shuffle", "process.fork"])
-def test_deriving_under_a_reserved_name_warns_once_and_changes_no_bit(name, caplog):
-    reserved._check_derived.cache_clear()
-    warn_once.cache_clear()
-    fastseed.init(42, rank=0, world_size=1)
-    key = fastseed.derive_key(name, task=1)
-    assert key == fastseed.derive_key(name, task=1) == seeder().derive_key(name, task=1)
-    (record,) = (r for r in caplog.records if r.levelno == logging.WARNING)
-    assert f"the stream {name!r} is the one of {reserved.user_of(name)}" in record.getMessage()
-
-
-@pytest.mark.parametrize("name", ["numpy", "torch.cpu", "rollout", "dropout/0", "init/w", "mine"])
-def test_documented_addresses_are_derived_without_a_warning(name, caplog):
-    fastseed.init(42, rank=0, world_size=1)
-    for derive in (fastseed.derive_key, fastseed.derive_seed):
-        derive(name, task=1)
-    for derive in (fastseed.derive_keys, fastseed.derive_seeds):
-        derive(name, 2, task=1)
-    assert caplog.records == []
-
-
 class Noise(torch.utils.data.Dataset):
     """Draws from every default generator."""
 
@@ -84,11 +60,11 @@ def test_every_name_that_the_library_derives_is_reserved(monkeypatch):
 
     streams.name_words.cache_clear()
     monkeypatch.setattr(scalar, "name_words", record)
-    fastseed.init(42, rank=0, world_size=1, on_os_fork="reseed")
+    fastseed.init(42, rank=0, world_size=1)
     tour()
     streams.name_words.cache_clear()
-    assert names > {"loader", "shuffle", "mixture", "process.fork", "dropout/a", "init/weight"}
-    own = {name for name in names if not name.startswith(("block/", "source/"))}
+    assert names > {"loader", "shuffle", "mixture", "dropout/a", "init/weight"}
+    own = {name for name in names if not name.startswith("source/")}
     assert {name for name in own if reserved.user_of(name) is None} == set()
 
 
@@ -113,4 +89,3 @@ def tour():
         linear.reset_parameters()
     with fastseed.fork_rng("block"):
         pass
-    fastseed.derivation.context.seeder._follow_fork(fastseed.derivation.forks.Fork((0, 0, 0), 1))

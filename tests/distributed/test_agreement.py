@@ -78,7 +78,7 @@ def disagree(case, store=None):
         return verify()
 
 
-ODD_ARGUMENTS = {"master_seed": 43, "on_os_fork": "reseed", "rank": 0}
+ODD_ARGUMENTS = {"master_seed": 43, "distinct_over": {"x": ()}, "rank": 0}
 
 
 @pytest.mark.parametrize(
@@ -89,8 +89,13 @@ ODD_ARGUMENTS = {"master_seed": 43, "on_os_fork": "reseed", "rank": 0}
         ("registered", {"registered is ['everywhere']": "['only here']"}),
         ("version", {"version is '1'": "'0.0.9'"}),
         (
-            "master_seed, on_os_fork",
-            {"master_seed is 42": "43", "on_os_fork is 'inherit'": "'reseed'"},
+            "master_seed, distinct_over",
+            {
+                "master_seed is 42": "43",
+                "distinct_over is 'distinct over all dimensions'": (
+                    "\"distinct over all dimensions, 'x' over ()\""
+                ),
+            },
         ),
     ],
 )

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import itertools
 import math
-import os
 import random
 
 import numpy as np
@@ -14,7 +12,6 @@ import torch
 from helpers.meshes import NAMES, expected_groups, of_rank, ranks_of, shared_by
 from helpers.support import scramble, seeder, snapshot
 
-import fastseed
 from fastseed import SHARED, GeneratorPool
 
 SHAPES = [s for s in itertools.product((1, 2, 4, 8), repeat=3) if math.prod(s) == 8]
@@ -122,49 +119,6 @@ def test_keys_and_generators_agree(distinct_over):
             assert (np.random.get_state()[1] == derive.mt19937_state(key)).all()
         lo, hi = s.derive_keys(name, 1, task=3, epoch=4, step=5)[0].tolist()
         assert lo | hi << 64 == key
-
-
-# ---------------------------------------------------------------- forked children
-
-
-def drawn_in_a_child(rank, where):
-    """Return what a child of ``os.fork`` draws that has its own streams."""
-    distinct_over = {"numpy": ("tp",), "python": (), "torch.cpu": ("dp",), "seed": ("tp",)}
-    fastseed.init(
-        42, rank=rank, world_size=4, mesh=where, distinct_over=distinct_over, on_os_fork="reseed"
-    )
-    seeds = []
-    fastseed.register_generator(seeds.append, name="seed")
-    fastseed.reseed(1, 7)
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            with fastseed.fork_rng("f", distinct_over=("dp",)):
-                named = torch.rand(()).item()
-            own = [random.random(), np.random.random(), torch.rand(()).item(), seeds[-1], named]
-            os.write(writing, repr(own).encode())
-        finally:
-            os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading, "rb") as pipe:
-        found = ast.literal_eval(pipe.read().decode())
-    os.waitpid(child, 0)
-    with fastseed.fork_rng("f", distinct_over=("dp",)):
-        named = torch.rand(()).item()
-    parent = [random.random(), np.random.random(), torch.rand(()).item(), seeds[-1], named]
-    assert not set(found) & set(parent)
-    return found
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no os.fork")
-def test_forked_children_share_what_their_parents_share():
-    meshes = list(ranks_of((2, 2), ("dp", "tp")))
-    drawn = [drawn_in_a_child(rank, where) for rank, where in enumerate(meshes)]
-    for values, along in zip(
-        zip(*drawn, strict=True), ((), ("tp",), ("dp",), ("tp",), ("dp",)), strict=True
-    ):
-        assert shared_by(values) == expected_groups(meshes, along)
 
 
 # ---------------------------------------------------------------- data

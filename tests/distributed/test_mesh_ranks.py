@@ -101,7 +101,7 @@ def filled(model):
     fastseed.reseed(0)
     begin = torch.get_rng_state()
     with fastseed.fork_rng("parameters", distinct_over=()):
-        key = fastseed.derive_key("parameters/torch.cpu", task=0)
+        key = fastseed.derive_key("parameters/torch.cpu", task=0, rank=fastseed.SHARED)
         for i, (_, parameter) in enumerate(sorted(model.named_parameters())):
             fastseed.random.normal_(parameter, key + i)
     whole = [getattr(p, "full_tensor", lambda p=p: p)() for p in model.parameters()]

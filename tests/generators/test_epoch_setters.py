@@ -119,8 +119,3 @@ def test_a_follower_that_fails_is_named():
     with pytest.raises(fastseed.ReseedError, match="broken: OSError") as caught:
         s.reseed(1, 7)
     assert list(caught.value.failures) == ["broken"] and after.received == [7]
-
-
-def test_followers_are_told_no_seed_by_the_predecessors_scheme():
-    with pytest.raises(TypeError, match="generator must be a callable under scheme 'fwr13y'"):
-        seeder(scheme="fwr13y").register_generator(Epochs())

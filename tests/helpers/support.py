@@ -12,7 +12,6 @@ import torch
 import fastseed
 from fastseed._backend import derive
 from fastseed._backend.reference import scalar, shuffle
-from fastseed.seeder.seeder import Job
 from helpers.paths import SCRIPTS
 from helpers.processes import (
     LAUNCHER_VARIABLES,
@@ -130,9 +129,6 @@ def scramble() -> None:
 def seeder(master_seed: int | None = 42, **where: Any) -> fastseed.Seeder:
     """A seeder on rank 0 of 1, unless said otherwise."""
     where = {"rank": 0, "world_size": 1, **where}
-    if where.pop("scheme", None) == "fwr13y":
-        job = Job(where["rank"], where["world_size"], scheme="fwr13y")
-        return fastseed.Seeder._of(job, master_seed, True)
     return fastseed.Seeder(master_seed, **where)
 
 

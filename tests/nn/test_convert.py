@@ -15,7 +15,6 @@ from torch.nn.utils.rnn import pack_sequence
 
 import fastseed
 from fastseed.nn import convert, revert
-from fastseed.nn.dropout import calls as dropout_calls
 from fastseed.random.dropout import attend
 
 pytestmark = pytest.mark.usefixtures("seeded")
@@ -107,19 +106,6 @@ def test_converted_models_are_copied_and_pickled():
         restart()
         assert torch.equal(other(X), expected)
         assert list(other.state_dict()) == list(model().state_dict())
-
-
-def test_reseed_removes_the_mode_of_a_forward_whose_end_was_interrupted(monkeypatch):
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    found, active = convert(Block()), torch.overrides._get_current_function_mode_stack
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(dropout_calls._ReplaceCalls, "__exit__", stop)
-        found(X)
-    assert len(active()) == 1
-    fastseed.reseed(1)
-    assert active() == []
 
 
 def test_revert_gives_the_model_back():

@@ -100,7 +100,7 @@ def test_what_draws_nothing_does_not_count():
         found = torch.rand(2)
     # the weights of the first LSTM, and nothing else
     assert any(torch.equal(found, fastseed.random.uniform(key_of(k), (2,))) for k in range(1, 40))
-    with keyed("flow"):
+    with keyed("flow", 0):
         functional.dropout(ONES, 0.5, training=False)
         functional.alpha_dropout(ONES, 0.5)  # which drops in training alone
         assert torch.equal(torch.rand(2), fastseed.random.uniform(key_of(0), (2,)))
@@ -182,7 +182,7 @@ def test_an_overwritten_tensor_gives_no_gradient():
 @pytest.mark.parametrize("use_reentrant", [True, False])
 def test_checkpoints(use_reentrant):
     def inside(x):
-        with keyed("in"):
+        with keyed("in", 0):
             return functional.dropout(x, 0.5) * x
 
     def gradient(function):
@@ -229,9 +229,9 @@ def test_a_generator_that_moves_is_noticed():
     with pytest.raises(RuntimeError, match="a generator of torch has moved"), keyed("flow"):
         unseen()
     wrong = r"aten.bernoulli_.float drew"
-    with pytest.raises(RuntimeError, match=wrong), keyed("flow", check=True):
+    with pytest.raises(RuntimeError, match=wrong), keyed("flow", 0, check=True):
         unseen()
-    with keyed("flow", check=True):
+    with keyed("flow", 0, check=True):
         functional.scaled_dot_product_attention(HEADS, HEADS, HEADS)
         torch.rand(2)
 
@@ -270,7 +270,7 @@ def test_blocks_that_are_left_out_of_order():
 
 
 def test_an_object_is_entered_once_at_a_time():
-    block = keyed("flow")
+    block = keyed("flow", 0)
     with block:
         first = torch.rand(2)
         with pytest.raises(RuntimeError, match="a second time: call keyed again"):

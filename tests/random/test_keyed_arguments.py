@@ -99,20 +99,20 @@ def test_fake_tensors_are_not_read():
 def test_torchs_default_generator_is_replaced_also_where_it_is_given():
     torch.manual_seed(1)
     state = torch.get_rng_state()
-    with keyed("flow"):
+    with keyed("flow", 0):
         first, second = torch.utils.data.random_split(range(9), [4, 5])
         expected = fastseed.derive_key("keyed/flow", index=1)
         drawn = torch.rand(2, generator=torch.default_generator)
         assert torch.equal(drawn, fastseed.random.uniform(expected, (2,)))
     assert torch.equal(torch.get_rng_state(), state)
-    with keyed("flow"):
+    with keyed("flow", 0):
         assert list(first.indices) + list(second.indices) == torch.randperm(9).tolist()
 
 
 @pytest.mark.parametrize("randomness", ["error", "different"])
 def test_vmap_does_not_repeat_numbers_unseen(randomness):
     def draw(x):
-        with keyed("inside"):
+        with keyed("inside", 0):
             return x + torch.rand(2)
 
     for function in (draw, torch.func.grad(lambda x: draw(x).sum())):
@@ -120,22 +120,6 @@ def test_vmap_does_not_repeat_numbers_unseen(randomness):
             torch.vmap(function, randomness=randomness)(torch.zeros(3, 2))
     same = torch.vmap(draw, randomness="same")(torch.zeros(3, 2))
     assert torch.equal(same, draw(torch.zeros(3, 2)))
-
-
-def test_an_interrupt_while_a_block_begins_is_repaired_by_reseed(monkeypatch):
-    mode = torch.overrides.TorchFunctionMode
-    enter = mode.__enter__
-
-    def interrupted(block):
-        enter(block)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(mode, "__enter__", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        keyed("flow").__enter__()
-    monkeypatch.setattr(mode, "__enter__", enter)
-    fastseed.reseed(1, 0, 4)
-    assert not torch.overrides._get_current_function_mode_stack()
 
 
 def test_a_mode_around_a_block_is_not_asked_about_what_a_fill_calls():

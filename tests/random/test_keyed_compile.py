@@ -89,7 +89,7 @@ def test_gradients_repeat_the_mask():
     weight, x = torch.randn(8, 8, requires_grad=True), torch.randn(4, 8)
 
     def gradient(run):
-        with keyed("flow"):
+        with keyed("flow", 0):
             loss = run(x @ weight).square().sum()
         return torch.autograd.grad(loss, weight)[0]
 
@@ -103,11 +103,11 @@ def test_parts_of_a_broken_graph_share_the_count():
         return first, layer(x)
 
     def opens(x):
-        with keyed("flow"):
+        with keyed("flow", 0):
             return broken(x)
 
     expected = opens(ONES)
-    with keyed("flow"):
+    with keyed("flow", 0):
         found = torch.compile(broken, backend="eager")(ONES)
     for each in (found, torch.compile(opens, backend="eager")(ONES)):
         assert all(map(torch.equal, each, expected))
@@ -144,9 +144,9 @@ def test_a_graph_is_that_of_its_block():
     def drawn(function):
         found = []
         for name in ("a", "b", "a"):
-            with keyed(name):
+            with keyed(name, 0):
                 found.append(function(ONES))
-                with keyed(f"in {name}"):
+                with keyed(f"in {name}", 0):
                     found.append(function(ONES))
         torch.manual_seed(1)
         return [*found, function(ONES)]
@@ -160,7 +160,7 @@ def test_a_graph_is_that_of_its_job():
     """Another rank or master seed, or another ``distinct_over``, is not that of the trace."""
 
     def opens(distinct_over):
-        with keyed("flow", distinct_over=distinct_over):
+        with keyed("flow", 0, distinct_over=distinct_over):
             return layer(ONES)
 
     run, found = compiled(opens), []
@@ -177,9 +177,9 @@ def test_one_graph_for_all_sizes():
     backend = Backend()
     run = torch.compile(layer, backend=backend, fullgraph=True, dynamic=True)
     for n in (5, 17, 33):
-        with keyed("flow"):
+        with keyed("flow", 0):
             found = run(ONES[:n])
-        with keyed("flow"):
+        with keyed("flow", 0):
             assert torch.equal(found, layer(ONES[:n]))
     assert backend.graphs == 1
 
@@ -190,7 +190,7 @@ def test_one_graph_for_all_sizes():
 def test_reseed_in_a_block_before_a_compiled_call():
     run = compiled(layer)
     for before in (0, 1):
-        with keyed("flow"):
+        with keyed("flow", 0):
             for _ in range(before):
                 run(ONES)
             fastseed.reseed(1, 0, 4 + before)
@@ -202,7 +202,7 @@ def test_a_compiled_function_before_reseed():
     without_scope()
 
     def opens():
-        with keyed("flow"):
+        with keyed("flow", 0):
             return torch.rand(2)
 
     with pytest.raises(Exception, match=r"call fastseed\.reseed\(task, epoch\) first"):
@@ -214,7 +214,7 @@ def test_compiled_code_in_a_checkpoint(use_reentrant):
     """Inside a checkpointed function the block is opened; what is compiled may be either."""
 
     def inside(x):
-        with keyed("flow"):
+        with keyed("flow", 0):
             return layer(x) * x
 
     def gradient(run):
@@ -230,7 +230,7 @@ def test_compiled_code_in_a_checkpoint(use_reentrant):
     whole = torch.compile(recomputed(inside), backend="aot_eager")
     assert torch.equal(gradient(whole), expected)
     wrong = "open the block inside the function"
-    with pytest.raises(Exception, match=wrong), keyed("flow"):
+    with pytest.raises(Exception, match=wrong), keyed("flow", 0):
         recomputed(compiled(lambda x: layer(x) * x))(torch.ones(64, requires_grad=True))
 
 
@@ -246,7 +246,7 @@ def test_dynamo_is_imported_in_the_block():
 
 def test_vmap_in_compiled_code_does_not_repeat_numbers_unseen():
     def draw(x):
-        with keyed("inside"):
+        with keyed("inside", 0):
             return torch.vmap(lambda row: row + torch.rand(2), randomness="different")(x)
 
     message = r"torch\.vmap would give all"

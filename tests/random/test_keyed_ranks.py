@@ -58,19 +58,19 @@ def draw_like_dtensors():
     for mesh, placements in layouts():
         tensor = distribute_tensor(whole, mesh, placements, src_data_rank=None)
         for name, call in CALLS.items():
-            with keyed("flow", distinct_over=()):
+            with keyed("flow", 0, distinct_over=()):
                 expected = call(whole)
-            with keyed("flow"):
+            with keyed("flow", 0):
                 call(whole)
                 own = torch.rand(3)
-            with keyed("flow"):
+            with keyed("flow", 0):
                 found = call(tensor)
                 assert torch.equal(torch.rand(3), own), "this rank's own draws go on"
             assert torch.equal(found.full_tensor(), expected), (name, placements)
         x = tensor.detach().requires_grad_()
-        with keyed("flow"):
+        with keyed("flow", 0):
             functional.dropout(x, 0.5).sum().backward()
-        with keyed("flow", distinct_over=()):
+        with keyed("flow", 0, distinct_over=()):
             assert torch.equal(x.grad.full_tensor(), functional.dropout(whole, 0.5))
 
 
@@ -92,16 +92,16 @@ def make_dtensors():
                 dtensors.randn(SHAPE, dtype=torch.bfloat16, **options),
             ]
 
-        with keyed("flow"):
+        with keyed("flow", 0):
             found = calls()
             torch.rand(2)  # of this rank
-        with keyed("flow", distinct_over=()):
+        with keyed("flow", 0, distinct_over=()):
             expected = [torch.rand(*SHAPE), torch.randn(SHAPE, dtype=torch.bfloat16)]
         assert torch.equal(torch.get_rng_state(), state)
         for each, whole in zip(found, expected, strict=True):
             assert isinstance(each, DTensor) and tuple(each.placements) == tuple(placements)
             assert torch.equal(each.full_tensor(), whole)
-        with keyed("flow"):
+        with keyed("flow", 0):
             assert torch.equal(dtensors.full(SHAPE, 3.0, **options).full_tensor(), 3 * ones)
 
 
@@ -118,9 +118,9 @@ def draw_in_compiled_code():
     def layer(x):
         return functional.dropout(x, 0.5) * torch.rand_like(x)
 
-    with keyed("flow"):
+    with keyed("flow", 0):
         expected = layer(x).full_tensor()
-    with keyed("flow"):
+    with keyed("flow", 0):
         found = torch.compile(layer, backend="aot_eager")(x)
     assert torch.equal(found.full_tensor(), expected)
 
@@ -134,7 +134,7 @@ def draw_over(given, distinct_over):
     """A number of a block; ``given`` are the dimensions that ``init`` says, of all or by name."""
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
     start(mesh=mesh, distinct_over=given)
-    with keyed("flow", distinct_over=distinct_over):
+    with keyed("flow", 0, distinct_over=distinct_over):
         return torch.rand(()).item()
 
 

@@ -189,10 +189,3 @@ def test_a_variable_that_is_no_seed_is_refused(text, monkeypatch):
     monkeypatch.setenv("FASTSEED_MASTER_SEED", text)
     with pytest.raises(ValueError, match="FASTSEED_MASTER_SEED must be an integer in"):
         identity.check_master_seed("f", None)
-
-
-def test_the_scheme_of_fwr13y_has_no_keys():
-    fastseed.pyt.init(5, scheme="fwr13y")
-    with pytest.raises(ValueError, match=r"scheme must be 'philox-v1' \(or give master_seed\)"):
-        seed(3, 1, 2)
-    assert seed(3, 1, 2, master_seed=5)

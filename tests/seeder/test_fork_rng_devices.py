@@ -89,9 +89,6 @@ def test_devices_switch_to_the_stream(job, accelerator, index):
         assert accelerator.state() == seeds(job, "a/torch.xpu", index)
         accelerator.devices[0].offset = 12
     assert accelerator.state() == before
-    with fastseed.fork_rng("a", index=index):
-        assert accelerator.devices[0].offset == (12 if index is None else 0)
-    assert accelerator.state() == before
 
 
 @pytest.mark.parametrize("index", [None, 4])
@@ -108,18 +105,6 @@ def test_devices_initialized_inside_are_on_the_stream_and_are_restored(job, acce
         assert accelerator.state() == seeds(job, "a/torch.xpu")
         accelerator.devices[0].offset = 12
     assert accelerator.state() == seeds(job, "torch.xpu")
-    with fastseed.fork_rng("a"):
-        assert accelerator.devices[0].offset == 12
-
-
-def test_devices_missing_from_a_state_start_at_the_beginning(job, accelerator):
-    with fastseed.fork_rng("a"):
-        torch.rand(3)
-    held = fastseed.state_dict(rng=True)
-    fastseed.load_state_dict(held)
-    with fastseed.fork_rng("a"):
-        accelerator.initialize()
-        assert accelerator.state() == seeds(job, "a/torch.xpu")
 
 
 def test_a_capture_is_refused(job, accelerator, monkeypatch):

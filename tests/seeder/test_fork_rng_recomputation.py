@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from functools import partial
 
@@ -13,7 +12,6 @@ from torch.utils.checkpoint import checkpoint
 
 import fastseed
 from fastseed._backend import private_torch
-from fastseed._utils.log import warn_once
 from fastseed.seeder.process_lock import process
 
 LAYERS = 3
@@ -37,7 +35,9 @@ class Model:
     def layer(self, x, i):
         masks = []
         for part in range(2):
-            with fastseed.fork_rng("inside", index=2 * i + part if self.numbered else None):
+            number = 2 * i + part
+            name, index = ("inside", number) if self.numbered else (f"inside/{number}", None)
+            with fastseed.fork_rng(name, index=index):
                 masks.append(dropout(torch.ones_like(x)))
         masks.append(dropout(torch.ones_like(x)))
         self.masks[i].append(torch.stack(masks).detach())
@@ -54,7 +54,7 @@ class Model:
             h = call(self.layer, h, i)
         ends = [torch.rand(3)]
         h.square().sum().backward()
-        with fastseed.fork_rng("inside"):
+        with fastseed.fork_rng("after"):
             ends.append(torch.rand(3))
         ends.append(torch.rand(3))
         gradients = [x.grad, *(w.grad.clone() for w in self.weights)]
@@ -80,28 +80,16 @@ def equal(a, b):
     return all(x.equal(y) for x, y in zip(a, b, strict=True))
 
 
+@pytest.mark.parametrize("numbered", [True, False])
 @pytest.mark.parametrize("call", [REENTRANT, NEW])
-def test_numbered_blocks_repeat_in_recomputation(weights, call, caplog):
-    gradients, ends = Model(weights, numbered=True).run(plain)
-    model = Model(weights, numbered=True)
+def test_blocks_repeat_in_recomputation(weights, call, numbered, caplog):
+    gradients, ends = Model(weights, numbered).run(plain)
+    model = Model(weights, numbered)
     again, after = model.run(call)
     assert model.repeats()
     assert equal(again, gradients)
-    assert equal(after, ends)  # the stream continues where the forward pass left it
+    assert equal(after, ends)
     assert caplog.records == []
-
-
-@pytest.mark.parametrize("call", [REENTRANT, NEW])
-def test_continuing_blocks_differ_and_warn(weights, call, caplog):
-    warn_once.cache_clear()
-    gradients, _ = Model(weights, numbered=False).run(plain)
-    model = Model(weights, numbered=False)
-    with caplog.at_level(logging.WARNING):
-        again, _ = model.run(call)
-    assert not model.repeats() and not equal(again, gradients)
-    (record,) = caplog.records  # once, not once a layer
-    assert "'inside' was entered in a backward pass" in record.getMessage()
-    assert "give fork_rng an index=" in record.getMessage()
 
 
 @pytest.mark.parametrize("name", ["around", "inside"])
@@ -110,7 +98,7 @@ def test_blocks_around_a_checkpoint(weights, name):
 
     def around(call):
         def run(f, *arguments):
-            with fastseed.fork_rng(name):
+            with fastseed.fork_rng(name, index=1):
                 return call(f, *arguments)
 
         return run

@@ -106,7 +106,8 @@ def test_legacy_reseed_leaves_the_packages_states(master, place, task, epoch):
     scramble()
     old.reseed(task, epoch)
     expected = snapshot()
-    new = seeder(master, world_size=place[0], rank=place[1], scheme="fwr13y")
+    new = fastseed.pyt
+    new.init(master, *place, scheme="fwr13y")
     new.register_generator(mine.append)
     new.register_generator(mine.append, shared=True)
     scramble()
@@ -119,20 +120,69 @@ def test_legacy_scheme_draws_31_bits_and_changes_no_generator():
     before = snapshot()
     for _ in range(20):
         fastseed.pyt.init(None, 1, 0, scheme="fwr13y")
-        assert 0 <= fastseed.get_master_seed() < 2**31
+        assert 0 <= fastseed.pyt.get_master_seed() < 2**31
     assert snapshot() == before
 
 
 def test_legacy_scheme_refuses_what_the_predecessor_lacks():
-    s = seeder(scheme="fwr13y")
-    with pytest.raises(TypeError, match=r"generator must be a callable under scheme 'fwr13y', got"):
-        s.register_generator(torch.Generator())
+    with pytest.raises(ValueError, match="scheme must be one of 'philox-v1', 'fwr13y', got 'x'"):
+        fastseed.pyt.init(42, scheme="x")
+    fastseed.pyt.init(42, 1, 0, scheme="fwr13y")
+    with pytest.raises(TypeError, match=r"gen must be a callable under scheme 'fwr13y', got"):
+        fastseed.pyt.register_generator(torch.Generator())
     before = snapshot()
     with pytest.raises(ValueError, match="step must be 0 under scheme 'fwr13y', got 3"):
-        s.reseed(1, 0, 3)
+        fastseed.pyt.reseed(1, 0, 3)
     assert snapshot() == before
-    with pytest.raises(ValueError, match="scheme must be 'philox-v1', got 'fwr13y'"):
-        s.derive_key("numpy", task=1)
+    with pytest.raises(ValueError, match="gen must be a registered generator, got"):
+        fastseed.pyt.unregister_generator(print)
+
+
+def test_the_legacy_scheme_is_a_job_of_its_module_alone(caplog):
+    """So that no part of fastseed draws from keys of a job that the script has left."""
+    fastseed.init(7)
+    fastseed.register_generator(print, name="printed")
+    fastseed.pyt.init(42, 1, 0, scheme="fwr13y")
+    assert "which drops the registered generators ['printed']" in caplog.text
+    for call in (fastseed.get_master_seed, lambda: fastseed.reseed(1), fastseed.state_dict):
+        with pytest.raises(RuntimeError, match=r"call fastseed\.init\(\.\.\.\) first"):
+            call()
+    fastseed.init(7)
+    assert fastseed.pyt.get_master_seed() == 7
+    fastseed.pyt.reseed(1)
+    assert torch.initial_seed() == fastseed.derive_seed("torch.cpu")
+
+
+def test_legacy_reseed_names_what_failed_and_seeds_the_rest():
+    def fail(seed):
+        raise OSError("lost")
+
+    def nested(seed):
+        fastseed.pyt.reseed(1)
+
+    seen: list[int] = []
+    fastseed.pyt.init(42, 1, 0, scheme="fwr13y")
+    for function in (fail, nested, seen.append):
+        fastseed.pyt.register_generator(function)
+    with pytest.raises(fastseed.ReseedError) as caught:
+        fastseed.pyt.reseed(1, 7)
+    assert list(caught.value.failures) == ["generator/0", "generator/1"]
+    assert seen == [fastseed.pyt.SeedGen(42, 1, 0)(1, 7)] == [torch.initial_seed()]
+
+
+def test_legacy_ranks_share_no_seed_that_they_did_not_agree_on(monkeypatch):
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    fastseed.pyt.init(None, 2, 1, scheme="fwr13y")
+    fastseed.pyt.register_generator(print)
+    with pytest.raises(RuntimeError, match="ranks cannot share a stream"):
+        fastseed.pyt.register_generator(print, shared=True)
+
+
+@pytest.mark.parametrize("name", ["SeedGen", "generate_master_seed_randomly"])
+def test_names_that_fastseed_leaves_to_pyt(name):
+    with pytest.raises(AttributeError, match=rf"fastseed\.{name}: use fastseed\.pyt, which has it"):
+        getattr(fastseed, name)
 
 
 # ---------------------------------------------------------------- what it does better

@@ -55,7 +55,7 @@ def test_init_under_fwr13y_changes_no_generator():
     original.init(42, 8, 3)
     assert snapshot() == before
     fastseed.pyt.init(42, 8, 3, scheme="fwr13y")
-    assert snapshot() == before and context.seeder.scope is None
+    assert snapshot() == before and context.seeder is None
 
 
 def test_generators_registered_after_init_follow_the_next_reseed(caplog):

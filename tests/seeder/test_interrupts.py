@@ -89,10 +89,3 @@ def test_reseed_leaves_a_block_that_an_interrupt_kept_from_being_left(job):
     kept = fastseed.fork_rng("a")
     with kept, pytest.raises(RuntimeError, match="inside a fork_rng block"):
         fastseed.reseed(1, 7)
-
-
-def test_reseed_leaves_stale_modes_first(job, monkeypatch):
-    left = []
-    monkeypatch.setattr(context, "stale_modes", [lambda: left.append(job.scope)])
-    fastseed.reseed(1, 6)
-    assert left == [(1, 5, 0)]

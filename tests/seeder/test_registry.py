@@ -76,9 +76,9 @@ class SeedsAndEpochs:
 def test_a_callable_with_set_epoch_is_called_under_fwr13y():
     """fwr13y calls what is registered; under fastseed's scheme it is a sampler."""
     both = SeedsAndEpochs()
-    s = seeder(scheme="fwr13y")
-    s.register_generator(both)
-    s.reseed(1, 7)
+    fastseed.pyt.init(42, 1, 0, scheme="fwr13y")
+    fastseed.pyt.register_generator(both)
+    fastseed.pyt.reseed(1, 7)
     assert both.seeds == [fastseed.pyt.SeedGen(42, 1, 0)(1, 7)] and both.epochs == []
     other = SeedsAndEpochs()
     s = seeder()

@@ -18,7 +18,7 @@ from ..layout import StepLayout
 from ..order.samplers import HOW, ShuffleSampler, SlotSampler, warn_of_unprepared, without_generator
 from ..worker.per_batch import PerBatch
 from ..worker.per_sample import PerSample
-from ..worker.scope import IterationScope, epoch_scope, keyed_seeder
+from ..worker.scope import IterationScope, epoch_scope
 from . import states
 from .iteration import Iteration
 from .seekable import Seekable, can_seek, slice_of
@@ -145,10 +145,9 @@ class Loader(DataLoader[Any]):
 
     @eager
     def __iter__(self) -> Any:
-        seeder = keyed_seeder(_CLASS)
-        if seeder.scope is None:
-            raise RuntimeError(f"fastseed.{_CLASS}: call fastseed.reseed(task, epoch) first")
-        scope = self._scope_in(seeder.scope.task, seeder.scope.epoch)
+        seeder = context.current(_CLASS)
+        at = context.scope_of(seeder, _CLASS)
+        scope = self._scope_in(at.task, at.epoch)
         state, is_over = self._loaded, False
         if state is not None and self._is_resumed_in(scope):
             scope, is_over = scope._replace(start=state["position"]), bool(state["over"])
@@ -187,7 +186,7 @@ class Loader(DataLoader[Any]):
         """Log a warning if another loader has the same streams or order, or every epoch has."""
         samplers = samplers_of(self)
         is_random = any(getattr(s, "shuffle", False) is True for s in samplers)
-        in_scope_of_init = not (at.task or at.epoch or epoch_scope(seeder))
+        in_scope_of_init = not (at.task or at.epoch or epoch_scope(seeder, _CLASS))
         if in_scope_of_init and self._iterations and (is_random or without_generator(samplers)):
             warn_once(
                 "fastseed.data.Loader: iterated again in the scope of fastseed.init, so its order "
@@ -275,7 +274,7 @@ class Loader(DataLoader[Any]):
 
     def _seek(self, task: int, epoch: int, position: int) -> None:
         """Start the next iteration, which must be of this task and epoch, at a position."""
-        seed = keyed_seeder(_CLASS).master_seed
+        seed = context.current(_CLASS).master_seed
         self._loaded = states.make_state(self, seed, task, epoch, position, 0)
         self._latest = None
 
@@ -284,11 +283,11 @@ class Loader(DataLoader[Any]):
         state = self._loaded
         if state is None or state["over"]:
             return False
-        return layout_of(self, keyed_seeder(_CLASS)).has_batch_after(state["position"])
+        return layout_of(self, context.current(_CLASS)).has_batch_after(state["position"])
 
     def _is_resumed_in(self, scope: IterationScope) -> bool:
         """Return True if a loaded state applies; RuntimeError if it is of another scope."""
-        state, seed = self._loaded, keyed_seeder(_CLASS).master_seed
+        state, seed = self._loaded, context.current(_CLASS).master_seed
         if state is None or not (state["position"] or state["over"]):
             return False
         here = seed, scope.task, scope.epoch
@@ -301,7 +300,7 @@ class Loader(DataLoader[Any]):
                 f"but the job is in {here}: call fastseed.init({saved[0]}) and fastseed.reseed"
                 f"{saved[1:]}, or restart() to discard the state"
             )
-        samples, position = layout_of(self, keyed_seeder(_CLASS)), state["position"]
+        samples, position = layout_of(self, context.current(_CLASS)), state["position"]
         is_between = position % samples.ranks and not samples.starts_anywhere
         if is_between and not (state["over"] or samples.ends_at(position)):
             raise RuntimeError(

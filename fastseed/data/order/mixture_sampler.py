@@ -12,7 +12,7 @@ from torch.utils.data import ConcatDataset
 from ..._backend import derive
 from ..._utils import validation
 from ...derivation import scopes
-from ..worker.scope import keyed_seeder
+from ...seeder.seeder import current_seeder
 from .mixture import Mixture, Source, shares_of
 from .permutation import Order
 from .samplers import ShuffleSampler, check_size
@@ -139,7 +139,7 @@ class MixtureSampler(ShuffleSampler):
         """
         function = f"{_CLASS}.counts"
         position = validation.check_int(function, "position", position, 0, MAX_N)
-        seed = keyed_seeder(function).master_seed
+        seed = current_seeder(function).master_seed
         order: Any = self.spec.at(seed, *self._scope(function, task, epoch))
         pairs = zip(self.spec.sources, order.counts(position), strict=True)
         return {source.name: count + source.skip for source, count in pairs}

@@ -16,7 +16,7 @@ from ..._utils import validation
 from ...derivation import scopes
 from ...seeder.seeder import current_seeder
 from ..layout import StepLayout, own_slots
-from ..worker.scope import current_scope, epoch_scope, keyed_seeder
+from ..worker.scope import current_scope, epoch_scope
 from .permutation import Array, Order
 from .quarantine import Quarantined
 from .spec import MAX_N, OrderSpec, SequenceSpec, ShuffleSpec
@@ -123,7 +123,7 @@ class ShuffleSampler(Sampler[int]):
         task = self.task if task is None else task
         epoch = self.epoch if epoch is None else epoch
         if task is None or epoch is None:
-            at = current_scope() or epoch_scope(current_seeder(function))
+            at = current_scope() or epoch_scope(current_seeder(function), function)
             if at is not None:
                 task = at.task if task is None else task
                 epoch = at.epoch if epoch is None else epoch
@@ -138,7 +138,7 @@ class ShuffleSampler(Sampler[int]):
     def _order(self, function: str, task: int | None, epoch: int | None) -> Order:
         """Return the order that the next iteration has in this scope."""
         task, epoch = self._scope(function, task, epoch)
-        seed = keyed_seeder(function).master_seed if self.spec.is_keyed else 0
+        seed = current_seeder(function).master_seed if self.spec.is_keyed else 0
         order = self.spec.at(seed, task, epoch)
         return order if self._removed is None else Quarantined(order, self.n, self._removed)
 

@@ -93,7 +93,7 @@ class PerSample(DatasetWrapper, Dataset[object]):
         if at is not None:
             return at.task, at.epoch
         seeder = current_seeder(_FUNCTION) if get_worker_info() is None else None
-        of_job = None if seeder is None else scope.epoch_scope(seeder)
+        of_job = None if seeder is None else scope.epoch_scope(seeder, _FUNCTION)
         if of_job is None:
             raise RuntimeError(
                 f"fastseed.{_FUNCTION}: the epoch is not known: iterate the dataset with "
@@ -105,7 +105,7 @@ class PerSample(DatasetWrapper, Dataset[object]):
     def _current_seeder(self) -> WorkerSeeder:
         worker = scope.worker
         sent = self._seeder if worker is None else worker.seeder
-        return sent or WorkerSeeder.from_seeder(scope.keyed_seeder(_FUNCTION))
+        return sent or WorkerSeeder.from_seeder(current_seeder(_FUNCTION))
 
     def _current_streams(self) -> SampleStreams:
         (task, epoch), seeder, held = self._task_and_epoch(), self._current_seeder(), self._streams

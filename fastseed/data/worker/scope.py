@@ -15,9 +15,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 
-from ...derivation.scopes import Scope, require_keys
+from ...derivation import context
+from ...derivation.scopes import Scope
 from ...generators.adapter import pack
-from ...seeder.seeder import Seeder, current_seeder
+from ...seeder.seeder import Seeder
 
 T = TypeVar("T")
 
@@ -94,17 +95,11 @@ def required_scope(function: str) -> IterationScope:
     return scope
 
 
-def epoch_scope(seeder: Seeder) -> Scope | None:
+def epoch_scope(seeder: Seeder, function: str) -> Scope | None:
     """Return the scope of the job; None in that of ``init``, in which all epochs were the same."""
-    scope = seeder.scope
-    return None if scope == (0, 0, 0) and not seeder._recent_scopes.used else scope
-
-
-def keyed_seeder(function: str) -> Seeder:
-    """Return the process-wide seeder; ValueError under scheme 'fwr13y', which has no keys."""
-    seeder = current_seeder(function)
-    require_keys(function, seeder.scheme)
-    return seeder
+    if seeder.scope is None or (seeder.scope == (0, 0, 0) and not seeder._recent_scopes.used):
+        return None
+    return context.scope_of(seeder, function)
 
 
 class DatasetWrapper:

@@ -16,6 +16,7 @@ from ..._backend import derive
 from ..._utils import validation
 from ..._utils.log import warn_once
 from ...derivation import context, scopes, streams
+from ...derivation.entries import Entries
 from ...generators.default import DefaultGenerators
 from ...random.bank import StreamBank
 from ...random.keyed import leave_inherited
@@ -87,7 +88,7 @@ class WorkerInit:
         seeder: WorkerSeeder | None = None,  # None: that of this process
     ) -> None:
         self.source, self._user_init = source, user_init
-        self.seeder = seeder or WorkerSeeder.from_seeder(scope.keyed_seeder(_FUNCTION))
+        self.seeder = seeder or WorkerSeeder.from_seeder(context.current(_FUNCTION))
         self._worker_id = 0
         self.scope: IterationScope | None = None  # of a fastseed loader, for all threads
 
@@ -117,7 +118,7 @@ class WorkerInit:
             return streams.stream_in(named, name, rank, self._worker_id + 1)
 
         if info is not None:
-            place = named, self.seeder.rank, self._worker_id + 1
+            place = named, self.seeder.rank, self._worker_id + 1, Entries()
             context.worker_place = context.WorkerPlace(*place)
             leave_inherited()
         failures = GENERATORS.reseed(stream_of)
@@ -239,9 +240,7 @@ class _WorkerInitFunction:
 
 
 def _init_at_current_scope() -> WorkerInit:
-    at = scope.keyed_seeder(_FUNCTION).scope
-    if at is None:
-        raise RuntimeError(f"fastseed.{_FUNCTION}: call fastseed.reseed(task, epoch) first")
+    at = context.scope_of(context.current(_FUNCTION), _FUNCTION)
     return WorkerInit(IterationScope(at.task, at.epoch, 0, 1))
 
 

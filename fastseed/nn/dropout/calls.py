@@ -10,7 +10,6 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from ..._backend import private_torch
-from ...derivation import context
 from ...random import dropout
 from ...random.dropout_calls import ATTENTION, DROPOUTS, HEADS, draws, read_attention, read_drop
 from .layers import Cut, drop_layer
@@ -83,14 +82,6 @@ def _refusal(calls: Calls, name: str) -> RuntimeError:
 
 
 _mode = _ReplaceCalls()
-
-
-def _leave_stale_mode() -> None:
-    if this_thread.calls is None:  # no converted forward runs
-        private_torch.leave_function_mode(_mode)
-
-
-context.stale_modes.append(_leave_stale_mode)
 
 
 def is_of_torch(cls: Any) -> bool:

@@ -19,7 +19,6 @@ from ..._backend.reference.scalar import signed
 from ..._utils import validation
 from ..._utils.log import logger
 from ...derivation import context
-from ...derivation.scopes import require_keys
 from ...random import scope_tensors
 from ...random.scope_tensors import CPU
 
@@ -213,6 +212,9 @@ class _Use(NamedTuple):
 
 def check_use(layer: LayerName, label_index: int, taken: range, row_elements: int) -> None:
     """RuntimeError where a layer takes rows again in one scope, or a recomputation takes others."""
+    seeder = context.seeder
+    if seeder is not None and seeder.fork_count != context.fork_count:
+        context.warn_in_child(seeder, "nn.Dropout")
     uses = process_state.used.setdefault((layer.name, label_index), [])
     mine = _Use(taken, row_elements)
     if private_torch.in_backward():
@@ -278,7 +280,5 @@ def _overlap(a: range, b: range) -> bool:
 def check_scope(function: str) -> Seeder:
     """Return the process-wide seeder; RuntimeError before ``init`` or the first ``reseed``."""
     seeder = context.current(function)
-    require_keys(function, seeder.scheme)
-    if seeder.scope is None:
-        raise RuntimeError(f"fastseed.{function}: call fastseed.reseed(task, epoch) first")
+    context.scope_of(seeder, function)
     return seeder

@@ -114,7 +114,6 @@ def extent_of(tensor: torch.Tensor) -> tuple[int, int]:
 def keys_at(function: str, task: int, epoch: int, step: int) -> tuple[Scope, KeyOf]:
     """Return a checked scope, and the function of name and count that gives the key of a fill."""
     seeder = current_seeder(function)
-    scopes.require_keys(function, seeder.scheme)
     scope = scopes.check_scope(function, task, epoch, step)
 
     def key_of(name: str, count: int) -> int:

@@ -14,7 +14,7 @@ from ..._backend.ops.draws import REALS
 from ..._backend.ops.keys import reseed_streams_from
 from ..._backend.reference.scalar import signed
 from ..._utils import validation
-from ...derivation import scopes, streams
+from ...derivation import context, streams
 from ...derivation.scopes import SHARED, Scope
 from ...random import layout
 from ...random.functional import MAX_KEY, check_keys, words_of
@@ -167,10 +167,8 @@ def key_function(
     at = master = None
     if scope == "job" and not all(seed.is_key for seed in seeds):
         seeder = current_seeder(function)
-        scopes.require_keys(function, seeder.scheme)
-        if seeder.scope is None:
-            raise RuntimeError(f"fastseed.{function}: call fastseed.reseed(task, epoch) first")
-        at, master = Scope(seeder.scope.task, 0, 0), seeder.master_seed
+        task = context.scope_of(seeder, function).task
+        at, master = Scope(task, 0, 0), seeder.master_seed
     values = torch.tensor(
         [signed(seed.value & _LOW64) for seed in seeds], dtype=torch.int64, device="cpu"
     )

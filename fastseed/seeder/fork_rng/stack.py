@@ -1,7 +1,7 @@
 """The stack of ``fork_rng`` blocks that this process is in.
 
 torch's default generators belong to the process, so its blocks form one stack. The innermost block
-runs; every other stream on the stack, and what runs outside of all blocks, holds a snapshot.
+runs; each entry holds a snapshot of what ran before it.
 """
 
 from __future__ import annotations
@@ -40,22 +40,15 @@ class GeneratorState(NamedTuple):
             accelerator.restore(held)
 
 
-class NamedStream:
-    """A stream of ``fork_rng``, and where it continues."""
-
-    def __init__(self, name: str, rank_field: int) -> None:
-        self.name, self.rank_field = name, rank_field
-        self.state: GeneratorState | None = None  # None: at its beginning
-
-
 class ForkEntry:
     """One entry of a block by this thread."""
 
     def __init__(
-        self, block: ForkBlock, stream: NamedStream, accelerators: Sequence[AcceleratorGenerators]
+        self, block: ForkBlock, name: str, accelerators: Sequence[AcceleratorGenerators]
     ) -> None:
         self._block = weakref.ref(block)
-        self.stream, self.accelerators = stream, accelerators
+        self.name, self.accelerators = name, accelerators
+        self.before: GeneratorState  # of torch's default generators, when it was entered
         self.thread = threading.get_ident()
         self.in_backward = private_torch.in_backward()
 
@@ -66,28 +59,18 @@ class ForkEntry:
         return block is None or self not in block.entries
 
 
-_outside = NamedStream("", 0)
-
-
 def enter(entry: ForkEntry, begin: Callable[[], None]) -> None:
     """Switch to the stream of ``entry``; ``begin`` sets the generators to its beginning."""
     with process.lock:
         process.refuse_nested("fork_rng")
         _check_thread(entry)
-        blocks, stream = process.blocks, entry.stream
-        running = blocks[-1].stream if blocks else _outside
-        before = GeneratorState.capture(entry.accelerators)
-        position = before if stream is running else stream.state
+        entry.before = GeneratorState.capture(entry.accelerators)
         try:
-            if position is None:
-                begin()
-            else:
-                position.restore(entry.accelerators)
+            begin()
         except BaseException:
-            before.restore(entry.accelerators)
+            entry.before.restore(entry.accelerators)
             raise
-        running.state = before
-        process.blocks = (*blocks, entry)
+        process.blocks = (*process.blocks, entry)
 
 
 def leave(entry: ForkEntry, *, in_order: bool = False) -> None:
@@ -100,19 +83,13 @@ def leave(entry: ForkEntry, *, in_order: bool = False) -> None:
         if entry not in blocks:
             return
         at = blocks.index(entry)
-        inside = [inner.stream.name for inner in blocks[at + 1 :]]
-        running = blocks[-1].stream
-        outer = blocks[at - 1].stream if at else _outside
-        end = GeneratorState.capture(entry.accelerators)
-        state = end if outer is running else outer.state
-        assert state is not None
-        state.restore(entry.accelerators)
-        running.state = end
+        inside = [inner.name for inner in blocks[at + 1 :]]
+        entry.before.restore(entry.accelerators)
         process.blocks = blocks[:at]
     if inside and in_order:
         raise RuntimeError(
             "fastseed.fork_rng: blocks must be left in the reverse order of entering, but "
-            f"{entry.stream.name!r} was left before {inside}; the generators are now as they "
+            f"{entry.name!r} was left before {inside}; the generators are now as they "
             "were before it. Do not suspend a generator or coroutine inside a block"
         )
 
@@ -137,6 +114,6 @@ def _check_thread(entry: ForkEntry) -> None:
         return
     raise RuntimeError(
         "fastseed.fork_rng: must not be entered while another thread is inside "
-        f"fork_rng({running.stream.name!r}): torch's default generators belong to the "
+        f"fork_rng({running.name!r}): torch's default generators belong to the "
         "whole process; leave that block first, or give each thread its own torch.Generator"
     )

@@ -1,1 +1,0 @@
-"""The two schemes: how a reseed sets all generators."""
