@@ -83,6 +83,14 @@ def test_a_block_counts_in_the_thread_that_entered_it_alone():
     assert layer_scope.thread_scope().rows is None
 
 
+def test_a_block_that_is_entered_twice_is_left_from_the_inside():
+    outer, inner = nn.rows(0, total=8), nn.rows(4, total=8)
+    with outer, inner:
+        with outer:
+            assert layer_scope.thread_scope().rows is outer.value
+        assert layer_scope.thread_scope().rows is inner.value
+
+
 def test_of_two_threads_that_take_the_same_rows_one_is_refused():
     layer = nn.Dropout(0.5, name="block")
 

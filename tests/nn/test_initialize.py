@@ -226,6 +226,7 @@ def test_scratch_tensors_of_initializers_have_the_name_of_their_source():
             "got aten.randn.default on another tensor; .* Build modules before",
         ),
         (lambda m: torch.empty(3).normal_(), "got aten.normal_.default on another tensor"),
+        (lambda m: torch.randperm(5, out=m.weight.data), "got aten.randperm.* on weight"),
         (lambda m: torch.multinomial(torch.ones(3), 2), "got aten.multinomial.default on another"),
         (lambda m: m.weight.data.bernoulli_(torch.full((2, 2), 0.5)), "got aten.bernoulli_.Tensor"),
     ],
