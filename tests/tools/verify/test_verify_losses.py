@@ -90,10 +90,9 @@ def test_the_middle_of_all_files_which_are_read_once(tmp_path, monkeypatch, name
     is_half = half_of(run)
     assert is_half is not None and not other.exists()
     (other / paths[-1]).parent.mkdir(parents=True)
-    read: list[int] = []
-    half = (5 if len(paths) > 1 else 1) * line
-    for i, letter in enumerate(half):
+    path = other / paths[-1]
+    for end in range(1, 1 + len(text := line * (5 if len(paths) > 1 else 1))):
         assert not is_half(other)
-        with open(other / paths[-1], "a") as file:
-            file.write(letter)
+        seen = max(0, end - len(line))  # bytes before the last mark, which count no more
+        path.write_text(" " * seen + text[seen:end])
     assert is_half(other)
