@@ -41,7 +41,9 @@ def run(args: argparse.Namespace) -> int:
     output.table(("topic", "item", "", "detail"), rows, limit=args.limit)
     if failed:
         output.say(f"the program ended with: {failed}", error=True)
-    return exit_codes.FOUND if wrong or failed else exit_codes.OK
+    if failed:  # what it would have done afterwards is unknown
+        return exit_codes.UNAVAILABLE
+    return exit_codes.FOUND if wrong else exit_codes.OK
 
 
 def _run(words: list[str], is_module: bool, names: dict[str, object]) -> str | None:

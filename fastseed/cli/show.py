@@ -53,11 +53,12 @@ def _recording(args: argparse.Namespace, path: str) -> tuple[bool, dict[str, obj
     rows = []
     for rank, one in recordings("show", "X", path).items():
         steps = sorted(step for step, (_, start, _) in one.steps.items() if not start)
-        last = one.values(max(one.steps)).by_name()
+        last = one.values(max(one.steps)).by_name() if one.steps else {}  # none if it was killed
         weights = {n: leaf for (group, n), leaf in last.items() if group in ("buffer", "parameter")}
         span = f"{steps[0]} to {steps[-1]}" if steps else "-"
         row = {"rank": rank, "steps": len(steps), "numbers": span}
-        rows.append({**row, "weights": f"{whole(weights):032x}", "incomplete": one.incomplete})
+        digest = f"{whole(weights):032x}" if weights else "-"
+        rows.append({**row, "weights": digest, "incomplete": one.incomplete})
     output.table([*rows[0]], [[*row.values()] for row in rows], limit=args.limit)
     return True, {"recordings": rows}
 

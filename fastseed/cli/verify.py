@@ -59,12 +59,20 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def _numbers(text: str) -> list[int]:
     """Parse numbers that are separated by commas."""
-    return [int(part) for part in text.split(",")]
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        rule = f"must be integers, separated by commas, got {text!r}"
+        raise argparse.ArgumentTypeError(rule) from None
 
 
 def _pairs(text: str) -> dict[str, str]:
     """Parse names with their verdicts."""
-    return dict(pair.split("=") for pair in text.split(","))
+    try:
+        return dict(pair.split("=") for pair in text.split(","))
+    except ValueError:
+        rule = f"must be PART=VERDICT, separated by commas, got {text!r}"
+        raise argparse.ArgumentTypeError(rule) from None
 
 
 def run(args: argparse.Namespace) -> int:

@@ -20,7 +20,7 @@ from ..generators.adapter import ADAPTERS
 from ..generators.default import NAMES, global_generators
 from ..seeder.registry import adapter_for
 from ..seeder.seeder import Seeder
-from .generator_use import FINE, NOTE, WRONG, Row, bytes_of, watched_use
+from .generator_use import FINE, NOTE, WRONG, Row, bytes_of, is_held, watched_use
 from .tree_digest import assert_ranks_agree
 
 
@@ -36,8 +36,9 @@ def check(
     Args:
         run: a function to call first, such as two steps of training. Rows of the topic ``use`` name
             generators that it drew from and that fastseed does not control, calls that seeded a
-            default generator, scopes that were reseeded twice, and training that draws and never
-            calls ``reseed``. Generators at module level of installed packages are left out.
+            default generator, draws before ``init``, scopes that were reseeded twice, and training
+            that draws and never calls ``reseed``. Generators at module level of installed packages
+            are left out.
         module: with ``ranks``, anything that ``digest`` takes: it must be the same on all ranks.
         ranks: whether to check that all ranks agree; then every rank has to make this call. None:
             if there are several ranks.
@@ -139,7 +140,10 @@ def _generator(current: Seeder, name: str, generator: Any, rank_field: int) -> R
     fresh = generator.clone_state() if is_torch else copy.deepcopy(generator)
     adapter_for(fresh).reseed(streams.stream(current.master_seed, current.scope, name, rank_field))
     if bytes_of(generator) == bytes_of(fresh):
-        return Row("streams", name, FINE, "nothing drawn since reseed")
+        if name in NAMES or is_held(generator):
+            return Row("streams", name, FINE, "nothing drawn since reseed")
+        detail = "nothing drawn since reseed, and only fastseed holds it: was it replaced?"
+        return Row("streams", name, NOTE, detail)
     if not is_torch:
         return Row("streams", name, FINE, "drawn from since reseed, or seeded by a later call")
     if generator.initial_seed() != fresh.initial_seed():

@@ -23,11 +23,11 @@ from ..derivation import context
 from ..generators.accelerator import AcceleratorGenerators, compiled_types
 from ..generators.adapter import ADAPTERS, unpack
 from ..generators.default import DefaultGenerators
+from ..seeder import start
 from ..seeder.registry import adapter_for
 
 FINE, NOTE, WRONG = "fine", "note", "wrong"
 
-_HERE = os.path.join(os.path.dirname(__file__), "")
 _PACKAGE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
 _CHUNK = 1 << 14  # objects that are examined in one call
 _SEEDING_CALLS = (
@@ -104,19 +104,41 @@ def _used_outside(generator: object, known: _Made | None) -> list[Row]:
     if not used:
         return []
     holder, module, is_global = _holder(generator)
-    if _is_installed(module) and (is_global or known is None):
+    is_installed = _is_installed(module)
+    if is_installed and (is_global or (known is None and _is_standard(module))):
         return []
+    # Packages shuffle names and wait for random times by Python's generators.
+    minor = is_installed and known is None and isinstance(generator, random.Random)
     why = "made without a seed" if known and known.unseeded else "not registered"
     name = f"{type(generator).__module__}.{type(generator).__qualname__}"
     where = known.where if known and known.where else holder
-    return [Row("use", name.replace("torch._C.", "torch."), WRONG, f"drawn from, {why}: {where}")]
+    name, status = name.replace("torch._C.", "torch."), NOTE if minor else WRONG
+    return [Row("use", name, status, f"drawn from, {why}: {where}")]
 
 
 def _controlled() -> list[object]:
     found = list(discovery.global_generators())
     for entry in () if context.seeder is None else context.seeder._registry:
         found += discovery.generators_of(entry.generator)
+        owner = getattr(entry.generator, "__self__", None)  # of a method that reseeds its own
+        found += filter(discovery.is_generator, getattr(owner, "__dict__", {}).values())
     return found
+
+
+def is_held(generator: object) -> bool:
+    """Return whether anything but fastseed refers to a generator."""
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None:  # the garbage collector does not see their variables
+        is_own = frame.f_code.co_filename.startswith(_PACKAGE)
+        if not is_own and id(generator) in map(id, frame.f_locals.values()):
+            return True
+        frame = frame.f_back
+    holders = gc.get_referrers(generator)
+    of_dicts = gc.get_referrers(*(holder for holder in holders if type(holder) is dict))
+    others = [one for one in (*holders, *of_dicts) if type(one) not in (dict, types.FrameType)]
+    return any(
+        one is not holders and not type(one).__module__.startswith("fastseed.") for one in others
+    )
 
 
 def _living(more: Iterable[object] = ()) -> list[object]:
@@ -160,7 +182,11 @@ def _is_installed(module: str) -> bool:
     if not top or top == "__main__":
         return False
     file = getattr(sys.modules.get(top), "__file__", None)
-    return top in sys.stdlib_module_names or (file is not None and _is_library(file))
+    return _is_standard(module) or (file is not None and _is_library(file))
+
+
+def _is_standard(module: str) -> bool:
+    return module.partition(".")[0] in sys.stdlib_module_names
 
 
 def _is_library(file: str) -> bool:
@@ -187,7 +213,8 @@ def _repeats() -> int:
 
 @contextmanager
 def _watched_calls(rows: list[Row], made: dict[int, _Made]) -> Iterator[None]:
-    """Record seeding calls and generators of ``default_rng`` inside the block."""
+    """Record seeding calls, draws before ``init`` and generators of ``default_rng``."""
+    first = dict(states_of_defaults())
 
     def seeding(name: str, original: Callable[..., T], *args: object, **kwargs: object) -> T:
         if not sys._getframe(1).f_code.co_filename.startswith(_PACKAGE):
@@ -202,6 +229,14 @@ def _watched_calls(rows: list[Row], made: dict[int, _Made]) -> Iterator[None]:
         )
         return generator
 
+    def initializing(original: Callable[..., T], *arguments: object) -> T:
+        if context.seeder is None:
+            now, detail = dict(states_of_defaults()), f"drawn from before init: {_caller()}"
+            for name in (name for name in first if not torch.equal(first[name], now[name])):
+                status = NOTE if name == "python" else WRONG  # imports draw from Python's
+                rows.append(Row("use", name, status, detail))
+        return original(*arguments)
+
     def replace(owner: object, attribute: str, call: Callable[..., object]) -> None:
         original = getattr(owner, attribute)
         stack.callback(setattr, owner, attribute, original)
@@ -211,6 +246,7 @@ def _watched_calls(rows: list[Row], made: dict[int, _Made]) -> Iterator[None]:
         for owner, name in _SEEDING_CALLS:
             replace(owner, name.rpartition(".")[2], functools.partial(seeding, name))
         replace(np.random, "default_rng", making)
+        replace(start, "_make", initializing)
         yield
 
 
@@ -243,7 +279,7 @@ def _watched_steps(rows: list[Row]) -> Iterator[None]:
 def _caller() -> str:
     """Return the file and line of a watched call, in code that is not installed if there is any."""
     stack = traceback.extract_stack(sys._getframe(1))
-    frames = [frame for frame in reversed(stack) if not frame.filename.startswith(_HERE)]
+    frames = [frame for frame in reversed(stack) if not frame.filename.startswith(_PACKAGE)]
     own = [frame for frame in frames if not _is_library(frame.filename)]
     frame = next(iter(own or frames), None)
     return "?" if frame is None else f"{frame.filename}:{frame.lineno}"

@@ -18,7 +18,7 @@ from .._utils.validation import check_choice, check_instance, check_int, type_er
 from .module_calls import whole_copy
 from .tree_digest import Leaf, digest, leaves_of, table_of
 
-VERDICTS = ("unrepeatable", "constant", "shifted", "repeated")
+VERDICTS = ("unrepeatable", "constant", "shifted", "repeated", "absent")
 _BITS = 64  # of a row that is not equal by chance
 
 
@@ -52,20 +52,23 @@ class Seen(NamedTuple):
     digest: object
     rows: Sequence[bytes] = ()  # digests of rows that hold 64 bits, or of the whole
     drawn: bool = True  # False: without a random number
+    is_long: bool = False  # too long for two of them to be equal by chance
 
 
 def seed_reach(
     run: Callable[[int], object],
-    seeds: Sequence[int] = (0, 1, 2),
+    seeds: Sequence[int] = (0, 1, 2, 3),
     *,
     allow: Mapping[str, str] | None = None,
 ) -> Reach:
     """Call a function with several seeds; report what a seed does not change, and what repeats.
 
-    A leaf is ``unrepeatable`` if two runs with the first seed differ; ``constant`` if no seed
-    changes it; ``shifted`` if row i + d of seed s is row i of seed s + 1, as under ``seed + i``;
-    ``repeated`` if the same two rows, in a leaf or in two, are equal with every seed; else
-    ``good``. The guide "Verify a command" has the rules that keep chance and data apart.
+    A leaf is ``unrepeatable`` if two runs with the first seed differ; ``constant`` if it is the
+    same for all seeds, or for two and too long for chance; ``shifted`` if row i + d of seed s is
+    row i of seed s + 1, as under ``seed + i``, or if a row depends on ``seed ^ i`` alone;
+    ``repeated`` if the same two rows, in a leaf or in two, are equal with every seed; ``absent``
+    if only one seed has it; else ``good``. The guide "Verify a command" has the rules that keep
+    chance and data apart.
 
     Args:
         run: a function of a seed that returns what is drawn or follows from it, by name, in a tree
@@ -77,7 +80,8 @@ def seed_reach(
 
     Returns:
         A report that prints as a table and is true if all leaves are good or allowed; its ``rows``
-        have ``leaf``, ``verdict``, ``detail`` and ``ok``.
+        have ``leaf``, ``verdict``, ``detail`` and ``ok``. Names in ``allow`` without a leaf are
+        rows that are ``absent``.
 
     Raises:
         TypeError, ValueError: an argument is invalid, or ``digest`` does not take the tree.
@@ -131,8 +135,10 @@ def judge(
         found = {}
         if here[0] != again.get(name):
             found["unrepeatable"] = f"two runs with seed {seeds[0]} differ"
-        elif all(one is not None and one.drawn and one == here[0] for one in here):
-            found["constant"] = f"the same for seeds {', '.join(map(str, seeds))}"
+        elif same := _equal_seeds(here, seeds):
+            found["constant"] = f"the same for seeds {', '.join(map(str, same))}"
+        if len(held := [seed for seed, one in zip(seeds, here, strict=True) if one]) == 1:
+            found["absent"] = f"only seed {held[0]} has it"
         if name in shifted:
             found["shifted"] = shifted[name]
         if name in repeated:
@@ -141,7 +147,27 @@ def judge(
         verdict = [*left, *found, "good"][0]
         note = "allowed: " if found and not left else ""
         rows.append(Verdict(name, verdict, note + found.get(verdict, ""), not left))
+    for pattern in allow:
+        if not fnmatch.filter(names, pattern):
+            rows.append(
+                Verdict(pattern, "absent", "it is allowed, and nothing has this name", True)
+            )
     return Reach(tuple(rows))
+
+
+def _equal_seeds(here: Sequence[Seen | None], seeds: Sequence[int]) -> list[int]:
+    """Return seeds with one result, if these are all or neither chance nor data explain it."""
+    groups: dict[object, list[int]] = defaultdict(list)
+    found = {seed: one for seed, one in zip(seeds, here, strict=True) if one is not None}
+    for seed, one in found.items():
+        if one.drawn:
+            groups[one.digest].append(seed)
+    same = max(groups.values(), key=len, default=[])
+    if len(same) in (1, len(seeds)):
+        return same if len(same) == len(seeds) else []
+    others = {row for seed, one in found.items() if seed not in same for row in one.rows}
+    is_found = all(found[seed].is_long and others.isdisjoint(found[seed].rows) for seed in same)
+    return same if is_found else []
 
 
 def _shifted(
@@ -165,6 +191,8 @@ def _shifted(
             a, b = (seeds[k] for k in neighbours[0])
             text = f"{what}[i + {d}] of seed {a} is {what}[i] of seed {b}"
             found.update(dict.fromkeys(members, text))
+        elif _is_exclusive_or(rows, seeds):
+            found.update(dict.fromkeys(members, f"{what}[i] is a function of seed ^ i"))
 
     for family, members in families.items():
         ordered = [name for _, name in sorted(members)]
@@ -180,6 +208,16 @@ def _offset(a: Sequence[Any], b: Sequence[Any]) -> int:
     common = b[: len(a) - d]
     is_shift = a[d : d + len(common)] == common and len({*common}) == len(common) >= len(a) / 2
     return d if is_shift and {*a} != {*b} else 0  # equal sets: two orders of one data set
+
+
+def _is_exclusive_or(rows: Sequence[Sequence[object]], seeds: Sequence[int]) -> bool:
+    """Return whether rows and the numbers seed ^ i determine each other, in three cases at least.
+
+    Two orders of one data set have the same rows under numbers that differ.
+    """
+    pairs = {(row, seed ^ i) for k, seed in enumerate(seeds) for i, row in enumerate(rows[k])}
+    found, numbers = (len({*side}) for side in zip(*pairs, strict=True)) if pairs else (0, 0)
+    return len(pairs) == found == numbers <= sum(map(len, rows)) - 3
 
 
 def _repeated(runs: Sequence[Mapping[str, Seen]], names: Sequence[str]) -> dict[str, str]:
@@ -203,7 +241,11 @@ def _repeated(runs: Sequence[Mapping[str, Seen]], names: Sequence[str]) -> dict[
 
 
 def _observe(tree: object) -> dict[str, Seen]:
-    leaves = list(leaves_of("", _joined(tree)))
+    try:
+        leaves = list(leaves_of("", _joined(tree)))
+    except RecursionError as error:
+        rule = "a function that returns a tree, not a container that holds itself"
+        raise value_error("debug.seed_reach", "run", rule, type(tree).__name__) from error
     table = table_of(leaves)
     return {name: _see(table[name], leaf) for name, leaf in leaves}
 
@@ -217,8 +259,7 @@ def _joined(obj: Any) -> Any:
     if not isinstance(obj, (list, tuple)) or not obj:
         return obj
     if all(isinstance(item, (int, float, np.generic)) for item in obj):
-        array = np.asarray(obj)
-        return array if array.dtype.kind in "biuf" else repr(obj)  # an integer of many bits
+        return _array(obj)
     if all(isinstance(item, str) for item in obj):
         return repr(obj)
     for kind, join in ((torch.Tensor, torch.stack), (np.ndarray, np.stack)):
@@ -227,6 +268,17 @@ def _joined(obj: Any) -> Any:
             alike = {(item.shape, item.dtype, getattr(item, "device", None)) for item in obj}
             return join([*obj]) if len(alike) == 1 else list(obj)
     return [_joined(item) for item in obj]
+
+
+def _array(numbers: Sequence[Any]) -> Any:
+    """Return numbers as an array, or as a text where an array would round them."""
+    exact = [n.item() if isinstance(n, np.integer) else n for n in numbers]
+    if any(isinstance(n, int) and abs(n) > 2**53 for n in exact):
+        if not all(isinstance(n, int) and -(2**63) <= n < 2**64 for n in exact):
+            return repr(exact)
+        return np.array([n % 2**64 for n in exact], np.uint64).view(np.int64)
+    array = np.asarray(numbers)
+    return array if array.dtype.kind in "biuf" else repr(numbers)
 
 
 def _see(value: Leaf, leaf: object) -> Seen:
@@ -243,7 +295,11 @@ def _see(value: Leaf, leaf: object) -> Seen:
         numbers = flat.numpy()
         bits = (int(numbers.max()) - int(numbers.min())).bit_length()
     rows = data.reshape(tensor.shape[0] if tensor.dim() else 1, -1)
+    is_long = bits * len(flat) >= _BITS
     if bits * len(flat) < _BITS * len(rows):
-        rows = rows.reshape(1, -1)[: bits * len(flat) >= _BITS]  # the whole, or none
+        rows = rows.reshape(1, -1)[:is_long]  # the whole, or none
+    if flat.is_floating_point():  # sparse rewards and one-hot rows hold less than their digits
+        values = {one.tobytes() for one in data[:_BITS]}
+        is_long &= bits * len(values) >= _BITS and 2 * len(values) > len(data[:_BITS])
     hashes = (hashlib.blake2b(row.tobytes(), digest_size=16).digest() for row in rows)
-    return Seen(value, tuple(hashes), drawn)
+    return Seen(value, tuple(hashes), drawn, is_long)

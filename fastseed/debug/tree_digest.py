@@ -204,7 +204,7 @@ def leaves_of(
             yield name, obj
         items = obj.items() if isinstance(obj, Mapping) else enumerate(obj)
         yield from _named(name, items, above | {id(obj)})
-    elif callable(state_dict := getattr(obj, "state_dict", None)):
+    elif not isinstance(obj, type) and callable(state_dict := getattr(obj, "state_dict", None)):
         yield from leaves_of(name, state_dict(), above)
     else:
         rule = "a tensor, an array, a plain value, a dict, a list or a tuple"
@@ -235,7 +235,8 @@ def _array(name: str, array: np.ndarray[Any, Any]) -> torch.Tensor:
     usable = all(s >= 0 and s % array.itemsize == 0 for s in array.strides)
     if not (usable and array.dtype.isnative and array.flags.writeable):
         array = np.array(array, dtype=array.dtype.newbyteorder("="), order="C")
-    return torch.from_numpy(array)
+    # NumPy has two unsigned types of 64 bits, of which torch takes one.
+    return torch.from_numpy(array.view(np.uint64) if array.dtype == np.uint64 else array)
 
 
 def leaf_of(part: tensor_digest.Part) -> Leaf:

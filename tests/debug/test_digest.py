@@ -286,6 +286,8 @@ def test_arrays_of_numpy():
     assert value(array) == value(frozen) == value(big_endian) == value(torch.from_numpy(array))
     assert value(reverse) == value(torch.from_numpy(reverse.copy()))
     assert value(np.float32(1.5)) == value(torch.tensor(1.5))
+    large = np.array([2**63], np.ulonglong)  # which torch does not take
+    assert value(large) == value(large.astype(np.uint64))
 
 
 def test_compare_names_what_differs():
@@ -304,6 +306,7 @@ def test_compare_names_what_differs():
     [
         (object(), r"fastseed.debug.digest: the leaf at '' must be a tensor.* of type object"),
         ({"x": {1, 2}}, r"the leaf at 'x' must be .* of type set"),
+        (torch.nn.Linear, r"the leaf at '' must be a tensor.* of type type"),
         (torch.empty(2, device="meta"), r"the tensor at '' must be one with memory of its own"),
         (
             [torch.eye(2).to_mkldnn()],

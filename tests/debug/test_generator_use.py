@@ -14,6 +14,7 @@ from helpers.support import snapshot
 
 import fastseed
 from fastseed.debug import generator_use
+from fastseed.derivation import context
 
 
 def start() -> None:
@@ -125,15 +126,57 @@ def test_leaves_out_generators_of_packages(monkeypatch, is_new):
     assert found == []
 
 
-def test_reports_generators_that_objects_of_packages_hold():
-    """An augmentation of an installed package decides what the job trains on."""
+@pytest.mark.parametrize("is_new", [True, False])
+def test_reports_generators_that_objects_of_packages_hold(is_new):
+    """An augmentation or an environment of an installed package decides what the job trains on."""
     start()
-    holder = random.Random
-    kept = type("Augmentation", (), {"__module__": "numpy.augmentations"})()
-    kept.rng = holder(1)
+    kept, of_standard = (
+        type("Environment", (), {"__module__": name})() for name in ("numpy.gym", "tempfile")
+    )
+
+    def make() -> None:
+        kept.rng, kept.names = np.random.Generator(np.random.PCG64(7)), random.Random(1)
+        of_standard.rng = random.Random(2)
+
+    if not is_new:
+        make()
     with generator_use.watched_use() as found:
-        kept.rng.random()
-    assert [row.detail for row in found] == ["drawn from, not registered: Augmentation.rng"]
+        if is_new:
+            make()
+        kept.rng.random(), kept.names.random(), is_new and of_standard.rng.random()
+    assert {(row.status, row.detail) for row in found} == {
+        ("wrong", "drawn from, not registered: Environment.rng"),
+        ("note" if is_new else "wrong", "drawn from, not registered: Environment.names"),
+    }
+
+
+def test_a_generator_of_which_a_method_is_registered_is_controlled():
+    """As fwr13y's scripts register: the method reseeds a generator of its object."""
+    start()
+    transform = Transform()
+    method = types.MethodType(lambda self, seed: self.idle.seed(seed), transform)
+    fastseed.register_generator(method)
+    with generator_use.watched_use() as found:
+        transform.idle.random()
+    assert found == []
+
+
+@pytest.mark.parametrize("draw", [torch.rand, np.random.rand, lambda _: random.random()])
+def test_finds_draws_before_init(monkeypatch, draw):
+    monkeypatch.setattr(context, "seeder", None)
+    with generator_use.watched_use() as found:
+        start()
+        draw(1)
+        start()
+    assert not [row for row in found if "before" in row.detail]
+    monkeypatch.setattr(context, "seeder", None)
+    with generator_use.watched_use() as found:
+        draw(1)
+        start()
+    (row,) = found
+    name = {"rand": "torch.cpu" if draw is torch.rand else "numpy"}.get(draw.__name__, "python")
+    assert (row.item, row.status) == (name, "note" if name == "python" else "wrong")
+    assert row.detail.startswith(f"drawn from before init: {__file__}:")
 
 
 # ---------------------------------------------------------------- training without reseed

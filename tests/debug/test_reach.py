@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import random
 
 import numpy as np
@@ -12,6 +13,8 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler
 import fastseed
 from fastseed.debug import seed_reach
 
+HELD: list[object] = []
+HELD.append(HELD)
 MESH = {rank: divmod(rank, 2) for rank in range(4)}  # (dp, fsdp)
 
 
@@ -179,10 +182,10 @@ def test_the_report_is_a_table():
     report = seed_reach(run)
     assert not report and str(report).splitlines() == [
         "noise       good",
-        "evaluation  constant      the same for seeds 0, 1, 2",
+        "evaluation  constant      the same for seeds 0, 1, 2, 3",
     ]
     report = seed_reach(run, allow={"eval*": "constant"})
-    assert report and report.rows[1].detail == "allowed: the same for seeds 0, 1, 2"
+    assert report and report.rows[1].detail == "allowed: the same for seeds 0, 1, 2, 3"
     assert not seed_reach(run, allow={"eval*": "repeated"})
 
 
@@ -228,12 +231,50 @@ def test_shifted_rows(scale):
     assert seed_reach(run, (1, 11, 21))  # no neighbours
 
 
-def test_ranks_that_are_seeded_with_seed_plus_rank_are_shifted():
-    def run(seed):
-        draws = [torch.randn(8, generator=generator(seed + rank)) for rank in range(4)]
-        return {f"rank{rank}": {"noise": draw} for rank, draw in enumerate(draws)}
+def test_two_seeds_that_give_the_same_are_constant_unless_chance_or_data_explain_it():
+    data = torch.randn(6, 8)
 
-    assert set(verdicts(run).values()) == {"shifted"}
+    def run(seed):
+        half = np.random.default_rng(seed // 2)
+        return {
+            "halved": half.normal(size=(20, 4)), "order": half.permutation(100).tolist(),
+            "coin": [seed % 2 == 0] * 9, "loss": float(seed // 2), "rewards": np.eye(9)[seed // 2],
+            "samples": data[[seed % 2, 2 - seed // 2]], "zeros": torch.zeros(9),
+        }  # fmt: skip
+
+    report = seed_reach(run)
+    assert [(row.leaf, row.detail) for row in report.rows if row.verdict == "constant"] == [
+        ("halved", "the same for seeds 0, 1"), ("order", "the same for seeds 0, 1"),
+    ]  # fmt: skip
+
+
+def test_a_leaf_or_an_allowance_that_is_absent_is_reported():
+    report = seed_reach(lambda seed: {f"x{seed}": seed}, allow={"x[0-2]": "absent", "y": "absent"})
+    assert [tuple(row) for row in report.rows] == [
+        *((f"x{s}", "absent", f"allowed: only seed {s} has it", True) for s in range(3)),
+        ("x3", "absent", "only seed 3 has it", False),
+        ("y", "absent", "it is allowed, and nothing has this name", True),
+    ]
+
+
+@pytest.mark.parametrize("workers", [2, 3, 4, 5])
+@pytest.mark.parametrize("together", [operator.add, operator.xor])
+def test_workers_and_ranks_whose_seeds_are_those_of_other_seeds_are_shifted(workers, together):
+    def run(seed):
+        seeds = [together(seed, i) for i in range(workers)]
+        draws = [torch.randn(8, generator=generator(one)) for one in seeds]
+        return {"rows": draws, **{f"rank{i}": {"noise": draw} for i, draw in enumerate(draws)}}
+
+    report = seed_reach(run, allow={"rows": "repeated", "rank*": "repeated"})
+    assert {row.verdict for row in report.rows} == {"shifted"}
+    details = {row.detail for row in report.rows}
+    assert ("rows[i] is a function of seed ^ i" in details) == (together is operator.xor)
+
+
+def test_orders_of_one_data_set_are_not_shifted():
+    data = torch.randn(4, 8)
+    orders = [[0, 1, 2, 3], [1, 0, 3, 2], [2, 3, 0, 1], [3, 2, 0, 1]]  # the last one is no ^
+    assert seed_reach(lambda seed: data[orders[seed]])
 
 
 def test_layers_of_any_number_are_ordered_by_it():
@@ -324,13 +365,14 @@ def test_numbers_and_texts_in_lists_are_one_leaf():
         rng = random.Random(seed)
         return {
             "coins": [rng.random() < 0.5 for _ in range(30)], "huge": [rng.getrandbits(90)],
-            "mixed": [2**63, -1, rng.random()], "text": [rng.choice("ab") for _ in range(30)],
+            "mixed": [2**63 + seed, -1, 0.5], "text": [rng.choice("ab") for _ in range(30)],
+            "seeds": [2**63 + seed, 1], "one": [2**63 + seed],
+            "numpy": [np.uint64(2**64 - 1 - seed), 1],
             "nan": [float("nan"), rng.random()], "arrays": [np.full(3, rng.random())],
         }  # fmt: skip
 
     found = verdicts(run)
-    assert list(found) == ["coins", "huge", "mixed", "text", "nan", "arrays"]
-    assert set(found.values()) == {"good"}
+    assert len(found) == 9 and set(found.values()) == {"good"}
 
 
 @pytest.mark.parametrize(
@@ -345,6 +387,7 @@ def test_numbers_and_texts_in_lists_are_one_leaf():
         (dict(allow=["x"]), "allow must be a mapping of names to verdicts"),
         (dict(allow={"x": "fine"}), r"allow\['x'\] must be one of 'unrepeatable', 'constant'"),
         (dict(run=lambda seed: {"x": object()}), "the leaf at 'x' must be a tensor"),
+        (dict(run=lambda seed: HELD), "run must be a function that returns a tree, not a contain"),
     ],
 )
 def test_wrong_arguments(arguments, message):

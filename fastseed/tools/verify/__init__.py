@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from ..._utils import validation
 from ...debug.reach import check_arguments
+from ...determinism import hash_seed
 from . import comparison, parts, report, runs
 from .report import Check, Report
 from .runs import Run, Starter
@@ -22,6 +23,10 @@ _THREADS = "OMP_NUM_THREADS"
 _SAME_SEED = (
     "the seed comes from elsewhere, or has no effect; call init() without a number, or put {seed} "
     "into the command"
+)
+_ANEW = (
+    "began anew, so that nothing was resumed: write checkpoints to {run} before the middle of the "
+    "run, and continue from them"
 )
 _STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"  # docs/elastic.md
 
@@ -107,19 +112,25 @@ def _run_experiments(
         pairs = _kill_and_restart(starter, command, times, first, notes)
     other = [starter.start(runs.OTHER, k, command) for k in range(len(starter.other_seeds))]
     repeats = [comparison.compare_whole(first, one) for one in whole[1:]]
-    starts = [comparison.compare_stopped(stopped, first) for stopped, _ in pairs]
+    anew = sum(comparison.began_anew(rest, first, starter.value) for _, rest in pairs)
+    seen = [stopped for stopped, _ in pairs if comparison.can_compare(stopped, first)]
+    starts = [comparison.compare_stopped(stopped, first) for stopped in seen]
     rests = [comparison.compare_resumed(*pair, first) for pair in pairs]
     changes = [comparison.compare_whole(first, one) for one in other]
-    checks = (
-        _check("repeat", "whole runs are equal", repeats),
-        _check("stop", "a run that stops is equal up to there", starts),
-        _check("resume", "a run that is started again gives the rest", rests),
-        _check("seed", "runs with another seed differ", changes),
-    )
+    checks = [_check("repeat", "whole runs are equal", repeats)]
+    if kill or middle is not None:
+        checks.append(_check("stop", "a run that stops is equal up to there", starts))
+        resumed = _check("resume", "a run that is started again gives the rest", rests)
+        if anew and resumed.passed:
+            resumed = resumed._replace(passed=None, message=f"{anew} of {len(pairs)} {_ANEW}")
+        checks.append(resumed)
+    if starter.other_seeds:
+        checks.append(_check("seed", "runs with another seed differ", changes))
     every = (*whole, *(one for one, _ in pairs), *(one for _, one in pairs), *other)
-    failed = any(check.passed is False for check in checks[:3])
-    notes += comparison.notes_about(every, failed)
-    return Report(checks, every, starter.value, tuple(notes))
+    if starter.fixed_hashes:
+        notes.append(f"the runs had {hash_seed.VARIABLE} set, as `fastseed run` sets it")
+    notes += comparison.notes_about(every)
+    return Report(tuple(checks), every, starter.value, tuple(notes))
 
 
 def _kill_and_restart(

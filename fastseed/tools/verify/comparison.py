@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -11,8 +12,9 @@ from typing import NamedTuple
 from ...debug.bisection import bisect
 from ...debug.tree_digest import Leaf, whole
 from ...debug.watch_file import Key, Recording
-from .runs import OTHER, WHOLE, Run
+from .runs import OTHER, WHOLE, Run, printed
 
+_NUMBER = re.compile(r"(\d+(?:\.\d+)*)")
 _SHOWN = 200  # characters of a line
 _FEW_DIGITS = 8  # one more identifies every float32
 _NAMES = 4  # in a list
@@ -25,10 +27,15 @@ def compare_whole(a: Run, b: Run) -> str | None:
     if a.losses.values or b.losses.values:
         text = _compare_losses(a.name, a.losses.values, b)
     else:
-        count = _common(a.lines, b.lines)
+        count = _common(a.lines, b.lines, (a.seed, b.seed))
         is_same = count == len(a.lines) == len(b.lines)
         text = None if is_same else _line_differs(a, b, count)
     return _with_recordings(text, a, b)
+
+
+def can_compare(a: Run, whole: Run) -> bool:
+    """Return whether a run that stopped has something that the whole one has too."""
+    return bool(a.recording or (a.losses.values if whole.losses.values else a.lines))
 
 
 def compare_stopped(a: Run, whole: Run) -> str | None:
@@ -65,10 +72,36 @@ def compare_resumed(stopped: Run, rest: Run, whole: Run) -> str | None:
     return _with_recordings(text, whole, rest)
 
 
-def _common(a: Sequence[str], b: Sequence[str]) -> int:
-    """Return the number of equal elements at the beginning."""
-    pairs = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False))
-    return sum(1 for _ in pairs)
+def began_anew(rest: Run, whole: Run, value: str) -> bool:
+    """Return whether a run that was started again did the whole once more, and resumed nothing."""
+    if whole.recording and _first_step(rest) == _first_step(whole):
+        return True
+    steps = whole.losses.values
+    if any(step in rest.losses.values for step in [*steps][:1]):
+        return True
+    losses, again = ([*printed(run.lines, value).values()] for run in (whole, rest))
+    if losses and len(again) >= len(losses) and losses[0] == again[0]:
+        return True
+    every = len(whole.lines)  # a log that is written anew looks like one that is continued
+    return every >= max(1, len(steps)) and _common(rest.lines[::-1], whole.lines[::-1]) == every
+
+
+def _first_step(run: Run) -> int | None:
+    found = recordings(run) if run.recording else []
+    return min((step for one in found for step in one.steps), default=None)
+
+
+def is_same_line(a: str, b: str, seeds: tuple[int, int]) -> bool:
+    """Return whether two lines are equal, but for numbers that are the seeds of their runs."""
+    words = itertools.zip_longest(_NUMBER.split(a), _NUMBER.split(b))
+    pair = tuple(map(str, seeds))
+    return a == b or all(one == other or (one, other) == pair for one, other in words)
+
+
+def _common(a: Sequence[str], b: Sequence[str], seeds: tuple[int, int] = (0, 0)) -> int:
+    """Return the number of equal lines at the beginning."""
+    pairs = zip(a, b, strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda pair: is_same_line(*pair, seeds), pairs))
 
 
 def _line_differs(a: Run, b: Run, count: int) -> str:
@@ -117,7 +150,7 @@ def _with_recordings(text: str | None, a: Run, b: Run) -> str | None:
     return f"{f'{text}; ' if text else ''}recordings of {a.name} and {b.name}: {found}"
 
 
-def notes_about(runs: Sequence[Run], failed: bool) -> Iterator[str]:
+def notes_about(runs: Sequence[Run]) -> Iterator[str]:
     """Yield remarks about the logs, and about files that runs share."""
     values = [value for run in runs for value in run.losses.values.values()]
     if values and all(float(f"{v:.{_FEW_DIGITS}g}") == v or v != v for v in values):
@@ -130,7 +163,7 @@ def notes_about(runs: Sequence[Run], failed: bool) -> Iterator[str]:
     if left_out and values:
         yield f"up to {left_out} lines of a log are broken, have no step or repeat one"
     names = sorted({name for run in runs for name in run.written})
-    if failed and names and not any(str(run.place) in " ".join(run.command) for run in runs):
+    if names and not any(str(run.place) in " ".join(run.command) for run in runs):
         shown = ", ".join(names[:_NAMES]) + ", ..." * (len(names) > _NAMES)
         yield (
             f"the runs share the working folder, in which they wrote {shown}: a run may continue "

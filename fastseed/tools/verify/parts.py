@@ -11,7 +11,7 @@ from ...debug.module_calls import ROOT
 from ...debug.reach import Seen, judge
 from ...debug.tree_digest import whole
 from ...debug.watch_file import Values
-from .comparison import recordings
+from .comparison import is_same_line, recordings
 from .report import Check, Report
 from .runs import OTHER, WHOLE, Run
 
@@ -27,7 +27,9 @@ def with_reach(report: Report, seeds: Sequence[int], allow: Mapping[str, str]) -
     wrong = [f"{row.leaf} is {row.verdict}" for row in reach.rows if not row.ok]
     message = "; ".join(wrong) or f"{len(reach.rows)} part(s), all good or allowed"
     check = Check("reach", "every part follows the seed", bool(reach), message)
-    checks, notes = (*report.checks, check), report.notes
+    # Instead of the check that every other run differs from the first one.
+    checks = (*(one for one in report.checks if one.name != "seed"), check)
+    notes = report.notes
     if not any(name.endswith("batches") for name in found[0]):
         notes += ('no batch was recorded; fastseed.debug.Watch(model, modules="") does that',)
     return dataclasses.replace(report, checks=checks, notes=notes, reach=reach.rows)
@@ -35,23 +37,20 @@ def with_reach(report: Report, seeds: Sequence[int], allow: Mapping[str, str]) -
 
 def _parts(run: Run, seed: int, first: Run, first_seed: int) -> dict[str, Seen]:
     """Return what a run printed, its losses if it has any, and what each rank recorded."""
-    parts = {"losses": Seen(repr(run.losses.values))}
+    parts = {"losses": Seen(repr(run.losses.values), is_long=True)}
     if not first.losses.values:
-        # A line in which only the seed differs is the same line.
-        word = re.compile(rf"(?<![\w.]){seed}(?![\w.])")
         pairs = itertools.zip_longest(run.lines, first.lines, fillvalue="")
-        same = (b if word.sub(str(first_seed), a) == b else a for a, b in pairs)
-        parts = {"output": Seen(tuple(same))}
+        same = (b if is_same_line(a, b, (seed, first_seed)) else a for a, b in pairs)
+        parts = {"output": Seen(tuple(same), is_long=True)}
     for one in [] if run.recording is None else recordings(run):
         rank = f"rank{one.header['rank']}." if one.header["world_size"] > 1 else ""
         steps = [one.values(step) for step in sorted(one.steps)]
         batches = [digest for step in steps if (digest := _digest(step, "forward"))]
-        if batches:  # one if the program has only one
-            rows = batches[: 1 if len({*batches}) == 1 else None]
-            parts[f"{rank}batches"] = Seen(batches, rows)
+        if batches:
+            parts[f"{rank}batches"] = Seen(tuple(batches), batches, is_long=True)
         for name, step in (("first weights", steps[0]), ("last weights", steps[-1])):
             if digest := _digest(step, "parameter"):
-                parts[f"{rank}{name}"] = Seen(digest)
+                parts[f"{rank}{name}"] = Seen(digest, is_long=True)
     return parts
 
 

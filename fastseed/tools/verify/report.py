@@ -46,9 +46,11 @@ class Report:
 
     @property
     def verdict(self) -> str:
-        """``passed``, ``failed``, or ``inconclusive`` if only another seed changes nothing."""
-        failed = [check.name for check in self.checks if check.passed is False]
-        return PASSED if not failed else INCONCLUSIVE if failed == ["seed"] else FAILED
+        """``failed``; ``passed`` if all was checked; else, or without a seed, ``inconclusive``."""
+        wrong = {check.name: check.passed for check in self.checks if not check.passed}
+        if any(passed is False and name != "seed" for name, passed in wrong.items()):
+            return FAILED
+        return INCONCLUSIVE if wrong or not self.checks else PASSED
 
     def document(self) -> StateDict:
         """Return the report as plain values, for JSON; NaN and infinities are text."""

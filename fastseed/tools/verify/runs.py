@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import re
@@ -13,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..._utils import environ
-from ...determinism import launch
+from ...determinism import hash_seed, launch
 from .processes import OUT, run_program
 
 WHOLE, STOPPED, RESUMED, OTHER = "whole", "stopped", "resumed", "other"
@@ -23,6 +25,7 @@ EXPERIMENTS = (WHOLE, STOPPED, RESUMED, OTHER)
 # torchrun, with the program as it is.
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--no-python")
 _WATCH = "rank-*.watch"
+_MAX_FILES = 10_000  # of the working folder that are looked at
 STEP_KEYS = ("step", "global_step", "iteration", "iter")
 
 
@@ -47,6 +50,7 @@ class Run:
     written: tuple[str, ...]  # files of the working folder
     lines: tuple[str, ...]  # of the output, without an incomplete last one of a killed run
     losses: Losses  # none if they are not in a form that has steps
+    seed: int = 0
 
     @property
     def name(self) -> str:
@@ -71,6 +75,7 @@ class Starter:
     value: str
     timeout: float | None
     progress: Callable[[Run], object]
+    fixed_hashes: bool = False  # whether a whole run got another PYTHONHASHSEED than this process
 
     def start(
         self,
@@ -95,29 +100,40 @@ class Starter:
         new = dict(os.environ)
         own = seed if self.seed is not None or experiment == OTHER else None
         if own is not None or self.deterministic:
-            new |= launch.variables(new, seed=own, deterministic=self.deterministic)
+            given = launch.variables(new, seed=own, deterministic=self.deterministic)
+            if "{seed}" in " ".join(command) and not self.deterministic:
+                given.pop(hash_seed.VARIABLE, None)  # such a program is started without `run`
+            self.fixed_hashes |= experiment == WHOLE and hash_seed.VARIABLE in given
+            new |= given
         new |= {environ.RUN_DIR: str(folder), "PYTHONUNBUFFERED": "1", **(variables or {})}
-        before, begin = _listed(), time.perf_counter()
+        earlier = b"".join(one.read_bytes() for one in self._logs(place))
+        before, begin = _listed(self.root), time.perf_counter()
         killed = run_program(
             name, words, new, folder, self.timeout, lambda: bool(kill_when and kill_when(folder))
         )
         seconds = time.perf_counter() - begin
-        written = tuple(sorted(name for name, at in _listed().items() if before.get(name) != at))
+        after = _listed(self.root)
+        written = tuple(sorted(name for name, at in after.items() if before.get(name) != at))
         lines = _lines(folder, place, killed)
         losses = Losses({}, 0)
         if experiment in EXPERIMENTS:
-            losses = self._losses(name, place, is_whole=experiment in (WHOLE, OTHER))
+            losses = self._losses(name, place, earlier, is_whole=experiment in (WHOLE, OTHER))
         run = Run(
-            experiment, number, folder, place, words, seconds, killed, written, lines, losses
+            experiment, number, folder, place, words, seconds, killed, written, lines, losses, seed
         )  # fmt: skip
         self.progress(run)
         return run
 
-    def _losses(self, name: str, place: Path, is_whole: bool) -> Losses:
+    def _logs(self, place: Path) -> list[Path]:
+        return [one for one in place.glob(self.log) if one.is_file()] if self.log else []
+
+    def _losses(self, name: str, place: Path, earlier: bytes, is_whole: bool) -> Losses:
+        """Return the losses of a run, without those that an earlier one left in the log."""
         if self.log is None:
             return read_losses(self.root / name / OUT, self.value)
-        files = [one for one in place.glob(self.log) if one.is_file()]
-        found = read_losses(files[0], self.value) if len(files) == 1 else Losses({}, 0)
+        files, found = self._logs(place), Losses({}, 0)
+        if len(files) == 1:
+            found = read_losses(files[0], self.value, earlier)
         if not found.values and is_whole:  # others may not have begun their log
             raise ValueError(
                 f"fastseed.verify: log must be one file below {{run}} with JSON lines that have "
@@ -135,46 +151,75 @@ def _lines(folder: Path, place: Path, killed: bool) -> tuple[str, ...]:
     return tuple(line.rstrip("\n") for line in lines)
 
 
-def _listed() -> dict[str, int]:
-    with os.scandir() as entries:
-        return {one.name: one.stat(follow_symlinks=False).st_mtime_ns for one in entries}
+def _listed(root: Path) -> dict[str, int]:
+    """Return when each file below the working folder was written, but for hidden ones and runs."""
+    found: dict[str, int] = {}
+    for folder, folders, names in os.walk("."):
+        folders[:] = [
+            one for one in folders
+            if not one.startswith((".", "__pycache__")) and root != Path(folder, one).absolute()
+        ]  # fmt: skip
+        for name in names:
+            path = os.path.normpath(os.path.join(folder, name))
+            with contextlib.suppress(OSError):  # it was removed
+                found[path] = os.stat(path, follow_symlinks=False).st_mtime_ns
+        if len(found) > _MAX_FILES:
+            break
+    return found
 
 
 def half_of(run: Run) -> Callable[[Path], bool] | None:
     """Return whether a run has half of the records or lines of ``run``; None if it has no two."""
-    pattern = OUT if run.recording is None else _WATCH
-    total = _count(run.folder, pattern)
-    return None if total < 2 else lambda folder: _count(folder, pattern) >= total / 2
+    progress = _Progress(OUT if run.recording is None else _WATCH)
+    total = progress.count(run.folder)
+    return None if total < 2 else lambda folder: progress.count(folder) >= total / 2
 
 
-def _count(folder: Path, pattern: str) -> int:
-    """Return the number of lines, or of recorded steps, of the first file that matches."""
-    mark = b'"step": ' if pattern == _WATCH else b"\n"
-    for path in sorted(folder.rglob(pattern)):
-        with open(path, "rb") as file:
-            return sum(mark in line for line in file)
-    return 0
+class _Progress:
+    """Counts the lines, or the recorded steps, of growing files; it reads each byte once."""
+
+    def __init__(self, pattern: str) -> None:
+        self._pattern = pattern
+        self._mark = b'"step": ' if pattern == _WATCH else b"\n"
+        self._seen: dict[Path, tuple[int, int]] = {}  # where to read on, and the count so far
+
+    def count(self, folder: Path) -> int:
+        """Return the number in all files below a folder."""
+        total = 0
+        for path in folder.rglob(self._pattern):
+            start, count = self._seen.get(path, (0, 0))
+            with open(path, "rb") as file:
+                file.seek(start)
+                data = file.read()
+            count += data.count(self._mark)
+            overlap = min(len(data), len(self._mark) - 1)  # half a mark may stand at the end
+            self._seen[path] = start + len(data) - overlap, count
+            total += count
+        return total
 
 
-def read_losses(path: Path, value: str) -> Losses:
-    """Return the values in JSON objects, one a line, which may stand among other output."""
+def read_losses(path: Path, value: str, earlier: bytes = b"") -> Losses:
+    """Return the values in JSON objects, one a line, which may stand among other output.
+
+    ``earlier`` is what the file had before: if it still begins so, what follows counts.
+    """
     values: dict[str, float] = {}
     left_out = 0
-    with open(path, encoding="utf-8-sig", errors="replace") as file:
-        for line in file:
-            if not line.startswith("{"):
+    text = path.read_bytes().removeprefix(earlier).decode("utf-8-sig", "replace")
+    for line in io.StringIO(text, newline=None):
+        if not line.startswith("{"):
+            continue
+        try:
+            row = json.loads(line)
+            if row.get(value) is None:
                 continue
-            try:
-                row = json.loads(line)
-                if row.get(value) is None:
-                    continue
-                name, loss = _step_of(row), float(row[value])
-            except (ValueError, TypeError, OverflowError, RecursionError):
-                left_out += 1
-                continue
-            left_out += name in values
-            values.pop(name, None)  # the last one counts, at its place
-            values[name] = loss
+            name, loss = _step_of(row), float(row[value])
+        except (ValueError, TypeError, OverflowError, RecursionError):
+            left_out += 1
+            continue
+        left_out += name in values
+        values.pop(name, None)  # the last one counts, at its place
+        values[name] = loss
     return Losses(values, left_out)
 
 

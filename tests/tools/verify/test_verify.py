@@ -70,7 +70,8 @@ def test_a_program_that_is_killed_and_started_again(row):
 def test_commands_to_stop_and_to_resume():
     words = command(begin="last = int((options or [8])[0])", row=TEXT)
     report = verify([*words, "8"], times=1, stop=[*words, "3"], resume=[*words, "8"])
-    assert report and passed(report) == {"repeat": None, "stop": True, "resume": True, "seed": True}
+    assert passed(report) == {"repeat": None, "stop": True, "resume": True, "seed": True}
+    assert not report and report.verdict == "inconclusive"  # nothing says that it repeats
     assert [len(one.lines) for one in report.runs] == [8, 3, 6, 8]
     with pytest.raises(ValueError, match="stop and resume must be given together"):
         verify(words, stop=words)
@@ -116,19 +117,55 @@ def test_a_seed_that_has_no_effect_is_inconclusive(capsys):
     assert any("call init() without a number, or put {seed} into the command" in x for x in lines)
     assert main(["verify", "--no-kill", "--no-other-seed", *words]) == exit_codes.OK
     words = command("value = int(options[0])")
-    assert verify([*words, "{seed}"], times=1, kill=False)
+    assert verify([*words, "{seed}"], kill=False)
+
+
+@pytest.mark.parametrize(("text", "passes"), [("", False), ("value = seed", True)])
+def test_a_program_that_only_prints_its_seed_is_inconclusive(text, passes):
+    begin = f"seed, value = int(options[0]), 42\n{text}\nprint(f'seed={{seed}}, run-{{seed}}:')"
+    report = verify([*command(begin, row=TEXT), "{seed}"], kill=False)
+    assert passed(report) == {"repeat": True, "seed": passes}
+    assert report.verdict == ("passed" if passes else "inconclusive")
+
+
+@pytest.mark.parametrize(
+    ("begin", "row", "options"),
+    [
+        ("", JSON, {}),
+        ("", TEXT, {}),
+        ("", "'step', step, value", {}),
+        ("print('new' if not os.path.exists(path) else 'found')", TEXT, {}),
+        ("log = open(run + '/log', 'a', 1)", f"{JSON}, file=log); print(step", {"log": "log"}),
+        ("log = open(run + '/log', 'w', 1)", f"{JSON}, file=log); print(step", {"log": "log"}),
+    ],
+)
+def test_a_program_that_begins_anew_is_inconclusive(begin, row, options):
+    right = verify(command(begin, row=row), other_seed=False, **options)
+    wrong = verify(command(begin + "\npath += name", row=row), other_seed=False, **options)
+    assert right
+    assert passed(wrong) == {"repeat": True, "stop": True, "resume": None}
+    assert wrong.verdict == "inconclusive"
+    assert wrong.checks[-1].message.startswith("2 of 2 began anew, so that nothing was resumed: ")
 
 
 def test_files_in_the_working_folder_are_named():
-    report = verify(command(run="."), times=2, other_seed=False)
-    assert not report and "they wrote checkpoint: a run may continue" in report.notes[-1]
+    os.makedirs("below/out")
+    for run, other in ((".", False), ("below", True)):
+        report = verify(command(run=run), times=2, other_seed=other, kill=False, out="below/out/x")
+        where = os.path.join(*filter(None, (run.strip("."), "checkpoint")))
+        assert not report and f"they wrote {where}: a run may continue" in report.notes[-1]
+        os.rename("below/out/x", f"below/out/{other}")
+        os.remove(where)
+    words = command("path = 'below/last'\nif name != 'whole-0': begin, value = 0, 5", run="x")
+    report = verify(words, kill=False, other_seed=False)
+    assert "they wrote below/last: a run may" in report.notes[-1]
 
 
 def test_runs_that_end_before_they_are_killed_are_left_out():
-    report = verify(command("time.sleep = lambda _: None", row="''"), times=1, other_seed=False)
+    report = verify(command("time.sleep = lambda _: None", row="''"), other_seed=False)
     assert passed(report)["stop"] is None or report
     report = verify([sys.executable, "-S", "-c", "print(1)"], times=2, other_seed=False)
-    assert report and report.notes == (
+    assert report.verdict == "inconclusive" and report.notes == (
         "no run was killed: the whole run printed and recorded too little",
     )
     with pytest.raises(ValueError, match="a program that prints something, or records"):
@@ -142,16 +179,24 @@ def test_no_shell_and_the_variables_of_each_experiment():
         "with open(os.path.join(os.environ['FASTSEED_RUN_DIR'], 'given'), 'w') as file:\n"
         "    json.dump([*map(os.environ.get, names), *options], file)\n"
     )
-    assert verify([*command(begin), *hostile], seed=5, times=1, kill=False, out="out")
-    for name, seed in (("whole-0", "5"), ("other-0", "6")):
-        with open(f"out/{name}/given") as file:
-            assert json.load(file) == [seed, seed, "1", *hostile[:2], f"{seed}x"]
+    noted = ("the runs had PYTHONHASHSEED set, as `fastseed run` sets it",)
+    for out, options, hashing in (
+        ("own", hostile, False), ("run", hostile[:2], True), ("both", hostile, True),
+    ):  # fmt: skip
+        report = verify(
+            [*command(begin), *options], seed=5, kill=False, out=out, deterministic=out == "both"
+        )
+        assert report and report.notes == noted * hashing
+        for name, seed in (("whole-0", "5"), ("other-0", "6")):
+            with open(f"{out}/{name}/given") as file:
+                expected = [seed, seed if hashing else None, "1", *options[:2], f"{seed}x"]
+                assert json.load(file) == expected[: 3 + len(options)]
     assert not os.path.exists("pwned")
 
 
 def test_logs_below_the_folder_of_a_run():
     begin = "sys.stdout = open(os.path.join(run, 'log.jsonl'), 'a', buffering=1)"
-    report = verify(command(begin), times=1, log="*.jsonl", kill=False)
+    report = verify(command(begin), log="*.jsonl", kill=False)
     assert report and list(report.runs[0].losses.values) == [str(i) for i in range(8)]
     for options in ({"log": "x"}, {"log": "*.jsonl", "value": "other"}):
         with pytest.raises(ValueError, match=r"log must be one file below \{run\} with JSON lines"):
@@ -166,13 +211,14 @@ def test_logs_below_the_folder_of_a_run():
 def test_the_command_and_its_files(capsys, monkeypatch):
     monkeypatch.setattr(environment, "capture", os.mkdir)
     words = command(row=TEXT)
-    assert main(["verify", "--times", "1", "--out", "out", "--", *words]) == exit_codes.OK
+    assert main(["verify", "--out", "out", "--", *words]) == exit_codes.OK
     shown = capsys.readouterr()
     lines = shown.out.splitlines()
     assert lines[-1] == "PASSED" and "wrote out" in lines
     assert [line.split()[0] for line in lines[2:6]] == ["whole", "stopped", "resumed", "other"]
     assert [line.split()[0] for line in shown.err.splitlines()] == [
-        *("whole-0", "stopped-0", "resumed-0", "other-0"),
+        *("whole-0", "whole-1", "stopped-0", "resumed-0", "stopped-1", "resumed-1"),
+        *("other-0", "other-1"),
     ]
     with open("out/losses.png", "rb") as file:
         assert file.read(8) == b"\x89PNG\r\n\x1a\n"
@@ -199,10 +245,11 @@ def test_without_matplotlib(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     monkeypatch.setattr(environment, "capture", os.mkdir)
     words = command()
-    options = ["--times", "1", "--no-kill", "--no-other-seed", "--out", "out"]
+    options = ["--no-kill", "--no-other-seed", "--out", "out"]
     assert main(["verify", *options, *words]) == exit_codes.OK
     assert 'pip install "fastseed[report]"' in capsys.readouterr().out
-    assert reports.Report((), ()).document()["runs"] == []
+    nothing = reports.Report((), ())
+    assert nothing.document()["runs"] == [] and nothing.verdict == "inconclusive"
 
 
 @pytest.mark.parametrize(
@@ -211,6 +258,10 @@ def test_without_matplotlib(monkeypatch, capsys):
         (["--times", "0", "x"], "times must be in [1, 10000], got 0"),
         (["--timeout", "0", "x"], "timeout must be in"),
         (["--seed", "-1", "x"], "seed must be in"),
+        (
+            ["--ranks", "1,x", "x"],
+            "argument --ranks: must be integers, separated by commas, got '1,",
+        ),
         (["--stop", "x", "x"], "stop and resume must be given together"),
         ([], "a program is missing"),
         (["--"], "a program is missing"),

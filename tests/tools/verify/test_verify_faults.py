@@ -43,9 +43,13 @@ def words(tmp_path):
 def test_a_run_that_records_and_prints_nothing_is_killed_by_its_records(tmp_path, words):
     (tmp_path / "train.py").write_text(SCRIPT)
     report = verify(words, times=1, seed=3, timeout=200)
-    assert report and [check.passed for check in report.checks] == [None, True, True, True]
+    assert [check.passed for check in report.checks] == [None, True, True, True]
     killed = report.runs[1]
-    assert killed.killed and killed.name == "stopped-0" and report.notes == ()
+    assert killed.killed and killed.name == "stopped-0"
+    (tmp_path / "train.py").write_text(SCRIPT.replace("path):", "path + 'x'):"))  # none is found
+    report = verify(words, times=1, seed=3, other_seed=False, timeout=200)
+    assert [check.passed for check in report.checks] == [None, True, None]
+    assert "1 of 1 began anew" in report.checks[2].message
 
 
 @pytest.mark.slow
@@ -54,7 +58,7 @@ def test_a_checkpoint_without_the_optimizer(tmp_path, words):
     assert restore in SCRIPT
     (tmp_path / "train.py").write_text(SCRIPT.replace(restore, ""))
     report = verify(words, times=1, seed=3, other_seed=False, timeout=200)
-    _, stop, resume, _ = report.checks
+    _, stop, resume = report.checks
     assert stop.passed and not resume.passed
     assert "the first difference is at step " in resume.message
     assert "optimizer weight.momentum_buffer: " in resume.message

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import math
 import struct
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastseed.tools.verify.runs import printed, read_losses
+from fastseed.tools.verify.runs import Losses, Run, half_of, printed, read_losses
 
 
 @pytest.fixture
@@ -75,3 +76,23 @@ def test_printed_numbers_for_a_picture():
     text = ["epoch 1 loss: 0.5 lr 1", "loss=nan", "loss", "Loss 3", 'the "loss": -1e-3, done']
     found = list(printed(text, "loss").values())
     assert found[0] == 0.5 and math.isnan(found[1]) and found[2:] == [-1e-3]
+
+
+@pytest.mark.parametrize(("name", "line"), [("stdout.txt", "x\n"), ("{}/rank-0.watch", '"step": ')])
+def test_the_middle_of_all_files_which_are_read_once(tmp_path, monkeypatch, name, line):
+    whole, other = tmp_path / "whole", tmp_path / "other"
+    run = Run("whole", 0, whole, whole, (), 0.0, False, (), (), Losses({}, 0))
+    for number in range(2):
+        (whole / str(number)).mkdir(parents=True)
+    paths = [Path(name.format(number)) for number in range(1 + ("{" in name))]
+    for path, count in zip(paths, (2, 8), strict=False):
+        (whole / path).write_text(line * count)
+    is_half = half_of(run)
+    assert is_half is not None and not other.exists()
+    (other / paths[-1]).parent.mkdir(parents=True)
+    path = other / paths[-1]
+    for end in range(1, 1 + len(text := line * (5 if len(paths) > 1 else 1))):
+        assert not is_half(other)
+        seen = max(0, end - len(line))  # bytes before the last mark, which count no more
+        path.write_text(" " * seen + text[seen:end])
+    assert is_half(other)

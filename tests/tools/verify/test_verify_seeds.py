@@ -36,7 +36,10 @@ def found(text: str, **options) -> dict[str, str]:
         ("print(seed, rng.random())", "output", "good"),
         # EleutherAI/lm-evaluation-harness: the seed is printed and no server gets it
         ("print(f'{seed=}, limit=3'); print('exact match', 0.45)", "output", "constant"),
+        ("print(f'seed {seed} step 3 limit=3'); print(f'run-{seed}: 0.5')", "output", "constant"),
+        ("print(seed // 4 * 7)", "output", "constant"),
         ("print(os.getpid())", "output", "unrepeatable"),
+        ("print(hash('noise') + seed)", "output", "unrepeatable"),
         ("print(json.dumps({'step': 0, 'loss': rng.random()})); print('x')", "losses", "good"),
         ("print(json.dumps({'step': 0, 'loss': 0.5})); print(seed + 10)", "losses", "constant"),
     ],
@@ -54,8 +57,10 @@ def test_the_command(capsys):
     assert any("every part follows the seed" in x and "output is constant" in x for x in lines)
     assert any('Watch(model, modules="") does that' in x for x in lines)
     assert lines[-1] == "FAILED"
-    assert main([*options, "--json", "--allow", "output=constant", "--", *words]) == exit_codes.OK
-    (row,) = json.loads(capsys.readouterr().out)["reach"]
+    allowed = ["--allow", "output=constant,batch=constant"]
+    assert main([*options, "--json", *allowed, "--", *words]) == exit_codes.OK
+    row, absent = json.loads(capsys.readouterr().out)["reach"]
+    assert (absent["leaf"], absent["verdict"], absent["ok"]) == ("batch", "absent", True)
     assert row == {
         "leaf": "output", "verdict": "constant", "ok": True,
         "detail": "allowed: the same for seeds 0, 1, 2",
@@ -76,7 +81,7 @@ def test_the_seeds_of_the_runs():
         (["--seeds", "1,2", "--seed", "3"], "seeds must be given without seed, ranks"),
         (["--seeds", "1,2", "--ranks", "1,2"], "seeds must be given without seed, ranks"),
         (["--seeds", "1,2", "--no-other-seed"], "seeds must be given without seed, ranks"),
-        (["--seeds", "1,2", "--allow", "batches"], "argument --allow: invalid"),
+        (["--seeds", "1,2", "--allow", "batches"], "argument --allow: must be PART=VERDICT"),
         (["--seeds", "1,2", "--allow", "x=y"], "allow['x'] must be one of 'unrepeatable'"),
         (["--allow", "batches=constant"], "allow must be given with seeds"),
     ],
@@ -124,7 +129,8 @@ def reached(tmp_path, monkeypatch, batches, world=1, weights=int):
     [
         (lambda seed, rank: range(100 * seed, 100 * seed + 4), "good"),
         (lambda seed, rank: [5, 6, 7, 8], "constant"),  # ultralytics/ultralytics#25815
-        (lambda seed, rank: [seed + 90] * 4, "good"),  # one batch
+        (lambda seed, rank: [seed + 90] * 4, "repeated"),  # manual_seed(seed) in each step
+        (lambda seed, rank: [seed // 2 * 9, 5 + seed // 2], "constant"),
         (lambda seed, rank: [100 * seed, 100 * seed + 1] * 2, "repeated"),  # no set_epoch
         (lambda seed, rank: [seed + 50 + epoch for epoch in range(4)], "shifted"),
     ],
