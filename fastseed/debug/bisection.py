@@ -165,6 +165,8 @@ def _note_of_calls(runs: tuple[Recording, Recording], step: int) -> list[str]:
         return []
     has_calls = any(one.group in CALLS for run in runs for one in run.values(step).entries)
     said = "all calls of modules are equal" if has_calls else "no call of a module was recorded"
+    if any(CALLS[1] not in run.header["groups"] for run in runs):  # without modules=
+        said = "the batches are equal" if has_calls else "no batch was recorded"
     return [f"{said} at step {step}"]
 
 
@@ -217,8 +219,8 @@ def _differing(a: Recording, b: Recording, step: int, unused: set[str]) -> Itera
     """Yield what differs at a step; generators that only differ unused are added to ``unused``."""
     one, other = a.values(step), b.values(step)
     groups = set(a.header["groups"]) & set(b.header["groups"])
-    if one.start or other.start:  # there are no gradients yet, and generators may be reseeded
-        groups -= {"gradient", "generator"}
+    if one.start or other.start:  # there was no step yet, and generators may be reseeded
+        groups -= {"gradient", "generator", *CALLS}
     keys = [key for key in _changed(one, other) if key[0] in groups]
     if one.start != other.start:  # a schedule may have run between the two
         keys = [key for key in keys if not _SETTING.match(" ".join(key))]

@@ -229,13 +229,13 @@ def _watched_calls(rows: list[Row], made: dict[int, _Made]) -> Iterator[None]:
         )
         return generator
 
-    def initializing(original: Callable[..., T], *arguments: object) -> T:
+    def initializing(original: Callable[..., T], *arguments: object, **options: object) -> T:
         if context.seeder is None:
             now, detail = dict(states_of_defaults()), f"drawn from before init: {_caller()}"
             for name in (name for name in first if not torch.equal(first[name], now[name])):
                 status = NOTE if name == "python" else WRONG  # imports draw from Python's
                 rows.append(Row("use", name, status, detail))
-        return original(*arguments)
+        return original(*arguments, **options)
 
     def replace(owner: object, attribute: str, call: Callable[..., object]) -> None:
         original = getattr(owner, attribute)
@@ -246,7 +246,7 @@ def _watched_calls(rows: list[Row], made: dict[int, _Made]) -> Iterator[None]:
         for owner, name in _SEEDING_CALLS:
             replace(owner, name.rpartition(".")[2], functools.partial(seeding, name))
         replace(np.random, "default_rng", making)
-        replace(start, "_make", initializing)
+        replace(start, "join_job", initializing)
         yield
 
 

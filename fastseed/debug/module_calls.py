@@ -14,7 +14,7 @@ from .._backend import private_torch
 from ..nn.module_names import strip_wrappers
 from ..random import layout
 from . import rank_digest
-from .tensor_digest import PLAIN, Part
+from .tensor_digest import PLAIN, Part, has_digest
 from .tree_digest import Leaf, leaf_of, leaves_of
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ class ModuleCalls:
         self,
         model: torch.nn.Module,
         names: Collection[str] | None,
+        inputs_only: bool,
         batch_mesh: DeviceMesh | None,
         is_wanted: Callable[[], bool],
         is_kept: Callable[[str], bool],
@@ -63,6 +64,12 @@ class ModuleCalls:
         self._batch_mesh = batch_mesh
         self._is_wanted = is_wanted
         self._is_kept = is_kept
+        self._inputs_only = inputs_only
+        self._clear()
+        if inputs_only:  # of the model as it is called, wrapped and compiled
+            self.names = {model: ROOT}
+            self._handles = [model.register_forward_pre_hook(self._batch, with_kwargs=True)]
+            return
         # Inside a wrapper is the module of the same name, which comes later and is the one to hook.
         found = {strip_wrappers(name): module for name, module in model.named_modules()}
         self.names = {m: n or ROOT for n, m in found.items() if names is None or n in names}
@@ -77,7 +84,6 @@ class ModuleCalls:
                 module.register_forward_pre_hook(before, with_kwargs=True),
                 module.register_forward_hook(after, prepend=True),
             ]
-        self._clear()
 
     def remove(self) -> None:
         """Remove all hooks."""
@@ -98,6 +104,15 @@ class ModuleCalls:
         self._calls: Counter[tuple[str, bool]] = Counter()
         self._hooked: set[str] = set()
         self._open: defaultdict[tuple[str, bool], list[int]] = defaultdict(list)
+
+    def _batch(
+        self, module: torch.nn.Module, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> object:
+        """Record what a step is given; nothing in evaluation, nor where values cannot be read."""
+        if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+            return None
+        is_captured = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()  # type: ignore[no-untyped-call]
+        return None if is_captured else self._before(module, args, kwargs)
 
     def _before(
         self, module: torch.nn.Module, args: tuple[object, ...], kwargs: dict[str, object]
@@ -130,7 +145,8 @@ class ModuleCalls:
         def visit(path: str, tensor: torch.Tensor, replaceable: bool) -> torch.Tensor:
             key = str(CallTensor(name, call, path))
             tensors[key] = tensor
-            if not tensor.requires_grad or not torch.is_grad_enabled() or key in self._hooked:
+            has_gradient = tensor.requires_grad and torch.is_grad_enabled()
+            if self._inputs_only or not has_gradient or key in self._hooked:
                 return tensor
             self._hooked.add(key)
             plain = type(tensor) in PLAIN or layout.is_dtensor(tensor)
@@ -158,6 +174,7 @@ class ModuleCalls:
             for name, tensor in tensors.items()
             for key, leaf in leaves_of(f"{group} {name}", tensor)  # several of a sparse tensor
             if isinstance(leaf, torch.Tensor)
+            and (not self._inputs_only or layout.is_dtensor(leaf) or has_digest(leaf))
         }
         for first, part in rank_digest.parts_of(leaves).items():
             key, again = first, 1

@@ -149,6 +149,14 @@ def plain(name: str, tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
+def has_digest(tensor: torch.Tensor) -> bool:
+    """Return whether the values of a tensor can be read and digested."""
+    try:
+        return plain("", tensor) is not None
+    except TypeError:
+        return False
+
+
 def _is_in_memory(tensor: torch.Tensor) -> bool:
     if not (tensor.is_cpu or tensor.is_cuda):
         return not tensor.is_meta

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,9 +48,10 @@ class Watch:
         groups: what is recorded after each step: ``generator`` (the default generators of Python,
             NumPy and torch), ``buffer``, ``gradient``, ``optimizer``, ``parameter``.
         modules: whether every call of a module is recorded, with its inputs, outputs and their
-            gradients, or the names of the modules whose calls are; ``""`` is the model, so that
-            each batch is recorded. Create the ``Watch`` before the first call of a compiled model,
-            whose graph is cut at each recorded module.
+            gradients, or the names of the modules whose calls are; ``""`` is the model. Create the
+            ``Watch`` before the first call of a compiled model, whose graph is cut at each recorded
+            module. None: what ``model`` is called with while gradients are enabled, the batch; of
+            a model that is compiled afterwards, nothing.
         batch_mesh: the ``DeviceMesh`` over whose ranks the batch is split evenly, along the first
             dimension, so that a call has the digest of the whole batch.
         keep: tensors to keep, by step: ``{17: "layers.3.mlp"}`` writes what is recorded of this
@@ -71,6 +73,10 @@ class Watch:
         ['rank-0.watch']
     """
 
+    _calls: ModuleCalls | None = None
+    _hook: RemovableHandle | None = None
+    _writer: Writer | None = None
+
     def __init__(
         self,
         model: torch.nn.Module,
@@ -81,7 +87,7 @@ class Watch:
         step: int = 0,
         append: bool = False,
         groups: Collection[str] = STATE,
-        modules: bool | Collection[str] = False,
+        modules: bool | Collection[str] | None = None,
         batch_mesh: DeviceMesh | None = None,
         keep: Mapping[int, str] | None = None,
     ) -> None:
@@ -91,19 +97,19 @@ class Watch:
         self._every = check_int(_FUNCTION, "every", every, 1, 2**31 - 1)
         self._step = check_int(_FUNCTION, "step", step, 0, _MAX_STEP)
         append = validation.check_bool(_FUNCTION, "append", append)
-        self._hook: RemovableHandle | None = None
         self._groups = _chosen("groups", groups, STATE, f"among {', '.join(STATE)}")
         if not self._optimizers:
             self._groups.discard("optimizer")
         self._keep = kept_tensors.check_keep(_FUNCTION, keep, _MAX_STEP)
         modules = [modules] if isinstance(modules, str) else modules
         names: set[str] | None = None
-        if not isinstance(modules, bool):
+        if not (modules is None or isinstance(modules, bool)):
             known = {strip_wrappers(name) for name, _ in unwrap(model).named_modules()}
             names = _chosen("modules", modules, known, "names of modules")
         coordinate = getattr(batch_mesh, "get_coordinate", lambda: None)
         if batch_mesh is not None and coordinate() is None:
             raise type_error(_FUNCTION, "batch_mesh", "a DeviceMesh of this rank", batch_mesh)
+        calls = CALLS[:1] if modules is None else CALLS if modules else ()
         job = discovery.discover_rank()
         self._rank = job.rank
         self._folder = _folder(path)
@@ -120,22 +126,26 @@ class Watch:
             "rank": job.rank,
             "world_size": job.world_size,
             "every": self._every,
-            "groups": [g for g in GROUPS if g in self._groups or (modules and g in CALLS)],
+            "groups": [g for g in GROUPS if g in self._groups or g in calls],
             "torch": str(torch.__version__),
             "threads": torch.get_num_threads(),
         }
-        self._writer: Writer | None = Writer(file, header)
+        self._writer = Writer(file, header)
         if is_new:
             self._writer.step(self._step - 1, start, True)
-        self._calls: ModuleCalls | None = None
-        if modules:
+        if calls:
+            me = weakref.ref(self)  # the model has the hooks, and does not keep this object
             self._calls = ModuleCalls(
-                unwrap(model),
+                model if modules is None else unwrap(model),
                 names,
+                modules is None,
                 batch_mesh,
-                is_wanted=lambda: self._step % self._every == 0,
-                is_kept=lambda key: kept_tensors.is_kept(self._keep, self._step, key),
+                is_wanted=lambda: (one := me()) is not None and one._step % one._every == 0,
+                is_kept=lambda key: (one := me()) is not None and one._is_kept(key),
             )
+
+    def _is_kept(self, key: str) -> bool:
+        return kept_tensors.is_kept(self._keep, self._step, key)
 
     @property
     def step(self) -> int:
@@ -200,6 +210,8 @@ class Watch:
             self._writer.close()
             self._writer = None
 
+    __del__ = close  # a Watch that is dropped leaves no hook and no open file
+
     def __enter__(self) -> Watch:
         return self
 
@@ -211,7 +223,7 @@ class Watch:
         kept = {
             key: whole_copy(leaf)
             for key, leaf in (leaves if self._step in self._keep and not start else ())
-            if isinstance(leaf, torch.Tensor) and kept_tensors.is_kept(self._keep, self._step, key)
+            if isinstance(leaf, torch.Tensor) and self._is_kept(key)
         }
         return table_of(leaves), kept
 

@@ -8,6 +8,7 @@ trainer = Trainer(callbacks=[FastseedCallback()])
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,6 +17,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.data.distributed import DistributedSampler
 
 from .._utils import StateDict, validation
+from .._utils.log import warn_once
 from ..data import Loader, ShuffleSampler
 from ..data.order.samplers import samplers_in
 from ..seeder import api
@@ -78,6 +80,11 @@ class FastseedCallback(_base()):  # type: ignore[misc]
         return "fastseed"
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        if os.environ.get("PL_SEED_WORKERS") == "1":
+            warn_once(
+                "fastseed: seed_everything(..., workers=True) gives Lightning's seeds to workers, "
+                "which then draw other numbers; leave it out"
+            )
         _common.ensure_seeder(_NAME, self._master_seed, trainer.global_rank, trainer.world_size)
         move_to(INIT, 0)
         # Lightning makes the DataLoader's iterator before it calls a hook of the phase.

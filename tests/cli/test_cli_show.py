@@ -31,6 +31,20 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+def test_a_recording_without_a_step_is_shown(tmp_path, capsys):
+    """Of a job that was killed after its header, or later."""
+    fastseed.debug.Watch(torch.nn.Linear(2, 2), path=tmp_path).close()
+    path = tmp_path / "rank-0.watch"
+    header = path.read_bytes().splitlines(keepends=True)[0]
+    for data in (path.read_bytes(), header, header + b'{"crc32": "'):
+        path.write_bytes(data)
+        code, found = document(capsys, "show", tmp_path)
+        (row,) = found["recordings"]
+        assert code == exit_codes.OK and (row["steps"], row["numbers"]) == (0, "-")
+        assert (row["weights"] == "-") == (len(data) < 300)
+        assert row["incomplete"] == (data[-1:] != b"\n")
+
+
 def ran(capsys, *arguments):
     code = main([*map(str, arguments)])
     return code, capsys.readouterr()

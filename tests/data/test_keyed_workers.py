@@ -95,13 +95,13 @@ class Draws(Dataset):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_what_has_streams_of_its_own_does_not_draw_from_a_block_around_the_loop(workers):
-    for dataset in [per_sample(Draws()), Draws()][: 1 if workers == 0 else 2]:
+    for number, dataset in enumerate([per_sample(Draws()), Draws()][: 1 if workers == 0 else 2]):
         loader = Loader(dataset, batch_size=1, num_workers=workers)
         expected = flat(loader)
-        with keyed("loop"):
+        with keyed(f"loop/{number}"):
             found = flat(loader)
             drawn = torch.rand(2)
         assert found == expected
         # torch's loader draws a seed first, which is of the block
-        keys = [fastseed.derive_key("keyed/loop", index=k, rank=3) for k in range(3)]
+        keys = [fastseed.derive_key(f"keyed/loop/{number}", index=k, rank=3) for k in range(3)]
         assert any(torch.equal(drawn, fastseed.random.uniform(key, (2,))) for key in keys)

@@ -68,7 +68,7 @@ def test_the_format_is_the_documented_one(tmp_path):
     header, rows, *steps = map(json.loads, lines)
     assert header["format"] == watch_file.FORMAT
     assert (header["rank"], header["world_size"], header["every"]) == (0, 1, 7)
-    assert header["groups"] == ["buffer", "gradient", "parameter"]
+    assert header["groups"] == ["forward", "buffer", "gradient", "parameter"]
     assert rows["table"] == [
         ["parameter", "weight", "float32", [1, 2]],
         ["parameter", "bias", "float32", [1]],

@@ -14,7 +14,6 @@ import fastseed
 from fastseed._backend.ops.sampling import LEAST_CODE, sampling_race
 from fastseed._backend.reference.sampling import token_codes
 from fastseed.sampling import sample
-from fastseed.sampling.arguments import ROLES
 from fastseed.sampling.thresholds import Rows, check_filters, threshold_of
 
 B, V = 8, 1000
@@ -92,7 +91,7 @@ def test_tokens_of_large_vocabularies_do_not_depend_on_parts():
     x = logits(2, 100_003, scale=1.0)
     scores, found = torch.empty(2, 1, dtype=torch.float64), torch.empty(2, 1, dtype=torch.int64)
     heat, least = torch.ones(2, dtype=torch.float64), torch.full((2,), LEAST_CODE)
-    sampling_race(scores, found, x, keys(2), POSITIONS[:2], heat, least, ROLES["target"], 0)
+    sampling_race(scores, found, x, keys(2), POSITIONS[:2], heat, least, 0)
     assert torch.equal(tokens(x, keys(2), POSITIONS[:2]), found[:, 0])
 
 

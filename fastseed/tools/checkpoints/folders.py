@@ -16,6 +16,7 @@ from .pickles import Unreadable, field, open_file, read_tree
 _MAX_DEPTH = 3
 _MAX_PART = 16 << 20  # bytes of an entry of torch.distributed.checkpoint
 _SUFFIXES = (".pkl", ".pth", ".pt", ".ckpt", ".bin", ".fastseed")
+OWN_FILE = re.compile(r"\bfastseed-(\d{1,9})\.state$")  # of a rank, in a checkpoint of the Trainer
 _RANK_OF_FILE = re.compile(r"(?:random_states|rng_state|rng|rank|rng_rank)[_-]?(\d{1,9})(?=\D|$)")
 _RANK_OF_KEY = re.compile(r"(?:^|[._/])(?:rank|rng|rng_state)s?[_.]?(\d{1,9})(?=[._/]|$)")
 _WRITER = re.compile(r"^__(\d+)_\d+\.distcp$")
@@ -39,7 +40,7 @@ def parts_of(path: str, problems: list[str]) -> Iterator[Part]:
     for name in _files(path, problems):
         if os.path.basename(name) == ".metadata":
             yield from _distributed(path, os.path.dirname(name), problems)
-        elif name.endswith(_SUFFIXES):
+        elif name.endswith(_SUFFIXES) or OWN_FILE.search(name):
             yield from _file(os.path.join(path, name), name, problems)
 
 
@@ -57,7 +58,7 @@ def _files(path: str, problems: list[str]) -> Iterator[str]:
 
 
 def _file(path: str, name: str, problems: list[str]) -> Iterator[Part]:
-    found = _RANK_OF_FILE.search(os.path.basename(name))
+    found = OWN_FILE.search(name) or _RANK_OF_FILE.search(os.path.basename(name))
     owner = f"rank {int(found[1])}" if found else ""
     with noted(name, problems), open_file(path) as file:
         is_json = file.read(64).lstrip().startswith(b"{")  # which no pickle does

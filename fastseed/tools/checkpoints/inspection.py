@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ..._utils import validation
 from ...data import Lineage
 from ...debug.tree_digest import Difference
-from .folders import noted, parts_of
+from .folders import OWN_FILE, noted, parts_of
 from .states import Found, GeneratorState, journals_in, states_in
 
 _FUNCTION = "tools.checkpoints.inspect"
@@ -69,7 +69,8 @@ def inspect(path: str | os.PathLike[str]) -> Inspection:
     writers: set[int] = set()
     for part in parts_of(path, problems):
         with noted(part.source, problems):
-            states += states_in(part, problems)
+            own = " of fastseed" if OWN_FILE.search(part.source) else ""  # not the Trainer's states
+            states += (one._replace(stream=one.stream + own) for one in states_in(part, problems))
         try:
             journals += journals_in(part)
         except ValueError as error:

@@ -31,7 +31,7 @@ def with_reach(report: Report, seeds: Sequence[int], allow: Mapping[str, str]) -
     checks = (*(one for one in report.checks if one.name != "seed"), check)
     notes = report.notes
     if not any(name.endswith("batches") for name in found[0]):
-        notes += ('no batch was recorded; fastseed.debug.Watch(model, modules="") does that',)
+        notes += ("no batch was recorded; fastseed.debug.Watch(model) does that",)
     return dataclasses.replace(report, checks=checks, notes=notes, reach=reach.rows)
 
 

@@ -144,6 +144,28 @@ def test_states_of_fastseed_in_a_file_and_in_other_formats(tmp_path):
     ]
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_checkpoint_of_the_trainer_has_a_file_of_fastseed(tmp_path, ranks):
+    """As `integrations.transformers.FastseedCallback` writes it, beside the Trainer's own."""
+    for rank in range(ranks):
+        fastseed.init(42, rank=rank, world_size=ranks)
+        number = f"_{rank}" if ranks > 1 else ""
+        states = {"python": random.getstate(), "cpu": torch.get_rng_state()}
+        save(tmp_path / f"rng_state{number}.pth", **states)
+        fastseed.checkpoint.save(tmp_path / "fastseed-{rank:05d}.state", rng=True)
+    (tmp_path / "other.state").write_text("of another tool")
+    found = checkpoints.inspect(tmp_path)
+    assert found.findings == ()
+    own = {(one.owner, one.stream) for one in found.states if one.source.startswith("fastseed")}
+    names = ("python", "numpy", "torch.cpu")
+    assert own == {(f"rank {r}", f"{name} of fastseed") for r in range(ranks) for name in names}
+    before = tmp_path / "before"
+    (tmp_path / "fastseed-00000.state").rename(before)
+    assert [one.text for one in checkpoints.compare_states(found, checkpoints.inspect(tmp_path))][
+        :1
+    ] == ["only in the first"]
+
+
 @pytest.mark.parametrize("protocol", range(6))
 def test_pickles_of_every_protocol(protocol, tmp_path):
     states = {
