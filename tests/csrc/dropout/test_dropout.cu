@@ -5,11 +5,11 @@
 #include <cinttypes>
 #include <cstring>
 #include <fstream>
-#include <sstream>
 
 #include "../../../csrc/kernels/derive.h"
 #include "../../../csrc/kernels/dropout.h"
 #include "../cuda_checks.h"
+#include "../fields.h"
 #include "../names.h"
 
 namespace {
@@ -111,22 +111,6 @@ std::vector<T> counted(int64_t n) {
   }
   return values;
 }
-
-uint64_t hex(const std::string& text) {
-  return std::stoull(text, nullptr, 16);
-}
-
-struct Fields {
-  std::istringstream in;
-  explicit Fields(const std::string& line) : in(line) {}
-  std::string next() {
-    std::string word;
-    if (!(in >> word)) {
-      fail("a row with too few columns");
-    }
-    return word;
-  }
-};
 
 void check_mask(Fields& f) {
   const Key key{hex(f.next()), hex(f.next())};

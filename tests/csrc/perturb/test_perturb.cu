@@ -11,6 +11,7 @@
 #include "../../../csrc/kernels/derive.h"
 #include "../../../csrc/kernels/perturb.h"
 #include "../cuda_checks.h"
+#include "../fields.h"
 
 namespace {
 
@@ -115,18 +116,6 @@ Call<T> check_call(const Call<T>& call, Perturb action) {
 
 // ---------------------------------------------------------------- known answers
 
-struct Fields {
-  std::istringstream in;
-  explicit Fields(const std::string& line) : in(line) {}
-  std::string next() {
-    std::string word;
-    if (!(in >> word)) {
-      fail("a row with too few columns");
-    }
-    return word;
-  }
-};
-
 std::vector<std::string> split(const std::string& text, char by) {
   std::vector<std::string> parts;
   std::istringstream in(text);
@@ -134,13 +123,6 @@ std::vector<std::string> split(const std::string& text, char by) {
     parts.push_back(part);
   }
   return parts;
-}
-
-uint64_t hex(const std::string& text) {
-  size_t end = 0;
-  const uint64_t value = std::stoull(text, &end, 16);
-  check(end == text.size(), "hex digits");
-  return value;
 }
 
 template <class T>

@@ -6,12 +6,12 @@
 #include <cmath>
 #include <fstream>
 #include <limits>
-#include <sstream>
 #include <type_traits>
 
 #include "../../../csrc/kernels/derive.h"
 #include "../../../csrc/kernels/sampling.h"
 #include "../cuda_checks.h"
+#include "../fields.h"
 
 namespace {
 
@@ -158,29 +158,9 @@ void check_histogram(const Case<T>& c, int digit, int64_t prefix, bool masses) {
   check(std::vector<int64_t>(found, found + kBins) == expected, "the kernel's histogram");
 }
 
-uint64_t hex(const std::string& text) {
-  return std::stoull(text, nullptr, 16);
-}
-
 float real32(const std::string& text) {
   return bits_float(static_cast<uint32_t>(hex(text)));
 }
-
-// The fields of a row behind its kind; false where nothing is left.
-struct Fields {
-  std::istringstream in;
-  explicit Fields(const std::string& line) : in(line) {}
-  std::string next() {
-    std::string word;
-    if (!(in >> word)) {
-      fail("a row with too few columns");
-    }
-    return word;
-  }
-  int64_t number() {
-    return std::stoll(next());
-  }
-};
 
 Case<float> read_place(Fields& f) {
   Case<float> c{};
