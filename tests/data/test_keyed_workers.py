@@ -98,7 +98,7 @@ def test_what_has_streams_of_its_own_does_not_draw_from_a_block_around_the_loop(
     for dataset in [per_sample(Draws()), Draws()][: 1 if workers == 0 else 2]:
         loader = Loader(dataset, batch_size=1, num_workers=workers)
         expected = flat(loader)
-        with keyed("loop"):
+        with keyed("loop", 0):
             found = flat(loader)
             drawn = torch.rand(2)
         assert found == expected
