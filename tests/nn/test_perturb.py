@@ -296,6 +296,7 @@ def test_bad_parameters_and_logs_change_nothing():
     before = state(model)
     for log, message in (
         (3, "log must be pairs"),
+        (torch.ones(2, 2), "log must be pairs"),
         ([7], r"log\[0\] must be a pair"),
         ([(7, 1.0), (7, 1.0, 2.0)], r"log\[1\] must be a pair"),
         ([(7, np.inf)], r"log\[0\]\[1\] must be in"),

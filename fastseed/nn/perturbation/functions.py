@@ -133,7 +133,7 @@ def apply_log(
 
 
 def _check_log(function: str, log: object) -> tuple[list[Seed], list[float]]:
-    if not isinstance(log, Iterable) or isinstance(log, (str, Mapping)):
+    if not isinstance(log, Iterable) or isinstance(log, (str, Mapping, torch.Tensor)):
         raise validation.type_error(function, "log", "pairs of a seed and a number", log)
     seeds, scalars = [], []
     for i, entry in enumerate(log):
