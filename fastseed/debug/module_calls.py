@@ -68,7 +68,8 @@ class ModuleCalls:
         self._clear()
         if inputs_only:  # of the model as it is called, wrapped and compiled
             self.names = {model: ROOT}
-            self._handles = [model.register_forward_pre_hook(self._batch, with_kwargs=True)]
+            batch: Any = self._batch
+            self._handles = [model.register_forward_pre_hook(batch, with_kwargs=True)]
             return
         # Inside a wrapper is the module of the same name, which comes later and is the one to hook.
         found = {strip_wrappers(name): module for name, module in model.named_modules()}

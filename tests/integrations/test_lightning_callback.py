@@ -15,6 +15,7 @@ from helpers.support import snapshot
 from torch.utils.data import DataLoader, Dataset
 
 import fastseed
+from fastseed._utils.log import warn_once
 from fastseed.data import Loader, ShuffleSampler
 
 lightning = importlib.import_module("pytorch_lightning")
@@ -286,3 +287,14 @@ def test_two_ranks_and_then_one(tmp_path):
     assert {("rank 0", "python"), ("rank 1", "torch.cpu")} < {one[:2] for one in states}
     ((alone,),) = run_ranks("lightning_ranks.py", 1, "pytorch_lightning", tmp_path, "load")
     assert sorted(alone["seen"]) == sorted(seen[0][18:] + seen[1][18:])
+
+
+def test_seed_everything_with_workers_is_warned_of(monkeypatch, caplog):
+    """Lightning's seeds of workers replace those of the loader: the augmentation changes."""
+    for value, warned in (("0", 0), ("1", 1)):
+        warn_once.cache_clear()
+        monkeypatch.setenv("PL_SEED_WORKERS", value)
+        fit(max_epochs=1)
+        assert (
+            sum("seed_everything(..., workers=True)" in text for text in caplog.messages) == warned
+        )
