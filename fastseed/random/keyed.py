@@ -26,7 +26,7 @@ from . import fills, layout, scope_tensors
 from .fills import Arguments, Fill, Keywords
 from .functional import Key
 from .scope_tensors import CPU
-from .torch_functions import DRAWS
+from .torch_functions import DRAWS, handler_of_substitute
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -195,6 +195,8 @@ class KeyedBlock(TorchFunctionMode):
         self, func: Any, types: object, args: Arguments = (), kwargs: Keywords | None = None
     ) -> object:
         handler = DRAWS.get(func)
+        if handler is None and not torch.compiler.is_compiling():
+            handler = handler_of_substitute(func)
         if handler is None:
             return func(*args, **kwargs) if kwargs else func(*args)
         kwargs = kwargs or {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -301,4 +302,20 @@ DRAWS: dict[object, Handler] = {
         (torch.poisson, torch.binomial, *private_torch.GAMMA_FUNCTIONS),
         _refuse(_OUTSIDE),
     ),
+}
+
+
+def handler_of_substitute(func: object) -> Handler | None:
+    """Return the handler of what a library puts in the place of a function of ``torch.nn.init``.
+
+    transformers does so while it builds a model, and torch's own function, which the substitute
+    calls, then hands over the substitute.
+    """
+    if isinstance(func, FunctionType) and vars(init).get(func.__name__) is func:
+        return _INITIALIZERS.get(func.__name__)
+    return None
+
+
+_INITIALIZERS = {
+    name: DRAWS[getattr(init, name)] for name in ("uniform_", "normal_", "kaiming_uniform_")
 }

@@ -384,3 +384,20 @@ def test_ranks_draw_distinct_numbers_unless_told_otherwise():
     key = key_of(0, rank=fastseed.SHARED)
     rows = fastseed.random.uniform_(torch.empty(2, 2), key, shard=part)
     assert torch.equal(rows, shared[0][2:])
+
+
+@pytest.mark.parametrize("name", ["uniform_", "normal_", "kaiming_uniform_"])
+def test_a_substitute_for_a_function_of_init_draws_the_same(name, monkeypatch):
+    """Libraries put their own in torch's place while they build a model."""
+    original = getattr(torch.nn.init, name)
+    with keyed("whole", 0):
+        expected = [original(torch.empty(3, 4)), torch.rand(2)]
+
+    def substitute(tensor, *args, **options):
+        return original(tensor, *args, **options)
+
+    substitute.__name__ = name
+    monkeypatch.setattr(torch.nn.init, name, substitute)
+    with keyed("whole", 0):
+        found = [getattr(torch.nn.init, name)(torch.empty(3, 4)), torch.rand(2)]
+    assert all(map(torch.equal, found, expected))
