@@ -311,9 +311,8 @@ def handler_of_substitute(func: object) -> Handler | None:
     transformers does so while it builds a model, and torch's own function, which the substitute
     calls, then hands over the substitute.
     """
-    if isinstance(func, FunctionType) and vars(init).get(func.__name__) is func:
-        return _INITIALIZERS.get(func.__name__)
-    return None
+    name = func.__name__ if isinstance(func, FunctionType) else ""
+    return _INITIALIZERS.get(name) if vars(init).get(name, name) is func else None
 
 
 _INITIALIZERS = {
