@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from unittest import mock
 
 import pytest
@@ -285,7 +286,9 @@ def test_buffers_are_sent_in_steps_that_change_them():
     for messages, late, table, seen in ranks(3, count_messages):
         assert late == [2.5] * 10  # (2 + 3) / 4 in each of two steps
         assert table == 1000 and seen == 4
-        record = 8 * (4 + 2 + 6 + 3)  # weights, used parameters, changed buffers, orders
+        record = 8 * (
+            4 + 2 + 6 + 3 * 3
+        )  # weights, used parameters, changed buffers, three of each rank
         counters = 2 * (8 + 4)  # the least and the greatest byte, of both in one message
         gradient, statistics, more = 4 * 9, 4 * 3, 4 * 12  # with what fills up three pieces
         for step, floats in enumerate([statistics, statistics, more, more]):
@@ -363,6 +366,75 @@ def test_ranks_that_differ_are_named_in_the_first_step(change, says):
     for found in ranks(3, error_of_first_step, change):
         assert found.startswith("fastseed.elastic.SlotGradients: all ranks must agree, but ")
         assert says in found and "on rank 1" in found
+
+
+def go_on_after(problem):
+    """What each of four steps leaves, where the first rank has a problem in the second one."""
+    (rank, _), model = place(), make()
+    gradients, found = SlotGradients(model, 4, group=dist.new_group()), []
+    finish = gradients._collector.finish
+    for step in range(4):
+        has_problem = rank == 0 and step == 1
+
+        def interrupted(*given, fails=has_problem and problem == "an interrupt at the end"):
+            finish(*given)
+            if fails:
+                raise KeyboardInterrupt
+
+        gradients._collector.finish = interrupted
+        iterator = gradients.step(slots_of(step, 4, gradients.own_slots))
+        try:
+            for slot, batch in iterator:
+                if has_problem and slot.number == 0 and problem != "an interrupt at the end":
+                    raise ValueError(problem)
+                with fastseed.nn.label(f"step {step}"):
+                    model(batch).sum().backward()
+            found.append("a mean")
+        except (ValueError, RuntimeError, KeyboardInterrupt) as error:
+            assert all(p.grad is None for p in model.parameters())
+            found.append(str(error))
+            gradients.discard()
+        model.zero_grad()
+    return found
+
+
+@pytest.mark.parametrize("problem", ["a bad sample", "an interrupt at the end"])
+def test_a_rank_that_leaves_a_step_and_goes_on_is_an_error_on_all_ranks(problem):
+    first, second = ranks(2, go_on_after, problem)
+    assert first[0] == second[0] == "a mean"
+    is_late = problem == "an interrupt at the end"
+    assert (second[1] == "a mean") == is_late  # it had ended there
+    mixed = "all ranks must be in one step, but rank 0 of the group left an earlier one and went on"
+    for text in first[2:] + second[1 + is_late :]:
+        assert mixed in text or "left the step" in text or "did not call it" in text
+    assert mixed in first[2] or not is_late
+
+
+def hear_of_a_rank_in_time(how):
+    """Seconds until a rank hears that another one does not come, whose iterator is kept."""
+    (rank, _), model = place(), make()
+    gradients = SlotGradients(model, 2, group=dist.new_group())
+    iterator = gradients.step(slots_of(0, 2, gradients.own_slots))
+    _, batch = next(iterator)
+    if rank == 0:
+        if how == "discard":
+            gradients.discard()
+        else:
+            with pytest.raises(RuntimeError, match="the last step is, or was left, in slot 0: "):
+                next(gradients.step([batch]))
+        time.sleep(5)
+        return None
+    start = time.monotonic()
+    with fastseed.nn.label("step"):
+        model(batch).sum().backward()
+    with pytest.raises(RuntimeError, match="rank 0 left the step in slot 0, and this rank waits"):
+        next(iterator)
+    return time.monotonic() - start
+
+
+@pytest.mark.parametrize("how", ["discard", "another step"])
+def test_a_rank_that_keeps_the_iterator_of_a_step_is_heard_of_at_once(how):
+    assert ranks(2, hear_of_a_rank_in_time, how)[1] < 5
 
 
 def test_a_rank_that_refuses_an_argument_is_named_on_the_others():
