@@ -31,6 +31,7 @@ from .sharded import ShardedCollector
 Batch = TypeVar("Batch")
 
 _NO_WEIGHT = -1.0
+_COMPARED = 1000  # steps from one comparison of the ranks to the next
 
 
 class Slot:
@@ -89,8 +90,8 @@ class SlotGradients:
     After a step ``p.grad`` lies in memory that the next step writes; it is None where no slot had a
     gradient.
 
-    Every rank makes the object, and the first step compares arguments, model and machine. A
-    backward pass outside of a slot is an error as long as the object exists.
+    Every rank makes the object. The first step, and then every 1,000th, compares arguments, model
+    and machine. A backward pass outside of a slot is an error as long as the object exists.
 
     Args:
         model: a module with parameters that require a gradient, on one or several devices.
@@ -234,7 +235,7 @@ class SlotGradients:
         self._left = None
 
     def _begin(self) -> None:
-        """Check the model; before the first step, also that all ranks have the same."""
+        """Check the model; from time to time, also that all ranks have the same."""
         problem: Exception | None = None
         try:
             if self._left is not None:
@@ -248,6 +249,8 @@ class SlotGradients:
             self._buffers.begin()
         except (RuntimeError, ValueError) as error:
             problem = error
+        if self._steps % _COMPARED == 0:
+            self._name = None
         if self._name is None:
             self._name = self._agree(problem)
         self._plan.peers.enter(self._name, self._steps)
@@ -266,6 +269,7 @@ class SlotGradients:
         name = agree(FUNCTION, record, problem, rows=rows, chosen=chosen, group=ranks)
         if self._sends:
             arguments.broadcast_model(self._model, self._plan, replicas, self._buffers.device)
+            self._sends = False
             self._collector.begin()  # again, with these values
             self._buffers.begin()
         elif replicas is not None:

@@ -305,6 +305,10 @@ def test_buffers_are_sent_in_steps_that_change_them():
 # ---------------------------------------------------------------- errors
 
 
+class Special(torch.Tensor):
+    """Of a user, with memory."""
+
+
 def differ(change, rank, model):
     """Let one rank have another order, number, value or setting."""
     if rank != 1:
@@ -359,13 +363,64 @@ def error_of_first_step(change, broadcast=False):
         ("one more", "\"buffer 'seen'\" on ranks 0, 2 but \"parameter 'experts.2.weight'\" on"),
         ("weight", "parameter 'frozen' is"),  # the first one in the model's order
         ("buffer", "buffer 'norm.running_var' is"),
-        ("dropout", "module 'dropout' is 'training=True, p=0.3' on ranks 0, 2 but"),
+        (
+            "dropout",
+            "module 'dropout' is 'Dropout(p=0.3, inplace=False), training=True' on ranks",
+        ),
     ],
 )
 def test_ranks_that_differ_are_named_in_the_first_step(change, says):
     for found in ranks(3, error_of_first_step, change):
         assert found.startswith("fastseed.elastic.SlotGradients: all ranks must agree, but ")
         assert says in found and "on rank 1" in found
+
+
+def error_of_small_model(change, broadcast=False):
+    """The step in which ranks that differ hear of it, and their error."""
+    rank, _ = place()
+    torch.manual_seed(rank if broadcast else 0)
+    model = nn.Sequential(nn.Linear(2, 2), nn.GELU(), nn.MultiheadAttention(2, 1))
+    value = torch.full((2,), rank if change == "subclass" else 0.0)
+    model.special = nn.Parameter(value.as_subclass(Special), requires_grad=False)
+    if broadcast:
+        del model.special  # cannot be sent
+    if rank == 1 and change == "setting":
+        model[1].approximate = "tanh"
+    if rank == 1 and change == "attention":
+        model[2].dropout = 0.1
+    gradients = SlotGradients(model, 2, broadcast=broadcast)
+    with mock.patch("fastseed.elastic.slots._COMPARED", 3):
+        for step in range(1, 8):
+            try:
+                for _ in gradients.step([None]):
+                    model[1](model[0].weight).sum().backward()
+            except RuntimeError as error:
+                return step, str(error)
+            model.zero_grad()
+            if change == "later" and rank == 1 and step == 4:
+                model[0].weight.data += 1
+    return step, "no error"
+
+
+@pytest.mark.parametrize(
+    ("change", "step", "says"),
+    [
+        ("nothing", 7, "no error"),
+        ("setting", 1, "module '1' is \"GELU(approximate='none'), training=True\" on rank 0 but"),
+        ("attention", 1, "training=True, dropout=0.0' on rank 0 but"),
+        ("subclass", 1, "parameter 'special' is"),
+        ("later", 6, "parameter '0.weight' is"),
+    ],
+)
+def test_settings_and_values_are_compared_in_the_first_step_and_again(change, step, says):
+    for at, found in ranks(2, error_of_small_model, change):
+        assert at == step and says in found
+
+
+@pytest.mark.parametrize(("change", "step"), [("nothing", 7), ("later", 6)])
+def test_a_model_that_was_sent_is_compared_later(change, step):
+    for at, found in ranks(2, error_of_small_model, change, True):
+        assert at == step and ("parameter '0.weight' is" in found) == (step == 6)
 
 
 def go_on_after(problem):
