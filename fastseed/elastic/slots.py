@@ -312,7 +312,7 @@ class SlotGradients:
                 )
             if not slot.is_padding:
                 self._buffers.keep()
-            self._buffers.restore()
+            self._buffers.restore(kept=not slot.is_padding)
         for _ in batches:
             raise self._wrong_batches("more")
 
