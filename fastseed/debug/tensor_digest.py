@@ -141,7 +141,7 @@ def plain(name: str, tensor: torch.Tensor) -> torch.Tensor:
     tensor = private_torch.finished(tensor)
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested:
         raise type_error(_FUNCTION, f"the tensor at {name!r}", "dense and strided", tensor.layout)
-    if not _is_in_memory(tensor):
+    if not is_in_memory(tensor):
         rule = "one with memory of its own (not freed, fake, meta or a wrapper)"
         raise type_error(_FUNCTION, f"the tensor at {name!r}", rule, type(tensor))
     if tensor.is_conj() or tensor.is_neg():
@@ -157,7 +157,8 @@ def has_digest(tensor: torch.Tensor) -> bool:
         return False
 
 
-def _is_in_memory(tensor: torch.Tensor) -> bool:
+def is_in_memory(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor has memory that can be read: no wrapper, fake or meta tensor."""
     if not (tensor.is_cpu or tensor.is_cuda):
         return not tensor.is_meta
     if tensor.numel() == 0:

@@ -11,6 +11,7 @@ from torch import nn
 
 from .._utils import StateDict, validation
 from ..data.layout import ASSIGNMENTS
+from ..debug.tensor_digest import is_in_memory
 from ..debug.tree_digest import table_of
 from ..derivation import context
 from ..distributed.discovery import discover_rank
@@ -21,7 +22,6 @@ from .peers import FUNCTION, Peers, check_group
 
 _MOST_SLOTS = 2**24
 _MESSAGE = 25 * 2**20  # bytes of a model that are sent at a time
-_SETTINGS = ("training", "p", "dropout", "eps", "momentum")
 
 
 def find_group(group: object) -> dist.ProcessGroup | None:
@@ -110,16 +110,17 @@ def describe_model(model: nn.Module) -> list[list[str]]:
             text += f" {tensor.placements}" if is_dtensor(tensor) else ""
             rows.append([f"{kind} {name!r}", text])
     for name, part in model.named_modules():
-        given = {key: getattr(part, key, None) for key in _SETTINGS}
-        plain = [f"{k}={v}" for k, v in given.items() if isinstance(v, (bool, int, float))]
-        rows.append([f"module {name!r}", ", ".join(plain)])
+        text = f"{type(part).__name__}({part.extra_repr()}), training={part.training}"
+        if isinstance(part, nn.MultiheadAttention):  # which shows nothing
+            text += f", dropout={part.dropout}"
+        rows.append([f"module {name!r}", text])
     return rows
 
 
 def describe_values(model: nn.Module, *, shards: bool = False) -> list[list[str]]:
-    """Return (name, first digits of the digest) of tensors; none of a subclass without memory."""
+    """Return (name, first digits of the digest) of the tensors with memory."""
     held = _held(model, shards=shards).items()
-    table = table_of((n, t) for n, t in held if type(t) is torch.Tensor and not t.is_meta)
+    table = table_of((name, tensor) for name, tensor in held if is_in_memory(tensor))
     return [[name, leaf.hex[:16]] for name, leaf in table.items()]
 
 

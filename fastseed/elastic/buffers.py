@@ -63,10 +63,14 @@ class SlotBuffers:
         self._moving |= {i for i, differs in zip(constant, flags, strict=True) if differs}
         self._kept.append({i: values[i].clone() for i in self._moving})
 
-    def restore(self) -> None:
-        for buffer, value in zip(self._all, self._at_start, strict=True):
-            private_torch.buffers_of(buffer.owner)[buffer.name] = buffer.tensor
-            if not is_expanded(buffer.tensor):  # else it cannot be written, also by a slot
+    def restore(self, *, kept: bool = False) -> None:
+        """Give back the values at the start; right after ``keep`` only those that changed."""
+        for i, (buffer, value) in enumerate(zip(self._all, self._at_start, strict=True)):
+            held = private_torch.buffers_of(buffer.owner)
+            is_constant = kept and i not in self._moving and held[buffer.name] is buffer.tensor
+            held[buffer.name] = buffer.tensor
+            # an expanded one cannot be written, also by a slot
+            if not is_constant and not is_expanded(buffer.tensor):
                 with torch.no_grad():
                     buffer.tensor.copy_(value)
 

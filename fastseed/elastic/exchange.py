@@ -147,14 +147,14 @@ class Bucket:
             self._plan.peers.wait(work, self._flat)
 
     def discard(self) -> None:
-        if self._work:  # nobody waits for it, because another rank may be gone
-            self._work = []
+        """Forget all leaves; what another rank still sends goes to memory that nobody reads."""
+        self._work = []
+        if self._plan.ranks > 1:
             self._flat = torch.zeros_like(self._flat)
             self._received = torch.empty_like(self._received)
             self._outgoing = torch.empty_like(self._outgoing)
         self._leaves, self._is_half = 0, False
-        self._own.discard()
-        self._sum.discard()
+        self._own, self._sum = TreeSum(), TreeSum()  # either may hold the buffer's memory
 
 
 def start_gather(whole: torch.Tensor, piece: torch.Tensor, plan: SlotPlan) -> list[dist.Work]:

@@ -112,7 +112,7 @@ class LeafScatter:
         leaf, self._input = self._input, None
         if self._mesh.shards == 1:
             self._add(leaf.view(1, -1))
-        return torch.zeros(tuple(size), dtype=leaf_dtype(dtype), device=device)
+        return torch.empty(tuple(size), dtype=leaf_dtype(dtype), device=device)
 
     def _check(self) -> None:
         """RuntimeError where no backward pass of this group is expected."""
@@ -212,9 +212,12 @@ class LeafScatter:
             self._plan.peers.wait(work, mean)
             self._sum.recycle(mean)
             mean = whole
-        self.discard()
+        self._restart()
         return mean
 
     def discard(self) -> None:
-        self._sum.discard()
+        self._sum = TreeSum()
+        self._restart()
+
+    def _restart(self) -> None:
         self._input, self._micro_step, self._slots, self.taken = None, None, 0, False

@@ -31,6 +31,7 @@ from .sharded import ShardedCollector
 Batch = TypeVar("Batch")
 
 _NO_WEIGHT = -1.0
+_COMPARED = 1000  # steps from one comparison of the ranks to the next
 
 
 class Slot:
@@ -89,8 +90,8 @@ class SlotGradients:
     After a step ``p.grad`` lies in memory that the next step writes; it is None where no slot had a
     gradient.
 
-    Every rank makes the object, and the first step compares arguments, model and machine. A
-    backward pass outside of a slot is an error as long as the object exists.
+    Every rank makes the object. The first step, and then every 1,000th, compares arguments, model
+    and machine. A backward pass outside of a slot is an error as long as the object exists.
 
     Args:
         model: a module with parameters that require a gradient, on one or several devices.
@@ -154,7 +155,7 @@ class SlotGradients:
         self._record = {"slots": plan.slots, "assignment": plan.assignment, "bucket_mb": size}
         self._record["broadcast"] = self._sends = sends
         self._name: str | None = None  # of these ranks, since they agreed
-        self._steps = 0
+        self._steps = self._means = 0  # steps that began, and those that left a mean
         self._left: str | None = None  # where the last step is, until its end
         guard = register_optimizer_step_pre_hook(weak(self._refuse_step))
         weakref.finalize(self, guard.remove)
@@ -179,8 +180,8 @@ class SlotGradients:
 
         The body of the loop runs one forward and one backward pass, within
         ``fastseed.nn.rows(slot, slots, count=1)``. A step that is left early, by ``break`` or an
-        exception, has no gradients: optimizers of these parameters and ranks that wait for this one
-        raise, until ``discard``.
+        exception, has no gradients: optimizers of these parameters raise until ``discard``, and
+        so do ranks that wait for this one, or whose next step is another one than its next step.
 
         Args:
             batches: the micro-batches of this rank, in the order of its slots, and no others.
@@ -190,9 +191,10 @@ class SlotGradients:
             batch again, on a rank without a slot in the last micro-step of a sharded model.
 
         Raises:
-            RuntimeError: the last step was left early; ranks differ; the model was changed, or has
-                gradients at the start; a slot has no backward pass, or a second one; slots leave
-                different integers in a buffer; a rank left the step, ended or did not answer.
+            RuntimeError: the last step has not ended; ranks differ, or are in other steps; the
+                model was changed, or has gradients at the start; a slot has no backward pass, or a
+                second one; slots leave different integers in a buffer; a rank left the step, ended
+                or did not answer.
             ValueError: there are not as many batches as slots of this rank, or ``data.steps`` made
                 them for others; only some slots have a weight, or all weights are 0.
             TimeoutError: some ranks did not come to the first step in time.
@@ -214,6 +216,7 @@ class SlotGradients:
                 if slot.number is not None:
                     weights[slot.number] = slot.weight
             self._finish(weights)
+            self._means += 1
             self._left = None
         finally:
             self._draws.end()
@@ -227,23 +230,27 @@ class SlotGradients:
     def discard(self) -> None:
         """Drop the gradients of a step that was left, on every rank in the same slot."""
         if self._left is not None:
+            self._plan.peers.leave(self._left)
             self._drop()
         self._left = None
 
     def _begin(self) -> None:
-        """Check the model; before the first step, also that all ranks have the same."""
+        """Check the model; from time to time, also that all ranks have the same."""
         problem: Exception | None = None
         try:
             if self._left is not None:
+                self._plan.peers.leave(self._left)
                 raise RuntimeError(
-                    f"fastseed.{FUNCTION}.step: the last step was left {self._left}, and its "
-                    "gradients are not complete: end the job, or call discard() on every rank to "
-                    "drop them"
+                    f"fastseed.{FUNCTION}.step: the last step is, or was left, {self._left}: its "
+                    "gradients are not complete; run it to its end, end the job, or call discard() "
+                    "on every rank to drop them"
                 )
             self._collector.begin()
             self._buffers.begin()
         except (RuntimeError, ValueError) as error:
             problem = error
+        if self._steps % _COMPARED == 0:
+            self._name = None
         if self._name is None:
             self._name = self._agree(problem)
         self._plan.peers.enter(self._name, self._steps)
@@ -262,6 +269,7 @@ class SlotGradients:
         name = agree(FUNCTION, record, problem, rows=rows, chosen=chosen, group=ranks)
         if self._sends:
             arguments.broadcast_model(self._model, self._plan, replicas, self._buffers.device)
+            self._sends = False
             self._collector.begin()  # again, with these values
             self._buffers.begin()
         elif replicas is not None:
@@ -304,7 +312,7 @@ class SlotGradients:
                 )
             if not slot.is_padding:
                 self._buffers.keep()
-            self._buffers.restore()
+            self._buffers.restore(kept=not slot.is_padding)
         for _ in batches:
             raise self._wrong_batches("more")
 
@@ -331,25 +339,37 @@ class SlotGradients:
         known = torch.zeros(plan.slots, dtype=torch.float64)
         for slot, weight in weights.items():
             known[slot] = _NO_WEIGHT if weight is None else weight
-        orders = [0] * plan.ranks
-        orders[plan.rank] = self._collector.order
+        ranks = torch.zeros(plan.ranks, 3, dtype=torch.int64)
+        ranks[plan.rank] = torch.tensor([self._steps, self._means, self._collector.order])
+        flags = torch.tensor([*used, *changed], dtype=torch.int64)
         # One rank has each slot, so that bits of its weight can be added as an integer.
-        known = torch.cat([known.view(torch.int64), torch.tensor([*used, *changed, *orders])])
+        known = torch.cat([known.view(torch.int64), flags, ranks.view(-1)])
         if plan.ranks > 1:
             on_device = known.to(self._buffers.device)
             work = dist.all_reduce(on_device, group=plan.group, async_op=True)
             plan.peers.wait(work, on_device)
             known = on_device.cpu()
-        counts = known[plan.slots :].tolist()
-        self._check_order(counts[-plan.ranks :])
-        divisor = _divisor(known[: plan.slots].view(torch.float64).tolist())
-        some = [count > 0 for count in counts[: -plan.ranks]]
+        values, flags, ranks = known.split([plan.slots, len(flags), 3 * plan.ranks])
+        self._check_ranks(ranks.view(-1, 3).tolist())
+        divisor = _divisor(values.view(torch.float64).tolist())
+        some = [count > 0 for count in flags.tolist()]
         self._buffers.finish(some[len(used) :])
         self._collector.finish(divisor, some[: len(used)])
 
-    def _check_order(self, orders: list[int]) -> None:
-        """RuntimeError on every rank if they ran other modules, whose collectives mix."""
-        others = [rank for rank, order in enumerate(orders) if order != self._collector.order]
+    def _check_ranks(self, rows: list[list[int]]) -> None:
+        """RuntimeError on every rank if collectives of other steps, or other modules, were mixed.
+
+        A row is the number of steps that a rank began, of those that left a mean, and its order.
+        """
+        if any(row[:2] != rows[0][:2] for row in rows):
+            least = min(began - means for began, means, _ in rows)
+            others = [rank for rank, row in enumerate(rows) if row[0] - row[1] > least]
+            raise RuntimeError(
+                f"fastseed.{FUNCTION}.step: all ranks must be in one step, but "
+                f"{name_ranks(others or [*range(len(rows))])} of the group left an earlier one and "
+                "went on: this step is a mix of two; end the job"
+            )
+        others = [rank for rank, row in enumerate(rows) if row[2] != self._collector.order]
         if others:
             raise RuntimeError(
                 f"fastseed.{FUNCTION}.step: all ranks must run the same modules under fully_shard "

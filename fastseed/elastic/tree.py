@@ -64,11 +64,6 @@ class TreeSum:
         total.div_(torch.tensor(number, dtype=total.dtype, device=total.device))
         return total.nan_to_num_(math.nan, math.inf, -math.inf)
 
-    def discard(self) -> None:
-        """Forget all leaves."""
-        self._free += [part.total for part in self._parts if not part.borrowed]
-        self._parts.clear()
-
     def buffer(self, like: torch.Tensor) -> torch.Tensor:
         """Return memory for a leaf, of any values; all leaves have one shape and dtype."""
         return self._free.pop() if self._free else torch.empty_like(like)

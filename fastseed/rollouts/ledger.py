@@ -37,7 +37,8 @@ class Ledger:
         prompts: the number of prompts in the dataset, [1, 2**48].
         batch_size: the number of prompts in a batch, [1, 2**31].
         samples: the number of rollouts of a prompt, [1, 2**20].
-        epochs: [1, 2**32).
+        epochs: [1, 2**32). A state or file of a job with fewer is taken where ``batch_size``
+            divides ``prompts``, so that every batch is whole.
         window: with w a batch holds first all that is left of what was planned w - 1 batches
             before, then prompts up to w - 1 batches ahead, as they complete; [1, lag + 1].
         lag: how many batches before its own a unit is generated, [0, 2**31]; 0 is on-policy.

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._utils import StateDict, regular_file, strict_json
 from .._utils.validation import type_error, value_error
+from . import ledger_state
 
 if TYPE_CHECKING:
     import sqlite3
@@ -93,11 +94,9 @@ class Results:
         _, theirs = next(self.rows("id = 0"), (None, None))
         if theirs is None:
             raise self._damaged("no header")
-        for name, value in header.items():
-            if theirs.get(name) != value:
-                rule = f"that of a ledger with {name} {value!r}"
-                argument = f"results {self._path}"
-                raise value_error(self._function, argument, rule, theirs.get(name))
+        ledger_state.check(self._function, f"results {self._path}", header, theirs)
+        if theirs != header:  # more epochs
+            self._insert(0, self._write(header)[0])
 
     def rows(self, where: str = "id > 0") -> Iterator[tuple[int, StateDict]]:
         """Yield number and document of rows, in the order in which they were added."""
@@ -138,7 +137,7 @@ class Results:
 
     def _insert(self, number: int | None, text: bytes) -> None:
         row = (number, text, hashlib.sha256(text).digest())
-        self._run("INSERT INTO rows VALUES (?, ?, ?)", row)
+        self._run("REPLACE INTO rows VALUES (?, ?, ?)", row)
 
     def _run(self, statement: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
         if self._connection is None:

@@ -333,6 +333,35 @@ def test_replaced_buffers_have_the_mean_too():
     assert torch.equal(model.scale, tree.result() / V) and model.seen == 2
 
 
+def test_a_constant_buffer_is_not_written():
+    model = normed()
+    run_step(SlotGradients(model, V), model, batches())
+    assert model.constant._version == 0
+
+
+class Swapping(nn.Module):
+    """Writes a buffer, and leaves another one with the value at the start."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(5, 2)
+        self.register_buffer("scale", torch.ones(1))
+
+    def forward(self, x):
+        before = self.scale.clone()
+        out = self.linear(x) * before
+        self.scale.mul_(2)
+        self.scale = before
+        return out
+
+
+def test_a_buffer_that_is_written_and_replaced_is_given_back():
+    model = Swapping()
+    scale = model.scale
+    run_step(SlotGradients(model, V), model, batches())
+    assert model.scale is scale and scale == 1
+
+
 def test_integers_that_depend_on_the_slot_are_an_error():
     model = Counting(True)
     gradients = SlotGradients(model, V)

@@ -114,13 +114,3 @@ def test_memory_is_that_of_the_documented_formula(monkeypatch, borrowed_for):
         most = (count + 1).bit_length() - 1  # floor(log2(V + 1))
         assert len(taken) <= most
         assert borrowed_for > 1 or len(taken) == most
-
-
-def test_discarded_leaves_are_no_part_of_the_next_sum():
-    tree, values = TreeSum(), leaves(5)
-    tree.push(values[0].clone())
-    tree.push(values[1], borrowed=True)
-    tree.discard()
-    for leaf in values:
-        tree.push(leaf.clone())
-    assert torch.equal(tree.result(), tree_sum(values))

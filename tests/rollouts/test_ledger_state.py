@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import random
 
@@ -58,6 +59,37 @@ def test_a_loaded_state_ends_all_leases():
         book.complete(unit)
     [again] = book.lease()
     assert again[:6] == unit[:6] and again.lease != unit.lease
+
+
+def train(book):
+    """Train all batches; the units of each."""
+    found = []
+    while not book.done:
+        for unit in book.lease(8):
+            book.complete(unit, unit.number)
+        if (batch := book.next_batch()) is not None:
+            book.mark_trained(batch)
+            found.append([unit.number for unit in batch.units])
+    return found
+
+
+@pytest.mark.parametrize("batches", [1, 9, 10])
+def test_a_job_may_get_more_epochs(batches):
+    whole, book = train(ledger(epochs=2)), ledger()
+    assert len(whole) == 20 and [*range(160)] == sorted(itertools.chain(*whole))
+    while book.version < batches:
+        for unit in book.lease(8):
+            book.complete(unit, unit.number)
+        if (batch := book.next_batch()) is not None:
+            assert [unit.number for unit in batch.units] == whole[book.version]
+            book.mark_trained(batch)
+    longer = ledger(epochs=2)
+    longer.load_state_dict(book.state_dict())
+    assert train(longer) == whole[batches:]
+    with pytest.raises(ValueError, match=r"state\['epochs'\] must be 1 as .* \(or fewer, where"):
+        ledger().load_state_dict(longer.state_dict())
+    with pytest.raises(ValueError, match=r"state\['epochs'\] must be 2 as .*, got 1"):
+        ledger(41, epochs=2).load_state_dict(ledger(41).state_dict())  # its last batch is smaller
 
 
 @pytest.mark.parametrize(

@@ -246,9 +246,21 @@ def test_what_is_no_regular_file_is_refused_at_once(path, make):
 
 def test_the_results_of_another_job_are_refused(path):
     before = make_file(path)
-    with pytest.raises(ValueError, match="must be that of a ledger with batch_size 3, got 2"):
+    with pytest.raises(ValueError, match="\\['batch_size'\\] must be 3 as in this ledger, got 2"):
         ledger(path, batch_size=3)
     assert path.read_bytes() == before
+
+
+def test_a_job_may_get_more_epochs_but_not_fewer(path):
+    with contextlib.closing(ledger(path)) as book:
+        unit, other = book.lease(2)
+        book.complete(unit, "first")
+    with contextlib.closing(ledger(path, epochs=3)) as book:
+        assert book.counts()["generated"] == 1
+        units = book.lease(100)
+        assert len(units) == 3 and units[0].number == other.number
+    with pytest.raises(ValueError, match=r"\['epochs'\] must be 1 as in this ledger .*, got 3"):
+        ledger(path)
 
 
 # ---------------------------------------------------------------- errors of writing
