@@ -118,7 +118,8 @@ def test_a_signal_ends_the_command_and_its_runs(tmp_path, number):
     )  # fmt: skip
     try:
         deadline = time.monotonic() + 60
-        while not (tmp_path / "pid").exists() and time.monotonic() < deadline:
+        written = tmp_path / "pid"
+        while not (written.exists() and written.read_text()) and time.monotonic() < deadline:
             time.sleep(0.02)
         process.send_signal(number)
         out, errors = process.communicate(timeout=60)
