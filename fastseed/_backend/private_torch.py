@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import functools
+import inspect
 import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import overrides
@@ -56,23 +57,75 @@ def in_backward() -> bool:
     return bool(torch._C._current_graph_task_id() != -1)
 
 
-def checkpoint_running() -> object:
-    """Return what stands for the checkpointed function whose forward pass runs, or None.
+Checkpoint: TypeAlias = tuple[Any, str]
+"""An object that torch holds for a backward pass, and the attribute that is called again there."""
 
-    torch has no public question: a checkpoint that is not reentrant sets hooks of its own, a
-    reentrant one runs a function without gradients.
+
+def checkpoint_running() -> Checkpoint | None:
+    """Return what stands for the checkpointed function whose forward pass runs, or None."""
+    found = running_checkpoints()
+    return found[0] if found else None
+
+
+def running_checkpoints(*until: object) -> list[Checkpoint]:
+    """Return the checkpoints whose forward pass runs, the innermost first.
+
+    torch has no public question: a checkpoint that is not reentrant sets hooks of its own; one that
+    is, or one of another library, is a ``torch.autograd.Function`` that keeps a function which it
+    was given. Only those that began after the innermost call of a code of ``until``.
     """
     hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
-    pack = hooks[0] if hooks else None
-    if getattr(pack, "__qualname__", "").startswith("_checkpoint_hook."):
-        return pack
-    module = sys.modules.get("torch.utils.checkpoint")
-    frame = None if module is None or torch.is_grad_enabled() else sys._getframe(1)
-    while module is not None and frame is not None:
-        if frame.f_code is module.CheckpointFunction.forward.__code__:
-            return id(frame)
+    if hooks is None and (torch._C._is_fwd_grad_enabled() or torch.is_inference_mode_enabled()):
+        return []  # no Function runs, where forward mode is off
+    found: list[Checkpoint] = []
+    codes = _checkpoint_codes()
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None and (code := frame.f_code) not in until:
+        if code.co_name == "forward" and code.co_varnames[:1] != ("self",):
+            found += _of_function(code, frame)
+        elif code in codes:
+            generator = frame.f_locals.get("gen")  # suspended while the function runs
+            if generator is not None and generator.gi_frame is not None:
+                found.append((generator.gi_frame.f_locals["new_frame"], "recompute_fn"))
         frame = frame.f_back
-    return None
+    pack: Any = hooks[0] if hooks else None
+    if len(until) < 2 and getattr(pack, "__qualname__", "").startswith("_checkpoint_hook."):
+        last = pack.__closure__[0].cell_contents, "recompute_fn"  # begun by a hook of a module
+        found += [last] if last not in found else []
+    return found
+
+
+def _of_function(code: types.CodeType, frame: types.FrameType) -> list[Checkpoint]:
+    """Return the checkpoint whose forward a frame runs, if it does."""
+    names, given = code.co_varnames, frame.f_locals
+    context = given.get(names[0]) if names else None
+    if not isinstance(context, torch.autograd.function.FunctionCtx):
+        return []
+    functions = [given[name] for name in names[1 : code.co_argcount] if callable(given.get(name))]
+    return [
+        (context, name)
+        for name, value in vars(context).items()
+        if any(getattr(value, "fastseed_original", value) is f for f in functions)
+    ]
+
+
+@functools.cache
+def _checkpoint_codes() -> frozenset[object]:
+    """Return the code that runs a checkpoint that is not reentrant."""
+    from torch.utils import checkpoint as module
+
+    functions = map(inspect.unwrap, filter(callable, vars(module).values()))
+    codes = {f.__code__ for f in functions if inspect.isfunction(f)}
+    return frozenset(code for code in codes if "gen" in code.co_varnames)
+
+
+def replace_recomputed(checkpoint: Checkpoint, kind: type[Any]) -> Any:
+    """Return the ``kind`` that stands in a checkpoint in place of what is called again."""
+    function = getattr(*checkpoint)
+    if not isinstance(function, kind):
+        function = kind(function)
+        setattr(*checkpoint, function)
+    return function
 
 
 def context_of_backward() -> contextvars.Context | None:
@@ -92,6 +145,19 @@ def answer_at_trace(function: Any) -> Any:
     """Let ``torch.compile`` call a function while it traces: its own decorator imports Dynamo."""
     function._dynamo_marked_constant = True
     return function
+
+
+@answer_at_trace
+def is_checkpointed() -> bool:
+    """Return whether a checkpointed function runs, also one that ``torch.compile`` traces."""
+    dynamo: Any = sys.modules.get("torch._dynamo.symbolic_convert")
+    translator = getattr(getattr(dynamo, "tls", None), "current_tx", None)
+    tracer = None if translator is None else translator.output.current_tracer
+    while tracer is not None:
+        if getattr(tracer.source_target, "__name__", "") == "tag_activation_checkpoint":
+            return True
+        tracer = tracer.parent
+    return bool(running_checkpoints())
 
 
 def is_transformed() -> bool:

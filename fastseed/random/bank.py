@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from .._backend import tensors
+from .._backend import recomputation, tensors
 from .._backend.compile import eager, refuse_capture
 from .._backend.ops import keys as ops
 from .._backend.reference import scalar
@@ -48,7 +48,7 @@ class StreamBank:
 
     Raises:
         TypeError, ValueError: an argument is invalid; no stream moves.
-        RuntimeError: a draw before the bank has keys.
+        RuntimeError: a draw before the bank has keys, or in a checkpointed function.
 
     Examples:
         >>> import torch
@@ -296,6 +296,7 @@ def begin(function: str, streams: Streams) -> tuple[torch.Tensor, torch.Tensor]:
     """Return keys and positions of the streams to draw from: with a mask, of the whole bank."""
     bank, rows = _parts(streams)
     bank._check_seeded(function)
+    recomputation.refuse(function, "draw from a key that fastseed.derive_key returns")
     keys, positions = bank.keys, bank.positions
     if rows is None or rows.dtype == torch.bool:
         return keys, positions

@@ -10,16 +10,16 @@ import contextlib
 import functools
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .._backend import derive, native, private_torch
+from .._backend import derive, native, private_torch, recomputation
 from .._backend.ops.dropout import layer_key
-from .._backend.reference.scalar import SHARED_RANK, signed
+from .._backend.reference.scalar import SHARED_RANK, ScopeKey, signed
 from .._utils import validation
 from ..derivation import context, streams
 from . import fills, layout, scope_tensors
@@ -50,7 +50,7 @@ def keyed(
 
     A block without an index is entered once in a scope: call ``reseed`` before each step, or give
     each micro-batch, layer or sample its ``index``. In a DataLoader worker the scope is that of the
-    worker. A backward pass enters blocks as often as it recomputes them.
+    worker. A recomputation repeats the blocks of its forward pass, also after ``reseed``.
 
     ``torch.rand``, ``randn``, ``randint``, ``normal``, ``bernoulli``, ``randperm``,
     ``multinomial``, their ``_like`` and in-place forms, the functions of dropout and what calls
@@ -104,6 +104,7 @@ class KeyedBlock(TorchFunctionMode):
         self.words = _words_of(name)
         self.rank_field = 0
         self.next: torch.Tensor | None = None  # (1,) int64: the index of the key of the next draw
+        self.scope: torch.Tensor | None = None  # (2,) uint64: of the forward pass, if another one
         self.has_moved = False  # to another scope, since it was entered
         self.is_eager = False
         self._checker: Any = _Checker() if check else None  # type: ignore[no-untyped-call]
@@ -131,14 +132,13 @@ class KeyedBlock(TorchFunctionMode):
 
     def _begin(self) -> None:
         private_torch.replace_dtensor_draws(_draw_dtensor)
-        rank_field, self._stream_of = _place_of(self.name, self._distinct_over)
-        self.rank_field = int(rank_field)  # torch.compile of torch 2.10 knows no other integers
+        place = self._enter_place()
+        self.rank_field = int(place.rank_field)  # torch.compile of 2.10 knows no other integers
+        self._stream_of = place.stream_of
         self._streams: dict[int, streams.Stream] = {}  # by rank field
         self._process = os.getpid()
         self._checkpoint = private_torch.checkpoint_running()
         self._generators = _positions()
-        if self.is_once and not private_torch.in_backward():  # there it may be a recomputation
-            self._note_entry()
         array = np.array([self.index << _DRAW_BITS], np.int64)
         self._next: memoryview[int] = memoryview(array)  # type: ignore[arg-type]
         self.next = _usual_tensor(array)
@@ -146,6 +146,19 @@ class KeyedBlock(TorchFunctionMode):
         _open.add(self)
         if self._checker is not None:
             self._checker.__enter__()
+
+    def _enter_place(self) -> _Place:
+        """Return where the block begins: in a recomputation, where its forward pass began."""
+        use = f"keyed/{self.name}/{self.index}"
+        place: _Place | None = recomputation.had(use)
+        if place is None:
+            place = _place_of(self.name, self._distinct_over)
+            if self.is_once:
+                self._note_entry()
+        elif place.scope != scope_tensors.words():
+            self.scope = torch.tensor(place.scope, dtype=torch.uint64, device=CPU)
+        recomputation.keep(use, place)
+        return place
 
     def _note_entry(self) -> None:
         """RuntimeError where the block was entered before in this scope, or nobody can look."""
@@ -240,7 +253,7 @@ class KeyedBlock(TorchFunctionMode):
     def _key_in_graph(self, rank_field: int) -> torch.Tensor:
         if not scope_tensors.process_state.has_keys:
             raise RuntimeError(f"fastseed.{_FUNCTION}: call fastseed.reseed(task, epoch) first")
-        scope = scope_tensors.on_device(_FUNCTION, CPU)
+        scope = scope_tensors.on_device(_FUNCTION, CPU) if self.scope is None else self.scope
         keys = torch.empty(3, dtype=torch.uint64, device=CPU)
         layer_key(keys, scope, self.next, *self.words, 0, 1, 0, rank_field)
         return keys[:2]
@@ -249,6 +262,11 @@ class KeyedBlock(TorchFunctionMode):
         """Return a key for a CUDA graph: of this draw, in the scope of each replay."""
         if self.is_once:
             raise self._needs_index("while a CUDA graph is captured")
+        if self.scope is not None:
+            raise RuntimeError(
+                f"fastseed.{_FUNCTION}: a CUDA graph must not capture a recomputation in another "
+                "scope: run the backward pass before fastseed.reseed"
+            )
         keys = torch.empty(3, dtype=torch.uint64, device=device)
         zero = torch.zeros(1, dtype=torch.int64, device=device)
         scope = scope_tensors.on_device(_FUNCTION, device)
@@ -278,7 +296,7 @@ class KeyedBlock(TorchFunctionMode):
     def _is_recomputed(self, is_compiling: bool) -> bool:
         """Return whether a checkpointed function draws outside of which the block was opened."""
         if is_compiling:
-            return self.is_eager and self._checkpoint is None and _is_checkpointed()
+            return self.is_eager and self._checkpoint is None and private_torch.is_checkpointed()
         return private_torch.checkpoint_running() != self._checkpoint
 
 
@@ -332,11 +350,16 @@ def _usual_tensor(array: npt.NDArray[np.int64]) -> torch.Tensor:
         return torch.from_numpy(array)
 
 
-def _place_of(name: str, distinct_over: object) -> tuple[int, Callable[[int], streams.Stream]]:
-    """Return the rank field of a block that begins here and now, and what finds the stream of one.
+class _Place(NamedTuple):
+    """Where a block begins."""
 
-    A block in a DataLoader worker is in the scope of the worker.
-    """
+    rank_field: int
+    scope: ScopeKey
+    stream_of: Callable[[int], streams.Stream]  # by rank field
+
+
+def _place_of(name: str, distinct_over: object) -> _Place:
+    """Return where a block begins now: in a DataLoader worker, in the scope of the worker."""
     stream_in, path = streams.stream_in, f"keyed/{name}"
     worker = context.worker_place
     if worker is not None:
@@ -344,12 +367,13 @@ def _place_of(name: str, distinct_over: object) -> tuple[int, Callable[[int], st
             rule = "None or () in a DataLoader worker"
             raise validation.value_error(_FUNCTION, "distinct_over", rule, distinct_over)
         rank_field = worker.rank_field if distinct_over is None else SHARED_RANK
-        return rank_field, lambda field: stream_in(worker.scope, path, field, worker.number)
+        at, number = worker.scope, worker.number
+        return _Place(rank_field, at, lambda field: stream_in(at, path, field, number))
     context.refuse_worker(_FUNCTION, "pass worker_init_fn=fastseed.data.worker_init_fn to it")
     seeder = context.current(_FUNCTION)
     scope = derive.scope_key(seeder.master_seed, *context.scope_of(seeder, _FUNCTION))
     rank_field = seeder._rank_fields.of_block(_FUNCTION, name, distinct_over)
-    return rank_field, lambda field: stream_in(scope, path, field)
+    return _Place(rank_field, scope, lambda field: stream_in(scope, path, field))
 
 
 @private_torch.answer_at_trace
@@ -368,13 +392,7 @@ def _known_words(name: str) -> tuple[int, int]:
 @private_torch.answer_at_trace
 def _rank_field(name: str, distinct_over: object, seeder_id: int) -> int:
     """Return the rank field of a block in compiled code, which guards who the seeder is."""
-    return int(_place_of(name, distinct_over)[0])
-
-
-@private_torch.answer_at_trace
-def _is_checkpointed() -> bool:
-    """Return whether compiled code is traced for a call in a checkpointed function."""
-    return private_torch.checkpoint_running() is not None
+    return int(_place_of(name, distinct_over).rank_field)
 
 
 _open: set[KeyedBlock] = set()

@@ -59,6 +59,11 @@ def _add(scope: torch.Tensor) -> ScopeTensor:
     return held
 
 
+def words() -> tuple[int, ...]:
+    """Return key and tweak of the scope, as they are on the CPU."""
+    return tuple(process_state.devices[CPU].scope.tolist())
+
+
 def check_not_compiling(function: str, device: torch.device) -> None:
     """RuntimeError where a tensor would have to be made in compiled code."""
     if torch.compiler.is_compiling():
@@ -78,6 +83,7 @@ def _write() -> None:
         on_device("reseed", torch.device("cuda", torch.cuda.current_device()))
     on_cpu = process_state.devices[CPU].scope
     on_cpu.numpy()[:] = words  # in a tenth of the time that copy_ from a new tensor takes
+    torch.autograd.graph.increment_version(on_cpu)
     for held in tuple(process_state.devices.values()):
         if held.scope is not on_cpu and held.is_usable:
             for target, word in zip(held.words, words, strict=True):

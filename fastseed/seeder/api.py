@@ -187,7 +187,7 @@ def fork_rng(name: str, *, index: int | None = None, distinct_over: object = Non
         name: the stream's name.
         index: [0, 2**56 - 2], for blocks of one name, as of a layer or micro-batch: each starts at
             the beginning of its own stream of the scope, on every entry. None: the block is
-            entered once in a scope, apart from a backward pass, which may recompute it.
+            entered once in a scope, and a recomputation repeats the entry of its forward pass.
         distinct_over: the dimensions of the mesh over which the stream is distinct. None: all of
             them, unless ``init`` says otherwise.
 

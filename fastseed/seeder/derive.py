@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch.utils.data import get_worker_info
 
-from .._backend import derive, native, tensors
+from .._backend import derive, native, recomputation, tensors
 from .._backend.compile import eager, refuse_capture
 from .._backend.ops import keys
 from .._utils import validation
@@ -202,7 +202,9 @@ def _scope(function: str, seeder: Seeder, task: int | None, epoch: int, step: in
             f"fastseed.{function}: task must be given in a DataLoader worker, which does not know "
             "the last reseed of its parent"
         )
-    return context.scope_of(seeder, function, ", or give task=")
+    return recomputation.used(
+        function, lambda: context.scope_of(seeder, function, ", or give task=")
+    )
 
 
 def members(

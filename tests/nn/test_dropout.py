@@ -213,25 +213,6 @@ def test_recomputation_repeats_the_mask(layer, reentrant, preserve):
     assert torch.equal(x.grad, expected[0]) and torch.equal(weight.grad, expected[1])
 
 
-def test_recomputation_elsewhere_is_an_error(layer):
-    x = torch.ones(4, requires_grad=True)
-
-    def run(*before):
-        restart()
-        with nn.rows(4, 8):
-            out = checkpoint(layer, x, use_reentrant=True)
-        for action in before:
-            action()
-        out.sum().backward()
-
-    with pytest.raises(RuntimeError, match="recomputed in a backward pass for rows 0 to 3"):
-        run()
-    with nn.rows(4, 8):
-        run()
-        with pytest.raises(RuntimeError, match="run the backward pass before the next"):
-            run(lambda: restart(step=1))
-
-
 def test_layer_needs_a_scope_a_name_and_rows():
     x = torch.ones(3)
     with pytest.raises(RuntimeError, match=r"has no name: call fastseed.nn.convert"):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
-from ..._backend import private_torch
+from ..._backend import private_torch, recomputation
 from ...random import dropout
 from ...random.dropout_calls import ATTENTION, DROPOUTS, HEADS, draws, read_attention, read_drop
 from .layers import Cut, drop_layer
@@ -62,6 +63,8 @@ class _ReplaceCalls(TorchFunctionMode):
         if calls is None:
             return func(*args, **kwargs)
         if draws(func, args, kwargs):
+            if not torch.compiler.is_compiling():  # a checkpoint in this forward has no mode later
+                recomputation.wrap(functools.partial(_in_forward_of, calls), _FORWARD)
             if func in DROPOUTS and DROPOUTS[func].is_layer:
                 return calls.drop(func, *read_drop(func, *args, **kwargs))
             if func in (ATTENTION, HEADS):
@@ -82,6 +85,18 @@ def _refusal(calls: Calls, name: str) -> RuntimeError:
 
 
 _mode = _ReplaceCalls()
+
+
+@contextlib.contextmanager
+def _in_forward_of(calls: Calls) -> Iterator[None]:
+    """Run a part of the forward of a converted module again."""
+    outer = this_thread.calls
+    this_thread.calls = calls
+    try:
+        with _mode if outer is None else contextlib.nullcontext():
+            yield
+    finally:
+        this_thread.calls = outer
 
 
 def is_of_torch(cls: Any) -> bool:
@@ -121,6 +136,13 @@ def calling_class(cls: Any) -> Any:
     body = {"forward": forward, "__reduce_ex__": reduce, "fastseed_original": cls}
     names = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
     return type(cls.__name__, (cls,), {**body, **names})
+
+
+_FORWARD = next(  # the code of every forward that it makes
+    code
+    for code in calling_class.__wrapped__.__code__.co_consts
+    if getattr(code, "co_name", "") == "forward"
+)
 
 
 def _rebuilt(cls: type) -> object:

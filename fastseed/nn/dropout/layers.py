@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import torch
 
-from ..._backend import private_torch
+from ..._backend import private_torch, recomputation
 from ..._backend.ops.dropout import layer_key
 from ..._backend.reference.scalar import SHARED_RANK
 from ..._utils import validation
@@ -148,12 +148,15 @@ def drop_layer(
     if channels is not None and (input.dim() < 3 or channels not in (0, input.dim() - 2)):
         rule = "of shape (N, C) and as many dimensions as the layer drops at once"
         raise validation.value_error(_CLASS, "input", rule, tuple(input.shape))
-    scope = thread_scope()
-    unknown = scope.rows is None and batch_dim is not None
-    if process_state.data_ranks == 0 or layer is None or (unknown and process_state.data_ranks > 1):
-        _check_ready(layer, unknown, input)
+    again: Again | None = None if layer is None else recomputation.had(layer.use)
+    scope = thread_scope() if again is None else None
+    if scope is not None:
+        unknown = scope.rows is None and batch_dim is not None
+        ranks = process_state.data_ranks
+        if ranks == 0 or layer is None or (unknown and ranks > 1):
+            _check_ready(layer, unknown, input)
     assert layer is not None
-    at = (layer, scope, threshold, batch_dim, channels is not None)
+    at = (layer, scope, again, threshold, batch_dim, channels is not None)
     if cut is None or layout.is_dtensor(input):
         return _drop(input, *at)
     from torch.distributed.tensor import DTensor
@@ -165,7 +168,8 @@ def drop_layer(
 def _drop(
     input: torch.Tensor,
     layer: LayerName,
-    scope: ThreadScope,
+    scope: ThreadScope | None,
+    again: Again | None,
     threshold: int,
     batch_dim: int | None,
     channels: bool,
@@ -176,12 +180,18 @@ def _drop(
             "use fastseed.nn.functional.dropout with a key each"
         )
     shape = input.shape[:2] if channels else input.shape
-    where = _Placed.of(shape, batch_dim, scope.rows)
-    keys = torch.empty(3, dtype=torch.uint64, device=input.device)
-    real = has_values(keys)
-    if real:
-        at = (*layer.words, scope.label_index, 0, where.row_elements, SHARED_RANK)
-        layer_key(keys, *device_scope(input.device, scope), *at)
+    if scope is None:
+        assert again is not None
+        keys, where, real = again.keys, again.where, False
+    else:
+        where = _Placed.of(shape, batch_dim, scope.rows)
+        keys = torch.empty(3, dtype=torch.uint64, device=input.device)
+        real = has_values(keys)
+        if real:
+            at = (*layer.words, scope.label_index, 0, where.row_elements, SHARED_RANK)
+            layer_key(keys, *device_scope(input.device, scope), *at)
+        again = Again(keys, where)
+    recomputation.keep(layer.use, again)
     mask = dropout.Mask(keys.view(1, 3), (), (), 0, threshold)
     if layout.is_dtensor(input):
         found = dropout.drop_dtensor(_CLASS, input, mask, where.pieces, channels)
@@ -191,6 +201,8 @@ def _drop(
             pieces = where.pieces(shape, [[(0, size)] for size in shape])
         found = dropout.drop(input, mask, pieces, channels)
     # last, so that a refused input is no use of its rows
+    if scope is None:
+        return found
     if torch.compiler.is_compiling():
         check_use_in_graph(layer, scope.label_index)
     elif real:
@@ -289,3 +301,10 @@ class _Placed(NamedTuple):
                 moved.append((row * step * parts + low - row * parts, high - low))
         whole = [*shape[: self.dim], self.here.total * parts, *shape[self.dim + 1 :]]
         return layout.pieces(whole, [*indices[: self.dim], moved, *indices[self.dim + 1 :]])
+
+
+class Again(NamedTuple):
+    """What a use of a layer had, for its recomputation."""
+
+    keys: torch.Tensor  # (3,)
+    where: _Placed

@@ -14,9 +14,9 @@ _MOST_ROWS = 2**53
 class rows(Block):
     """Set which rows of the global batch the inputs hold, in a ``with`` block.
 
-    Row i of an input is row ``start + i * step`` of the global batch. The backward pass belongs
-    into the block too where activations are recomputed. Blocks may be nested; the inner one counts,
-    in the thread that enters it and the backward passes that this thread runs.
+    Row i of an input is row ``start + i * step`` of the global batch. A recomputation has the rows
+    of its forward pass. Blocks may be nested; the inner one counts, in the thread that enters it
+    and the backward passes that this thread runs.
 
     Args:
         start: the first row, [0, 2**53].

@@ -33,8 +33,9 @@ class LayerName:
 
     def __init__(self, name: str) -> None:
         self.name = validation.check_text("nn.Dropout", "name", name)
+        self.use = f"dropout/{name}"
         # kept, because compiled code cannot hash
-        self.words = tuple(map(signed, scalar.name_words(f"dropout/{name}")))
+        self.words = tuple(map(signed, scalar.name_words(self.use)))
 
     def __repr__(self) -> str:
         return f"LayerName({self.name!r})"
@@ -46,6 +47,7 @@ class _ProcessState:
     def __init__(self) -> None:
         self.data_ranks = 0  # of the seeder; 0 where there is no scope to take keys from
         self.used: dict[tuple[str, int], list[_Use]] = {}
+        self.recomputed: set[tuple[str, int, _Use]] = set()  # where no one knows the forward pass
         self.threads_in_blocks: list[ThreadScope] = []
         self.last_thread: ThreadScope | None = None  # of the last block, or reseed with a GPU
 
@@ -55,7 +57,7 @@ process_state = _ProcessState()
 
 def _follow_scope() -> None:
     """Take over the new scope, for the next use of each layer."""
-    process_state.used = {}
+    process_state.used, process_state.recomputed = {}, set()
     seeder = context.seeder
     has_keys = scope_tensors.process_state.has_keys
     process_state.data_ranks = seeder.data_world_size if seeder is not None and has_keys else 0
@@ -211,19 +213,21 @@ class _Use(NamedTuple):
 
 
 def check_use(layer: LayerName, label_index: int, taken: range, row_elements: int) -> None:
-    """RuntimeError where a layer takes rows again in one scope, or a recomputation takes others."""
+    """RuntimeError where a layer takes rows again in one scope, or a backward pass takes others."""
     seeder = context.seeder
     if seeder is not None and seeder.fork_count != context.fork_count:
         context.warn_in_child(seeder, "nn.Dropout")
     uses = process_state.used.setdefault((layer.name, label_index), [])
     mine = _Use(taken, row_elements)
     if private_torch.in_backward():
-        if mine in uses:
+        again = (layer.name, label_index, mine)
+        if mine in uses and again not in process_state.recomputed:
+            process_state.recomputed.add(again)
             return
         raise RuntimeError(
-            f"fastseed.nn.Dropout: {layer.name!r} is recomputed in a backward pass for "
-            f"{_named(taken)}, which it was not used for in this scope: run the backward pass "
-            "before the next fastseed.reseed, in the rows and label blocks of the forward pass"
+            f"fastseed.nn.Dropout: {layer.name!r} is used in a backward pass for {_named(taken)}, "
+            "which it was not used for in this scope, or twice: a checkpoint must keep its "
+            "function on ctx before it calls it, as torch.utils.checkpoint does"
         )
     uses.append(mine)  # before the check: of two threads the second one sees the first one's
     for other in tuple(uses):

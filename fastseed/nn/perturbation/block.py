@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import torch
 
+from ..._backend import recomputation
 from ..._backend.compile import eager
 from ..._backend.ops import perturb as op
 from ..._utils.log import logger
@@ -44,6 +45,7 @@ class Perturbation:
 
     @eager
     def __enter__(self) -> Perturbation:
+        recomputation.refuse("nn.perturbed", "open the block around the forward and backward pass")
         noise = self._make()  # of the memory of now
         memory = {p.tensor.data_ptr() for target in noise.targets for p in target.parts}
         if self._noise is not None or memory & _in_blocks:

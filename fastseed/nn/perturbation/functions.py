@@ -170,8 +170,8 @@ def perturbed(
 
     Raises:
         TypeError, ValueError: as ``perturb_``.
-        RuntimeError: as ``perturb_``; and at the end of the block, if a parameter was written
-            inside: it is left as it is, and all others are restored.
+        RuntimeError: as ``perturb_``; in a checkpointed function; and at the end of the block, if a
+            parameter was written inside: it is left as it is, and all others are restored.
 
     Examples:
         >>> import torch

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-from ..._backend import derive
+from ..._backend import derive, recomputation
 from ..._backend.compile import eager
+from ..._backend.reference.scalar import ScopeKey
 from ..._utils import validation
 from ...derivation import context, scopes, streams
 from ...generators.torch_rng import TorchGenerator
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from ..seeder import Seeder
 
 _FUNCTION = "fork_rng"
+_Place: TypeAlias = tuple[ScopeKey, int]  # and a rank field
 MAX_INDEX = 2**56 - 2  # the low 8 bits of a member's index are the device
 
 
@@ -43,39 +45,43 @@ class ForkBlock(contextlib.ContextDecorator):
     @eager
     def __enter__(self) -> None:
         seeder = self._owner()
-        begin = self._beginning(seeder)
+        use = f"{_FUNCTION}/{self._name}/{self._slot}"
+        had: _Place | None = recomputation.had(use)
+        is_once = not self._slot and had is None
+        place = self._place(seeder) if had is None else had
+        for accelerator in seeder._accelerators:
+            accelerator.refuse_capture(_FUNCTION)
         entry = ForkEntry(self, self._name, seeder._accelerators)
-        is_once = not self._slot and not entry.in_backward  # there it may be a recomputation
         if is_once:
             seeder.entries.add(_FUNCTION, _FUNCTION, self._name)
         self.entries = (*self.entries, entry)
         try:
-            stack.enter(entry, begin)
+            stack.enter(entry, lambda: self._begin(seeder, place))
         except BaseException:
             self.entries = self.entries[:-1]
             if is_once:
                 seeder.entries.discard(_FUNCTION, self._name)
             raise
+        recomputation.keep(use, place)
 
-    def _beginning(self, seeder: Seeder) -> Callable[[], None]:
-        """Return what sets torch's generators to the beginning of the stream."""
+    def _place(self, seeder: Seeder) -> _Place:
+        """Return the scope and the rank field of the stream now."""
         context.refuse_worker(_FUNCTION)
         at = context.scope_of(seeder, _FUNCTION)
-        for accelerator in seeder._accelerators:
-            accelerator.refuse_capture(_FUNCTION)
         rank_field = seeder._rank_fields.of_block(_FUNCTION, self._name, self._distinct_over)
-        scope = derive.scope_key(seeder.master_seed, *at)
+        return derive.scope_key(seeder.master_seed, *at), rank_field
+
+    def _begin(self, seeder: Seeder, place: _Place) -> None:
+        """Set torch's generators to the beginning of the stream."""
+        scope, rank_field = place
 
         def on(kind: str) -> streams.Stream:
             stream = streams.stream_in(scope, f"{self._name}/{kind}", rank_field)
             return stream.offset_by(self._slot << 8)
 
-        def begin() -> None:
-            TorchGenerator().reseed(on("torch.cpu"))
-            for accelerator in seeder._accelerators:
-                accelerator.reseed(on(accelerator.name))
-
-        return begin
+        TorchGenerator().reseed(on("torch.cpu"))
+        for accelerator in seeder._accelerators:
+            accelerator.reseed(on(accelerator.name))
 
     @eager
     def __exit__(self, error: object = None, *_: object) -> None:
