@@ -42,8 +42,8 @@ def by_prompts(prompts: int) -> Contest:
 def by_arrays(n: int) -> Contest:
     """Rollouts in flat arrays: prompts that repeat, samples and turns, in any order."""
     numbers = np.random.default_rng(0)
-    prompts = numbers.integers(0, 2**63, n // SAMPLES)[numbers.integers(0, n // SAMPLES, n)]
-    samples, turns = numbers.integers(0, SAMPLES, n), numbers.integers(0, 4, n)
+    where, samples = divmod(numbers.permutation(n), SAMPLES)
+    prompts, turns = numbers.integers(0, 2**63, -(-n // SAMPLES))[where], numbers.integers(0, 4, n)
     names = {"seeds": seeds, "prompts": prompts, "samples": samples, "turns": turns}
     call = f"seeds({STEP}, prompts, samples, turns, master_seed={MASTER})"
     side = Side("rollouts.seeds", call, names)

@@ -19,7 +19,7 @@ from torch.utils.data import Dataset, IterableDataset, Sampler
 from .._utils import atomic_file
 from .._utils.log import logger
 from .._utils.validation import type_error, value_error
-from ..rollouts import seeds
+from ..rollouts import seed
 from . import _common
 from .transformers import FastseedCallback, SeededTokens
 
@@ -86,7 +86,12 @@ class SeededGRPOTrainer(_trl.GRPOTrainer):  # type: ignore[misc]
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         prompts, samples = zip(*(row[_KEY] for row in inputs), strict=True)
         task = _common.TRAIN if self.model.training else _common.VALIDATE
-        self.rollout_seeds = seeds(self.state.global_step, prompts, samples, task=task).tolist()
+        step = self.state.global_step
+        # one by one: a batch that is filled up has a rollout twice
+        self.rollout_seeds = [
+            seed(step, prompt, sample, task=task)
+            for prompt, sample in zip(prompts, samples, strict=True)
+        ]
         plain = [{name: row[name] for name in row if name != _KEY} for row in inputs]
         if self.rollout_func is not None:
             found: dict[str, Any] = super()._generate_and_score_completions(plain)

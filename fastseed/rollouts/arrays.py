@@ -63,8 +63,8 @@ def seeds(
         The seeds, numpy.int64 in [0, 2**bits), of shape (n, samples), or (n,) for an array.
 
     Raises:
-        TypeError, ValueError: as for ``seed``; or an argument has another length; or two prompts
-            are equal where ``samples`` is an integer.
+        TypeError, ValueError: as for ``seed``; or an argument has another length; or a rollout is
+            there twice: the same prompt, turn and, where ``samples`` is an array, sample.
         RuntimeError: there is no master seed.
 
     Warns:
@@ -95,6 +95,10 @@ def seeds(
         numbers = _read_numbers("samples", samples, scopes.MAX_WORKER, len(words))[:, None]
     grid = philox.derive_seed_grid(key, at_turn, numbers, words)
     grid &= np.uint64(mask)
+    if not _is_number(samples):
+        ordered = np.sort(grid[:, 0])
+        if (ordered[1:] == ordered[:-1]).any():
+            _check_different(given, words, at_turn, numbers[:, 0])
     if bits == 31:
         _warn_of_equal_seeds(grid, words[:, None], numbers, at_turn[:, None])
     return (grid if _is_number(samples) else grid[:, 0]).view(np.int64)
@@ -104,14 +108,17 @@ def _is_number(value: Any) -> bool:
     return not hasattr(type(value), "__iter__") or getattr(value, "ndim", 1) == 0
 
 
-def _check_different(prompts: Any, words: U64, turns: U64) -> None:
-    """Check that no rollout is there twice: each prompt at each turn gets samples once."""
-    first: dict[tuple[int, int], int] = {}
-    pairs = zip(words.tolist(), np.broadcast_to(turns, len(words)).tolist(), strict=True)
-    for j, pair in enumerate(pairs):
-        i = first.setdefault(pair, j)
+def _check_different(prompts: Any, words: U64, turns: U64, samples: U64 | None = None) -> None:
+    """Check that no rollout is there twice: each prompt at each turn gets each sample once."""
+    first: dict[tuple[int, ...], int] = {}
+    columns = [words, turns, np.zeros(1) if samples is None else samples]
+    rows = zip(*(np.broadcast_to(column, len(words)).tolist() for column in columns), strict=True)
+    for j, row in enumerate(rows):
+        i = first.setdefault(row, j)
         if i != j:
             rule = "different prompts (samples is the number of rollouts of each)"
+            if samples is not None:
+                rule = "different rollouts: give each its own prompt, sample or turn"
             both = f"prompts[{i}] and prompts[{j}]"
             raise value_error(_NAME, both, rule, (prompts[i], prompts[j]))
 

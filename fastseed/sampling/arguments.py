@@ -98,12 +98,18 @@ def check_parameter(
     rows, device = logits.size(0), logits.device
     if not isinstance(value, torch.Tensor):
         check = validation.check_int if dtype == torch.int64 else validation.check_float
-        number = check(function, argument, value, -(2**62), 2**62)
+        try:
+            number = check(function, argument, value, -(2**62), 2**62)
+        except ValueError:
+            if dtype == torch.int64:
+                raise
+            number = -1.0  # NaN, an infinity or far outside: the rule says more
         if not is_valid(number):
             raise validation.value_error(function, argument, rule, value)
         return torch.full((rows,), number, dtype=dtype, device=device)
     tensors.check_tensor(function, argument, value, value.dtype, (rows,), device)
-    if value.is_complex() or (dtype == torch.int64 and value.is_floating_point()):
+    is_other = value.is_complex() or value.dtype == torch.bool
+    if is_other or (dtype == torch.int64 and value.is_floating_point()):
         raise TypeError(f"fastseed.{function}: {argument} must be {dtype}, got {value.dtype}")
     found = value.to(dtype).contiguous()
     if tensors.is_readable(found) and not (valid := is_valid(found)).all():

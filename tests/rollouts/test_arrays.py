@@ -17,7 +17,7 @@ from fastseed.rollouts import identity, seed, seeds
 
 AT = {"task": 1, "epoch": 2, "master_seed": 42}
 PROMPTS = [3, "a", 2**64 - 1, "a", [1, 2], np.array([1, 2]), 0]
-SAMPLES = [0, 1, 2**32 - 1, 0, 5, 5, 7]
+SAMPLES = [0, 1, 2**32 - 1, 0, 5, 6, 7]
 TURNS = [0, 1, 2**24 - 2, 0, 3, 3, 0]
 
 
@@ -30,7 +30,8 @@ def test_they_are_the_seeds_of_single_rollouts():
     expected = [
         seed(9, p, k, turn=t, **AT) for p, k, t in zip(PROMPTS, SAMPLES, TURNS, strict=True)
     ]
-    assert found.tolist() == expected and expected[4] == expected[5]
+    assert found.tolist() == expected
+    assert found[5] == seed(9, [1, 2], 6, turn=3, **AT)  # of a list and an array
     narrow = seeds(9, PROMPTS, SAMPLES, TURNS, bits=31, **AT)
     assert narrow.tolist() == [number % 2**31 for number in expected]
 
@@ -157,8 +158,19 @@ def test_equal_prompts_of_a_grid_are_refused_by_name(prompts):
     assert seeds(3, prompts, 2, [0, 0, 1], master_seed=42).shape == (3, 2)  # turns of one prompt
 
 
+@pytest.mark.parametrize("bits", [31, 63])
+def test_a_rollout_that_is_there_twice_is_refused_by_name(bits):
+    more = {"bits": bits, "master_seed": 42}
+    both = r"prompts\[0\] and prompts\[2\] must be different rollouts: give each its own prompt"
+    for turns in (0, [1, 0, 1]):
+        with pytest.raises(ValueError, match=both):
+            seeds(3, ["a", "b", "a"], [4, 4, 4], turns, **more)
+        assert len(set(seeds(3, ["a", "b", "a"], [4, 4, 5], turns, **more).tolist())) == 3
+    assert len(set(seeds(3, ["a", "b", "a"], [4, 4, 4], [1, 0, 0], **more).tolist())) == 3
+
+
 @pytest.mark.parametrize("samples", [16, np.tile(np.arange(16), 10_000)], ids=["grid", "flat"])
-def test_equal_seeds_of_31_bits_are_reported_but_not_a_rollout_twice(samples):
+def test_equal_seeds_of_31_bits_are_reported(samples):
     prompts = np.arange(10_000) if isinstance(samples, int) else np.repeat(np.arange(10_000), 16)
     with pytest.warns(UserWarning, match="different rollouts have the same 31 bits") as caught:
         found = seeds(3, prompts, samples, bits=31, master_seed=42)
@@ -167,7 +179,6 @@ def test_equal_seeds_of_31_bits_are_reported_but_not_a_rollout_twice(samples):
     assert 1 <= pairs <= 20 and f"{pairs} different rollouts" in str(caught[0].message)  # 6 are due
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        seeds(3, [7, 7], [1, 1], bits=31, master_seed=42)
         assert len(np.unique(seeds(3, prompts, samples, master_seed=42))) == 160_000
 
 
