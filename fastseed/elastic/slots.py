@@ -349,7 +349,7 @@ class SlotGradients:
             work = dist.all_reduce(on_device, group=plan.group, async_op=True)
             plan.peers.wait(work, on_device)
             known = on_device.cpu()
-        values, flags, ranks = known.split([plan.slots, len(flags), 3 * plan.ranks])
+        values, flags, ranks = torch.split(known, [plan.slots, len(flags), 3 * plan.ranks])
         self._check_ranks(ranks.view(-1, 3).tolist())
         divisor = _divisor(values.view(torch.float64).tolist())
         some = [count > 0 for count in flags.tolist()]
