@@ -16,6 +16,7 @@ from ..distributed import rendezvous
 
 FUNCTION = "elastic.SlotGradients"
 _LOOK = 1.0  # seconds between two looks for ranks that left the step
+_FAILED = "/failed"  # behind the key of a step: the first failure of a collective
 
 
 def check_group(function: str, group: object) -> dist.ProcessGroup | None:
@@ -44,9 +45,16 @@ class Peers:
     def leave(self, where: str) -> None:
         """Tell ranks that wait for this one that it left the step; none of them may answer."""
         if self._step:
-            text = f"{rendezvous.name_ranks([dist.get_rank()])} left the step {where}"
+            self._tell("", f"{rendezvous.name_ranks([dist.get_rank()])} left the step {where}")
+
+    def _tell(self, key: str, text: str) -> str:
+        """Tell waiting ranks a text; return the first one that they were told."""
+        told = text
+        if self._step:
             with contextlib.suppress(RuntimeError):  # the store is gone, and the job with it
-                private_torch.default_store().compare_set(self._step, "", text)  # the first counts
+                store = private_torch.default_store()
+                told = store.compare_set(self._step + key, "", text).decode()
+        return told
 
     def wait(self, work: dist.Work, tensor: torch.Tensor) -> None:
         """Wait for a collective; RuntimeError names a rank that left, ended or does not answer.
@@ -57,32 +65,50 @@ class Peers:
             work.wait()
             return
         function = f"{FUNCTION}.step"
-        news = rendezvous.collective(function, self._wait, work, group=self._group)
+        try:
+            news = rendezvous.collective(function, self._wait, work, group=self._group)
+        except RuntimeError as error:
+            # told before this rank leaves because of it, so that others name the first cause
+            cause = str(error).removeprefix(f"fastseed.{function}: ")
+            news = self._tell("", cause)
+            if news == cause:
+                raise
         if news:
             raise RuntimeError(
-                f"fastseed.{function}: {news[0]}, and this rank waits for it: end the job"
+                f"fastseed.{function}: {news}, and this rank waits for it: end the job"
             )
 
-    def _wait(self, work: dist.Work, group: dist.ProcessGroup) -> list[str]:
-        """Return nothing when a collective is done, or else which rank left the step."""
-        news: list[str] = []
+    def _wait(self, work: dist.Work, group: dist.ProcessGroup) -> str:
+        """Return nothing when a collective is done, or else why this rank waits in vain.
+
+        RuntimeError if the collective failed, also on another rank that waits: then all of these
+        answer each other, and name the rank that does not.
+        """
+        news: dict[str, str] = {}
         ended = threading.Event()
         try:
             if not _is_done(work) and self._step:
                 threading.Thread(target=self._listen, args=(news, ended), daemon=True).start()
-            while not news and not _is_done(work):
-                pass
+            while not _is_done(work):
+                if "" in news:
+                    return news[""]
+                if _FAILED in news:
+                    raise RuntimeError(news[_FAILED])
+        except RuntimeError as error:
+            self._tell(_FAILED, str(error))
+            raise
         finally:
             ended.set()
-        return [] if work.is_completed() else news
+        return ""
 
-    def _listen(self, news: list[str], ended: threading.Event) -> None:
+    def _listen(self, news: dict[str, str], ended: threading.Event) -> None:
         """Look for news, in another thread: a store that is stopped never answers."""
         store = private_torch.default_store()
         with contextlib.suppress(RuntimeError):
             while not ended.is_set() and not news:
-                if store.check([self._step]):
-                    news.append(store.get(self._step).decode())
+                for key in ("", _FAILED):
+                    if store.check([self._step + key]):
+                        news[key] = store.get(self._step + key).decode()
                 ended.wait(_LOOK)
 
 

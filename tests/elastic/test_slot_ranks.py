@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from unittest import mock
@@ -15,7 +16,8 @@ from torch.distributed.device_mesh import DeviceMesh
 
 import fastseed
 from fastseed.debug import digest
-from fastseed.elastic import SlotGradients, exchange
+from fastseed.distributed import rendezvous
+from fastseed.elastic import SlotGradients, exchange, peers
 
 STEPS, ROWS, WIDTH = 4, 4, 6
 
@@ -463,6 +465,41 @@ def test_a_rank_that_leaves_a_step_and_goes_on_is_an_error_on_all_ranks(problem)
     for text in first[2:] + second[1 + is_late :]:
         assert mixed in text or "left the step" in text or "did not call it" in text
     assert mixed in first[2] or not is_late
+
+
+def errors_where_one_does_not_answer():
+    """The error of a step that the last of three ranks does not run, and which fails on one."""
+    (rank, _), model = place(), make()
+    gradients = SlotGradients(model, 3, group=dist.new_group())
+    is_done, ended = peers._is_done, []
+
+    def fails(work):
+        if not ended:
+            ended.append(is_done(work))
+            raise RuntimeError("Connection closed by peer")
+        return is_done(work)
+
+    def run():
+        for _, batch in gradients.step(slots_of(0, 3, gradients.own_slots)):
+            if rank == 2:
+                time.sleep(8)  # as one that is stopped
+                return
+            with fastseed.nn.label("step"):
+                model(batch).sum().backward()
+
+    with (
+        mock.patch.object(rendezvous, "GRACE", 4.0),
+        mock.patch.object(peers, "_is_done", fails if rank == 1 else is_done),
+        contextlib.nullcontext() if rank == 2 else pytest.raises(RuntimeError) as caught,
+    ):
+        run()
+    return str(caught and caught.value)
+
+
+def test_the_rank_that_does_not_answer_is_named_and_not_those_that_left_because_of_it():
+    for text in ranks(3, errors_where_one_does_not_answer)[:2]:
+        assert "SlotGradients.step: rank 2 did not call it within 4 seconds" in text
+        assert "Connection closed by peer" in text
 
 
 def hear_of_a_rank_in_time(how):
