@@ -61,12 +61,6 @@ Checkpoint: TypeAlias = tuple[Any, str]
 """An object that torch holds for a backward pass, and the attribute that is called again there."""
 
 
-def checkpoint_running() -> Checkpoint | None:
-    """Return what stands for the checkpointed function whose forward pass runs, or None."""
-    found = running_checkpoints()
-    return found[0] if found else None
-
-
 def running_checkpoints(*until: object) -> list[Checkpoint]:
     """Return the checkpoints whose forward pass runs, the innermost first.
 
@@ -117,15 +111,6 @@ def _checkpoint_codes() -> frozenset[object]:
     functions = map(inspect.unwrap, filter(callable, vars(module).values()))
     codes = {f.__code__ for f in functions if inspect.isfunction(f)}
     return frozenset(code for code in codes if "gen" in code.co_varnames)
-
-
-def replace_recomputed(checkpoint: Checkpoint, kind: type[Any]) -> Any:
-    """Return the ``kind`` that stands in a checkpoint in place of what is called again."""
-    function = getattr(*checkpoint)
-    if not isinstance(function, kind):
-        function = kind(function)
-        setattr(*checkpoint, function)
-    return function
 
 
 def context_of_backward() -> contextvars.Context | None:

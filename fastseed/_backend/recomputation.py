@@ -51,6 +51,15 @@ class _Recomputed:
         return getattr(vars(self)["fastseed_original"], name)
 
 
+def _in_place_of(checkpoint: private_torch.Checkpoint) -> _Recomputed:
+    """Return what stands in a checkpoint in place of the function that is called again."""
+    function = getattr(*checkpoint)
+    if not isinstance(function, _Recomputed):
+        function = _Recomputed(function)
+        setattr(*checkpoint, function)
+    return function
+
+
 _RECOMPUTATION = _Recomputed.__call__.__code__
 
 
@@ -72,7 +81,7 @@ def keep(name: str, value: object) -> None:
     """Keep what a use of ``name`` has, for recomputations of the functions that run."""
     if not torch.compiler.is_compiling():
         for checkpoint in private_torch.running_checkpoints(_RECOMPUTATION):
-            private_torch.replace_recomputed(checkpoint, _Recomputed).had[name].append(value)
+            _in_place_of(checkpoint).had[name].append(value)
 
 
 def used(name: str, now: Callable[[], T]) -> T:
@@ -81,6 +90,12 @@ def used(name: str, now: Callable[[], T]) -> T:
     value = now() if found is None else found
     keep(name, value)
     return value
+
+
+def innermost() -> private_torch.Checkpoint | None:
+    """Return what stands for the checkpointed function whose forward pass runs, or None."""
+    found = private_torch.running_checkpoints()
+    return found[0] if found else None
 
 
 def refuse(function: str, instead: str) -> None:
@@ -100,4 +115,4 @@ def _reads() -> bool:
 def wrap(around: Around, since: object) -> None:
     """Recompute ``around`` what runs in checkpoints that began since the code ``since`` did."""
     for checkpoint in private_torch.running_checkpoints(_RECOMPUTATION, since):
-        private_torch.replace_recomputed(checkpoint, _Recomputed).around = around
+        _in_place_of(checkpoint).around = around

@@ -137,7 +137,7 @@ class KeyedBlock(TorchFunctionMode):
         self._stream_of = place.stream_of
         self._streams: dict[int, streams.Stream] = {}  # by rank field
         self._process = os.getpid()
-        self._checkpoint = private_torch.checkpoint_running()
+        self._checkpoint = recomputation.innermost()
         self._generators = _positions()
         array = np.array([self.index << _DRAW_BITS], np.int64)
         self._next: memoryview[int] = memoryview(array)  # type: ignore[arg-type]
@@ -263,10 +263,8 @@ class KeyedBlock(TorchFunctionMode):
         if self.is_once:
             raise self._needs_index("while a CUDA graph is captured")
         if self.scope is not None:
-            raise RuntimeError(
-                f"fastseed.{_FUNCTION}: a CUDA graph must not capture a recomputation in another "
-                "scope: run the backward pass before fastseed.reseed"
-            )
+            wrong = "a backward pass must be captured before the next fastseed.reseed"
+            raise RuntimeError(f"fastseed.{_FUNCTION}: {wrong}")
         keys = torch.empty(3, dtype=torch.uint64, device=device)
         zero = torch.zeros(1, dtype=torch.int64, device=device)
         scope = scope_tensors.on_device(_FUNCTION, device)
@@ -297,7 +295,7 @@ class KeyedBlock(TorchFunctionMode):
         """Return whether a checkpointed function draws outside of which the block was opened."""
         if is_compiling:
             return self.is_eager and self._checkpoint is None and private_torch.is_checkpointed()
-        return private_torch.checkpoint_running() != self._checkpoint
+        return recomputation.innermost() != self._checkpoint
 
 
 def _draw_dtensor(function: object, make: Callable[[], torch.Tensor]) -> torch.Tensor | None:
