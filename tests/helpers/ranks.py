@@ -75,7 +75,7 @@ class _Pool:
             pipe, other = Pipe()
             arguments = (other, rank, size, port, output, ENVIRONMENT)
             self._pipes.append(pipe)
-            self._processes.append(forking.Process(target=_serve, args=arguments, daemon=True))
+            self._processes.append(forking.Process(target=_serve, args=arguments))
             self._processes[-1].start()
             other.close()
 
