@@ -6,9 +6,8 @@ import contextlib
 import os
 import signal
 import subprocess
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 OUT, ERR = "stdout.txt", "stderr.txt"
@@ -36,7 +35,7 @@ def run_program(
     begin = time.perf_counter()
     process = None
     try:
-        with open(folder / OUT, "wb") as out, open(folder / ERR, "wb") as err, _signals_held_back():
+        with open(folder / OUT, "wb") as out, open(folder / ERR, "wb") as err:
             try:
                 process = subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
@@ -60,25 +59,6 @@ def run_program(
         return False
     reason = f"did not end within {timeout} seconds" if code is None else f"ended with code {code}"
     raise RuntimeError(f"fastseed.verify: run {name} {reason}{_last_lines(folder)}")
-
-
-@contextlib.contextmanager
-def _signals_held_back() -> Iterator[None]:
-    """Hold signals back until the block's end, so that a child is known before it is ended."""
-    # Not blocked by pthread_sigmask: another thread (NumPy starts one) would receive them.
-    held: list[int] = []
-    before = {}
-    if threading.current_thread() is threading.main_thread():  # other threads may not set handlers
-        for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if callable(signal.getsignal(one)):
-                before[one] = signal.signal(one, lambda number, _: held.append(number))
-    try:
-        yield
-    finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
-        for number in held:
-            signal.raise_signal(number)
 
 
 def _send(process: subprocess.Popen[bytes], number: signal.Signals) -> None:

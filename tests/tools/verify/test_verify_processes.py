@@ -87,27 +87,6 @@ def test_a_run_is_killed_when_it_is_told(tmp_path):
     assert path.read_text().count("x") > 5
 
 
-def test_an_interrupt_while_a_program_starts_ends_it(tmp_path, monkeypatch):
-    started = []
-
-    class Popen(subprocess.Popen):
-        def __init__(self, *arguments, **how):
-            super().__init__(*arguments, **how)
-            started.append(self.pid)
-            os.kill(os.getpid(), signal.SIGINT)  # before the process is known
-            time.sleep(0.05)
-
-    monkeypatch.setattr(subprocess, "Popen", Popen)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            ran(tmp_path, "import time; time.sleep(100)")
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert ends(started[0])
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_command_and_its_runs(tmp_path, number):
     script = tmp_path / "train.py"
