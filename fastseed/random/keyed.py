@@ -63,8 +63,8 @@ def keyed(
             the key is ``index << 24 | k``. None: the numbers of index 0, once. Compiled code, and
             the capture of a CUDA graph, need an index.
         distinct_over: the dimensions of the mesh over which ranks draw different numbers; ``()`` is
-            the same on all. None: what ``init`` says of the name, else each rank has its own. A
-            ``DTensor`` is one tensor, whatever it says.
+            the same on all. None: what ``init`` says, else each rank has its own. A ``DTensor`` is
+            one tensor, whatever it says.
         check: name the operator, as an error, that draws from torch's generators inside. Slower.
 
     Raises:
@@ -370,7 +370,7 @@ def _place_of(name: str, distinct_over: object) -> _Place:
     context.refuse_worker(_FUNCTION, "pass worker_init_fn=fastseed.data.worker_init_fn to it")
     seeder = context.current(_FUNCTION)
     scope = derive.scope_key(seeder.master_seed, *context.scope_of(seeder, _FUNCTION))
-    rank_field = seeder._rank_fields.of_block(_FUNCTION, name, distinct_over)
+    rank_field = seeder._rank_fields.under(_FUNCTION, name, distinct_over)
     return _Place(rank_field, scope, lambda field: stream_in(scope, path, field))
 
 

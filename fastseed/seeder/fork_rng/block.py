@@ -68,7 +68,7 @@ class ForkBlock(contextlib.ContextDecorator):
         """Return the scope and the rank field of the stream now."""
         context.refuse_worker(_FUNCTION)
         at = context.scope_of(seeder, _FUNCTION)
-        rank_field = seeder._rank_fields.of_block(_FUNCTION, self._name, self._distinct_over)
+        rank_field = seeder._rank_fields.under(_FUNCTION, self._name, self._distinct_over)
         return derive.scope_key(seeder.master_seed, *at), rank_field
 
     def _begin(self, seeder: Seeder, place: _Place) -> None:
