@@ -189,9 +189,10 @@ class RankFields:
         if given is None:
             return self.of(name)
         dimensions = check_dimensions(function, argument, given, self.mesh)
-        said = self._named.get(reserved.block_of(name), dimensions)
+        block = reserved.block_of(name)
+        said = self._named.get(block, dimensions)
         if said != dimensions:
-            rule = f"consistent with {said}, which init says of {name!r}"
+            rule = f"consistent with {said}, which init says of {block!r}"
             raise value_error(function, argument, rule, given)
         self._check_agreed(function, dimensions)
         return self._field(dimensions)

@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, Dataset
 
 import fastseed
-from fastseed.data import Loader, per_sample, worker_init_fn
+from fastseed.data import Loader, worker_init_fn
 from fastseed.random import keyed
 
 ONCE = r"fastseed\.{}: the block '{}' must be entered once in a scope, .*fastseed\.reseed.*index="
@@ -151,17 +151,14 @@ class Noise(Dataset):
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-@pytest.mark.parametrize(
-    ("make", "dataset"),
-    [(DataLoader, Noise()), (Loader, Noise()), (Loader, per_sample(Noise()))],
-)
-def test_a_second_sample_of_a_loader(make, dataset, workers):
-    """The scope is that of the worker, or of the job; also under ``per_sample``."""
+@pytest.mark.parametrize("make", [DataLoader, Loader])
+def test_a_second_sample_of_a_loader(make, workers):
+    """The scope is that of the worker, or of the job."""
     init = worker_init_fn if make is DataLoader else None
     for batch_size in (1, 2):
         restart(3)
         more = options(workers=workers, batch_size=batch_size, worker_init_fn=init)
-        loader = make(dataset, **more)
+        loader = make(Noise(), **more)
         with refused("random.keyed", "noise"):
             list(loader)
 

@@ -119,7 +119,7 @@ class WorkerInit:
 
         if info is not None:
             place = named, self.seeder.rank, self._worker_id + 1, Entries()
-            context.worker_place = context.WorkerPlace(*place)
+            context.worker_place = context.BlockPlace(*place)
             leave_inherited()
         failures = GENERATORS.reseed(stream_of)
         for entry in (*self.seeder.entries, *found):
