@@ -93,8 +93,9 @@ def reseed(task: int, epoch: int = 0, step: int = 0) -> None:
 
     Raises:
         TypeError, ValueError: an argument is invalid; no generator has changed.
-        RuntimeError: before ``init``, while a CUDA graph is captured, inside ``fork_rng``, in a
-            DataLoader worker, or by a generator that is being reseeded; no generator has changed.
+        RuntimeError: before ``init``, or if a process group came after it that it did not know;
+            while a CUDA graph is captured, inside ``fork_rng``, in a DataLoader worker, or by a
+            generator that is being reseeded; no generator has changed.
         ReseedError: some generators failed; all others are reseeded.
 
     Examples:
