@@ -5,16 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from contextvars import ContextVar
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from .._backend import derive
-from .._backend.reference.scalar import ScopeKey
-from .._utils import validation
 from .._utils.log import logger
-from . import streams
-from .entries import Entries
-from .scopes import SHARED, Scope
+from .scopes import Scope
 
 if TYPE_CHECKING:
     from ..seeder.seeder import Seeder
@@ -33,44 +27,6 @@ def _count_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_count_fork)
-
-
-class BlockPlace(NamedTuple):
-    """Where a block begins."""
-
-    scope: ScopeKey
-    rank_field: int
-    worker: int  # the worker word of its streams
-    entries: Entries  # of this scope
-
-
-worker_place: BlockPlace | None = None
-"""That of a DataLoader worker whose generators fastseed has seeded; None in other processes."""
-
-
-class SamplePlace(NamedTuple):
-    """Where a sample of ``data.per_sample`` is read, or a batch of ``data.per_batch`` made."""
-
-    scope: ScopeKey
-    sample: int  # its index
-    occurrence: int
-    entries: Entries
-
-    def of_block(self, path: str) -> BlockPlace:
-        """Return the place of a block whose stream is ``path``: the same in every process."""
-        stream = streams.sample_stream(self.scope, path, self.sample, self.occurrence)
-        return BlockPlace(stream.scope(), 0, 0, self.entries)
-
-
-sample_place: ContextVar[SamplePlace | None] = ContextVar("sample_place", default=None)
-
-readers = 0
-"""How many reads of samples and batches run in this process; compiled code guards it."""
-
-
-def enter_sample(scope: ScopeKey, sample: int, occurrence: int) -> None:
-    """Let the blocks of this thread belong to a sample."""
-    sample_place.set(SamplePlace(scope, sample, occurrence, Entries()))
 
 
 _observers: list[Callable[[], None]] = []
@@ -129,24 +85,6 @@ def in_worker() -> bool:
 
 
 _WORKERS = "workers have streams already (fastseed.data.worker_init_fn, fastseed.data.Loader)"
-
-
-def place_of_block(
-    function: str, path: str, distinct_over: object, of: Seeder | None = None
-) -> BlockPlace:
-    """Return where a block begins now: in a sample, a DataLoader worker, or the job."""
-    sample = sample_place.get()
-    place = worker_place if sample is None else sample.of_block(path)
-    if place is None:
-        refuse_worker(function, "pass worker_init_fn=fastseed.data.worker_init_fn to it")
-        seeder = of or current(function)
-        scope = derive.scope_key(seeder.master_seed, *scope_of(seeder, function))
-        rank_field = seeder._rank_fields.under(function, path, distinct_over)
-        return BlockPlace(scope, rank_field, 0, seeder.entries)
-    if distinct_over not in (None, ()):
-        rule = "None or () in a DataLoader worker and in a sample"
-        raise validation.value_error(function, "distinct_over", rule, distinct_over)
-    return place if distinct_over is None else place._replace(rank_field=SHARED)
 
 
 def refuse_worker(function: str, instead: str = _WORKERS) -> None:

@@ -21,8 +21,8 @@ from .._backend import native, private_torch, recomputation
 from .._backend.ops.dropout import layer_key
 from .._backend.reference.scalar import SHARED_RANK, signed
 from .._utils import validation
-from ..derivation import context, streams
-from ..derivation.context import BlockPlace
+from ..derivation import blocks, context, streams
+from ..derivation.blocks import BlockPlace
 from . import fills, layout, scope_tensors
 from .fills import Arguments, Fill, Keywords
 from .functional import Key
@@ -51,7 +51,7 @@ def keyed(
     Element j of draw k in the block is a function of (master seed, scope, ``name``, ``index``,
     rank, k, j): the same on the CPU and on every GPU, eager or compiled, whatever was drawn before.
     torch's generators are neither read nor moved. Of nested blocks the innermost one draws. A block
-    belongs to the thread that enters it.
+    belongs to the thread, and the ``asyncio`` task, that enters it.
 
     A block without an index is entered once in a scope: call ``reseed`` before each step, or give
     each micro-batch, layer or sample its ``index``. Under ``data.per_sample`` and ``per_batch``
@@ -76,11 +76,11 @@ def keyed(
     Raises:
         TypeError, ValueError: an argument is invalid.
         RuntimeError: before ``init`` or the first ``reseed``; where a block without an index was
-            entered before, or is compiled or captured; for a function without a keyed form;
-            for a draw after ``reseed`` or ``os.fork`` in the block, in ``torch.vmap`` (unless its
-            randomness is "same"), or in a checkpointed function outside of which the block was
-            opened; at the end, if a default generator of torch has moved, as by a backward pass
-            that draws.
+            entered before, or is compiled or captured; for a function without a keyed form; for a
+            draw after ``reseed`` or ``os.fork`` in the block, of another task, in ``torch.vmap``
+            (unless its randomness is "same"), or in a checkpointed function outside of which the
+            block was opened; at the end, if a default generator of torch has moved, as by a
+            backward pass that draws.
 
     Examples:
         >>> import torch
@@ -133,7 +133,7 @@ class KeyedBlock(TorchFunctionMode):
     def _begin_in_graph(self) -> None:
         if self.is_once:
             raise self._needs_index("in compiled code")
-        guarded = id(context.seeder), context.worker_place is None, context.readers
+        guarded = id(context.seeder), blocks.worker_place is None, blocks.readers
         self.rank_field = _rank_field(self.name, self._distinct_over, guarded)
         self.next = torch.full((1,), self.index << _DRAW_BITS, dtype=torch.int64, device=CPU)
 
@@ -143,6 +143,7 @@ class KeyedBlock(TorchFunctionMode):
         self.rank_field = int(place.rank_field)  # torch.compile of 2.10 knows no other integers
         self._streams: dict[int, streams.Stream] = {}  # by rank field
         self._process = os.getpid()
+        self._task = blocks.current_task()
         self._checkpoint = recomputation.innermost()
         self._generators = _positions()
         array = np.array([self.index << _DRAW_BITS], np.int64)
@@ -159,7 +160,7 @@ class KeyedBlock(TorchFunctionMode):
         place: BlockPlace | None = recomputation.had(use)
         if place is None:
             path = f"keyed/{self.name}"
-            place = context.place_of_block(_FUNCTION, path, self._distinct_over)
+            place = blocks.place_of_block(_FUNCTION, path, self._distinct_over)
             if self.is_once:
                 if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():  # type: ignore[no-untyped-call]
                     raise self._needs_index("while a CUDA graph is captured")
@@ -286,6 +287,8 @@ class KeyedBlock(TorchFunctionMode):
             )
         elif not is_compiling and self._process != os.getpid():
             wrong = "os.fork was called in the block: open one in the child"
+        elif not is_compiling and blocks.current_task() is not self._task:
+            wrong = f"another asyncio task draws: {blocks.ONE_TASK}"
         elif self._is_recomputed(is_compiling):
             wrong = (
                 "a checkpointed function draws in a block that was opened outside of it, and its "
@@ -368,9 +371,9 @@ def _known_words(name: str) -> tuple[int, int]:
 @private_torch.answer_at_trace
 def _rank_field(name: str, distinct_over: object, guarded: object) -> int:
     """Return the rank field of a block in compiled code, which guards whose place it has."""
-    if context.worker_place is not None or context.sample_place.get() is not None:
+    if blocks.worker_place is not None or blocks.sample_place.get() is not None:
         raise RuntimeError(_NOT_COMPILED)
-    return int(context.place_of_block(_FUNCTION, f"keyed/{name}", distinct_over).rank_field)
+    return int(blocks.place_of_block(_FUNCTION, f"keyed/{name}", distinct_over).rank_field)
 
 
 _open: set[KeyedBlock] = set()
@@ -380,6 +383,20 @@ _open: set[KeyedBlock] = set()
 def outside_blocks() -> contextlib.AbstractContextManager[object]:
     """Leave this thread's blocks for a while, for samples: they have streams of their own."""
     return private_torch.without_modes(KeyedBlock) if _open else contextlib.nullcontext()
+
+
+def open_blocks() -> list[object]:
+    """Return the blocks that this thread is in."""
+    return private_torch.modes_of(KeyedBlock) if _open else []
+
+
+def refuse_inside(function: str) -> None:
+    """RuntimeError in a block of this thread, which does not read torch's generators."""
+    if open_blocks():
+        raise RuntimeError(
+            f"fastseed.{function}: must not be entered in a block of random.keyed, which does not "
+            "draw from torch's generators: give it a keyed block"
+        )
 
 
 def leave_inherited() -> None:

@@ -193,12 +193,13 @@ def fork_rng(name: str, *, index: int | None = None, distinct_over: object = Non
             them, unless ``init`` says otherwise.
 
     Returns:
-        A context manager, which is also a decorator.
+        A context manager, which is also a decorator of functions that return when they are done.
 
     Raises:
         TypeError, ValueError: an argument is invalid.
         RuntimeError: on entering: a second time in a scope without an index, before ``init`` or the
-            first ``reseed``, while a CUDA graph is captured, or in a DataLoader worker.
+            first ``reseed``, while a CUDA graph is captured, in a DataLoader worker, or in a block
+            of ``random.keyed``.
 
     Examples:
         >>> import fastseed, torch

@@ -6,13 +6,13 @@ import pytest
 import torch
 from helpers.support import restart
 from helpers.worker_cases import flat, options
-from torch.utils.data import DataLoader, Dataset, get_worker_info
+from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 import fastseed
 from fastseed._backend.reference import scalar
 from fastseed.data import Loader, per_batch, per_sample, worker_init_fn
 from fastseed.data.worker.streams import torch_generator
-from fastseed.derivation import context
+from fastseed.derivation import blocks
 from fastseed.random import keyed
 
 
@@ -140,7 +140,7 @@ def test_a_sample_and_a_batch_are_scopes(workers, batch_size):
     found = flat(Loader(per_sample(Once()), **more))
     firsts = range(0, 6, batch_size)
     assert found == [(i, block_in(scope_in(job, "batch", i), "keyed/noise")) for i in firsts]
-    assert context.sample_place.get() is None and context.readers == 0
+    assert blocks.sample_place.get() is None and blocks.readers == 0
 
 
 def test_fork_rng_in_a_sample_of_the_main_process():
@@ -195,6 +195,27 @@ def test_compiled_code_in_a_worker_or_a_sample(workers, wrap, is_inside):
         flat(loader)
     if is_inside:
         assert torch.equal(run(0), expected)
+
+
+class Suspended(IterableDataset):
+    """A block around the yields."""
+
+    def __init__(self, block):
+        self.block = block
+
+    def __iter__(self):
+        with self.block("noise", index=0):
+            yield from range(2)
+
+
+@pytest.mark.parametrize("block", [keyed, fastseed.fork_rng])
+def test_a_block_that_a_dataset_leaves_open(block):
+    with block("around"):  # is no matter of the loader
+        batches = iter(Loader(range(4), batch_size=2))
+        assert len(next(batches)) == 2
+    assert next(batches).tolist() == [2, 3]
+    with pytest.raises(RuntimeError, match="must not yield in a block of keyed or fork_rng"):
+        next(iter(Loader(Suspended(block), batch_size=1)))
 
 
 class Draws(Dataset):

@@ -14,7 +14,7 @@ from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from ..._backend.compile import eager
 from ..._utils import StateDict, validation
-from ...derivation import context, scopes, streams
+from ...derivation import blocks, context, scopes, streams
 from ...derivation.shared_use import StreamUsers
 from ...seeder.seeder import current_seeder
 from . import scope
@@ -177,7 +177,7 @@ class PerSample(DatasetWrapper, Dataset[object]):
 
         def read(index: SupportsIndex) -> object:
             where = current.scope, *sample_of(_FUNCTION, index, self)
-            context.enter_sample(*where)
+            blocks.enter_sample(*where)
             generator = make(streams.sample_stream(where[0], _NAME, *where[1:]).key())
             if transform is None:
                 return dataset.__getitem__(index, generator)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 
-from ...derivation import context
+from ...derivation import blocks, context
 from ...derivation.entries import Entries
 from ...derivation.scopes import Scope
 from ...generators.adapter import pack
@@ -136,10 +136,10 @@ class DatasetWrapper:
         return object.__new__, (type(self),), self.__dict__ if own is None else own(self)
 
 
-class _NoSample(context.SamplePlace):
+class _NoSample(blocks.SamplePlace):
     """The place of blocks before that of the first sample is known."""
 
-    def of_block(self, path: str) -> context.BlockPlace:
+    def of_block(self, path: str) -> blocks.BlockPlace:
         raise RuntimeError(
             "fastseed.data.per_sample: with transform=, the dataset must open no block, since a "
             f"batch is read at once, got {path!r}: let transform open it, or leave transform= out"
@@ -153,15 +153,15 @@ _counting = threading.Lock()
 @contextlib.contextmanager
 def sample_places() -> Iterator[None]:
     """Put back the place of blocks after samples were read, each of which sets its own."""
-    before = context.sample_place.set(_NO_SAMPLE)
+    before = blocks.sample_place.set(_NO_SAMPLE)
     with _counting:
-        context.readers += 1
+        blocks.readers += 1
     try:
         yield
     finally:
         with _counting:
-            context.readers -= 1
-        context.sample_place.reset(before)
+            blocks.readers -= 1
+        blocks.sample_place.reset(before)
 
 
 def read_samples(read: Callable[[Any], T], indices: Iterable[object]) -> list[T]:

@@ -9,15 +9,17 @@ A named stream has one generator on the CPU and one on each device: the streams
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..._backend import recomputation
 from ..._backend.compile import eager
 from ..._utils import validation
-from ...derivation import context, scopes, streams
-from ...derivation.context import BlockPlace
+from ...derivation import blocks, context, scopes, streams
+from ...derivation.blocks import BlockPlace
 from ...generators.torch_rng import TorchGenerator
+from ...random.keyed import refuse_inside
 from . import stack
 from .stack import ForkEntry
 
@@ -40,6 +42,13 @@ class ForkBlock(contextlib.ContextDecorator):
         if index is not None:
             self._slot = validation.check_int(_FUNCTION, "index", index, 0, MAX_INDEX) + 1
         self.entries: tuple[ForkEntry, ...] = ()
+
+    def __call__(self, function: Callable[..., Any]) -> Any:
+        kinds = inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction
+        if any(is_kind(function) for is_kind in kinds):
+            rule = "one that returns what it drew: open the block in a generator or coroutine"
+            raise validation.type_error(_FUNCTION, "the decorated function", rule, function)
+        return super().__call__(function)
 
     @eager
     def __enter__(self) -> None:
@@ -66,8 +75,9 @@ class ForkBlock(contextlib.ContextDecorator):
     def _place(self, seeder: Seeder) -> BlockPlace:
         """Return the place of the stream now."""
         context.refuse_worker(_FUNCTION)
+        refuse_inside(_FUNCTION)
         path = f"{self._name}/torch.cpu"
-        return context.place_of_block(_FUNCTION, path, self._distinct_over, seeder)
+        return blocks.place_of_block(_FUNCTION, path, self._distinct_over, seeder)
 
     def _begin(self, seeder: Seeder, place: BlockPlace) -> None:
         """Set torch's generators to the beginning of the stream."""
