@@ -128,7 +128,7 @@ def test_another_task(function):
     assert len({found.sum().item() for found in asyncio.run(one_after_another())}) == 3
     with (
         BLOCKS[function]("outside"),
-        pytest.raises(RuntimeError, match="wait_for makes another task"),
+        pytest.raises(RuntimeError, match="wait_for makes"),
     ):
         asyncio.run(rollout(0) if function == "fork_rng" else only_draw())
 
