@@ -14,7 +14,7 @@ from helpers.watchdog import pytest_collection_modifyitems as set_limits
 from helpers.watchdog import pytest_configure, pytest_runtest_protocol, pytest_unconfigure
 
 from fastseed import pyt
-from fastseed.derivation import context
+from fastseed.derivation import blocks, context
 
 __all__ = ["pytest_configure", "pytest_runtest_protocol", "pytest_unconfigure"]  # hooks
 
@@ -80,6 +80,6 @@ def isolated(monkeypatch):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr(context, "seeder", None)
     monkeypatch.setattr(pyt, "_fwr13y", None)
-    monkeypatch.setattr(context, "worker_place", None)  # tests run a worker in this process
+    monkeypatch.setattr(blocks, "worker_place", None)  # tests run a worker in this process
     with unchanged_process():
         yield

@@ -226,6 +226,12 @@ def innermost_function_mode() -> object:
     return torch._C._get_function_stack_at(depth - 1) if depth else None
 
 
+def modes_of(kind: type) -> list[object]:
+    """Return the function modes of a class that this thread is in, the innermost one last."""
+    stack: Any = overrides
+    return [mode for mode in stack._get_current_function_mode_stack() if isinstance(mode, kind)]
+
+
 def leave_function_mode(mode: object) -> bool:
     """Leave a function mode, and none above it; return whether it was the innermost one."""
     stack: Any = overrides

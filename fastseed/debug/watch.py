@@ -42,7 +42,8 @@ class Watch:
         path: a folder; rank r writes ``rank-r.watch`` in it. None: ``watch`` in the folder that
             ``FASTSEED_RUN_DIR`` names (``fastseed verify`` and ``fastseed run --out`` set it).
         every: record steps that are multiples of it, [1, 2**31).
-        step: the number of the next step, [0, 2**62); not 0 for a resumed run.
+        step: the number of the next step, [0, 2**62); for a resumed run the ``step`` of the
+            ``Watch`` of the interrupted one.
         append: whether to continue an existing file of the same ``every``, ``groups`` and
             ``modules``. A step that is recorded again replaces the earlier record.
         groups: what is recorded after each step: ``generator`` (the default generators of Python,
@@ -186,6 +187,8 @@ class Watch:
 
     def attach(self) -> Watch:
         """Record after each step of the optimizer (the last one of several); return this object.
+
+        A step that a ``GradScaler`` skips is none.
 
         Raises:
             RuntimeError: there is no optimizer with ``register_step_post_hook``.

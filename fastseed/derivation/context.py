@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from .._backend.reference.scalar import ScopeKey
 from .._utils.log import logger
-from .entries import Entries
 from .scopes import Scope
 
 if TYPE_CHECKING:
@@ -30,18 +28,6 @@ def _count_fork() -> None:
 
 os.register_at_fork(after_in_child=_count_fork)
 
-
-class WorkerPlace(NamedTuple):
-    """Where a DataLoader worker is whose generators fastseed has seeded."""
-
-    scope: ScopeKey
-    rank_field: int
-    number: int  # the worker word of its streams
-    entries: Entries  # of its blocks
-
-
-worker_place: WorkerPlace | None = None
-"""None in other processes."""
 
 _observers: list[Callable[[], None]] = []
 

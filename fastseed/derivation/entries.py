@@ -21,8 +21,8 @@ class Entries:
             raise RuntimeError(
                 f"fastseed.{function}: the block {name!r} must be entered once in a scope, and a "
                 "second entry would draw the same numbers: call fastseed.reseed(task, epoch, "
-                "step=...) before each step, or give the block an index= (of the layer, the "
-                "micro-batch or the sample)"
+                "step=...) before each step, give the block an index= (of the layer, micro-batch "
+                "or sample), or wrap the dataset that opens it in fastseed.data.per_sample"
             )
 
     def discard(self, kind: str, name: str) -> None:

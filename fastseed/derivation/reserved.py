@@ -49,6 +49,12 @@ def user_of(name: str) -> str | None:
     return next((user for prefix, user in PREFIXES.items() if name.startswith(prefix)), None)
 
 
+def block_of(name: str) -> str:
+    """Return the name of the block that a stream belongs to, and any other name as it is."""
+    name = name.removeprefix("keyed/")
+    return name.rpartition("/")[0] if name.endswith(_OF_BLOCKS) else name
+
+
 def check_free(function: str, name: str) -> str:
     """Return a name that is not reserved; ValueError if it is."""
     user = user_of(name)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from .._utils import validation
 from .._utils.validation import type_error, value_error
-from ..derivation import scopes
+from ..derivation import reserved, scopes
 from ..derivation.scopes import SHARED
 from .discovery import ProcessRank
 
@@ -139,6 +139,8 @@ class RankFields:
         if isinstance(distinct_over, Mapping):
             for name, value in distinct_over.items():
                 where = f"distinct_over[{scopes.check_name(function, name)!r}]"
+                if name != (block := reserved.block_of(name)):
+                    raise value_error(function, "a name in distinct_over", repr(block), name)
                 self._named[name] = check_dimensions(function, where, value, mesh)
         elif distinct_over is not None:
             self._default = check_dimensions(function, "distinct_over", distinct_over, mesh)
@@ -166,34 +168,31 @@ class RankFields:
         return self.mesh.along(self.mesh.names if dimensions is None else dimensions)[0]
 
     def of(self, name: str) -> int:
-        """Return the rank field of a stream that is built in or not registered."""
-        return self._fields.get(name, self.default)
+        """Return the rank field of a stream that is not registered; a block's has its name's."""
+        return self._fields.get(reserved.block_of(name), self.default)
 
     def of_registered(self, name: str, shared: bool, distinct_over: object) -> int:
         """Return that of a stream to register; ``shared`` is another word for ``()``."""
         function = "register_generator"
         if shared and distinct_over is None:
-            return self._resolve(function, name, "shared", ())
-        found = self._resolve(function, name, "distinct_over", distinct_over)
+            return self.under(function, name, (), "shared")
+        found = self.under(function, name, distinct_over)
         if shared and found != SHARED:
             rule = "() or None where shared is True"
             raise value_error(function, "distinct_over", rule, distinct_over)
         return found
 
-    def of_block(self, function: str, name: str, distinct_over: object) -> int:
-        """Return the rank field of the stream of a block; by default each rank has its own."""
-        given = self._named.get(name) if distinct_over is None else distinct_over
-        if given is None:
-            return self._field(None)
-        return self._resolve(function, name, "distinct_over", given)
-
-    def _resolve(self, function: str, name: str, argument: str, given: object) -> int:
+    def under(
+        self, function: str, name: str, given: object, argument: str = "distinct_over"
+    ) -> int:
+        """Return that of a stream under an argument ``distinct_over``; None: as ``init`` says."""
         if given is None:
             return self.of(name)
         dimensions = check_dimensions(function, argument, given, self.mesh)
-        said = self._named.get(name, dimensions)
+        block = reserved.block_of(name)
+        said = self._named.get(block, dimensions)
         if said != dimensions:
-            rule = f"consistent with {said}, which init says of {name!r}"
+            rule = f"consistent with {said}, which init says of {block!r}"
             raise value_error(function, argument, rule, given)
         self._check_agreed(function, dimensions)
         return self._field(dimensions)

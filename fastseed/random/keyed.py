@@ -10,18 +10,19 @@ import contextlib
 import functools
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .._backend import derive, native, private_torch, recomputation
+from .._backend import native, private_torch, recomputation
 from .._backend.ops.dropout import layer_key
-from .._backend.reference.scalar import SHARED_RANK, ScopeKey, signed
+from .._backend.reference.scalar import SHARED_RANK, signed
 from .._utils import validation
-from ..derivation import context, streams
+from ..derivation import blocks, context, streams
+from ..derivation.blocks import BlockPlace
 from . import fills, layout, scope_tensors
 from .fills import Arguments, Fill, Keywords
 from .functional import Key
@@ -36,6 +37,10 @@ _FUNCTION = "random.keyed"
 MAX_INDEX = 2**39 - 1
 _DRAW_BITS = 24  # of the index of a key, below the index of the block
 _FUNCTIONS = frozenset(DRAWS)
+_NOT_COMPILED = (
+    f"fastseed.{_FUNCTION}: compiled code must not draw in a DataLoader worker or a sample, whose "
+    "streams it does not have: call the function without torch.compile there"
+)
 
 
 def keyed(
@@ -46,11 +51,12 @@ def keyed(
     Element j of draw k in the block is a function of (master seed, scope, ``name``, ``index``,
     rank, k, j): the same on the CPU and on every GPU, eager or compiled, whatever was drawn before.
     torch's generators are neither read nor moved. Of nested blocks the innermost one draws. A block
-    belongs to the thread that enters it.
+    belongs to the thread, and the ``asyncio`` task, that enters it.
 
     A block without an index is entered once in a scope: call ``reseed`` before each step, or give
-    each micro-batch, layer or sample its ``index``. In a DataLoader worker the scope is that of the
-    worker. A recomputation repeats the blocks of its forward pass, also after ``reseed``.
+    each micro-batch, layer or sample its ``index``. Under ``data.per_sample`` and ``per_batch``
+    each sample or batch is a scope, whoever reads it; else that of a DataLoader worker is its own.
+    A recomputation repeats the blocks of its forward pass, also after ``reseed``.
 
     ``torch.rand``, ``randn``, ``randint``, ``normal``, ``bernoulli``, ``randperm``,
     ``multinomial``, their ``_like`` and in-place forms, the functions of dropout and what calls
@@ -63,18 +69,18 @@ def keyed(
             the key is ``index << 24 | k``. None: the numbers of index 0, once. Compiled code, and
             the capture of a CUDA graph, need an index.
         distinct_over: the dimensions of the mesh over which ranks draw different numbers; ``()`` is
-            the same on all. None: what ``init`` says of the name, else each rank has its own. A
-            ``DTensor`` is one tensor, whatever it says.
+            the same on all. None: what ``init`` says, else each rank has its own. A ``DTensor`` is
+            one tensor, whatever it says.
         check: name the operator, as an error, that draws from torch's generators inside. Slower.
 
     Raises:
         TypeError, ValueError: an argument is invalid.
         RuntimeError: before ``init`` or the first ``reseed``; where a block without an index was
-            entered before, or is compiled or captured; for a function without a keyed form;
-            for a draw after ``reseed`` or ``os.fork`` in the block, in ``torch.vmap`` (unless its
-            randomness is "same"), or in a checkpointed function outside of which the block was
-            opened; at the end, if a default generator of torch has moved, as by a backward pass
-            that draws.
+            entered before, or is compiled or captured; for a function without a keyed form; for a
+            draw after ``reseed`` or ``os.fork`` in the block, of another task, in ``torch.vmap``
+            (unless its randomness is "same"), or in a checkpointed function outside of which the
+            block was opened; at the end, if a default generator of torch has moved, as by a
+            backward pass that draws.
 
     Examples:
         >>> import torch
@@ -127,16 +133,17 @@ class KeyedBlock(TorchFunctionMode):
     def _begin_in_graph(self) -> None:
         if self.is_once:
             raise self._needs_index("in compiled code")
-        self.rank_field = _rank_field(self.name, self._distinct_over, id(context.seeder))
+        guarded = id(context.seeder), blocks.worker_place is None, blocks.readers
+        self.rank_field = _rank_field(self.name, self._distinct_over, guarded)
         self.next = torch.full((1,), self.index << _DRAW_BITS, dtype=torch.int64, device=CPU)
 
     def _begin(self) -> None:
         private_torch.replace_dtensor_draws(_draw_dtensor)
-        place = self._enter_place()
+        self._place = place = self._enter_place()
         self.rank_field = int(place.rank_field)  # torch.compile of 2.10 knows no other integers
-        self._stream_of = place.stream_of
         self._streams: dict[int, streams.Stream] = {}  # by rank field
         self._process = os.getpid()
+        self._task = blocks.current_task()
         self._checkpoint = recomputation.innermost()
         self._generators = _positions()
         array = np.array([self.index << _DRAW_BITS], np.int64)
@@ -147,26 +154,21 @@ class KeyedBlock(TorchFunctionMode):
         if self._checker is not None:
             self._checker.__enter__()
 
-    def _enter_place(self) -> _Place:
+    def _enter_place(self) -> BlockPlace:
         """Return where the block begins: in a recomputation, where its forward pass began."""
         use = f"keyed/{self.name}/{self.index}"
-        place: _Place | None = recomputation.had(use)
+        place: BlockPlace | None = recomputation.had(use)
         if place is None:
-            place = _place_of(self.name, self._distinct_over)
+            path = f"keyed/{self.name}"
+            place = blocks.place_of_block(_FUNCTION, path, self._distinct_over)
             if self.is_once:
-                self._note_entry()
-        elif place.scope != scope_tensors.words():
+                if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():  # type: ignore[no-untyped-call]
+                    raise self._needs_index("while a CUDA graph is captured")
+                place.entries.add(_FUNCTION, "keyed", self.name)
+        if place.scope != scope_tensors.words():
             self.scope = torch.tensor(place.scope, dtype=torch.uint64, device=CPU)
         recomputation.keep(use, place)
         return place
-
-    def _note_entry(self) -> None:
-        """RuntimeError where the block was entered before in this scope, or nobody can look."""
-        if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():  # type: ignore[no-untyped-call]
-            raise self._needs_index("while a CUDA graph is captured")
-        worker = context.worker_place
-        entries = context.current(_FUNCTION).entries if worker is None else worker.entries
-        entries.add(_FUNCTION, "keyed", self.name)
 
     def _needs_index(self, where: str) -> RuntimeError:
         return RuntimeError(
@@ -239,7 +241,8 @@ class KeyedBlock(TorchFunctionMode):
             return self._key_in_capture(tensor.device, rank_field)
         stream = self._streams.get(rank_field)
         if stream is None:
-            stream = self._streams[rank_field] = self._stream_of(rank_field)
+            at = self._place.scope, f"keyed/{self.name}", rank_field, self._place.worker
+            stream = self._streams[rank_field] = streams.stream_in(*at)
         return stream.key(self._next[0])
 
     def count(self) -> None:
@@ -251,6 +254,8 @@ class KeyedBlock(TorchFunctionMode):
             self._next[0] += 1
 
     def _key_in_graph(self, rank_field: int) -> torch.Tensor:
+        if self.is_eager and self._place.worker:
+            raise RuntimeError(_NOT_COMPILED)
         if not scope_tensors.process_state.has_keys:
             raise RuntimeError(f"fastseed.{_FUNCTION}: call fastseed.reseed(task, epoch) first")
         scope = scope_tensors.on_device(_FUNCTION, CPU) if self.scope is None else self.scope
@@ -282,6 +287,8 @@ class KeyedBlock(TorchFunctionMode):
             )
         elif not is_compiling and self._process != os.getpid():
             wrong = "os.fork was called in the block: open one in the child"
+        elif not is_compiling and blocks.current_task() is not self._task:
+            wrong = f"another asyncio task draws: {blocks.ONE_TASK}"
         elif self._is_recomputed(is_compiling):
             wrong = (
                 "a checkpointed function draws in a block that was opened outside of it, and its "
@@ -348,32 +355,6 @@ def _usual_tensor(array: npt.NDArray[np.int64]) -> torch.Tensor:
         return torch.from_numpy(array)
 
 
-class _Place(NamedTuple):
-    """Where a block begins."""
-
-    rank_field: int
-    scope: ScopeKey
-    stream_of: Callable[[int], streams.Stream]  # by rank field
-
-
-def _place_of(name: str, distinct_over: object) -> _Place:
-    """Return where a block begins now: in a DataLoader worker, in the scope of the worker."""
-    stream_in, path = streams.stream_in, f"keyed/{name}"
-    worker = context.worker_place
-    if worker is not None:
-        if distinct_over not in (None, ()):
-            rule = "None or () in a DataLoader worker"
-            raise validation.value_error(_FUNCTION, "distinct_over", rule, distinct_over)
-        rank_field = worker.rank_field if distinct_over is None else SHARED_RANK
-        at, number = worker.scope, worker.number
-        return _Place(rank_field, at, lambda field: stream_in(at, path, field, number))
-    context.refuse_worker(_FUNCTION, "pass worker_init_fn=fastseed.data.worker_init_fn to it")
-    seeder = context.current(_FUNCTION)
-    scope = derive.scope_key(seeder.master_seed, *context.scope_of(seeder, _FUNCTION))
-    rank_field = seeder._rank_fields.of_block(_FUNCTION, name, distinct_over)
-    return _Place(rank_field, scope, lambda field: stream_in(scope, path, field))
-
-
 @private_torch.answer_at_trace
 def _words_of(name: str) -> tuple[int, int]:
     """Return the words that the derivation takes of a name, which compiled code cannot hash."""
@@ -388,9 +369,11 @@ def _known_words(name: str) -> tuple[int, int]:
 
 
 @private_torch.answer_at_trace
-def _rank_field(name: str, distinct_over: object, seeder_id: int) -> int:
-    """Return the rank field of a block in compiled code, which guards who the seeder is."""
-    return int(_place_of(name, distinct_over).rank_field)
+def _rank_field(name: str, distinct_over: object, guarded: object) -> int:
+    """Return the rank field of a block in compiled code, which guards whose place it has."""
+    if blocks.worker_place is not None or blocks.sample_place.get() is not None:
+        raise RuntimeError(_NOT_COMPILED)
+    return int(blocks.place_of_block(_FUNCTION, f"keyed/{name}", distinct_over).rank_field)
 
 
 _open: set[KeyedBlock] = set()
@@ -400,6 +383,20 @@ _open: set[KeyedBlock] = set()
 def outside_blocks() -> contextlib.AbstractContextManager[object]:
     """Leave this thread's blocks for a while, for samples: they have streams of their own."""
     return private_torch.without_modes(KeyedBlock) if _open else contextlib.nullcontext()
+
+
+def open_blocks() -> list[object]:
+    """Return the blocks that this thread is in."""
+    return private_torch.modes_of(KeyedBlock) if _open else []
+
+
+def refuse_inside(function: str) -> None:
+    """RuntimeError in a block of this thread, which does not read torch's generators."""
+    if open_blocks():
+        raise RuntimeError(
+            f"fastseed.{function}: must not be entered in a block of random.keyed, which does not "
+            "draw from torch's generators: give it a keyed block"
+        )
 
 
 def leave_inherited() -> None:

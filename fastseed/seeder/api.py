@@ -93,8 +93,9 @@ def reseed(task: int, epoch: int = 0, step: int = 0) -> None:
 
     Raises:
         TypeError, ValueError: an argument is invalid; no generator has changed.
-        RuntimeError: before ``init``, while a CUDA graph is captured, inside ``fork_rng``, in a
-            DataLoader worker, or by a generator that is being reseeded; no generator has changed.
+        RuntimeError: before ``init``, or if a process group came after it that it did not know;
+            while a CUDA graph is captured, inside ``fork_rng``, in a DataLoader worker, or by a
+            generator that is being reseeded; no generator has changed.
         ReseedError: some generators failed; all others are reseeded.
 
     Examples:
@@ -192,12 +193,13 @@ def fork_rng(name: str, *, index: int | None = None, distinct_over: object = Non
             them, unless ``init`` says otherwise.
 
     Returns:
-        A context manager, which is also a decorator.
+        A context manager, which is also a decorator of functions that return when they are done.
 
     Raises:
         TypeError, ValueError: an argument is invalid.
         RuntimeError: on entering: a second time in a scope without an index, before ``init`` or the
-            first ``reseed``, while a CUDA graph is captured, or in a DataLoader worker.
+            first ``reseed``, while a CUDA graph is captured, in a DataLoader worker, or in a block
+            of ``random.keyed``.
 
     Examples:
         >>> import fastseed, torch

@@ -44,7 +44,7 @@ def derive_key(
         index: [0, 2**64): the member of a group of streams; 0 for a single generator.
 
     Returns:
-        An integer in [0, 2**128).
+        An integer in [0, 2**128), which ``torch.export`` with ``strict=False`` keeps for ever.
 
     Raises:
         TypeError, ValueError: an argument is invalid.

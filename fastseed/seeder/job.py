@@ -18,6 +18,8 @@ class Job(NamedTuple):
     data_over: tuple[str, ...] = ()
     """The dimensions of the mesh that divide the data."""
     distinct_over: object = None
+    is_assumed: bool = False
+    """Whether nothing said the rank and world size."""
 
     @property
     def data(self) -> tuple[int, int]:
@@ -43,4 +45,6 @@ def read_job(
     here = discovery.locate(function, ngpus, local_rank, rank, world_size, correct=correct)
     place, here = meshes.locate_in_mesh(function, mesh, distinct_over, here)
     over = meshes.check_data_over(function, data_over, place)
-    return Job(here.rank, here.world_size, place, over, distinct_over)
+    given = (ngpus, local_rank, rank, world_size) != (None,) * 4
+    is_assumed = here.source == "default" and not given
+    return Job(here.rank, here.world_size, place, over, distinct_over, is_assumed)

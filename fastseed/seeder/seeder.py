@@ -15,6 +15,7 @@ from ..derivation import context, scopes, streams
 from ..derivation.entries import Entries
 from ..derivation.scopes import Scope
 from ..derivation.streams import Stream
+from ..distributed import discovery
 from ..distributed import mesh as meshes
 from ..generators.accelerator import AcceleratorGenerators, compiled_types
 from ..generators.adapter import GeneratorAdapter
@@ -139,6 +140,7 @@ class Seeder:
             if process.blocks:
                 stack.refuse_inside(function)
             at = scopes.check_scope(function, task, epoch, step)
+            self.check_group(function)
             for accelerator in self._accelerators:
                 accelerator.refuse_capture(function)
             with process.reseeding:
@@ -150,6 +152,15 @@ class Seeder:
             if remember:
                 self._recent_scopes.note((self.master_seed, *at))
             context.scope_changed(self)
+
+    def check_group(self, function: str) -> None:
+        """RuntimeError in a process that joined others after an ``init`` that knew of none."""
+        if self._job.is_assumed and (size := discovery.process_group_size()) > 1:
+            raise RuntimeError(
+                f"fastseed.{function}: init must be called after init_process_group, got it before "
+                f"that, so that each of {size} ranks is rank 0 of 1 and draws the same: call "
+                "fastseed.init again, or give it rank and world_size"
+            )
 
     def _reseed_generators(self, at: Scope) -> dict[str, Exception]:
         """Reseed every generator; return the exceptions of those that failed, by stream name."""

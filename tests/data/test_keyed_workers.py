@@ -6,10 +6,13 @@ import pytest
 import torch
 from helpers.support import restart
 from helpers.worker_cases import flat, options
-from torch.utils.data import DataLoader, Dataset, get_worker_info
+from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 import fastseed
-from fastseed.data import Loader, per_sample, worker_init_fn
+from fastseed._backend.reference import scalar
+from fastseed.data import Loader, per_batch, per_sample, worker_init_fn
+from fastseed.data.worker.streams import torch_generator
+from fastseed.derivation import blocks
 from fastseed.random import keyed
 
 
@@ -83,6 +86,136 @@ def test_a_worker_knows_no_mesh():
     wrong = r"random\.keyed: distinct_over must be None or \(\) in a DataLoader worker"
     with pytest.raises(ValueError, match=wrong):
         flat(plain(Noise(("dp",)), **options(workers=1)))
+
+
+# ---------------------------------------------------------------- samples and batches
+
+
+class Once(Dataset):
+    """Sample i has what it draws in a block without an index."""
+
+    def __init__(self, block=keyed, entries=1, **more):
+        self.block, self.entries, self.more = block, entries, more
+
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, i, rng=None):
+        for _ in range(self.entries):
+            with self.block("noise", **self.more):
+                found = torch.rand(2).tolist()
+        return i, found
+
+
+def drawn_again(samples):
+    with keyed("noise"):
+        return [(samples[0][0], torch.rand(2).tolist())]
+
+
+def key_in(scope, name, index=0, domain=scalar.DOMAIN_SAMPLE):
+    return scalar.stream_key(scalar.name_key(scope, scalar.name_words(name)), 0, 0, index, domain)
+
+
+def scope_in(*where):
+    """The scope that the key of a name in a sample is."""
+    key = key_in(*where)
+    return key & (2**64 - 1), key >> 64
+
+
+def block_in(*sample):
+    key = key_in(scope_in(*sample), sample[1], domain=scalar.DOMAIN_STREAM)
+    return fastseed.random.uniform(key, (2,)).tolist()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("batch_size", [2, 3])
+def test_a_sample_and_a_batch_are_scopes(workers, batch_size):
+    job, more = scalar.scope_key(42, 1, 0, 0), options(workers=workers, batch_size=batch_size)
+    for generator in (None, "numpy"):
+        found = flat(Loader(per_sample(Once(), generator), **more))
+        assert found == [(i, block_in(job, "keyed/noise", i)) for i in range(6)]
+        with pytest.raises(RuntimeError, match=r"'noise' must be entered once in a scope"):
+            flat(Loader(per_sample(Once(entries=2), generator), **more))
+    more["collate_fn"] = per_batch(drawn_again)
+    found = flat(Loader(per_sample(Once()), **more))
+    firsts = range(0, 6, batch_size)
+    assert found == [(i, block_in(scope_in(job, "batch", i), "keyed/noise")) for i in firsts]
+    assert blocks.sample_place.get() is None and blocks.readers == 0
+
+
+def test_fork_rng_in_a_sample_of_the_main_process():
+    job = scalar.scope_key(42, 1, 0, 0)
+    found = flat(Loader(per_sample(Once(fastseed.fork_rng)), **options(workers=0)))
+    for i, drawn in found:
+        key = key_in(scope_in(job, "noise/torch.cpu", i), "noise/torch.cpu", 0, 2)
+        assert drawn == torch.rand(2, generator=torch_generator(key)).tolist()
+
+
+@pytest.mark.parametrize("generator", [None, "numpy"])
+def test_a_block_where_a_batch_is_read_at_once(generator):
+    data = per_sample(Once(index=0), generator, transform=lambda sample, rng=None: sample)
+    with pytest.raises(RuntimeError, match="with transform=, the dataset must open no block"):
+        data[0]
+
+
+def opens(i):
+    with keyed("noise", i):
+        return torch.rand(2)
+
+
+class Compiled(Dataset):
+    """A function that draws in compiled code."""
+
+    def __init__(self, run):
+        self.run = run
+
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, i):
+        with keyed("around"):
+            return self.run(i)
+
+
+@pytest.mark.parametrize("is_inside", [False, True])
+@pytest.mark.parametrize(("workers", "wrap"), [(1, lambda x: x), (0, per_sample)])
+def test_compiled_code_in_a_worker_or_a_sample(workers, wrap, is_inside):
+    run = torch.compile(
+        opens if is_inside else lambda i: torch.rand(2), backend="eager", fullgraph=True
+    )
+    expected = run(0) if is_inside else None
+    loader = Loader(wrap(Compiled(run)), **options(workers=workers))
+    if workers == 0 and not is_inside:
+        job = scalar.scope_key(42, 1, 0, 0)
+        assert torch.stack(flat(loader)).tolist() == [
+            block_in(job, "keyed/around", i) for i in range(2)
+        ]
+        return
+    with pytest.raises(Exception, match="compiled code must not draw in a DataLoader worker or a"):
+        flat(loader)
+    if is_inside:
+        assert torch.equal(run(0), expected)
+
+
+class Suspended(IterableDataset):
+    """A block around the yields."""
+
+    def __init__(self, block):
+        self.block = block
+
+    def __iter__(self):
+        with self.block("noise", index=0):
+            yield from range(2)
+
+
+@pytest.mark.parametrize("block", [keyed, fastseed.fork_rng])
+def test_a_block_that_a_dataset_leaves_open(block):
+    with block("around"):  # is no matter of the loader
+        batches = iter(Loader(range(4), batch_size=2))
+        assert len(next(batches)) == 2
+    assert next(batches).tolist() == [2, 3]
+    with pytest.raises(RuntimeError, match="must not yield in a block of keyed or fork_rng"):
+        next(iter(Loader(Suspended(block), batch_size=1)))
 
 
 class Draws(Dataset):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import threading
 
@@ -13,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, Dataset
 
 import fastseed
-from fastseed.data import Loader, per_sample, worker_init_fn
+from fastseed.data import Loader, worker_init_fn
 from fastseed.random import keyed
 
 ONCE = r"fastseed\.{}: the block '{}' must be entered once in a scope, .*fastseed\.reseed.*index="
@@ -109,6 +110,44 @@ def test_one_of_many_threads_enters():
     assert len(entered) == 1
 
 
+def test_another_task(function):
+    async def rollout(index, one="x"):
+        with BLOCKS[function](one, index=index):
+            drawn = torch.rand(2)
+            await asyncio.sleep(0)
+            return torch.cat([drawn, torch.rand(2)])
+
+    async def at_once():
+        return await asyncio.gather(*map(rollout, range(3)), return_exceptions=True)
+
+    async def one_after_another():
+        return [await rollout(index) for index in range(3)]
+
+    for errors in (asyncio.run(at_once()) for _ in range(2)):
+        assert any("another asyncio task" in str(error) for error in errors)
+    assert len({found.sum().item() for found in asyncio.run(one_after_another())}) == 3
+    with (
+        BLOCKS[function]("outside"),
+        pytest.raises(RuntimeError, match="wait_for makes"),
+    ):
+        asyncio.run(rollout(0) if function == "fork_rng" else only_draw())
+
+
+async def only_draw():
+    torch.rand(1)
+
+
+def test_fork_rng_in_a_keyed_block():
+    with fastseed.fork_rng("x"), keyed("x"), pytest.raises(RuntimeError, match="a keyed block"):
+        draw("fork_rng", index=0)
+    with keyed("x", 0):
+        thread = threading.Thread(target=draw, args=("fork_rng", "y"))
+        thread.start()
+        thread.join(30)
+    with refused("fork_rng", "y"):
+        draw("fork_rng", "y")
+
+
 def test_a_retry_after_reseed_to_the_same_coordinates(function):
     first = draw(function)
     restart(3)
@@ -151,17 +190,14 @@ class Noise(Dataset):
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-@pytest.mark.parametrize(
-    ("make", "dataset"),
-    [(DataLoader, Noise()), (Loader, Noise()), (Loader, per_sample(Noise()))],
-)
-def test_a_second_sample_of_a_loader(make, dataset, workers):
-    """The scope is that of the worker, or of the job; also under ``per_sample``."""
+@pytest.mark.parametrize("make", [DataLoader, Loader])
+def test_a_second_sample_of_a_loader(make, workers):
+    """The scope is that of the worker, or of the job."""
     init = worker_init_fn if make is DataLoader else None
     for batch_size in (1, 2):
         restart(3)
         more = options(workers=workers, batch_size=batch_size, worker_init_fn=init)
-        loader = make(dataset, **more)
+        loader = make(Noise(), **more)
         with refused("random.keyed", "noise"):
             list(loader)
 

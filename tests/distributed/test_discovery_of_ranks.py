@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from helpers.ranks import ranks
 from helpers.support import seeder, snapshot
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import fastseed
 from fastseed.derivation import context
@@ -315,6 +316,40 @@ def test_one_rank_agrees_with_itself(caplog):
     assert caplog.records == []
     s.register_generator(seen := [].append, shared=True)
     s.unregister_generator(seen)
+
+
+@pytest.mark.parametrize(
+    ("given", "size", "raises"),
+    [
+        ({}, 2, True),
+        ({}, 1, False),
+        ({"rank": 0, "world_size": 1}, 2, False),
+        ({"ngpus": 1, "local_rank": 0}, 2, False),
+        ({"mesh": {"dp": (0, 1)}}, 2, False),
+    ],
+)
+def test_a_group_that_comes_after_init(given, size, raises):
+    fastseed.init(42, **given)
+    fastseed.reseed(1)
+    before = torch.get_rng_state()
+    dist.init_process_group("fake", store=FakeStore(), rank=size - 1, world_size=size)
+    try:
+        loader = fastseed.data.Loader(range(4), 2)
+        calls = (
+            lambda: fastseed.reseed(1, 1),
+            lambda: next(iter(loader)),
+            lambda: next(iter(fastseed.data.steps(loader, epochs=1))),
+        )
+        for call in calls:
+            if raises:
+                with pytest.raises(RuntimeError, match=r"init must be called after init_process"):
+                    call()
+                assert torch.get_rng_state().equal(before)
+            else:
+                call()
+        assert found() == (size - 1, size)
+    finally:
+        dist.destroy_process_group()
 
 
 def test_given_master_seed_needs_no_group():

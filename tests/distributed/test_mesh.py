@@ -12,7 +12,9 @@ import torch
 from helpers.meshes import NAMES, expected_groups, of_rank, ranks_of, shared_by
 from helpers.support import scramble, seeder, snapshot
 
+import fastseed
 from fastseed import SHARED, GeneratorPool
+from fastseed.random import keyed
 
 SHAPES = [s for s in itertools.product((1, 2, 4, 8), repeat=3) if math.prod(s) == 8]
 SUBSETS = [s for n in range(4) for s in itertools.combinations(NAMES, n)]
@@ -70,7 +72,7 @@ def test_rank_field_is_the_mixed_radix_index_in_the_order_of_the_mesh():
             )  # the order of the argument does not matter
             (f, _), (m, n) = (where[name] for name in order if name != "b")
             assert s._rank_fields.default == f * n + m
-            assert s._rank_fields.of_block("fork_rng", "x", None) == rank
+            assert s._rank_fields.under("fork_rng", "x", order) == rank
             assert s.derive_key("numpy", task=1) == s.derive_key("numpy", task=1, rank=f * n + m)
 
 
@@ -119,6 +121,28 @@ def test_keys_and_generators_agree(distinct_over):
             assert (np.random.get_state()[1] == derive.mt19937_state(key)).all()
         lo, hi = s.derive_keys(name, 1, task=3, epoch=4, step=5)[0].tolist()
         assert lo | hi << 64 == key
+
+
+@pytest.mark.parametrize(
+    ("given", "rank"),
+    [(None, 5), (("dp",), 1), ((), SHARED), ({"flow": ("dp",)}, 1), ({"other": ()}, 5)],
+)
+def test_a_block_has_the_rank_field_of_its_streams(given, rank):
+    where = {"dp": (1, 2), "pp": (0, 2), "tp": (1, 2)}
+    fastseed.init(42, rank=5, world_size=8, mesh=where, distinct_over=given)
+    fastseed.reseed(3)
+    for name in ("keyed/flow", "flow/torch.cpu"):
+        keys = [fastseed.derive_key(name), fastseed.derive_key(name, rank=rank)]
+        for block in (keyed("flow", 0), fastseed.fork_rng("flow", index=0)):
+            with block:
+                keys.append(fastseed.derive_key(name))
+        assert len({*keys, fastseed.derive_key(name)}) == 1, name
+    with keyed("flow"):
+        drawn = torch.rand(4)
+    key = fastseed.derive_key("keyed/flow")
+    assert torch.equal(drawn, fastseed.random.uniform(key, (4,)))
+    with fastseed.fork_rng("flow"):
+        assert torch.initial_seed() == fastseed.derive_seed("flow/torch.cpu")
 
 
 # ---------------------------------------------------------------- data

@@ -39,6 +39,8 @@ HERE = {"dp": (1, 2), "tp": (0, 2)}
         ({"distinct_over": ("dp", "sp")}, ValueError, r"of the mesh, \('dp', 'tp'\), got"),
         ({"distinct_over": {"numpy": ("x",)}}, ValueError, r"\['numpy'\] must be a tuple of dim"),
         ({"distinct_over": {3: ("dp",)}}, TypeError, "name must be a string"),
+        ({"distinct_over": {"keyed/x": ()}}, ValueError, r"must be 'x', got 'keyed/x'"),
+        ({"distinct_over": {"a/b/torch.cpu": ()}}, ValueError, "must be 'a/b', got 'a/b/torch"),
         ({"mesh": None, "distinct_over": ("dp",)}, ValueError, "empty unless init has a mesh"),
         ({"data_over": "dp"}, TypeError, r"data_over must be a tuple of dimensions \(.*got 'dp'"),
         ({"data_over": ("fsdp",)}, ValueError, r"of the mesh, \('dp', 'tp'\), got"),

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import random
+import re
 
 import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
 from helpers.meshes import expected_groups, shared_by
-from helpers.ranks import ranks
+from helpers.paths import ROOT
+from helpers.ranks import group_of_one, ranks
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -152,6 +154,18 @@ def draw_into_dtensors():
 def test_dtensors_tracker_does_not_replace_the_generators():
     """On CPUs torch makes none: random operators draw from the generators that reseed set."""
     assert shared_by(map(str, ranks(4, draw_into_dtensors))) == [[0, 1, 2, 3]]
+
+
+def run_page():
+    page = (ROOT / "docs/several-ranks.md").read_text("utf-8")
+    (program,) = re.findall(r"```py\n(import.*?)```", page, re.DOTALL)
+    exec(compile(program, "several-ranks.md", "exec"), {})
+
+
+def test_dtensors_of_the_page():
+    ranks(2, run_page)
+    with group_of_one():
+        run_page()
 
 
 def draw_in_checkpoint():

@@ -115,6 +115,21 @@ def test_a_decorator_can_be_made_before_init():
     assert repeats() == repeats(3) == forked(index=2)
 
 
+def test_functions_that_return_before_they_draw_are_not_decorated():
+    def generator():
+        yield
+
+    async def coroutine():
+        pass
+
+    async def both():
+        yield
+
+    for function in (generator, coroutine, both):
+        with pytest.raises(TypeError, match=r"fork_rng: .* open the block in a generator or"):
+            fastseed.fork_rng("a")(function)
+
+
 @pytest.mark.parametrize("indices", [(None, 1, 2), (1, 1, 2), (1, 2, 1)])
 @pytest.mark.parametrize("order", [(0, 1, 2), (0, 2, 1), (1, 0, 2), (2, 0, 1), (1, 2, 0)])
 def test_blocks_left_out_of_order_are_an_error_and_restore_the_generators(job, indices, order):

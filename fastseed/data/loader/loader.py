@@ -146,6 +146,7 @@ class Loader(DataLoader[Any]):
     @eager
     def __iter__(self) -> Any:
         seeder = context.current(_CLASS)
+        seeder.check_group(_CLASS)
         at = context.scope_of(seeder, _CLASS)
         scope = self._scope_in(at.task, at.epoch)
         state, is_over = self._loaded, False

@@ -17,6 +17,7 @@ from torch.utils.data import (
 from ..._backend import private_torch
 from ..._backend.compile import eager
 from ..._utils.log import logger
+from ...seeder.fork_rng.stack import open_blocks
 from ...seeder.seeder import Seeder
 from ..worker.per_sample import PerSample
 from ..worker.scope import ScopeInSharedMemory, fetched, thread_scope
@@ -132,7 +133,7 @@ class LoaderIterator:
                 "fastseed.data.Loader: this iteration ended when the loader was iterated again: "
                 "its workers persist and serve one iteration at a time"
             )
-        before = thread_scope.get()
+        before, blocks = thread_scope.get(), open_blocks()
         try:
             thread_scope.set(iteration.scope)
             # torch may wait for ever for what a killed worker began to send
@@ -156,6 +157,11 @@ class LoaderIterator:
         finally:
             thread_scope.set(before)
             fetched.set(None)
+        if open_blocks() != blocks:
+            raise RuntimeError(
+                "fastseed.data.Loader: the dataset or sampler must not yield in a block of keyed "
+                "or fork_rng, which is open in the loop then: open one for each sample"
+            )
         # With workers an error may be that of a batch, of a worker or a timeout: torch knows.
         received = private_torch.received_batches(self._batches)
         iteration.deliver(self._returned if received is None else received)

@@ -45,7 +45,8 @@ class PerBatch:
             owner = getattr(self._collate, "__self__", self._collate)  # of a bound method
             self._held = here, SampleStreams(batch.where, collate=owner)
         read = functools.partial(self._call, self._held[1], place, samples)
-        return read_in_streams(_FUNCTION, self._held[1], read, restores=True)
+        with scope.sample_places():
+            return read_in_streams(_FUNCTION, self._held[1], read, restores=True)
 
     def _call(self, current: SampleStreams, place: tuple[int, int], samples: Any) -> Any:
         batch = streams.sample_stream(current.scope, _NAME, *place)

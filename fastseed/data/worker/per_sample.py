@@ -14,7 +14,7 @@ from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from ..._backend.compile import eager
 from ..._utils import StateDict, validation
-from ...derivation import context, scopes, streams
+from ...derivation import blocks, context, scopes, streams
 from ...derivation.shared_use import StreamUsers
 from ...seeder.seeder import current_seeder
 from . import scope
@@ -133,11 +133,12 @@ class PerSample(DatasetWrapper, Dataset[object]):
     def _fetch(self, indices: Iterable[SupportsIndex], is_one: bool = False) -> object:
         current = self._current_streams()
         indices = indices if isinstance(indices, (list, tuple)) else list(indices)
-        if self.generator is not None:
-            samples = self._read_with_generators(current, indices)
-        else:
-            read = functools.partial(self._read_in_streams, current, indices)
-            samples = read_in_streams(_FUNCTION, current, read)
+        with scope.sample_places():
+            if self.generator is not None:
+                samples = self._read_with_generators(current, indices)
+            else:
+                read = functools.partial(self._read_in_streams, current, indices)
+                samples = read_in_streams(_FUNCTION, current, read)
         got = samples[0] if is_one else samples
         if scope.has_per_batch:
             scope.fetched.set(Fetched(current.where, ref(self), indices, got))
@@ -175,8 +176,9 @@ class PerSample(DatasetWrapper, Dataset[object]):
         samples = iter(()) if transform is None else iter(self._read_batch(indices))
 
         def read(index: SupportsIndex) -> object:
-            stream = streams.sample_stream(current.scope, _NAME, *sample_of(_FUNCTION, index, self))
-            generator = make(stream.key())
+            where = current.scope, *sample_of(_FUNCTION, index, self)
+            blocks.enter_sample(*where)
+            generator = make(streams.sample_stream(where[0], _NAME, *where[1:]).key())
             if transform is None:
                 return dataset.__getitem__(index, generator)
             return transform(next(samples), generator)

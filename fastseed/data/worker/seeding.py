@@ -15,7 +15,7 @@ from torch.utils.data import get_worker_info
 from ..._backend import derive
 from ..._utils import validation
 from ..._utils.log import warn_once
-from ...derivation import context, scopes, streams
+from ...derivation import blocks, context, scopes, streams
 from ...derivation.entries import Entries
 from ...generators.default import DefaultGenerators
 from ...random.bank import StreamBank
@@ -119,7 +119,7 @@ class WorkerInit:
 
         if info is not None:
             place = named, self.seeder.rank, self._worker_id + 1, Entries()
-            context.worker_place = context.WorkerPlace(*place)
+            blocks.worker_place = blocks.BlockPlace(*place)
             leave_inherited()
         failures = GENERATORS.reseed(stream_of)
         for entry in (*self.seeder.entries, *found):

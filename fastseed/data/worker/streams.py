@@ -16,7 +16,7 @@ from ..._backend import derive
 from ..._backend.reference.scalar import ScopeKey
 from ..._utils import validation
 from ..._utils.log import logger
-from ...derivation import scopes, streams
+from ...derivation import blocks, scopes, streams
 from ...generators.adapter import GeneratorAdapter
 from ...generators.pool import MembersAdapter
 from ...generators.torch_rng import TorchGenerator
@@ -57,6 +57,7 @@ class SampleStreams:
     def reseed(self, index: int, occurrence: int, scope: ScopeKey | None = None) -> None:
         """Give every generator its stream of this sample."""
         scope = self.scope if scope is None else scope
+        blocks.enter_sample(scope, index, occurrence)
         failures = GENERATORS.reseed_sample(scope, index, occurrence)
         if failures:
             raise ReseedError(failures)

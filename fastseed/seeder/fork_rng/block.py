@@ -9,15 +9,17 @@ A named stream has one generator on the CPU and one on each device: the streams
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any
 
-from ..._backend import derive, recomputation
+from ..._backend import recomputation
 from ..._backend.compile import eager
-from ..._backend.reference.scalar import ScopeKey
 from ..._utils import validation
-from ...derivation import context, scopes, streams
+from ...derivation import blocks, context, scopes, streams
+from ...derivation.blocks import BlockPlace
 from ...generators.torch_rng import TorchGenerator
+from ...random.keyed import refuse_inside
 from . import stack
 from .stack import ForkEntry
 
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
     from ..seeder import Seeder
 
 _FUNCTION = "fork_rng"
-_Place: TypeAlias = tuple[ScopeKey, int]  # and a rank field
 MAX_INDEX = 2**56 - 2  # the low 8 bits of a member's index are the device
 
 
@@ -42,41 +43,47 @@ class ForkBlock(contextlib.ContextDecorator):
             self._slot = validation.check_int(_FUNCTION, "index", index, 0, MAX_INDEX) + 1
         self.entries: tuple[ForkEntry, ...] = ()
 
+    def __call__(self, function: Callable[..., Any]) -> Any:
+        kinds = inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction
+        if any(is_kind(function) for is_kind in kinds):
+            rule = "one that returns what it drew: open the block in a generator or coroutine"
+            raise validation.type_error(_FUNCTION, "the decorated function", rule, function)
+        return super().__call__(function)
+
     @eager
     def __enter__(self) -> None:
         seeder = self._owner()
         use = f"{_FUNCTION}/{self._name}/{self._slot}"
-        had: _Place | None = recomputation.had(use)
+        had: BlockPlace | None = recomputation.had(use)
         is_once = not self._slot and had is None
         place = self._place(seeder) if had is None else had
         for accelerator in seeder._accelerators:
             accelerator.refuse_capture(_FUNCTION)
         entry = ForkEntry(self, self._name, seeder._accelerators)
         if is_once:
-            seeder.entries.add(_FUNCTION, _FUNCTION, self._name)
+            place.entries.add(_FUNCTION, _FUNCTION, self._name)
         self.entries = (*self.entries, entry)
         try:
             stack.enter(entry, lambda: self._begin(seeder, place))
         except BaseException:
             self.entries = self.entries[:-1]
             if is_once:
-                seeder.entries.discard(_FUNCTION, self._name)
+                place.entries.discard(_FUNCTION, self._name)
             raise
         recomputation.keep(use, place)
 
-    def _place(self, seeder: Seeder) -> _Place:
-        """Return the scope and the rank field of the stream now."""
+    def _place(self, seeder: Seeder) -> BlockPlace:
+        """Return the place of the stream now."""
         context.refuse_worker(_FUNCTION)
-        at = context.scope_of(seeder, _FUNCTION)
-        rank_field = seeder._rank_fields.of_block(_FUNCTION, self._name, self._distinct_over)
-        return derive.scope_key(seeder.master_seed, *at), rank_field
+        refuse_inside(_FUNCTION)
+        path = f"{self._name}/torch.cpu"
+        return blocks.place_of_block(_FUNCTION, path, self._distinct_over, seeder)
 
-    def _begin(self, seeder: Seeder, place: _Place) -> None:
+    def _begin(self, seeder: Seeder, place: BlockPlace) -> None:
         """Set torch's generators to the beginning of the stream."""
-        scope, rank_field = place
 
         def on(kind: str) -> streams.Stream:
-            stream = streams.stream_in(scope, f"{self._name}/{kind}", rank_field)
+            stream = streams.stream_in(place.scope, f"{self._name}/{kind}", place.rank_field)
             return stream.offset_by(self._slot << 8)
 
         TorchGenerator().reseed(on("torch.cpu"))

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from ..._backend import private_torch
+from ...derivation import blocks
 from ...derivation.streams import Stream
 from ...generators.accelerator import AcceleratorGenerators
+from ...random.keyed import open_blocks as keyed_blocks
 from ..process_lock import process
 
 if TYPE_CHECKING:
@@ -49,7 +51,7 @@ class ForkEntry:
         self._block = weakref.ref(block)
         self.name, self.accelerators = name, accelerators
         self.before: GeneratorState  # of torch's default generators, when it was entered
-        self.thread = threading.get_ident()
+        self.thread, self.task = threading.get_ident(), blocks.current_task()
         self.in_backward = private_torch.in_backward()
 
     @property
@@ -105,11 +107,24 @@ def refuse_inside(function: str) -> None:
         )
 
 
+def open_blocks() -> list[object]:
+    """Return the blocks of both kinds that this thread is in."""
+    own = [entry for entry in process.blocks if entry.thread == threading.get_ident()]
+    return [*keyed_blocks(), *own]
+
+
 def _check_thread(entry: ForkEntry) -> None:
     """Raise RuntimeError while another thread is in a block, unless it waits for this backward."""
-    if not process.blocks or process.blocks[-1].thread == entry.thread:
+    if not process.blocks:
         return
     running = process.blocks[-1]
+    if running.thread == entry.thread:
+        if running.task is not entry.task:
+            raise RuntimeError(
+                "fastseed.fork_rng: must not be entered while another asyncio task is inside "
+                f"fork_rng({running.name!r}): {blocks.ONE_TASK}"
+            )
+        return
     if entry.in_backward and not running.in_backward:  # it called backward() inside its block
         return
     raise RuntimeError(
