@@ -53,7 +53,8 @@ def adapter_for(generator: object, bits: int = 31) -> GeneratorAdapter:
 class Registry:
     """Registrations in order, under names that all differ.
 
-    A thread may register while another one reseeds: the tuples are replaced, never changed.
+    ``process.lock`` is held while it changes. A generator may register another one while it is
+    reseeded: the tuples are replaced, never changed.
     """
 
     def __init__(self, reserved: tuple[str, ...], rank_fields: RankFields) -> None:

@@ -203,11 +203,13 @@ class Seeder:
         distinct_over: object = None,
     ) -> None:
         """Let ``reseed`` set one more generator, as ``fastseed.register_generator``."""
-        self._registry.add(generator, shared, name, bits, distinct_over)
+        with process.lock:
+            self._registry.add(generator, shared, name, bits, distinct_over)
 
     def unregister_generator(self, generator: object) -> None:
         """Forget a registered generator, as ``fastseed.unregister_generator``."""
-        self._registry.remove(generator)
+        with process.lock:
+            self._registry.remove(generator)
 
     def derive_key(
         self,

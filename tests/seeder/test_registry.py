@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import random
+import threading
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -15,6 +18,7 @@ from helpers.support import holds_key, reference_narrow_seed, repr_state, seeder
 import fastseed
 import fastseed.pyt
 from fastseed import SHARED, GeneratorPool
+from fastseed.seeder import registry
 
 # Two names whose SHA-256 begin with the same four bytes, found by trying 50,000.
 
@@ -306,3 +310,19 @@ def test_a_generator_has_one_registration():
     assert [entry.name for entry in seeds._registry] == ["a"]
     seeds.unregister_generator(generator)
     seeds.register_generator(generator, name="b")
+
+
+def test_threads_register_one_after_another(monkeypatch):
+    """Two that are named at the same time would have one name, hence the same numbers."""
+    s, both, name_of = seeder(), threading.Barrier(2), registry.Registry._name
+
+    def name_and_wait(self, generator, name):
+        named = name_of(self, generator, name)
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(0.2)  # the other thread comes here too, if it can
+        return named
+
+    monkeypatch.setattr(registry.Registry, "_name", name_and_wait)
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(s.register_generator, [torch.Generator(), torch.Generator()]))
+    assert [entry.name for entry in s._registry] == ["generator/0", "generator/1"]
