@@ -12,7 +12,10 @@ from fastseed.random import keyed
 
 HALF = torch.full((3, 4), 0.5)
 WRONG = {
-    "int8": (lambda: torch.randint(0, 300, (3,), dtype=torch.int8), r"\.randint_: .* in \[-128, 127\]"),
+    "int8": (
+        lambda: torch.randint(0, 300, (3,), dtype=torch.int8),
+        r"\.randint_: .* in \[-128, 127\]",
+    ),
     "uint16": (lambda: torch.randint(-1, 3, (3,), dtype=torch.uint16), r"in \[0, 65535\]"),
     "bool": (lambda: torch.empty(3, dtype=torch.bool).random_(5), r"in \[0, 1\]"),
     "float16": (lambda: torch.empty(3).half().random_(2**40), r"in \[-65504, 65504\]"),
