@@ -178,14 +178,12 @@ def init(
         api.init(master_seed, ngpus, local_rank)
         _fwr13y = None
         return
-    requested, mode = starting.requested_seed(master_seed), switches.requested("init")
-    place = ngpus, local_rank
-    job, seed, is_agreed = starting.join_job(requested, place, _MASTER_BITS, correct=False)
+    mode, place = switches.requested("init"), (ngpus, local_rank)
+    job, seed, is_agreed = starting.join_job(master_seed, place, _MASTER_BITS, correct=False)
     _fwr13y = _Fwr13y(SeedGen(seed, job.world_size, job.rank), is_agreed)
     starting.replace_seeder(None)
     if job.rank == 0:
-        is_given, is_drawn = master_seed is not None, requested is None
-        starting.report(job, seed, is_given=is_given, shows=is_drawn)
+        starting.report(job, seed, is_given=master_seed is not None, shows=True)
     if mode is not None:
         switches.deterministic(warn_only=mode)
 

@@ -13,12 +13,12 @@ from .._utils import StateDict, validation
 from ..derivation import context, scopes
 from ..distributed.agreement import agree
 from ..seeder import api
-from .history import Entry, History, from_json, to_json
+from .history import STOPPED, Entry, History, from_json, to_json
 from .layout import ASSIGNMENTS
 from .lineage import Lineage, check_known, with_quarantine, with_skip
 from .loader.iteration import Iteration
 from .loader.loader import Loader, slot_loader
-from .loader.states import check_state, layout_of, parse, sampler_of
+from .loader.states import check_state, is_iterable, layout_of, parse, sampler_of
 from .micro_batches import MicroBatches
 from .order.samplers import ShuffleSampler, SlotSampler
 
@@ -262,7 +262,25 @@ class StepLoop:
         self._check_loader("state_dict")
         state: StateDict = {**self._own_fields(), "epoch": self.epoch, "step": self.step}
         history = self._current_history().at_step(self.epoch, self.step)
-        return {**state, "loader": self.loader.state_dict(), "journal": to_json(history)}
+        loader = self.loader.state_dict()
+        if self._contradict(history, loader):
+            raise RuntimeError(
+                f"fastseed.{_NAME}.state_dict: the loader has given a batch that the loop was not "
+                f"in, as an interrupt came before step {self.step}: load an earlier state"
+            )
+        return {**state, "loader": loader, "journal": to_json(history)}
+
+    def _contradict(self, history: History, loader: StateDict) -> bool:
+        """Return whether the loader's state is of another step than the next one of ``history``."""
+        entry, samples = history.entry_at(*history.point), layout_of(self.loader)
+        is_counted = samples.is_regular and self.loader.batch_sampler is not None
+        if entry is None or entry.order == STOPPED or not (is_counted or is_iterable(self.loader)):
+            return False
+        if (loader["task"], loader["epoch"]) != (self._task, history.epoch):
+            return history.step > 0
+        layout = entry.layout(history.orders[entry.order].n)
+        steps = history.step - entry.step
+        return bool(loader["position"] != layout.position_after(entry.position, steps))
 
     def _own_fields(self) -> dict[str, str | int]:
         fields: dict[str, str | int] = {"format": "fastseed.steps", "version": 1}
@@ -297,6 +315,12 @@ class StepLoop:
             raise validation.value_error(function, "new_order", rule, new_order)
         loaded = None if new_order else parse(function, self.loader, state["loader"])
         history = self._parse_history(function, state, new_order)
+        if loaded is not None and self._contradict(history, loaded):
+            rule, found = (
+                f"that of epoch {epoch} and step {step}, as the journal",
+                loaded["position"],
+            )
+            raise validation.value_error(function, "state['loader']['position']", rule, found)
         seeds = {history.master_seed, loaded["master_seed"] if loaded else master_seed}
         for saved in seeds - {master_seed}:
             raise ValueError(

@@ -45,6 +45,10 @@ class Scope(NamedTuple):
     step: int
 
 
+START = Scope(0, 0, 0)
+"""Where ``init`` leaves a process."""
+
+
 def parse_master_seed(text: str) -> int | None:
     """Return the master seed that an environment variable holds; None if it is not one."""
     if text.isascii() and text.isdigit() and len(text) <= 20 and int(text) <= MAX_MASTER:

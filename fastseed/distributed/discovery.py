@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch.distributed as dist
 
-from .._utils import validation
+from .._utils import environ, validation
 from .._utils.log import logger
 from ..derivation import scopes
 from . import rendezvous
@@ -16,7 +16,7 @@ from . import rendezvous
 # (rank, world size, rank within the node); the first launcher whose first two are set counts.
 _LAUNCHERS = (
     ("RANK", "WORLD_SIZE", "LOCAL_RANK"),  # torchrun, Accelerate, Lightning
-    ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"),
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"),  # srun sets the second, not sbatch
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
     ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
 )
@@ -65,8 +65,8 @@ def find_rank(function: str) -> ProcessRank:
     if (in_ray := _in_ray_worker(function)) is not None:
         return in_ray  # it may have inherited a launcher's variables
     for rank, size, local in _LAUNCHERS:
-        if rank in os.environ and size in os.environ:
-            local_rank = _variable(function, local) if local in os.environ else None
+        if environ.get(rank) and environ.get(size):
+            local_rank = _variable(function, local) if environ.get(local) else None
             place = _variable(function, rank), _variable(function, size)
             return _check(function, ProcessRank(*place, f"{rank}/{size}", local_rank))
     horovod: Any = sys.modules.get("horovod.torch")

@@ -78,7 +78,7 @@ def randint(tensor: torch.Tensor, key: Key, low: int = 0, high: int | None = Non
         least, most = int(info.min), int(info.max)
     if not least <= low < high <= most + 1:
         rule = f"in [{least}, {most}] for {tensor.dtype}"
-        raise validation.value_error(_FUNCTION, "low and high - 1", rule, (low, high - 1))
+        raise validation.value_error("random.randint_", "low and high - 1", rule, (low, high - 1))
     write(tensor, whole)
 
 
@@ -231,7 +231,7 @@ def randperm(tensor: torch.Tensor, key: Key) -> None:
         write(tensor, whole)
     elif len(whole):
         derive.fill_shuffle(whole, key, len(whole), 0, 1)
-        keep_part(tensor, whole)
+        keep_part(tensor, whole, function=_FUNCTION)
 
 
 def _doubles(tensor: torch.Tensor) -> torch.Tensor:
@@ -252,11 +252,16 @@ def check_memory(function: str, tensor: torch.Tensor) -> None:
     tensors.check_writable(function, "tensor", local)
 
 
-def keep_part(tensor: torch.Tensor, whole: torch.Tensor, as_zeros: bool = False) -> torch.Tensor:
+def keep_part(
+    tensor: torch.Tensor,
+    whole: torch.Tensor,
+    as_zeros: bool = False,
+    function: str = "nn.initialize",
+) -> torch.Tensor:
     """Write what ``tensor`` holds of ``whole``, or zeros where that is True."""
-    check_memory("nn.initialize", tensor)
+    check_memory(function, tensor)
     with torch.inference_mode(tensor.is_inference()), torch.no_grad():
-        local, pieces = layout.of_tensor("nn.initialize", tensor)
+        local, pieces = layout.of_tensor(function, tensor)
         flat = whole.reshape(-1)
         for box, sizes, strides, offset in pieces:
             view = local[box] if box else local

@@ -120,8 +120,9 @@ def register_generator(
 ) -> None:
     """Let ``fastseed.reseed`` set one more generator, from the next call on.
 
-    ``init`` has seeded the others already: call ``reseed(task=0)`` after registering to have this
-    one seeded, too.
+    Register before the loop and call ``reseed``: a generator that is registered after a ``reseed``
+    keeps its state until the next one, with a warning. An object that takes the generator's place,
+    as ``env.np_random`` after ``env.reset(seed=...)``, must be registered, too.
 
     Args:
         generator: a callable ``f(seed: int)``, ``torch.Generator`` or list of them,
@@ -129,7 +130,8 @@ def register_generator(
             ``GeneratorPool``, ``StreamBank``, or an object with ``set_scope`` or ``set_epoch``, as
             ``DistributedSampler``. It is held strongly.
         shared: the same stream on all ranks, as ``distinct_over=()``.
-        name: the stream's name. By default ``generator/<k>``, or the name of a pool or bank.
+        name: the stream's name. By default ``generator/<k>``, by the order of registering, of
+            which the second one warns; or the name of a pool or bank.
         bits: the size of a callable's seed: 31, 32, 63, 64 or 128. With 31 or 32, which any library
             takes, two ranks never get the same seed at one point of the job; more bits also keep
             seeds of different epochs and names apart.
@@ -137,8 +139,8 @@ def register_generator(
             ``init`` says.
 
     Raises:
-        TypeError, ValueError: an argument is invalid, the name is in use, or ``distinct_over``
-            contradicts ``init``; nothing is registered.
+        TypeError, ValueError: an argument is invalid or a global generator, the name is in use, or
+            ``distinct_over`` contradicts ``init``; nothing is registered.
         RuntimeError: before ``init``; ``shared`` while ranks have not agreed on a master seed.
 
     Examples:
@@ -228,7 +230,7 @@ def state_dict(*, rng: bool = False) -> StateDict:
         ``torch.load(weights_only=True)`` take.
 
     Raises:
-        RuntimeError: before ``init``; with ``rng`` inside ``fork_rng``.
+        RuntimeError: before ``init``; with ``rng`` inside ``fork_rng`` or in a DataLoader worker.
 
     Examples:
         >>> import fastseed, torch

@@ -5,16 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import numpy as np
+import torch
+
 from .._utils import validation
+from .._utils.log import logger
 from ..derivation import reserved, scopes
 from ..derivation.scopes import SHARED
 from ..distributed.mesh import RankFields
 from ..generators.adapter import ADAPTERS, GeneratorAdapter, adapter_of
+from ..generators.default import global_generators
 from ..generators.pool import GeneratorPool, MembersAdapter, check_generators
 from ..generators.setters import BITS, EpochSetter, SeedFunction, is_epoch_setter
 from ..random.bank import StreamBank
 
 _FUNCTION = "register_generator"
+_SEEDING = (np.random.seed, torch.manual_seed, torch.cuda.manual_seed, torch.cuda.manual_seed_all)
 
 
 class Registration(NamedTuple):
@@ -41,7 +47,7 @@ def adapter_for(generator: object, bits: int = 31) -> GeneratorAdapter:
     if isinstance(generator, (list, tuple)) and generator:
         members = check_generators(_FUNCTION, generator)
         return MembersAdapter(GeneratorPool(members, "list"))
-    if callable(generator):
+    if callable(generator) and not isinstance(generator, torch.nn.Module):
         return SeedFunction(generator, bits)
     rule = (
         "a callable, generator of torch, NumPy or Python, GeneratorPool, StreamBank, non-empty "
@@ -53,7 +59,8 @@ def adapter_for(generator: object, bits: int = 31) -> GeneratorAdapter:
 class Registry:
     """Registrations in order, under names that all differ.
 
-    A thread may register while another one reseeds: the tuples are replaced, never changed.
+    ``process.lock`` is held while it changes. A generator may register another one while it is
+    reseeded: the tuples are replaced, never changed.
     """
 
     def __init__(self, reserved: tuple[str, ...], rank_fields: RankFields) -> None:
@@ -77,8 +84,8 @@ class Registry:
         name: str | None,
         bits: int,
         distinct_over: object = None,
-    ) -> None:
-        """Register; nothing has changed when this raises."""
+    ) -> str:
+        """Register, and return the name; nothing has changed when this raises."""
         shared = validation.check_bool(_FUNCTION, "shared", shared)
         bits = validation.check_choice(_FUNCTION, "bits", bits, BITS)
         adapter = self._adapter(generator, bits)
@@ -93,6 +100,13 @@ class Registry:
             rule = "one that is not registered yet (pass another, or unregister that one first)"
             raise validation.value_error(_FUNCTION, "name", rule, name)
         rank_field = self._rank_fields.of_registered(name, shared, distinct_over)
+        if self._unnamed == 1 < number:
+            logger.warning(
+                "fastseed.register_generator: %r has no name=, as one before it has none: they get "
+                "their streams by the order in which they are registered; give each a name, so "
+                "that a run that registers them in another order does not swap the streams",
+                name,
+            )
         self._unnamed = number
         self._names[name] = rank_field if draws else None
         entry = Registration(name, generator, adapter, rank_field)
@@ -100,6 +114,7 @@ class Registry:
             self.epoch_setters = (*self.epoch_setters, entry)
         else:
             self.generators = (*self.generators, entry)
+        return name
 
     def _adapter(self, generator: object, bits: int) -> GeneratorAdapter | EpochSetter:
         """Return the adapter; an error for what is no generator, or registered already."""
@@ -108,6 +123,9 @@ class Registry:
         if isinstance(generator, type) and (is_setter or issubclass(generator, classes)):
             rule = f"an instance, as {generator.__name__}()"  # the class would make new ones
             raise validation.type_error(_FUNCTION, "generator", rule, generator)
+        if _is_reseeded(generator):
+            rule = "one that reseed does not set already, as it does the process's own"
+            raise validation.value_error(_FUNCTION, "generator", rule, generator)
         adapter = EpochSetter(generator) if is_setter else adapter_for(generator, bits)
         old = next((entry for entry in self if entry.generator is generator), None)
         if old is not None and not isinstance(adapter, SeedFunction):  # the last name would win
@@ -149,6 +167,13 @@ class Registry:
         """Return the rank field of any stream on this rank."""
         rank_field = self._names.get(name)
         return self._rank_fields.of(name) if rank_field is None else rank_field
+
+
+def _is_reseeded(generator: object) -> bool:
+    """Return whether this is a global generator of the process, or its function of a seed."""
+    devices = torch.cuda.default_generators
+    owner = getattr(generator, "__self__", generator)
+    return any(one is owner for one in (*global_generators(), *devices, *_SEEDING))
 
 
 def _equal(a: Any, b: Any) -> bool:

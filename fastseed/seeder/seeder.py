@@ -10,7 +10,7 @@ import torch
 from .._backend import derive
 from .._backend.compile import eager
 from .._utils import StateDict, validation
-from .._utils.log import logger
+from .._utils.log import logger, warn_once
 from ..derivation import context, scopes, streams
 from ..derivation.entries import Entries
 from ..derivation.scopes import Scope
@@ -214,11 +214,20 @@ class Seeder:
         distinct_over: object = None,
     ) -> None:
         """Let ``reseed`` set one more generator, as ``fastseed.register_generator``."""
-        self._registry.add(generator, shared, name, bits, distinct_over)
+        with process.lock:
+            name = self._registry.add(generator, shared, name, bits, distinct_over)
+        if self.scope not in (None, scopes.START):  # `init` has reseeded the others to the start
+            warn_once(
+                "fastseed.register_generator: %r was registered after a reseed, and keeps the "
+                "state that it has until the next one: register it before the loop, or call reseed "
+                "before it draws",
+                name,
+            )
 
     def unregister_generator(self, generator: object) -> None:
         """Forget a registered generator, as ``fastseed.unregister_generator``."""
-        self._registry.remove(generator)
+        with process.lock:
+            self._registry.remove(generator)
 
     def derive_key(
         self,
@@ -301,6 +310,7 @@ class Seeder:
         """Return what ``fastseed.state_dict`` returns, for this seeder."""
         if not validation.check_bool("state_dict", "rng", rng):
             return states.save_state(self)
+        context.refuse_worker("state_dict")
         with process.lock:
             stack.refuse_inside("state_dict")
             return states.save_state(self, self._adapters())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from torch.utils.data import get_worker_info
@@ -20,11 +21,19 @@ from .job import Job, read_job
 from .seeder import SEED_BITS, Seeder
 
 
-def start(master_seed: int | None, *place: Any, shows: bool = True) -> Seeder:
-    """Do ``init``: ``place`` is its arguments from ``ngpus`` on; ``shows`` a seed that it drew."""
-    requested = requested_seed(master_seed)
-    mode = switches.requested("init")
-    seeder = Seeder._of(*join_job(requested, place))
+def start(
+    master_seed: int | None,
+    *place: Any,
+    shows: bool = True,
+    warn_only: bool | None = None,
+    again: Sequence[str] = (),
+) -> Seeder:
+    """Do ``init``: ``place`` is its arguments from ``ngpus`` on; ``shows`` a seed that it drew.
+
+    ``warn_only`` asks for ``deterministic``; the names ``again`` are registered by the caller.
+    """
+    requested = switches.requested("init")
+    seeder = Seeder._of(*join_job(master_seed, place))
     failed = None
     if get_worker_info() is not None:
         logger.warning(
@@ -36,29 +45,31 @@ def start(master_seed: int | None, *place: Any, shows: bool = True) -> Seeder:
             seeder._set_scope(0, 0, 0, "init")
         except ReseedError as error:  # another reseed repairs it
             failed = error
-    replace_seeder(seeder)
+    replace_seeder(seeder, again)
     if seeder.rank == 0:
-        shows = shows and requested is None
         report(seeder._job, seeder.master_seed, is_given=master_seed is not None, shows=shows)
+    warn_only = requested if warn_only is None else warn_only
+    if warn_only is not None:
+        switches.deterministic(warn_only=warn_only)
     if failed is not None:
         raise failed
-    if mode is not None:
-        switches.deterministic(warn_only=mode)
     return seeder
 
 
-def requested_seed(master_seed: int | None) -> Any:
+def requested_seed(master_seed: int | None) -> int | None:
     """Return the argument, or else what ``fastseed run`` requests; None to draw one."""
     text = environ.get(environ.MASTER_SEED)
     if master_seed is not None or not text:
         return master_seed
     seed = parse_master_seed(text)
-    # a text is refused, on every rank
-    return f"{environ.MASTER_SEED}={text}" if seed is None else seed
+    if seed is None:
+        variable = f"environment variable {environ.MASTER_SEED}"
+        raise validation.value_error("init", variable, f"in [0, {scopes.MAX_MASTER}]", text)
+    return seed
 
 
 def join_job(
-    master_seed: Any, place: tuple[Any, ...], bits: int = SEED_BITS, *, correct: bool = True
+    master_seed: int | None, place: tuple[Any, ...], bits: int = SEED_BITS, *, correct: bool = True
 ) -> tuple[Job, int, bool]:
     """Return the job, its master seed, and whether every rank is known to have it.
 
@@ -74,6 +85,7 @@ def join_job(
     try:
         job = read_job("init", *place, correct=correct)
         size = job.world_size
+        master_seed = requested_seed(master_seed)
         if master_seed is not None:
             master_seed = scopes.check_master_seed("init", "master_seed", master_seed)
     except (TypeError, ValueError) as error:
@@ -83,22 +95,23 @@ def join_job(
     return job, master_seed, is_agreed
 
 
-def replace_seeder(new: Seeder | None) -> None:
+def replace_seeder(new: Seeder | None, again: Sequence[str] = ()) -> None:
     """Make ``new`` the seeder of the process; warn about registrations of an earlier ``init``."""
-    old = context.seeder
+    old = () if context.seeder is None else context.seeder._registry
     context.set_current(new)
-    if old is not None and old._registry:
+    dropped = [entry.name for entry in old if entry.name not in again]
+    if dropped:
         logger.warning(
             "fastseed.init: called again, which drops the registered generators %s; register "
             "those that are still needed after it",
-            [entry.name for entry in old._registry],
+            dropped,
         )
 
 
 def report(job: Job, master_seed: int, *, is_given: bool, shows: bool) -> None:
     """Log what is used; warn if ``fastseed run`` requested another master seed.
 
-    ``shows`` is whether to print the master seed where the log does not take it.
+    ``shows`` is whether to print one that was drawn where the log does not take it.
     """
     text = environ.get(environ.MASTER_SEED)
     if text and parse_master_seed(text) != master_seed:
@@ -114,7 +127,7 @@ def report(job: Job, master_seed: int, *, is_given: bool, shows: bool) -> None:
         *(master_seed, source, job.rank, job.world_size, mesh),
         *(derive.backend, derive.simd() or native.missing),
     )
-    if shows:
+    if shows and not (text or is_given):
         say(f"fastseed.init: the master seed is {master_seed}; pass it to repeat this run")
 
 
@@ -156,14 +169,16 @@ def enforce_reproducibility(seed: int | None = None, *, warn_only: bool = False)
     validation.check_bool(function, "warn_only", warn_only)
     if seed is not None:
         seed = scopes.check_master_seed(function, "seed", seed)
-    seeder = start(seed, shows=False)
-    if seed is not None:
-        switches.deterministic(warn_only=warn_only)
     tensorflow, cupy = sys.modules.get("tensorflow"), sys.modules.get("cupy")
+    others: dict[str, Any] = {}
     if tensorflow is not None:
-        seeder.register_generator(tensorflow.random.set_seed, name="tensorflow")
+        others["tensorflow"] = tensorflow.random.set_seed
     if cupy is not None:
-        seeder.register_generator(cupy.random.seed, name="cupy")
+        others["cupy"] = cupy.random.seed
+    mode = None if seed is None else warn_only
+    seeder = start(seed, shows=False, warn_only=mode, again=tuple(others))
+    for name, function_of_seed in others.items():
+        seeder.register_generator(function_of_seed, name=name)
     seeder.reseed(0)
     if seeder.rank == 0:
         say(f"Using seed: {seeder.master_seed}")

@@ -37,7 +37,6 @@ _RANGES = {
     "epoch": (0, scopes.MAX_EPOCH),
     "step": (0, scopes.MAX_STEP),
 }
-_BEFORE = scopes.Scope(0, 0, 0)  # where `reseeded` is 0: before the first reseed
 _EXPECTED: dict[str, str | int] = {
     "format": "fastseed",
     "version": 1,
@@ -56,7 +55,7 @@ def save_state(seeder: Seeder, adapters: Adapters | None = None) -> StateDict:
         "master_seed": seeder.master_seed,
         "world_size": seeder.world_size,
         "reseeded": int(seeder.scope is not None),
-        **(seeder.scope or _BEFORE)._asdict(),
+        **(seeder.scope or scopes.START)._asdict(),
     }
     if adapters is None:
         return state
@@ -206,7 +205,7 @@ def check(state: object) -> scopes.Scope | None:
     at = scopes.Scope(int(state["task"]), int(state["epoch"]), int(state["step"]))
     if state["reseeded"]:
         return at
-    if at != _BEFORE:
+    if at != scopes.START:
         raise _refuse("state must hold zeros for task, epoch and step before a reseed", at)
     return None
 

@@ -103,6 +103,34 @@ def test_what_is_wrong_with_a_state_is_named(change, message):
         loop.loader.load_state_dict({**stopped(2)["loader"], **change})
 
 
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_a_position_of_another_step_is_refused(count):
+    state, loop = stopped(count), make()
+    for change in (
+        {"position": 1},
+        {"position": 9},
+        {"position": 131076},
+        {"task": 2},
+        {"epoch": 5},
+    ):
+        loader = {**state["loader"], **change}
+        with pytest.raises(
+            ValueError, match=r"\['position'\] must be that of epoch . and step ., as"
+        ):
+            loop.load_state_dict({**state, "loader": loader})
+    loop.load_state_dict(state)
+
+
+def test_after_an_interrupt_between_the_loader_and_the_loop_no_state_is_saved():
+    """The loader counts a batch before the loop counts its step: the state would lose it."""
+    loop = make()
+    batches = loop.in_epoch(0)
+    next(batches)
+    loop.step -= 1  # the interrupt came before the step was counted
+    with pytest.raises(RuntimeError, match="an interrupt came before step 0: load an earlier st"):
+        loop.state_dict()
+
+
 def test_numpy_integers_are_accepted():
     state = stopped(2)
     state["loader"] = {k: np.int64(v) if type(v) is int else v for k, v in state["loader"].items()}

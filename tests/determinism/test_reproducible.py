@@ -95,13 +95,18 @@ def test_the_environments_seed_is_taken_without_the_switches(monkeypatch):
     assert switches() == before
 
 
-def test_tensorflow_that_is_imported_is_seeded(monkeypatch):
+def test_tensorflow_that_is_imported_is_seeded(monkeypatch, caplog):
     seeds = []
     tensorflow = types.ModuleType("tensorflow")
     tensorflow.random = types.SimpleNamespace(set_seed=seeds.append)
     monkeypatch.setitem(sys.modules, "tensorflow", tensorflow)
     fastseed.enforce_reproducibility(7)
     assert seeds == [reference_narrow_seed("tensorflow", master=7, task=0)]
+    caplog.clear()
+    fastseed.register_generator(seeds.append, name="mine")
+    fastseed.enforce_reproducibility(7)
+    (message,) = [text for text in caplog.messages if "drops" in text]
+    assert "['mine']" in message  # tensorflow is registered again
 
 
 def test_a_wrong_seed_changes_nothing():

@@ -113,7 +113,7 @@ def test_states_are_those_of_the_rank_and_shared_streams_are_shared():
 
 LAUNCHERS = [
     ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
-    ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"),
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
     ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
 ]
@@ -152,6 +152,16 @@ def test_rank_from_a_launchers_environment(monkeypatch, launcher):
     assert found() == (0, 1)  # one without the other does not count
     monkeypatch.setenv(launcher[1], "8")
     assert found() == (3, 8)
+    monkeypatch.setenv(launcher[2], "")  # empty is unset
+    assert fastseed.distributed.discover_rank().local_rank is None
+    monkeypatch.setenv(launcher[0], "")
+    assert found() == (0, 1)
+
+
+def test_the_one_process_of_sbatch_is_alone(monkeypatch):
+    """It has the number of tasks that its job may start; ``srun`` sets that of a step."""
+    launched(monkeypatch, SLURM_PROCID="0", SLURM_NTASKS="8", SLURM_LOCALID="0")
+    assert found() == (0, 1)
 
 
 def test_launchers_in_their_order(monkeypatch):
@@ -176,7 +186,7 @@ def test_horovod_when_it_is_initialized(monkeypatch):
 
 
 def test_a_worker_of_ray_train_does_not_use_inherited_variables(monkeypatch, group):
-    launched(monkeypatch, SLURM_PROCID="0", SLURM_NTASKS="8")
+    launched(monkeypatch, SLURM_PROCID="0", SLURM_STEP_NUM_TASKS="8")
 
     def refuse():
         raise RuntimeError("`get_context` cannot be used outside of a Ray Train training function.")
@@ -199,7 +209,7 @@ def test_a_worker_of_ray_train_does_not_use_inherited_variables(monkeypatch, gro
     ("rank", "size", "says"),
     [
         ("x", "8", "environment variable RANK must be an integer, got 'x'"),
-        ("1", "", "environment variable WORLD_SIZE must be an integer, got ''"),
+        ("1", "8.0", "environment variable WORLD_SIZE must be an integer, got '8.0'"),
         ("8", "8", r"rank \(from RANK/WORLD_SIZE\) must be in \[0, 7\], got 8"),
         ("-1", "8", r"rank .* must be in \[0, 7\], got -1"),
         ("0", "0", r"world_size .* must be in \[1, 16777215\], got 0"),

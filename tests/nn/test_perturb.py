@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 
 import numpy as np
@@ -13,6 +14,7 @@ import fastseed
 from fastseed._backend.ops import perturb as op
 from fastseed.derivation import context
 from fastseed.nn import apply_log, perturb_, perturbed
+from fastseed.nn.perturbation import block as block_module
 from fastseed.random import Shard
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
@@ -338,7 +340,7 @@ def moves(model):
 @pytest.mark.parametrize("mode", ["RECORD", "UNDO"])
 @pytest.mark.parametrize("at", ["before", "after"])
 @pytest.mark.parametrize("scale", [1e-3, 1e3])
-def test_after_an_interrupt_parameters_are_restored_or_named(monkeypatch, caplog, mode, at, scale):
+def test_after_an_interrupt_parameters_are_restored(monkeypatch, mode, at, scale):
     model, calls = torch.nn.Linear(40, 30), []
     before, run = moves(model), op.perturb
 
@@ -354,12 +356,57 @@ def test_after_an_interrupt_parameters_are_restored_or_named(monkeypatch, caplog
 
     monkeypatch.setattr(op, "perturb", interrupted)
     with pytest.raises(KeyboardInterrupt), perturbed(model, seed=7, scale=scale) as block:
-        block.flip()
-    names = {name for name, p in model.named_parameters() if not torch.equal(p, before.pop(0))}
-    assert names <= {name for name in ("weight", "bias") if repr(name) in caplog.text}
-    assert not names or (mode, at) == ("UNDO", "before")
-    with perturbed(model, seed=7, scale=scale):  # the block has ended
+        try:
+            block.flip()
+        finally:  # the interrupt ended the block
+            assert all(map(torch.equal, model.parameters(), before)) or not calls
+    with perturbed(model, seed=7, scale=scale):
         pass
+    assert all(map(torch.equal, model.parameters(), before))
+
+
+@pytest.mark.parametrize("inside", ["versions_of", "_write_kept"])
+def test_an_interrupt_while_a_block_restores_names_what_is_moved(monkeypatch, caplog, inside):
+    model = torch.nn.Linear(4, 4)
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        says = "interrupted before 'weight', 'bias' had their bits from before"
+        with pytest.raises(KeyboardInterrupt, match=says), perturbed(model, seed=7, scale=1.0):
+            patched.setattr(block_module, inside, interrupted)
+    assert says in caplog.text
+    before = moves(model)
+    with perturbed(model, seed=7, scale=1.0):  # nothing is locked
+        pass
+    assert all(map(torch.equal, model.parameters(), before))
+
+
+def test_a_block_that_was_never_left_is_named_and_locks_nothing(caplog):
+    model = torch.nn.Linear(4, 4)
+    perturbed(model, seed=7, scale=1.0).__enter__()
+    gc.collect()
+    assert "interrupted before 'weight', 'bias' had" in caplog.text
+    with perturbed(model, seed=7, scale=1.0):
+        pass
+
+
+@pytest.mark.parametrize("shape", ["transposed", "channels last", "shard"])
+def test_a_parameter_in_parts_may_need_a_gradient(shape):
+    """The copy of a part is taken without one, as the parts are."""
+    weight, shards = torch.randn(6, 4) * 1e-6, {}  # so small that a copy is kept
+    if shape == "transposed":
+        weight = weight.T
+    elif shape == "channels last":
+        weight = torch.ones(4, 3, 2, 2).mul(1e-6).contiguous(memory_format=torch.channels_last)
+    else:
+        shards = {"weight": Shard(global_shape=(6, 8), offsets=(0, 4))}
+    model = torch.nn.ParameterDict({"weight": weight})
+    before = moves(model)
+    with perturbed(model, seed=7, scale=3.0, shards=shards):
+        assert not torch.equal(weight, before[0])
+    assert torch.equal(weight, before[0])
 
 
 def test_autocast_sees_the_moved_weights():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -141,6 +143,26 @@ def test_two_banks_of_one_name_warn_once_in_one_scope(caplog, monkeypatch):
     second.reseed(0, step=2)
     first.reseed(0, step=2)
     assert len(caplog.messages) == 1
+
+
+def test_threads_reseed_banks_of_their_own(monkeypatch, caplog):
+    """The search for other banks of the name must not break while more of them come."""
+    monkeypatch.setattr(bank, "_users", StreamUsers(bank._users._message))
+    fastseed.init(42, rank=0, world_size=1)
+    interval = sys.getswitchinterval()
+
+    def work(thread):
+        banks = [StreamBank(1, f"bank {thread} {i}") for i in range(400)]
+        for each in banks:
+            each.reseed(0)
+
+    try:
+        sys.setswitchinterval(1e-6)
+        with ThreadPoolExecutor(4) as threads:
+            list(threads.map(work, range(4)))
+    finally:
+        sys.setswitchinterval(interval)
+    assert not caplog.messages
 
 
 @pytest.mark.parametrize("fake", [False, True])

@@ -12,7 +12,10 @@ from fastseed.random import keyed
 
 HALF = torch.full((3, 4), 0.5)
 WRONG = {
-    "int8": (lambda: torch.randint(0, 300, (3,), dtype=torch.int8), r"in \[-128, 127\]"),
+    "int8": (
+        lambda: torch.randint(0, 300, (3,), dtype=torch.int8),
+        r"\.randint_: .* in \[-128, 127\]",
+    ),
     "uint16": (lambda: torch.randint(-1, 3, (3,), dtype=torch.uint16), r"in \[0, 65535\]"),
     "bool": (lambda: torch.empty(3, dtype=torch.bool).random_(5), r"in \[0, 1\]"),
     "float16": (lambda: torch.empty(3).half().random_(2**40), r"in \[-65504, 65504\]"),
@@ -25,6 +28,10 @@ WRONG = {
     "log_normal_": (lambda: torch.empty(3, dtype=torch.int64).log_normal_(), "must be of dtype"),
     "randperm": (lambda: torch.randperm(300, dtype=torch.int8), "a vector, of elements that are"),
     "randperm of halves": (lambda: torch.randperm(2050, dtype=torch.float16), "a vector, of"),
+    "overlap": (
+        lambda: torch.randperm(4, out=torch.empty(1, dtype=torch.int64).expand(4)),
+        r"random\.keyed: tensor must not overlap",
+    ),
     "out": (lambda: torch.multinomial(HALF, 2, out=torch.empty(0)), "dtype"),
     "mode": (lambda: nn.init.kaiming_uniform_(torch.empty(2, 3), mode="x"), "Mode x not supported"),
 }

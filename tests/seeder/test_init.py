@@ -15,6 +15,7 @@ from helpers.support import scramble, seeder, snapshot
 
 import fastseed
 from fastseed.derivation import context
+from fastseed.determinism.switches import deterministic
 from fastseed.distributed import rendezvous
 from fastseed.generators.accelerator import AcceleratorGenerators
 from fastseed.seeder import seeder as seeder_module
@@ -107,13 +108,14 @@ def test_init_during_a_capture_is_refused(monkeypatch):
     refused(r"fastseed\.init: must not be called during a capture")
 
 
-@pytest.mark.parametrize("call", ["reseed", "load_state_dict", "Seeder.reseed"])
+@pytest.mark.parametrize("call", ["reseed", "load_state_dict", "state_dict", "Seeder.reseed"])
 def test_reseeding_in_a_dataloader_worker_is_refused(call):
     fastseed.init(42, rank=0, world_size=1)
     state = fastseed.state_dict()
     calls = {
         "reseed": lambda: fastseed.reseed(1),
         "load_state_dict": lambda: fastseed.load_state_dict(state),
+        "state_dict": lambda: fastseed.state_dict(rng=True),
         "Seeder.reseed": lambda: seeder().reseed(1),
     }
     assert in_a_worker(calls[call]) == (
@@ -237,6 +239,14 @@ def test_another_seed_than_that_of_fastseed_run_is_a_warning(monkeypatch, caplog
     assert "call init() without a seed" in warning
 
 
+def test_a_master_seed_of_the_environment_that_is_none_names_the_variable(monkeypatch):
+    monkeypatch.setenv("FASTSEED_MASTER_SEED", "abc")
+    says = r"^fastseed\.init: environment variable FASTSEED_MASTER_SEED must be in .*, got 'abc'$"
+    for module in (fastseed, fastseed.pyt):
+        with pytest.raises(ValueError, match=says):
+            module.init()
+
+
 # ---------------------------------------------------------------- ranks
 
 
@@ -292,8 +302,12 @@ def test_after_an_init_that_seeds_not_all_the_next_reseed_does(monkeypatch):
 
     monkeypatch.setattr(seeder_module, "compiled_types", lambda: ["cuda"])
     monkeypatch.setattr(AcceleratorGenerators, "reseed", reseed)
-    with pytest.raises(fastseed.ReseedError, match="broken"):
-        fastseed.init(42, rank=0, world_size=1)
+    monkeypatch.setenv("FASTSEED_DETERMINISTIC", "1")
+    with deterministic():  # puts the switches back
+        torch.use_deterministic_algorithms(False)
+        with pytest.raises(fastseed.ReseedError, match="broken"):
+            fastseed.init(42, rank=0, world_size=1)
+        assert torch.are_deterministic_algorithms_enabled()
     fails["on"] = False
     fastseed.reseed(1)
     assert fastseed.get_master_seed() == 42

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import random
+import threading
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -15,6 +18,8 @@ from helpers.support import holds_key, reference_narrow_seed, repr_state, seeder
 import fastseed
 import fastseed.pyt
 from fastseed import SHARED, GeneratorPool
+from fastseed._utils.log import warn_once
+from fastseed.seeder import registry
 
 # Two names whose SHA-256 begin with the same four bytes, found by trying 50,000.
 
@@ -58,6 +63,48 @@ def test_a_class_of_generators_is_refused(kind):
     ):
         s.register_generator(kind)
     assert len(s._registry) == 0
+
+
+@pytest.mark.parametrize(
+    "generator",
+    [
+        *(torch.default_generator, random._inst, np.random.mtrand._rand),
+        *(np.random.seed, random.seed, torch.manual_seed, torch.default_generator.manual_seed),
+    ],
+)
+def test_what_reseed_sets_already_is_refused(generator):
+    """Under a name it would replace the stream of the default generator."""
+    with pytest.raises(ValueError, match=r"generator must be one that reseed does not set already"):
+        seeder().register_generator(generator, name="mine")
+
+
+def test_a_module_is_no_function_of_a_seed():
+    with pytest.raises(TypeError, match="generator must be a callable, generator of torch"):
+        seeder().register_generator(torch.nn.Identity())
+
+
+def test_two_generators_without_a_name_warn(caplog):
+    s = seeder()
+    s.register_generator(Recorder())
+    s.register_generator(Recorder(), name="mine")
+    assert not caplog.messages
+    for _ in range(2):
+        s.register_generator(Recorder())
+    (message,) = caplog.messages
+    assert "'generator/1' has no name=" in message and "give each a name" in message
+
+
+def test_a_generator_that_is_registered_after_a_reseed_warns(caplog):
+    warn_once.cache_clear()
+    fastseed.init(42, rank=0, world_size=1)
+    fastseed.register_generator(Recorder(), name="before")
+    fastseed.reseed(0)
+    fastseed.register_generator(Recorder(), name="early")
+    caplog.clear()  # of the scope that was used before
+    fastseed.reseed(1)
+    fastseed.register_generator(Recorder(), name="late")
+    (message,) = caplog.messages
+    assert "'late' was registered after a reseed, and keeps the state" in message
 
 
 class SeedsAndEpochs:
@@ -306,3 +353,19 @@ def test_a_generator_has_one_registration():
     assert [entry.name for entry in seeds._registry] == ["a"]
     seeds.unregister_generator(generator)
     seeds.register_generator(generator, name="b")
+
+
+def test_threads_register_one_after_another(monkeypatch):
+    """Two that are named at the same time would have one name, hence the same numbers."""
+    s, both, name_of = seeder(), threading.Barrier(2), registry.Registry._name
+
+    def name_and_wait(self, generator, name):
+        named = name_of(self, generator, name)
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(0.2)  # the other thread comes here too, if it can
+        return named
+
+    monkeypatch.setattr(registry.Registry, "_name", name_and_wait)
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(s.register_generator, [torch.Generator(), torch.Generator()]))
+    assert [entry.name for entry in s._registry] == ["generator/0", "generator/1"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -24,13 +25,15 @@ class _Kept(NamedTuple):
 
     memory: torch.Tensor  # alive, so that no other memory gets its address
     before: list[object]  # versions before the operator runs
-    versions: list[object] | None  # after it; None: an interrupt came in between
+    versions: list[object] | None  # after it; None: it failed, or an interrupt came in between
     steps: Sequence[torch.Tensor] = ()
     lists: Sequence[torch.Tensor] = ()  # a count, then index and bits of what steps do not undo
     copies: Sequence[torch.Tensor] = ()  # the numbers, where the list would be too long
 
 
-_in_blocks: set[int] = set()  # memory of parameters that a block has moved
+_open: weakref.WeakSet[Perturbation] = (
+    weakref.WeakSet()
+)  # the blocks that were entered and not left
 
 
 class Perturbation:
@@ -38,7 +41,7 @@ class Perturbation:
 
     def __init__(self, make: Callable[[], Noise], model: torch.nn.Module, scale: float) -> None:
         self._make, self._model = make, model
-        self._given = self._scale = make().check_scale("scale", scale)
+        self._given = self._scale = scale
         self._noise: Noise | None = None  # in the block
         self._kept: dict[str, _Kept] = {}
         self._memory: set[int] = set()
@@ -48,36 +51,49 @@ class Perturbation:
         recomputation.refuse("nn.perturbed", "open the block around the forward and backward pass")
         noise = self._make()  # of the memory of now
         memory = {p.tensor.data_ptr() for target in noise.targets for p in target.parts}
-        if self._noise is not None or memory & _in_blocks:
+        if self._noise is not None or any(memory & one._memory for one in list(_open)):
             raise RuntimeError(
                 "fastseed.nn.perturbed: a parameter must be in one block at a time: leave the "
                 "other one first"
             )
         self._noise, self._scale = noise, noise.check_scale("scale", self._given)
         self._memory = memory
-        _in_blocks.update(memory)
         try:
+            _open.add(self)
             self._move(noise)
-        except BaseException:
-            self._leave(noise)
+        except BaseException as error:
+            self._leave(noise, error)
             raise
         return self
 
     @eager
     def __exit__(self, *_: object) -> None:
-        assert self._noise is not None
-        self._leave(self._noise)
+        if self._noise is not None:  # else `flip` failed, and left the block
+            self._leave(self._noise)
 
-    def _leave(self, noise: Noise) -> None:
-        written = self._written(noise)
+    def _leave(self, noise: Noise, failed: BaseException | None = None) -> None:
+        """Restore what the block did not write; after ``failed``, which came while it moved."""
+        written: list[str] = []
         try:
+            written = self._written(noise)
             self._restore(noise, [t for t in noise.targets if t.name not in written])
+        except BaseException as error:
+            failed = error
+            written = list(self._kept)
+            raise
         finally:
-            _in_blocks.difference_update(self._memory)
+            _open.discard(self)
             self._noise = None
             self._kept.clear()
-        if written:
+            if failed is not None and written:
+                text = _log_moved(written)
+                failed.args = failed.args or (text,)  # a KeyboardInterrupt has none
+        if written and failed is None:
             raise _written_error(written, "all others have their bits from before")
+
+    def __del__(self) -> None:
+        if self._noise is not None:  # an interrupt came as the block was entered or left
+            _log_moved(self._kept)
 
     @eager
     def flip(self) -> None:
@@ -91,15 +107,20 @@ class Perturbation:
         written = self._written(self._noise)
         if written:
             raise _written_error(written, "nothing was moved")
-        self._restore(self._noise, self._noise.targets)
-        self._scale = -self._scale
-        self._move(self._noise)
+        try:
+            self._restore(self._noise, self._noise.targets)
+            self._scale = -self._scale
+            self._move(self._noise)
+        except BaseException as error:
+            self._leave(self._noise, error)
+            raise
 
     def _written(self, noise: Noise) -> list[str]:
         kept = ((t, self._kept.get(t.name)) for t in noise.targets)
         known = ((t, one.versions) for t, one in kept if one is not None)
         return [t.name for t, versions in known if versions not in (None, versions_of(t))]
 
+    @torch.no_grad()
     def _move(self, noise: Noise) -> None:
         reshard(self._model)
         for target in noise.targets:  # first, so that an interrupt finds what undoes them
@@ -109,8 +130,7 @@ class Perturbation:
             lists = [
                 t.new_zeros(n, 2, dtype=torch.int64) for n, t in zip(rooms, tensors, strict=True)
             ]
-            before = versions_of(target)
-            self._kept[target.name] = _Kept(_memory_of(target), before, None, steps, lists)
+            self._keep(target, steps=steps, lists=lists)
         kept = [self._kept[target.name] for target in noise.targets]
         noise.run(
             op.RECORD, [self._scale], noise.targets,
@@ -127,49 +147,53 @@ class Perturbation:
         if full:
             self._restore(noise, full)
             for target in full:
-                copies = [part.tensor.clone() for part in target.parts]
-                before = versions_of(target)
-                self._kept[target.name] = _Kept(_memory_of(target), before, None, copies=copies)
+                self._keep(target, copies=[part.tensor.clone() for part in target.parts])
             noise.run(op.ADD, [self._scale], full)
             for target in full:
                 one = self._kept[target.name]
                 self._kept[target.name] = one._replace(versions=versions_of(target))
 
+    def _keep(self, target: Target, **parts: Sequence[torch.Tensor]) -> None:
+        memory = local_part(target.parameter).detach()
+        self._kept[target.name] = _Kept(memory, versions_of(target), None, **parts)
+
     def _restore(self, noise: Noise, targets: list[Target]) -> None:
-        """Undo the noise of targets; an interrupt that prevents it logs their names."""
+        """Undo the noise of targets; what an interrupt left moved is still in ``_kept``."""
         reshard(self._model)
-        kept = [(t, self._kept[t.name]) for t in targets if t.name in self._kept]
-        kept = [(t, k) for t, k in kept if k.versions is not None or versions_of(t) != k.before]
-        stepped = [(t, k) for t, k in kept if not k.copies]
+        kept = [(t, self._kept[t.name], versions_of(t)) for t in targets if t.name in self._kept]
+        for target, one, now in kept:
+            if one.versions is None and one.before == now:  # it was not moved
+                del self._kept[target.name]
+        kept = [row for row in kept if row[0].name in self._kept]
+        stepped = [(target, one) for target, one, _ in kept if not one.copies]
         steps = [step for _, one in stepped for step in one.steps]
         try:
             noise.run(op.UNDO, [self._scale], [target for target, _ in stepped], steps)
         except BaseException:  # an interrupt comes before the operator, or as it returns
-            left = [repr(t.name) for t, one in stepped if versions_of(t) == one.versions]
-            if left:
-                rule = "fastseed.nn.perturbed: interrupted before %s had their bits from before"
-                logger.error(rule, ", ".join(left))
+            kept = [(t, k, now) for t, k, now in kept if k.copies or versions_of(t) != now]
             raise
         finally:
-            _write_kept(kept)
-            for target in targets:
-                self._kept.pop(target.name, None)
+            for target, one, _ in kept:
+                _write_kept(target, one)
+                del self._kept[target.name]
 
 
 @torch.inference_mode()  # as operators write, also to tensors of that mode
-def _write_kept(kept: list[tuple[Target, _Kept]]) -> None:
+def _write_kept(target: Target, one: _Kept) -> None:
     """Write the bits that steps do not undo."""
-    for target, one in kept:
-        for part, copied in zip(target.parts, one.copies, strict=False):
-            part.tensor.copy_(copied)
-        for part, rows in zip(target.parts, one.lists, strict=False):
-            bits = op.pattern(part.tensor)
-            listed = rows[1 : 1 + int(rows[0, 0])]
-            bits[listed[:, 0]] = listed[:, 1].to(bits.dtype)
+    for part, copied in zip(target.parts, one.copies, strict=False):
+        part.tensor.copy_(copied)
+    for part, rows in zip(target.parts, one.lists, strict=False):
+        bits = op.pattern(part.tensor)
+        listed = rows[1 : 1 + int(rows[0, 0])]
+        bits[listed[:, 0]] = listed[:, 1].to(bits.dtype)
 
 
-def _memory_of(target: Target) -> torch.Tensor:
-    return local_part(target.parameter).detach()
+def _log_moved(names: Iterable[str]) -> str:
+    left = ", ".join(map(repr, names))
+    text = f"fastseed.nn.perturbed: interrupted before {left} had their bits from before"
+    logger.error(text)
+    return text
 
 
 def _written_error(names: list[str], rest: str) -> RuntimeError:

@@ -118,18 +118,17 @@ def apply_log(
     seeds, scalars = _check_log(function, log)
     moved = Noise(function, model, seeds, noise, scope, prefix, params, shards)
     scales = [moved.check_scale(f"lr * log[{i}][1]", factor * s) for i, s in enumerate(scalars)]
-    total = len(moved.targets)
-    for i, target in enumerate(moved.targets):
-        before = versions_of(target)
-        try:
-            moved.run(mode, scales, [target])
-        except KeyboardInterrupt as error:
-            done = i + (versions_of(target) != before)
-            last = moved.targets[done - 1].name if done else None
-            raise KeyboardInterrupt(
-                f"fastseed.{function}: interrupted after {done} of {total} parameters, up to "
-                f"{last!r}, which have the whole log; the others have nothing of it"
-            ) from error
+    before, i = list(map(versions_of, moved.targets)), 0
+    try:
+        for i in range(len(before)):
+            moved.run(mode, scales, moved.targets[i : i + 1])
+    except KeyboardInterrupt as error:
+        done = i + (versions_of(moved.targets[i]) != before[i])
+        last = moved.targets[done - 1].name if done else None
+        raise KeyboardInterrupt(
+            f"fastseed.{function}: interrupted after {done} of {len(before)} parameters, up to "
+            f"{last!r}, which have the whole log; the others have nothing of it"
+        ) from error
 
 
 def _check_log(function: str, log: object) -> tuple[list[Seed], list[float]]:
@@ -172,6 +171,8 @@ def perturbed(
         TypeError, ValueError: as ``perturb_``.
         RuntimeError: as ``perturb_``; in a checkpointed function; and at the end of the block, if a
             parameter was written inside: it is left as it is, and all others are restored.
+        KeyboardInterrupt: while it restores, with the parameters that are still moved; they are
+            logged, too.
 
     Examples:
         >>> import torch
