@@ -300,7 +300,7 @@ class KeyedBlock(TorchFunctionMode):
 
 def _draw_dtensor(function: object, make: Callable[[], torch.Tensor]) -> torch.Tensor | None:
     """Return what a function of ``torch.distributed.tensor`` draws in a block; None outside."""
-    block = private_torch.innermost_function_mode()
+    *_, block = private_torch.function_modes() or [None]
     if not isinstance(block, KeyedBlock):
         return None
     return block.draw(fills.uniform if function is torch.rand else fills.normal, make())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import threading
 import types
@@ -107,6 +108,35 @@ def test_reseed_in_a_block_leaves_it_open():
         fastseed.reseed(1)
         nn.init.normal_(model.weight)
     assert torch.equal(model.weight, normal_(torch.empty(2, 2), key("weight")))
+
+
+@pytest.mark.parametrize("fill", [nn.init.normal_, nn.init.trunc_normal_, nn.init.orthogonal_])
+def test_the_innermost_of_initialize_and_a_block_draws(fill):
+    fastseed.reseed(1)
+
+    def filled(*blocks) -> torch.Tensor:
+        weight = nn.Linear(3, 3, bias=False)
+        with contextlib.ExitStack() as stack:
+            for block in blocks:
+                stack.enter_context(block(weight))
+            fill(weight.weight)
+        return weight.weight.detach()
+
+    def names(model):
+        return fastseed.nn.initialize(model)
+
+    def block(_):
+        return fastseed.random.keyed("x", 0)
+
+    by_name, by_block = filled(names), filled(block)
+    assert not torch.equal(by_name, by_block)
+    assert torch.equal(filled(block, block, names), by_name)
+    assert torch.equal(filled(block, names, block), by_block)
+    model = nn.Linear(3, 3, bias=False)
+    with block(model):
+        with names(model):
+            fill(model.weight)
+        assert torch.equal(fill(torch.empty(3, 3)), by_block)  # the count of the block stayed
 
 
 def test_threads_initialize_models_of_their_own():

@@ -26,6 +26,7 @@ from ..._utils import validation
 from ...derivation.scopes import Scope
 from ...random import layout
 from ...random.fills import Arguments, Fill, Keywords, keep_part
+from ...random.keyed import KeyedBlock, outside_blocks
 from ...random.layout import local_part
 from ..module_names import check_prefix, sharded_modules
 from .fills import FILLS, INITIALIZERS
@@ -234,6 +235,8 @@ def _original_classes(model: torch.nn.Module) -> Iterator[None]:
 def run_initializer(name: str, args: Arguments, kwargs: Keywords) -> object:
     """Run ``torch.nn.init.<name>``: as a fill under a mode of this thread, else as torch does."""
     original = _originals[name]
+    if any(isinstance(mode, KeyedBlock) for mode in private_torch.function_modes()):
+        return original(*args, **kwargs)  # a block in that of the mode, which draws
     for mode in reversed(private_torch.dispatch_modes()):
         if isinstance(mode, InitializationMode):
             given = inspect.signature(original).bind(*args, **kwargs)
@@ -277,7 +280,7 @@ def _active(mode: InitializationMode) -> Iterator[None]:
         with _lock:
             _open.add(mode)
             _choose_code()
-        with mode:
+        with outside_blocks(), mode:
             yield
     finally:
         with _lock:
@@ -297,8 +300,9 @@ def initialize(
     """Make the initialization of ``model`` in this block independent of its parallel layout.
 
     Random operators on a parameter or buffer become fills from the key of its qualified name, in
-    the thread that enters the block. Torch's generators are neither used nor changed. In the block,
-    modules that ``fully_shard`` has sharded have their original classes.
+    the thread that enters the block; of it and ``fastseed.random.keyed`` the innermost one draws.
+    Torch's generators are neither used nor changed. In the block, modules that ``fully_shard`` has
+    sharded have their original classes.
 
     Args:
         model: the model, or a part of one, of plain tensors or ``DTensor``; modules may be added in
