@@ -227,10 +227,11 @@ def _draw(
         distribution.op(found, keys, None, (), (), 0, *distribution.parameters)
         return found
     if isinstance(key, Streams):
-        keys, positions = bank.begin(function, key)
-        found = keys.new_empty((keys.size(0), *sizes), dtype=distribution.dtype)
-        distribution.op(found, keys, positions, (), (), 0, *distribution.parameters)
-        bank.move(key, positions, distribution.advance(count))
+        with bank.locked(key):
+            keys, positions = bank.begin(function, key)
+            found = keys.new_empty((keys.size(0), *sizes), dtype=distribution.dtype)
+            distribution.op(found, keys, positions, (), (), 0, *distribution.parameters)
+            bank.move(key, positions, distribution.advance(count))
         bank.zero_others(key, found)
         return found
     keys = check_keys(function, "key", key, _CPU)
