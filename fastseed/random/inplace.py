@@ -143,7 +143,8 @@ def _fill(
     if not is_plain:
         parameters = tuple(map(distributions.constant, parameters))
     distribution = make(function, tensor.dtype, *parameters)
-    if is_plain and shard is None and functional.is_key(key) and tensors.is_whole(tensor):
+    is_plain = is_plain and shard is None and functional.is_key(key)
+    if is_plain and tensors.is_whole(tensor) and not private_torch.has_tangents():
         words = functional.words_of(key)  # nearly every call
         distribution.op(tensor, words, None, (), (), 0, *distribution.parameters)
     else:
@@ -173,7 +174,8 @@ def _write(
     keys = keys.to(local.device).view(1, 2)
     for box, sizes, strides, offset in pieces if local.numel() else ():
         view = local[box] if box else local
-        direct = view.is_contiguous() and (torch.compiler.is_compiling() or not view.is_neg())
+        direct = view.is_contiguous() and not private_torch.has_tangents()  # which copy_ zeroes
+        direct = direct and (torch.compiler.is_compiling() or not view.is_neg())
         out = view if direct else view.new_empty(view.shape)
         distribution.op(out, keys, None, sizes, strides, offset, *distribution.parameters)
         if not direct:
