@@ -252,6 +252,11 @@ def words_of(key: int) -> torch.Tensor:
 
 def check_keys(function: str, argument: str, keys: object, device: torch.device) -> torch.Tensor:
     """Return keys as contiguous (..., 2) uint64; an integer becomes (2,) on ``device``."""
+    if private_torch.is_linearized():
+        raise RuntimeError(
+            f"fastseed.{function}: must not draw in torch.func.linearize, which loses what "
+            "operators write in place: draw outside of it, or use torch.func.jvp"
+        )
     if isinstance(keys, torch.Tensor):
         tensors.check_tensor(function, argument, keys, torch.uint64)
         if keys.dim() == 0 or keys.size(-1) != 2:

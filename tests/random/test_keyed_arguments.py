@@ -103,6 +103,20 @@ def test_what_a_draw_replaces_has_a_tangent_of_zero(draw):
     assert torch.equal(tangent, torch.zeros_like(found))
 
 
+def test_linearize_is_refused_where_it_would_lose_the_numbers():
+    def in_block(x):
+        with keyed("flow", 0):
+            return x * torch.rand(8)
+
+    for draw in (
+        in_block,
+        lambda x: x * fastseed.random.uniform(42, (8,)),
+        lambda x: fastseed.nn.functional.dropout(x, 0.5, 42),
+    ):
+        with pytest.raises(RuntimeError, match=r"^fastseed\..*: must not draw in torch.func.lin"):
+            torch.func.linearize(draw, torch.ones(8))
+
+
 def test_the_default_device():
     with torch.device("meta"), keyed("flow"):
         assert torch.normal(0.0, 1.0, (3,)).is_cpu  # as torch
