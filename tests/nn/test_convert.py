@@ -123,6 +123,19 @@ def test_revert_gives_the_model_back():
     assert torch.equal(found(X), first), "torch's generator is used again"
 
 
+def test_revert_leaves_a_parametrization_on_a_module():
+    found = convert(Attention())
+    found.register_parameter("weight", nn.Parameter(torch.ones(2)))
+    nn.utils.parametrize.register_parametrization(found, "weight", nn.Softplus())
+    with pytest.raises(RuntimeError, match="Serialization of parametrized modules"):
+        pickle.dumps(found)
+    weight = found.weight
+    assert torch.equal(copy.deepcopy(found).weight, weight)
+    assert torch.equal(revert(found).weight, weight) and isinstance(found, Attention)
+    nn.utils.parametrize.remove_parametrizations(found, "weight")
+    assert type(found) is Attention and torch.equal(found.weight, weight)
+
+
 class Calls(nn.Module):
     def __init__(self, call):
         super().__init__()
@@ -196,7 +209,16 @@ def test_attention_is_that_of_torch_without_dropout():
         torch.testing.assert_close(found, expected)
 
 
+class Lazy(nn.modules.lazy.LazyModuleMixin, Attention):
+    cls_to_become = Attention
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.UninitializedParameter()
+
+
 REFUSED = {
+    "'1' (Lazy): torch will replace its class; run it once before": Lazy(),
     "'1' (LSTM): set its dropout to 0": nn.LSTM(4, 4, 2, dropout=0.5),
     "'1' (RReLU): use nn.LeakyReLU": nn.RReLU(),
     "'1' (AlphaDropout): set its p to 0": nn.AlphaDropout(0.1),
@@ -205,10 +227,10 @@ REFUSED = {
 
 @pytest.mark.parametrize(("says", "module"), REFUSED.items(), ids=REFUSED)
 def test_modules_without_a_keyed_form_are_refused_with_what_to_do(says, module):
-    whole = nn.Sequential(nn.Dropout(0.1), module)
+    whole = nn.Sequential(nn.Dropout(0.1), module, nn.LazyLinear(1))
     with pytest.raises(ValueError, match=r"convert: model must be without dropout ") as refused:
         convert(whole)
-    assert f"got {says}" in str(refused.value)
+    assert str(refused.value).endswith(f"got {says}")
     assert type(whole[0]) is nn.Dropout
 
 

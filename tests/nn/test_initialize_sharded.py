@@ -180,6 +180,20 @@ def check_untied_weights_are_refused(model):
 
 
 @pytest.mark.integrations
+def test_revert_leaves_the_class_of_fully_shard(as_rank):
+    class Own(ByType):
+        def forward(self, x):
+            return x
+
+    as_rank(0)
+    model = fully_shard(fastseed.nn.convert(Own()))
+    sharded = type(model)
+    assert fastseed.nn.revert(model) is model
+    assert type(model).__name__ == sharded.__name__ and isinstance(model, FSDPModule)
+    assert not hasattr(model, "fastseed_original") and isinstance(model, Own)
+    model.reshard()
+
+
 def test_tied_weights_that_to_empty_has_untied_are_refused():
     check_untied_weights_are_refused(allocated(on_meta(gpt2), tie=False))
 
