@@ -18,6 +18,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .._backend import derive, native, private_torch, recomputation
+from .._backend.compile import warn_if_exporting
 from .._backend.ops.dropout import layer_key
 from .._backend.reference.scalar import SHARED_RANK, ScopeKey, signed
 from .._utils import validation
@@ -280,6 +281,8 @@ class KeyedBlock(TorchFunctionMode):
                 "torch.vmap would give all of its examples the same numbers: draw them outside of "
                 "it, or pass it randomness='same'"
             )
+        elif is_compiling and self.is_eager and torch.compiler.is_exporting():
+            wrong = "torch.export would keep its count: open the block in the exported function"
         elif not is_compiling and self._process != os.getpid():
             wrong = "os.fork was called in the block: open one in the child"
         elif self._is_recomputed(is_compiling):
@@ -390,6 +393,7 @@ def _known_words(name: str) -> tuple[int, int]:
 @private_torch.answer_at_trace
 def _rank_field(name: str, distinct_over: object, seeder_id: int) -> int:
     """Return the rank field of a block in compiled code, which guards who the seeder is."""
+    warn_if_exporting(_FUNCTION)
     return int(_place_of(name, distinct_over).rank_field)
 
 

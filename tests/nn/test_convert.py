@@ -10,10 +10,12 @@ import pytest
 import torch
 from helpers.support import restart
 from torch import nn
+from torch.distributed.pipelining import SplitPoint, pipeline
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_sequence
 
 import fastseed
+from fastseed._utils import log
 from fastseed.nn import convert, revert
 from fastseed.random.dropout import attend
 
@@ -251,6 +253,36 @@ def test_replicas_of_data_parallel_are_refused():
 def test_inputs_of_a_module_without_dropout_are_not_sharded():
     with pytest.raises(ValueError, match="module must be one with dropout"):
         fastseed.nn.shard_inputs(nn.Linear(1, 1), None, [])
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_an_exported_model_follows_the_job_in_its_process(strict, caplog):
+    log.warn_once.cache_clear()
+    found = convert(nn.Sequential(nn.Dropout(0.5), Calls(F.dropout)))
+    with fastseed.nn.label("exported"):
+        exported = torch.export.export(found, (X,), strict=strict).module()
+        assert caplog.text.count("saved and loaded, it repeats the random numbers") == 1
+        for step in range(2):
+            restart(step=step)
+            with fastseed.nn.rows(2 * step, 9):
+                drawn = exported(X)
+                assert torch.equal(drawn, found(X))
+    with pytest.raises(RuntimeError, match="must run with the label of its export"):
+        exported(X)
+    log.warn_once.cache_clear()
+    torch.export.export(found[:1].eval(), (X,), strict=strict)
+    assert caplog.text.count("saved and loaded") == 1
+
+
+@pytest.mark.filterwarnings("ignore:.*LeafSpec")
+def test_stages_of_torchs_pipelining_follow_the_job():
+    found = convert(nn.Sequential(nn.Dropout(0.5), Calls(F.dropout)))
+    pipe = pipeline(found, (X,), split_spec={"1": SplitPoint.BEGINNING})
+    for step in range(2):
+        restart(step=step)
+        with fastseed.nn.rows(2 * step, 9):
+            drawn = pipe.get_stage_module(1)(pipe.get_stage_module(0)(X))
+            assert torch.equal(drawn, found(X))
 
 
 @pytest.mark.integrations
