@@ -143,8 +143,7 @@ def _fill(
     if not is_plain:
         parameters = tuple(map(distributions.constant, parameters))
     distribution = make(function, tensor.dtype, *parameters)
-    is_plain = is_plain and shard is None and functional.is_key(key)
-    if is_plain and tensors.is_whole(tensor) and not private_torch.has_tangents():
+    if is_plain and shard is None and functional.is_key(key) and tensors.is_whole(tensor):
         words = functional.words_of(key)  # nearly every call
         distribution.op(tensor, words, None, (), (), 0, *distribution.parameters)
     else:
