@@ -139,7 +139,7 @@ class KeyedBlock(TorchFunctionMode):
         self._streams: dict[int, streams.Stream] = {}  # by rank field
         self._process = os.getpid()
         self._checkpoint = recomputation.innermost()
-        self._generators = _positions()
+        self._generators = positions()
         array = np.array([self.index << _DRAW_BITS], np.int64)
         self._next: memoryview[int] = memoryview(array)  # type: ignore[arg-type]
         self.next = _usual_tensor(array)
@@ -195,7 +195,7 @@ class KeyedBlock(TorchFunctionMode):
             wrong = f"must draw at most 2**{_DRAW_BITS} times: give parts of it an index"
         elif self.has_moved or self._process != os.getpid():
             pass  # the generators were set
-        elif _positions()[: len(self._generators)] != self._generators:
+        elif positions()[: len(self._generators)] != self._generators:
             wrong = (
                 "must draw all from keys, but a generator of torch has moved: an operator in C++ "
                 "or another thread drew from it; keyed(..., check=True) names the operator"
@@ -321,9 +321,9 @@ class _Checker(TorchDispatchMode):  # type: ignore[no-untyped-call]
             or kwargs.get("generator") is not None
         ):
             return func(*args, **kwargs)
-        before = _positions()
+        before = positions()
         found = func(*args, **kwargs)
-        if _positions()[: len(before)] != before:
+        if positions()[: len(before)] != before:
             raise RuntimeError(
                 f"fastseed.{_FUNCTION}: {func} drew from torch's generator, where Python calls no "
                 "function that has a keyed form"
@@ -331,7 +331,7 @@ class _Checker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return found
 
 
-def _positions() -> list[object]:
+def positions() -> list[object]:
     """Return where torch's default generators are."""
     found: list[object] = []
     if native.generators is not None:

@@ -102,6 +102,16 @@ def test_the_function_that_was_called_is_named(monkeypatch):
         fastseed.nn.initialize(nn.Linear(1, 1)).__enter__()
 
 
+def test_a_thread_without_the_block_is_noticed():
+    model = nn.Linear(2, 2)
+    moved = pytest.raises(RuntimeError, match=r"^fastseed.nn.initialize: .* generator of torch has")
+    with ThreadPoolExecutor(1) as pool, moved, fastseed.nn.initialize(model):
+        pool.submit(model.reset_parameters).result()
+    with pytest.raises(ZeroDivisionError), fastseed.nn.initialize(model):
+        torch.manual_seed(5)
+        raise ZeroDivisionError
+
+
 def test_reseed_in_a_block_leaves_it_open():
     model = nn.Linear(2, 2)
     with fastseed.nn.initialize(model):
@@ -140,7 +150,7 @@ def test_the_innermost_of_initialize_and_a_block_draws(fill):
 
 
 def test_threads_initialize_models_of_their_own():
-    """Each as it is alone; a thread without a block draws from torch's generators."""
+    """Each as it is alone; a thread without a block draws from a generator of its own."""
     inside, done = threading.Barrier(3), threading.Barrier(3)
     models = [nn.Linear(6, 6) for _ in range(2)]
 
@@ -153,8 +163,8 @@ def test_threads_initialize_models_of_their_own():
 
     def unkeyed() -> torch.Tensor:
         inside.wait()
-        torch.manual_seed(3)
-        found = nn.init.orthogonal_(torch.empty(5, 5))
+        generator = torch.Generator().manual_seed(3)
+        found = nn.init.orthogonal_(torch.empty(5, 5), generator=generator)
         done.wait()
         return found
 

@@ -39,8 +39,8 @@ def convert(model: nn.Module, *, prefix: str = "", batch_dim: int | None = 0) ->
     Layers have their qualified names: call it before the model is wrapped or compiled. Functional
     calls have the name of the module whose forward makes them, with ``/dropout`` or ``/attention``
     behind it; ``nn.MultiheadAttention`` makes such a call. Attention with dropout computes its
-    weights in full. Other functions that sample, such as ``torch.bernoulli``, still use torch's
-    generators.
+    weights in full. Other functions that sample, such as ``torch.bernoulli``, and calls in threads
+    that a forward starts, still use torch's generators.
 
     Args:
         model: any module.

@@ -23,10 +23,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..._backend import private_torch
 from ..._utils import validation
+from ...derivation import context
 from ...derivation.scopes import Scope
 from ...random import layout
 from ...random.fills import Arguments, Fill, Keywords, keep_part
-from ...random.keyed import KeyedBlock, outside_blocks
+from ...random.keyed import KeyedBlock, outside_blocks, positions
 from ...random.layout import local_part
 from ..module_names import check_prefix, sharded_modules
 from .fills import FILLS, INITIALIZERS
@@ -50,6 +51,7 @@ class InitializationMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.fills: Counter[str] = Counter()  # that each name has had
         self._equal_names = EqualNames(scope)
         self._rows: dict[int, _Row] = {}
+        self.has_moved = False  # to another scope, since the block began
 
     def __torch_dispatch__(
         self, func: OpOverload, types: object, args: Arguments = (), kwargs: Keywords | None = None
@@ -293,6 +295,15 @@ def _choose_code() -> None:
         function.__code__ = _replaced[name] if _open else _originals[name].__code__
 
 
+def _move() -> None:
+    """Let open blocks know that generators were set."""
+    for mode in tuple(_open):
+        mode.has_moved = True
+
+
+context.observe_scope(_move)
+
+
 @contextlib.contextmanager
 def initialize(
     model: torch.nn.Module, *, task: int = 0, epoch: int = 0, step: int = 0, prefix: str = ""
@@ -317,7 +328,8 @@ def initialize(
     Raises:
         TypeError, ValueError: an argument is invalid.
         RuntimeError: before ``init``; in the block, for a random operator that cannot be mapped,
-            a generator that is passed, or tied weights that are two tensors.
+            a generator that is passed, or tied weights that are two tensors; at the end, if a
+            default generator of torch has moved, as by a thread that initializes too.
 
     Examples:
         >>> import torch
@@ -334,6 +346,13 @@ def initialize(
     prefix = check_prefix(_FUNCTION, prefix)
     scope, key_of = keys_at(_FUNCTION, task, epoch, step)
     mode = InitializationMode(OwnerTable(model, prefix), scope, key_of)
+    before = positions()
     with _original_classes(model), _active(mode):
         yield
+    if not mode.has_moved and positions()[: len(before)] != before:
+        raise RuntimeError(
+            f"fastseed.{_FUNCTION}: all must be drawn from keys of names, but a generator of torch "
+            "has moved: an operator in C++ or another thread drew from it; initialize in the "
+            "thread of the block"
+        )
     mode.warn(stacklevel=3)
