@@ -9,6 +9,7 @@ from typing import ParamSpec, TypeVar
 
 import torch
 
+from .._utils.log import warn_once
 from . import private_torch
 
 P = ParamSpec("P")
@@ -44,6 +45,16 @@ def eager(function: Callable[P, R]) -> Callable[P, R]:
 
     private_torch.mark_eager(call, reason)
     return call
+
+
+def warn_if_exporting(function: str) -> None:
+    """Warn once, where ``torch.export`` traces, that a saved program will not follow the job."""
+    if torch.compiler.is_exporting():
+        warn_once(
+            f"fastseed.{function}: an exported program follows fastseed.reseed in this process; "
+            "saved and loaded, it repeats the random numbers of this scope for ever: export the "
+            "model in eval where it is to be saved"
+        )
 
 
 BETWEEN_REPLAYS = (

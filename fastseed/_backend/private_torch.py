@@ -174,6 +174,11 @@ def has_tangents() -> bool:
     return bool(level >= 0)
 
 
+def is_linearized() -> bool:
+    """Return whether ``torch.func.linearize`` records operators, of which it may lose some."""
+    return not torch.compiler.is_compiling() and has_tangents() and is_traced()
+
+
 # ---------------------------------------------------------------- modes
 
 
@@ -220,10 +225,10 @@ def replace_dtensor_draws(draw: Callable[[Any, Callable[[], torch.Tensor]], obje
     api._dtensor_init_helper = make
 
 
-def innermost_function_mode() -> object:
-    """Return the function mode that sees a call of this thread first, or None."""
-    depth = torch._C._len_torch_function_stack()
-    return torch._C._get_function_stack_at(depth - 1) if depth else None
+def function_modes() -> list[Any]:
+    """Return the function modes of this thread, the innermost one last."""
+    stack: Any = overrides
+    return list(stack._get_current_function_mode_stack())
 
 
 def modes_of(kind: type) -> list[object]:
@@ -234,14 +239,10 @@ def modes_of(kind: type) -> list[object]:
 
 def leave_function_mode(mode: object) -> bool:
     """Leave a function mode, and none above it; return whether it was the innermost one."""
-    stack: Any = overrides
-    if innermost_function_mode() is mode:
-        stack._pop_mode()
-        return True
-    modes = stack._get_current_function_mode_stack()
+    modes = function_modes()
     if mode in modes:
         _replace_modes(modes, [other for other in modes if other is not mode])
-    return False
+    return modes[-1:] == [mode]
 
 
 def without_function_modes() -> contextlib.AbstractContextManager[object]:
@@ -255,8 +256,7 @@ def without_function_modes() -> contextlib.AbstractContextManager[object]:
 @contextlib.contextmanager
 def without_modes(kind: type) -> Iterator[None]:
     """Leave the function modes of a class for a while, in eager code."""
-    stack: Any = overrides
-    modes = [] if torch.compiler.is_compiling() else stack._get_current_function_mode_stack()
+    modes = [] if torch.compiler.is_compiling() else function_modes()
     others = [mode for mode in modes if not isinstance(mode, kind)]
     if len(others) == len(modes):
         yield

@@ -189,6 +189,7 @@ def is_whole(tensor: torch.Tensor) -> bool:
         and tensor.is_contiguous()
         and not tensor.is_neg()
         and not tensor._is_zerotensor()
+        and not private_torch.has_tangents()
         and tensor.untyped_storage().nbytes()
         >= (tensor.storage_offset() + tensor.numel()) * tensor.element_size()
     )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Sequence
 
 import torch
 
-from .._backend import recomputation, tensors
+from .._backend import private_torch, recomputation, tensors
 from .._backend.compile import eager, refuse_capture
 from .._backend.ops import keys as ops
 from .._backend.reference import scalar
@@ -48,7 +50,8 @@ class StreamBank:
 
     Raises:
         TypeError, ValueError: an argument is invalid; no stream moves.
-        RuntimeError: a draw before the bank has keys, or in a checkpointed function.
+        RuntimeError: a draw before the bank has keys, in a checkpointed function, or in
+            ``torch.vmap`` (unless its randomness is "same").
 
     Examples:
         >>> import torch
@@ -72,6 +75,7 @@ class StreamBank:
             self._keys = torch.zeros(n, 2, dtype=torch.uint64, device=where)
             self._positions = torch.zeros(n, dtype=torch.int64, device=where)
         self._n, self._seeded = n, False
+        self._lock = threading.RLock()  # held from the reading of positions to their move
 
     @property
     def keys(self) -> torch.Tensor:
@@ -292,11 +296,23 @@ def _parts(streams: Streams) -> tuple[StreamBank, torch.Tensor | None]:
     return streams.bank, streams.rows
 
 
+def locked(streams: object) -> contextlib.AbstractContextManager[object]:
+    """Return a block in which no other thread draws from a bank; compiled code has no locks."""
+    if torch.compiler.is_compiling() or not isinstance(streams, Streams):
+        return contextlib.nullcontext()
+    return _parts(streams)[0]._lock
+
+
 def begin(function: str, streams: Streams) -> tuple[torch.Tensor, torch.Tensor]:
     """Return keys and positions of the streams to draw from: with a mask, of the whole bank."""
     bank, rows = _parts(streams)
     bank._check_seeded(function)
     recomputation.refuse(function, "draw from a key that fastseed.derive_key returns")
+    if private_torch.is_vmapped():
+        raise RuntimeError(
+            f"fastseed.{function}: a bank must not be used in torch.vmap, which would give all "
+            "of its examples the same numbers: draw outside of it, or pass it randomness='same'"
+        )
     keys, positions = bank.keys, bank.positions
     if rows is None or rows.dtype == torch.bool:
         return keys, positions

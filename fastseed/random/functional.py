@@ -227,10 +227,11 @@ def _draw(
         distribution.op(found, keys, None, (), (), 0, *distribution.parameters)
         return found
     if isinstance(key, (StreamBank, StreamRows)):  # Dynamo of torch 2.10 knows no union
-        keys, positions = bank.begin(function, key)
-        found = keys.new_empty((keys.size(0), *sizes), dtype=distribution.dtype)
-        distribution.op(found, keys, positions, (), (), 0, *distribution.parameters)
-        bank.move(key, positions, distribution.advance(count))
+        with bank.locked(key):
+            keys, positions = bank.begin(function, key)
+            found = keys.new_empty((keys.size(0), *sizes), dtype=distribution.dtype)
+            distribution.op(found, keys, positions, (), (), 0, *distribution.parameters)
+            bank.move(key, positions, distribution.advance(count))
         bank.zero_others(key, found)
         return found
     keys = check_keys(function, "key", key, _CPU)
@@ -251,6 +252,11 @@ def words_of(key: int) -> torch.Tensor:
 
 def check_keys(function: str, argument: str, keys: object, device: torch.device) -> torch.Tensor:
     """Return keys as contiguous (..., 2) uint64; an integer becomes (2,) on ``device``."""
+    if private_torch.is_linearized():
+        raise RuntimeError(
+            f"fastseed.{function}: must not draw in torch.func.linearize, which loses what "
+            "operators write in place: draw outside of it, or use torch.func.jvp"
+        )
     if isinstance(keys, torch.Tensor):
         tensors.check_tensor(function, argument, keys, torch.uint64)
         if keys.dim() == 0 or keys.size(-1) != 2:

@@ -173,7 +173,8 @@ def _write(
     keys = keys.to(local.device).view(1, 2)
     for box, sizes, strides, offset in pieces if local.numel() else ():
         view = local[box] if box else local
-        direct = view.is_contiguous() and (torch.compiler.is_compiling() or not view.is_neg())
+        direct = view.is_contiguous() and not private_torch.has_tangents()  # which copy_ zeroes
+        direct = direct and (torch.compiler.is_compiling() or not view.is_neg())
         out = view if direct else view.new_empty(view.shape)
         distribution.op(out, keys, None, sizes, strides, offset, *distribution.parameters)
         if not direct:

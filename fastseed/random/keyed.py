@@ -18,6 +18,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .._backend import native, private_torch, recomputation
+from .._backend.compile import warn_if_exporting
 from .._backend.ops.dropout import layer_key
 from .._backend.reference.scalar import SHARED_RANK, signed
 from .._utils import validation
@@ -145,7 +146,7 @@ class KeyedBlock(TorchFunctionMode):
         self._process = os.getpid()
         self._task = blocks.current_task()
         self._checkpoint = recomputation.innermost()
-        self._generators = _positions()
+        self._generators = positions()
         array = np.array([self.index << _DRAW_BITS], np.int64)
         self._next: memoryview[int] = memoryview(array)  # type: ignore[arg-type]
         self.next = _usual_tensor(array)
@@ -196,7 +197,7 @@ class KeyedBlock(TorchFunctionMode):
             wrong = f"must draw at most 2**{_DRAW_BITS} times: give parts of it an index"
         elif self.has_moved or self._process != os.getpid():
             pass  # the generators were set
-        elif _positions()[: len(self._generators)] != self._generators:
+        elif positions()[: len(self._generators)] != self._generators:
             wrong = (
                 "must draw all from keys, but a generator of torch has moved: an operator in C++ "
                 "or another thread drew from it; keyed(..., check=True) names the operator"
@@ -285,6 +286,8 @@ class KeyedBlock(TorchFunctionMode):
                 "torch.vmap would give all of its examples the same numbers: draw them outside of "
                 "it, or pass it randomness='same'"
             )
+        elif is_compiling and self.is_eager and torch.compiler.is_exporting():
+            wrong = "torch.export would keep its count: open the block in the exported function"
         elif not is_compiling and self._process != os.getpid():
             wrong = "os.fork was called in the block: open one in the child"
         elif not is_compiling and blocks.current_task() is not self._task:
@@ -307,7 +310,7 @@ class KeyedBlock(TorchFunctionMode):
 
 def _draw_dtensor(function: object, make: Callable[[], torch.Tensor]) -> torch.Tensor | None:
     """Return what a function of ``torch.distributed.tensor`` draws in a block; None outside."""
-    block = private_torch.innermost_function_mode()
+    *_, block = private_torch.function_modes() or [None]
     if not isinstance(block, KeyedBlock):
         return None
     return block.draw(fills.uniform if function is torch.rand else fills.normal, make())
@@ -325,9 +328,9 @@ class _Checker(TorchDispatchMode):  # type: ignore[no-untyped-call]
             or kwargs.get("generator") is not None
         ):
             return func(*args, **kwargs)
-        before = _positions()
+        before = positions()
         found = func(*args, **kwargs)
-        if _positions()[: len(before)] != before:
+        if positions()[: len(before)] != before:
             raise RuntimeError(
                 f"fastseed.{_FUNCTION}: {func} drew from torch's generator, where Python calls no "
                 "function that has a keyed form"
@@ -335,7 +338,7 @@ class _Checker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return found
 
 
-def _positions() -> list[object]:
+def positions() -> list[object]:
     """Return where torch's default generators are."""
     found: list[object] = []
     if native.generators is not None:
@@ -371,6 +374,7 @@ def _known_words(name: str) -> tuple[int, int]:
 @private_torch.answer_at_trace
 def _rank_field(name: str, distinct_over: object, guarded: object) -> int:
     """Return the rank field of a block in compiled code, which guards whose place it has."""
+    warn_if_exporting(_FUNCTION)
     if blocks.worker_place is not None or blocks.sample_place.get() is not None:
         raise RuntimeError(_NOT_COMPILED)
     return int(blocks.place_of_block(_FUNCTION, f"keyed/{name}", distinct_over).rank_field)

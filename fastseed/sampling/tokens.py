@@ -74,29 +74,30 @@ def sample(
     temperatures = arguments.check_parameter(function, "temperature", temperature, logits)
     filters = thresholds.check_filters(function, top_k, top_p, min_p, logits)
     streams: Streams | None = None
-    if isinstance(keys, Streams):
-        if positions is not None:
-            rule = "None with a StreamBank (or give bank.keys)"
-            raise validation.value_error(function, "positions", rule, positions)
-        streams = keys
-        keys, positions = bank.begin(function, streams)
-        tensors.check_tensor(function, "keys", keys, torch.uint64, (n, 2), device)
-    row_positions = arguments.check_positions(function, positions, n, device)
-    return_logprobs = validation.check_bool(function, "return_logprobs", return_logprobs)
-    if out is not None:
-        tensors.check_out(function, out, (n,), torch.int64, device)
-    row_keys = arguments.check_keys(function, keys, n, device)
-    rows = Rows(logits, temperatures)
-    threshold = thresholds.threshold_of(rows, filters)
-    tokens = _race(rows, row_keys, row_positions, threshold)
-    if streams is not None:
-        bank.zero_others(streams, tokens)
-    _check_tokens(function, "logits", tokens)
-    logprobs = _log_probabilities(rows, threshold, tokens) if return_logprobs else None
-    if streams is not None:
-        if logprobs is not None:
-            bank.zero_others(streams, logprobs)
-        bank.move(streams, row_positions, 1)
+    with bank.locked(keys):
+        if isinstance(keys, Streams):
+            if positions is not None:
+                rule = "None with a StreamBank (or give bank.keys)"
+                raise validation.value_error(function, "positions", rule, positions)
+            streams = keys
+            keys, positions = bank.begin(function, streams)
+            tensors.check_tensor(function, "keys", keys, torch.uint64, (n, 2), device)
+        row_positions = arguments.check_positions(function, positions, n, device)
+        return_logprobs = validation.check_bool(function, "return_logprobs", return_logprobs)
+        if out is not None:
+            tensors.check_out(function, out, (n,), torch.int64, device)
+        row_keys = arguments.check_keys(function, keys, n, device)
+        rows = Rows(logits, temperatures)
+        threshold = thresholds.threshold_of(rows, filters)
+        tokens = _race(rows, row_keys, row_positions, threshold)
+        if streams is not None:
+            bank.zero_others(streams, tokens)
+        _check_tokens(function, "logits", tokens)
+        logprobs = _log_probabilities(rows, threshold, tokens) if return_logprobs else None
+        if streams is not None:
+            if logprobs is not None:
+                bank.zero_others(streams, logprobs)
+            bank.move(streams, row_positions, 1)
     if out is not None:
         tokens = out.copy_(tokens)  # last: it may be the memory of an argument
     return tokens if logprobs is None else (tokens, logprobs)

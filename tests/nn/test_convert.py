@@ -10,10 +10,12 @@ import pytest
 import torch
 from helpers.support import restart
 from torch import nn
+from torch.distributed.pipelining import SplitPoint, pipeline
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_sequence
 
 import fastseed
+from fastseed._utils import log
 from fastseed.nn import convert, revert
 from fastseed.random.dropout import attend
 
@@ -123,6 +125,19 @@ def test_revert_gives_the_model_back():
     assert torch.equal(found(X), first), "torch's generator is used again"
 
 
+def test_revert_leaves_a_parametrization_on_a_module():
+    found = convert(Attention())
+    found.register_parameter("weight", nn.Parameter(torch.ones(2)))
+    nn.utils.parametrize.register_parametrization(found, "weight", nn.Softplus())
+    with pytest.raises(RuntimeError, match="Serialization of parametrized modules"):
+        pickle.dumps(found)
+    weight = found.weight
+    assert torch.equal(copy.deepcopy(found).weight, weight)
+    assert torch.equal(revert(found).weight, weight) and isinstance(found, Attention)
+    nn.utils.parametrize.remove_parametrizations(found, "weight")
+    assert type(found) is Attention and torch.equal(found.weight, weight)
+
+
 class Calls(nn.Module):
     def __init__(self, call):
         super().__init__()
@@ -196,7 +211,16 @@ def test_attention_is_that_of_torch_without_dropout():
         torch.testing.assert_close(found, expected)
 
 
+class Lazy(nn.modules.lazy.LazyModuleMixin, Attention):
+    cls_to_become = Attention
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.UninitializedParameter()
+
+
 REFUSED = {
+    "'1' (Lazy): torch will replace its class; run it once before": Lazy(),
     "'1' (LSTM): set its dropout to 0": nn.LSTM(4, 4, 2, dropout=0.5),
     "'1' (RReLU): use nn.LeakyReLU": nn.RReLU(),
     "'1' (AlphaDropout): set its p to 0": nn.AlphaDropout(0.1),
@@ -205,10 +229,10 @@ REFUSED = {
 
 @pytest.mark.parametrize(("says", "module"), REFUSED.items(), ids=REFUSED)
 def test_modules_without_a_keyed_form_are_refused_with_what_to_do(says, module):
-    whole = nn.Sequential(nn.Dropout(0.1), module)
+    whole = nn.Sequential(nn.Dropout(0.1), module, nn.LazyLinear(1))
     with pytest.raises(ValueError, match=r"convert: model must be without dropout ") as refused:
         convert(whole)
-    assert f"got {says}" in str(refused.value)
+    assert str(refused.value).endswith(f"got {says}")
     assert type(whole[0]) is nn.Dropout
 
 
@@ -229,6 +253,36 @@ def test_replicas_of_data_parallel_are_refused():
 def test_inputs_of_a_module_without_dropout_are_not_sharded():
     with pytest.raises(ValueError, match="module must be one with dropout"):
         fastseed.nn.shard_inputs(nn.Linear(1, 1), None, [])
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_an_exported_model_follows_the_job_in_its_process(strict, caplog):
+    log.warn_once.cache_clear()
+    found = convert(nn.Sequential(nn.Dropout(0.5), Calls(F.dropout)))
+    with fastseed.nn.label("exported"):
+        exported = torch.export.export(found, (X,), strict=strict).module()
+        assert caplog.text.count("saved and loaded, it repeats the random numbers") == 1
+        for step in range(2):
+            restart(step=step)
+            with fastseed.nn.rows(2 * step, 9):
+                drawn = exported(X)
+                assert torch.equal(drawn, found(X))
+    with pytest.raises(RuntimeError, match="must run with the label of its export"):
+        exported(X)
+    log.warn_once.cache_clear()
+    torch.export.export(found[:1].eval(), (X,), strict=strict)
+    assert caplog.text.count("saved and loaded") == 1
+
+
+@pytest.mark.filterwarnings("ignore:.*LeafSpec")
+def test_stages_of_torchs_pipelining_follow_the_job():
+    found = convert(nn.Sequential(nn.Dropout(0.5), Calls(F.dropout)))
+    pipe = pipeline(found, (X,), split_spec={"1": SplitPoint.BEGINNING})
+    for step in range(2):
+        restart(step=step)
+        with fastseed.nn.rows(2 * step, 9):
+            drawn = pipe.get_stage_module(1)(pipe.get_stage_module(0)(X))
+            assert torch.equal(drawn, found(X))
 
 
 @pytest.mark.integrations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import threading
 import types
@@ -101,6 +102,16 @@ def test_the_function_that_was_called_is_named(monkeypatch):
         fastseed.nn.initialize(nn.Linear(1, 1)).__enter__()
 
 
+def test_a_thread_without_the_block_is_noticed():
+    model = nn.Linear(2, 2)
+    moved = pytest.raises(RuntimeError, match=r"^fastseed.nn.initialize: .* generator of torch has")
+    with ThreadPoolExecutor(1) as pool, moved, fastseed.nn.initialize(model):
+        pool.submit(model.reset_parameters).result()
+    with pytest.raises(ZeroDivisionError), fastseed.nn.initialize(model):
+        torch.manual_seed(5)
+        raise ZeroDivisionError
+
+
 def test_reseed_in_a_block_leaves_it_open():
     model = nn.Linear(2, 2)
     with fastseed.nn.initialize(model):
@@ -109,8 +120,37 @@ def test_reseed_in_a_block_leaves_it_open():
     assert torch.equal(model.weight, normal_(torch.empty(2, 2), key("weight")))
 
 
+@pytest.mark.parametrize("fill", [nn.init.normal_, nn.init.trunc_normal_, nn.init.orthogonal_])
+def test_the_innermost_of_initialize_and_a_block_draws(fill):
+    fastseed.reseed(1)
+
+    def filled(*blocks) -> torch.Tensor:
+        weight = nn.Linear(3, 3, bias=False)
+        with contextlib.ExitStack() as stack:
+            for block in blocks:
+                stack.enter_context(block(weight))
+            fill(weight.weight)
+        return weight.weight.detach()
+
+    def names(model):
+        return fastseed.nn.initialize(model)
+
+    def block(_):
+        return fastseed.random.keyed("x", 0)
+
+    by_name, by_block = filled(names), filled(block)
+    assert not torch.equal(by_name, by_block)
+    assert torch.equal(filled(block, block, names), by_name)
+    assert torch.equal(filled(block, names, block), by_block)
+    model = nn.Linear(3, 3, bias=False)
+    with block(model):
+        with names(model):
+            fill(model.weight)
+        assert torch.equal(fill(torch.empty(3, 3)), by_block)  # the count of the block stayed
+
+
 def test_threads_initialize_models_of_their_own():
-    """Each as it is alone; a thread without a block draws from torch's generators."""
+    """Each as it is alone; a thread without a block draws from a generator of its own."""
     inside, done = threading.Barrier(3), threading.Barrier(3)
     models = [nn.Linear(6, 6) for _ in range(2)]
 
@@ -123,8 +163,8 @@ def test_threads_initialize_models_of_their_own():
 
     def unkeyed() -> torch.Tensor:
         inside.wait()
-        torch.manual_seed(3)
-        found = nn.init.orthogonal_(torch.empty(5, 5))
+        generator = torch.Generator().manual_seed(3)
+        found = nn.init.orthogonal_(torch.empty(5, 5), generator=generator)
         done.wait()
         return found
 

@@ -141,6 +141,49 @@ def test_gathered_parameters_are_initialized_where_they_are_kept(as_rank):
         assert torch.equal(part, whole[name].chunk(2)[0]), name
 
 
+def gates(layer: nn.Linear) -> None:
+    layer.bias[2:-1:3].fill_(1.0)
+    nn.init.constant_(layer.bias[4], 2.0)
+    layer.weight.t()[:, -3:].zero_()
+    layer.weight.narrow(0, 1, 2).fill_(3)
+    layer.weight[:, 2:4].mul_(0.5)  # no copy
+
+
+@pytest.mark.parametrize(("rank", "world"), [(0, 2), (2, 3), (4, 5), (6, 7)])
+def test_a_slice_of_a_sharded_parameter_is_filled(rank, world, as_rank):
+    def initialized(model: nn.Module) -> dict[str, torch.Tensor]:
+        with torch.no_grad(), fastseed.nn.initialize(model):
+            model.reset_parameters()
+            gates(model)
+        return dict(model.named_parameters())
+
+    whole = initialized(nn.Linear(4, 9))
+    as_rank(rank, world)
+    for name, part in initialized(fully_shard(nn.Linear(4, 9))).items():
+        chunks = whole[name].chunk(world)
+        assert torch.equal(part.to_local(), chunks[rank] if rank < len(chunks) else chunks[0][:0])
+
+
+@pytest.mark.parametrize(
+    ("write", "says"),
+    [
+        (lambda w: w[1:5].mul_(0.1), r"must be written by zero_ or fill_, got aten\.mul_"),
+        (lambda w: w[0].add_(1), r"got aten\.add_.* on a part of weight"),
+        (lambda w: w.chunk(3)[1].fill_(1), r"got aten\.fill_"),
+        (lambda w: w[2:5][0].zero_(), r"got aten\.zero_"),
+        (lambda w: w[2:5].detach().zero_(), r"got aten\.zero_"),
+        (lambda w: w[2:5].normal_(), "must go into a parameter or buffer"),
+        (lambda w: nn.init.normal_(w.to_local()), r"must get the DTensor weight, got its local"),
+        (lambda w: nn.init.orthogonal_(w._local_tensor), r"must get the DTensor weight"),
+    ],
+)
+def test_what_would_not_reach_a_shard_is_refused(write, says, as_rank):
+    as_rank(0)
+    model = fully_shard(nn.Linear(4, 9))
+    with torch.no_grad(), fastseed.nn.initialize(model), pytest.raises(RuntimeError, match=says):
+        write(model.weight)
+
+
 def test_sharded_models_have_their_classes_again_after_an_error(as_rank):
     as_rank(0)
     model = allocated(on_meta(ByType, sharded=True))
@@ -180,6 +223,20 @@ def check_untied_weights_are_refused(model):
 
 
 @pytest.mark.integrations
+def test_revert_leaves_the_class_of_fully_shard(as_rank):
+    class Own(ByType):
+        def forward(self, x):
+            return x
+
+    as_rank(0)
+    model = fully_shard(fastseed.nn.convert(Own()))
+    sharded = type(model)
+    assert fastseed.nn.revert(model) is model
+    assert type(model).__name__ == sharded.__name__ and isinstance(model, FSDPModule)
+    assert not hasattr(model, "fastseed_original") and isinstance(model, Own)
+    model.reshard()
+
+
 def test_tied_weights_that_to_empty_has_untied_are_refused():
     check_untied_weights_are_refused(allocated(on_meta(gpt2), tie=False))
 

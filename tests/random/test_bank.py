@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import numpy as np
 import pytest
@@ -247,3 +248,37 @@ def test_rows_depend_on_nothing_but_their_own_stream():
     assert torch.equal(
         fastseed.random.normal(bank[index], 5), fastseed.random.normal(alone[index], 5)
     )
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda bank: fastseed.random.normal(bank, 64),
+        lambda bank: fastseed.sampling.sample(torch.zeros(64, 2**12), bank),
+    ],
+    ids=["normal", "sample"],
+)
+def test_threads_draw_different_numbers(draw):
+    bank = bank_of(64)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: draw(bank).numpy().tobytes(), range(200)))
+    assert len(set(found)) == len(found)
+    with ThreadPoolExecutor(1) as other, bank._lock:  # held while a bank draws
+        waiting = other.submit(draw, bank)
+        assert wait([waiting], 0.05).not_done
+        draw(bank)  # the same thread goes on, as in a finalizer
+    waiting.result(10)
+
+
+@pytest.mark.parametrize("randomness", ["error", "different"])
+def test_vmap_is_refused_where_examples_would_draw_the_same(randomness):
+    bank = bank_of(1)
+
+    def add(x):
+        return x + fastseed.random.normal(bank, 3)[0]
+
+    with pytest.raises(RuntimeError, match=r"random\.normal: .* torch\.vmap, which"):
+        torch.vmap(add, randomness=randomness)(torch.zeros(4, 3))
+    assert bank.positions.tolist() == [0]
+    same = torch.vmap(add, randomness="same")(torch.zeros(4, 3))
+    assert torch.equal(same, same[:1].expand(4, 3))

@@ -75,20 +75,53 @@ def test_a_result_is_as_torchs(call):
     assert found.stride() == expected.stride()
 
 
-@pytest.mark.parametrize(
-    "draw",
-    [
-        lambda w: (w * 2).random_(),
-        lambda w: torch.bernoulli(w),
-        lambda w: torch.normal(w, w * 2),
-        lambda w: torch.normal(0.0, w),
-    ],
-)
+OVERWRITING = [
+    lambda w: (w * 2).random_(),
+    lambda w: torch.bernoulli(w),
+    lambda w: torch.normal(w, w * 2),
+    lambda w: torch.normal(0.0, w),
+]
+
+
+@pytest.mark.parametrize("draw", OVERWRITING)
 def test_what_a_draw_replaces_has_a_gradient_of_zero(draw):
     w = torch.full((3,), 0.5, requires_grad=True)
     with keyed("flow"):
         draw(w).sum().backward()
     assert torch.equal(w.grad, torch.zeros(3))
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        *OVERWRITING,
+        lambda w: torch.nn.init.normal_(w * 1),
+        lambda w: fastseed.random.normal_(w * 1, 42),
+        lambda w: fastseed.random.normal_((w * 1)[::2], 42),
+    ],
+)
+def test_what_a_draw_replaces_has_a_tangent_of_zero(draw):
+    w = torch.full((3,), 0.5)
+    with keyed("flow", 0):
+        expected = draw(w)
+    with keyed("flow", 0):
+        found, tangent = torch.func.jvp(draw, (w,), (w,))
+    assert torch.equal(found, expected)
+    assert torch.equal(tangent, torch.zeros_like(found))
+
+
+def test_linearize_is_refused_where_it_would_lose_the_numbers():
+    def in_block(x):
+        with keyed("flow", 0):
+            return x * torch.rand(8)
+
+    for draw in (
+        in_block,
+        lambda x: x * fastseed.random.uniform(42, (8,)),
+        lambda x: fastseed.nn.functional.dropout(x, 0.5, 42),
+    ):
+        with pytest.raises(RuntimeError, match=r"^fastseed\..*: must not draw in torch.func.lin"):
+            torch.func.linearize(draw, torch.ones(8))
 
 
 def test_the_default_device():

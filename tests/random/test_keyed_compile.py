@@ -13,6 +13,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 import fastseed
+from fastseed._utils import log
 from fastseed.random import keyed
 
 ONES = torch.ones(64)
@@ -254,3 +255,23 @@ def test_vmap_in_compiled_code_does_not_repeat_numbers_unseen():
         message = "Observed exception"  # all that Dynamo says there of an error inside
     with pytest.raises(Exception, match=message):
         torch.compile(draw, backend="eager", fullgraph=True)(torch.zeros(3, 2))
+
+
+def test_export_is_refused_in_a_block_and_follows_the_job_around_one(caplog):
+    class Noisy(nn.Module):
+        def forward(self, x):
+            return x + torch.rand(64)
+
+    class Opens(nn.Module):
+        def forward(self, x):
+            with keyed("flow", 0):
+                return x + torch.rand(64)
+
+    with keyed("flow", 0), pytest.raises(RuntimeError, match=r"torch\.export would keep its count"):
+        torch.export.export(Noisy(), (ONES,))
+    log.warn_once.cache_clear()
+    program = torch.export.export(Opens(), (ONES,)).module()
+    assert caplog.text.count("saved and loaded, it repeats the random numbers") == 1
+    for step in (4, 5):
+        restart(step)
+        assert torch.equal(program(ONES), Opens()(ONES))

@@ -129,6 +129,8 @@ def calling_class(cls: Any) -> Any:
             this_thread.calls = outer
 
     def reduce(self: object, protocol: object) -> tuple[object, ...]:
+        if "fastseed_original" not in vars(type(self)):  # a class of torch is on top of it
+            return cls.__reduce_ex__(self, protocol)  # type: ignore[no-any-return]
         get_state: Any = getattr(cls, "__getstate__", None)  # of object from Python 3.11 on
         own = get_state is not None and get_state is not getattr(object, "__getstate__", None)
         return _rebuilt, (cls,), get_state(self) if own else self.__dict__

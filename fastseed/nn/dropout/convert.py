@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
+from torch.nn.modules.lazy import LazyModuleMixin
 
 from ..._utils import validation
 from ..module_names import check_prefix, strip_wrappers
@@ -38,8 +39,8 @@ def convert(model: nn.Module, *, prefix: str = "", batch_dim: int | None = 0) ->
     Layers have their qualified names: call it before the model is wrapped or compiled. Functional
     calls have the name of the module whose forward makes them, with ``/dropout`` or ``/attention``
     behind it; ``nn.MultiheadAttention`` makes such a call. Attention with dropout computes its
-    weights in full. Other functions that sample, such as ``torch.bernoulli``, still use torch's
-    generators.
+    weights in full. Other functions that sample, such as ``torch.bernoulli``, and calls in threads
+    that a forward starts, still use torch's generators.
 
     Args:
         model: any module.
@@ -94,7 +95,8 @@ def convert(model: nn.Module, *, prefix: str = "", batch_dim: int | None = 0) ->
 def revert(model: nn.Module) -> nn.Module:
     """Undo ``convert``: every layer is torch's own again, in place.
 
-    Layers of ``fastseed.nn`` that the model had before are replaced too.
+    Layers of ``fastseed.nn`` that the model had before are replaced too. A class that torch has
+    put on a module since, as ``fully_shard`` and parametrizations do, stays.
 
     Args:
         model: a module.
@@ -113,10 +115,19 @@ def revert(model: nn.Module) -> nn.Module:
             module.__class__ = _TORCH[type(module)]
             for name in ("key_name", "batch_dim", "cut"):
                 delattr(module, name)
-        elif (cls := getattr(type(module), "fastseed_original", None)) is not None:
-            module.__class__ = cls
+        elif hasattr(type(module), "fastseed_original"):
+            module.__class__ = _reverted(type(module))
             del module.fastseed_calls
     return model
+
+
+def _reverted(cls: Any) -> Any:
+    """Return a class without ours in it; what ``fully_shard`` put on top is made again."""
+    if "fastseed_original" in vars(cls):
+        return cls.fastseed_original
+    bases = (_reverted(b) if hasattr(b, "fastseed_original") else b for b in cls.__bases__)
+    body = {k: v for k, v in vars(cls).items() if k not in ("__dict__", "__weakref__")}
+    return type(cls.__name__, tuple(bases), body)
 
 
 def shard_inputs(module: nn.Module, mesh: DeviceMesh, placements: Sequence[Placement]) -> nn.Module:
@@ -186,6 +197,8 @@ def _refusal(module: nn.Module) -> str:
         return "it cannot be looked into; convert the model before torch.jit"
     if "forward" in vars(module) and not type(module).__module__.startswith("torch."):
         return "its forward was replaced; convert the model before that"
+    if isinstance(module, LazyModuleMixin) and module.has_uninitialized_params():
+        return "torch will replace its class; run it once before" if _may_call(module) else ""
     if isinstance(module, (nn.AlphaDropout, nn.FeatureAlphaDropout)):
         return "set its p to 0" if module.p > 0 else ""
     if isinstance(module, nn.RNNBase):

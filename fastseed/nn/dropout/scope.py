@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from ..._backend import private_torch
+from ..._backend import native, private_torch
+from ..._backend.compile import warn_if_exporting
 from ..._backend.reference import scalar
 from ..._backend.reference.scalar import signed
 from ..._utils import validation
@@ -251,6 +252,7 @@ _traced: weakref.WeakKeyDictionary[object, set[tuple[str, int]]] = weakref.WeakK
 @private_torch.answer_at_trace
 def _repeats_in_graph(name: str, label_index: int) -> str:
     """Note a layer of the graph that is being traced; return what is wrong if it was there."""
+    warn_if_exporting("nn.Dropout")
     layers = _traced.setdefault(private_torch.graph_being_traced(), set())
     if (name, label_index) not in layers:
         layers.add((name, label_index))
@@ -267,6 +269,20 @@ def check_use_in_graph(layer: LayerName, label_index: int) -> None:
     """RuntimeError, and a warning, where a compiled graph uses a layer twice."""
     if wrong := _repeats_in_graph(layer.name, label_index):
         raise RuntimeError(wrong)
+
+
+def _check_label(keys: torch.Tensor, label_index: int) -> None:
+    """RuntimeError where an exported program, whose label is a constant, runs in another one."""
+    if thread_scope().label_index != label_index:
+        raise RuntimeError(
+            "fastseed.nn.label: an exported program must run with the label of its export, which "
+            "its masks have: leave the block, or export the model in one of this label too"
+        )
+
+
+native.library.define("check_label(Tensor(a0!) keys, int label_index) -> ()")  # type: ignore[no-untyped-call]
+native.library.impl("check_label", _check_label, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
+torch.library.register_fake("fastseed::check_label", lambda *_: None, lib=native.library)
 
 
 def _named(taken: range) -> str:

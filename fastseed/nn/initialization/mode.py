@@ -15,7 +15,7 @@ import threading
 import types
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -23,13 +23,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..._backend import private_torch
 from ..._utils import validation
+from ...derivation import context
 from ...derivation.scopes import Scope
 from ...random import layout
 from ...random.fills import Arguments, Fill, Keywords, keep_part
+from ...random.keyed import KeyedBlock, outside_blocks, positions
 from ...random.layout import local_part
 from ..module_names import check_prefix, sharded_modules
 from .fills import FILLS, INITIALIZERS
-from .names import EqualNames, KeyOf, Owner, OwnerTable, keys_at, untied_weights
+from .names import EqualNames, KeyOf, Owner, OwnerTable, keys_at, storage_of, untied_weights
 
 if TYPE_CHECKING:
     from torch._ops import OpOverload
@@ -48,7 +50,8 @@ class InitializationMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.owners, self._key_of = owners, key_of
         self.fills: Counter[str] = Counter()  # that each name has had
         self._equal_names = EqualNames(scope)
-        self._rows: dict[int, _Row] = {}
+        self._copies: dict[int, _Copy] = {}
+        self.has_moved = False  # to another scope, since the block began
 
     def __torch_dispatch__(
         self, func: OpOverload, types: object, args: Arguments = (), kwargs: Keywords | None = None
@@ -66,26 +69,37 @@ class InitializationMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _run(self, func: OpOverload, args: Arguments, kwargs: Keywords) -> object:
         """Run an operator that draws nothing."""
-        if func._schema.is_mutable and (row := self._rows.get(id(args[0]))) is not None:
-            return row.write(func, *args[1:])
+        if func._schema.is_mutable and (copy := self._copies.get(id(args[0]))) is not None:
+            return copy.write(func, *args[1:])
         if func is _ATEN.copy_.default and self._is_part(args[0], args[1]):
             # a parameter's part of a whole tensor, which torch refuses to copy
             return keep_part(args[0], args[1].expand(args[0].shape))
         result = func(*args, **kwargs)
         if func in _LIKE and (owner := self.owners.owner_of(args[0])) is not None:
             self.owners.add(result, owner)
-        elif func is _ATEN.select.int and layout.is_dtensor(args[0]):
-            self._watch_row(result, *args)
+        elif func.is_view and layout.is_dtensor(args[0]):
+            self._watch_copies(func, result, *args)
         return result
 
     def _is_part(self, target: torch.Tensor, whole: torch.Tensor) -> bool:
         is_part = layout.is_dtensor(target) and not layout.is_dtensor(whole)
         return is_part and self.owners.owner_of(target) is not None
 
-    def _watch_row(self, row: torch.Tensor, whole: DTensor, dim: int, index: int) -> None:
-        owner = self.owners.owner_of(whole)
-        if owner is not None and self.owners.owner_of(row) is None:
-            self._rows[id(row)] = _Row(row, whole, dim, index, owner.name)
+    def _watch_copies(
+        self, view: OpOverload, views: Any, whole: DTensor, dim: Any = 0, *at: Any
+    ) -> None:
+        """Watch the views of a parameter that are copies: along dimensions that are cut."""
+        copied, owner = self._copies.get(id(whole)), self.owners.owner_of(whole)
+        if copied is None and owner is None:
+            return
+        name, indices = copied.name if owner is None else owner.name, None
+        if owner is not None and view is _ATEN.slice.Tensor:
+            indices = range(whole.size(dim))[slice(*at)]
+        elif owner is not None and view is _ATEN.select.int:
+            indices = (range(whole.size(dim))[at[0]],)
+        for found in views if isinstance(views, (list, tuple)) else [views]:
+            if owner is None or storage_of(found) != storage_of(whole):
+                self._copies[id(found)] = _Copy(found, whole, dim, indices, name)
 
     def replace(
         self,
@@ -105,6 +119,11 @@ class InitializationMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         owner = self.owners.owner_of(tensor)
         if owner is None:
             raise _unmapped(operator, None)
+        if owner.is_cut and not layout.is_dtensor(tensor):
+            raise RuntimeError(
+                f"fastseed.{_FUNCTION}: {operator} must get the DTensor {owner.name}, got its "
+                "local tensor, which each rank would fill with the first values"
+            )
         if local_part(tensor).is_meta:  # which has no elements: nothing is drawn
             return tensor
         if not self.fills:
@@ -141,30 +160,32 @@ def _check_ties(model: torch.nn.Module) -> None:
         )
 
 
-class _Row(NamedTuple):
-    """``whole.select(dim, place)`` of a ``DTensor`` that is cut along ``dim``: a copy."""
+class _Copy(NamedTuple):
+    """A view of a ``DTensor`` that is a copy, because the tensor is cut along ``dim``."""
 
-    row: torch.Tensor
+    copy: torch.Tensor
     whole: DTensor
     dim: int
-    place: int
+    indices: Sequence[int] | None  # along ``dim``; None for another view than a row or a slice
     name: str
 
-    def write(self, operator: object, value: float | torch.Tensor = 0) -> torch.Tensor:
-        """Fill the row of the whole, which torch would leave as it is, as of a padding index."""
-        if operator not in (_ATEN.zero_.default, _ATEN.fill_.Scalar, _ATEN.fill_.Tensor):
+    def write(self, operator: object, value: float = 0) -> torch.Tensor:
+        """Fill the part of the whole, which torch would leave as it is, as of a padding index."""
+        is_fill = operator in (_ATEN.zero_.default, _ATEN.fill_.Scalar)
+        if not is_fill or self.indices is None:
             raise RuntimeError(
-                f"fastseed.{_FUNCTION}: a row of a DTensor that is cut along its rows must be "
-                f"written by zero_ or fill_, got {operator} on a row of {self.name}, where torch "
-                "writes to a copy"
+                f"fastseed.{_FUNCTION}: a row or slice of a DTensor along a dimension that is cut "
+                f"must be written by zero_ or fill_, got {operator} on a part of {self.name}, "
+                "where torch writes to a copy"
             )
         local, runs = layout.runs_of_dtensor(_FUNCTION, self.whole)
-        place, at = self.place % self.whole.size(self.dim), 0
+        at = 0
         for first, count in runs[self.dim] if local.numel() else ():
-            if first <= place < first + count:
-                local.select(self.dim, at + place - first).fill_(value)
+            here = [at + i - first for i in self.indices if first <= i < first + count]
+            index = torch.tensor(here, dtype=torch.int64, device=local.device)
+            local.index_fill_(self.dim, index, value)
             at += count
-        return self.row.fill_(value)
+        return self.copy.fill_(value)
 
 
 def _unmapped(operator: object, owner: Owner | None) -> RuntimeError:
@@ -234,6 +255,8 @@ def _original_classes(model: torch.nn.Module) -> Iterator[None]:
 def run_initializer(name: str, args: Arguments, kwargs: Keywords) -> object:
     """Run ``torch.nn.init.<name>``: as a fill under a mode of this thread, else as torch does."""
     original = _originals[name]
+    if any(isinstance(mode, KeyedBlock) for mode in private_torch.function_modes()):
+        return original(*args, **kwargs)  # a block in that of the mode, which draws
     for mode in reversed(private_torch.dispatch_modes()):
         if isinstance(mode, InitializationMode):
             given = inspect.signature(original).bind(*args, **kwargs)
@@ -277,7 +300,7 @@ def _active(mode: InitializationMode) -> Iterator[None]:
         with _lock:
             _open.add(mode)
             _choose_code()
-        with mode:
+        with outside_blocks(), mode:
             yield
     finally:
         with _lock:
@@ -290,6 +313,15 @@ def _choose_code() -> None:
         function.__code__ = _replaced[name] if _open else _originals[name].__code__
 
 
+def _move() -> None:
+    """Let open blocks know that generators were set."""
+    for mode in tuple(_open):
+        mode.has_moved = True
+
+
+context.observe_scope(_move)
+
+
 @contextlib.contextmanager
 def initialize(
     model: torch.nn.Module, *, task: int = 0, epoch: int = 0, step: int = 0, prefix: str = ""
@@ -297,8 +329,9 @@ def initialize(
     """Make the initialization of ``model`` in this block independent of its parallel layout.
 
     Random operators on a parameter or buffer become fills from the key of its qualified name, in
-    the thread that enters the block. Torch's generators are neither used nor changed. In the block,
-    modules that ``fully_shard`` has sharded have their original classes.
+    the thread that enters the block; of it and ``fastseed.random.keyed`` the innermost one draws.
+    Torch's generators are neither used nor changed. In the block, modules that ``fully_shard`` has
+    sharded have their original classes.
 
     Args:
         model: the model, or a part of one, of plain tensors or ``DTensor``; modules may be added in
@@ -313,7 +346,8 @@ def initialize(
     Raises:
         TypeError, ValueError: an argument is invalid.
         RuntimeError: before ``init``; in the block, for a random operator that cannot be mapped,
-            a generator that is passed, or tied weights that are two tensors.
+            a generator that is passed, or tied weights that are two tensors; at the end, if a
+            default generator of torch has moved, as by a thread that initializes too.
 
     Examples:
         >>> import torch
@@ -330,6 +364,13 @@ def initialize(
     prefix = check_prefix(_FUNCTION, prefix)
     scope, key_of = keys_at(_FUNCTION, task, epoch, step)
     mode = InitializationMode(OwnerTable(model, prefix), scope, key_of)
+    before = positions()
     with _original_classes(model), _active(mode):
         yield
+    if not mode.has_moved and positions()[: len(before)] != before:
+        raise RuntimeError(
+            f"fastseed.{_FUNCTION}: all must be drawn from keys of names, but a generator of torch "
+            "has moved: an operator in C++ or another thread drew from it; initialize in the "
+            "thread of the block"
+        )
     mode.warn(stacklevel=3)

@@ -13,7 +13,7 @@ from ..._utils.log import logger
 from ...derivation import scopes
 from ...derivation.scopes import SHARED, Scope
 from ...derivation.shared_use import job
-from ...random.layout import local_part
+from ...random.layout import is_dtensor, local_part
 from ...seeder.seeder import current_seeder
 from ..module_names import strip_wrappers, unwrap
 
@@ -58,6 +58,7 @@ class Owner(NamedTuple):
 
     name: str
     module: torch.nn.Module
+    is_cut: bool  # over ranks, as a ``DTensor``
 
 
 class OwnerTable:
@@ -79,7 +80,7 @@ class OwnerTable:
         if found is None:
             for name, owned, module in named_tensors(self.model):
                 if self._find(owned) is None:
-                    self.add(owned, Owner(self._prefix + name, module))
+                    self.add(owned, Owner(self._prefix + name, module, _is_cut(owned)))
             found = self._find(tensor)
         return found
 
@@ -89,6 +90,10 @@ class OwnerTable:
             if first <= begin < end or first == begin:
                 return owner
         return None
+
+
+def _is_cut(tensor: torch.Tensor) -> bool:
+    return is_dtensor(tensor) and not all(p.is_replicate() for p in tensor.placements)
 
 
 def storage_of(tensor: torch.Tensor) -> int:
