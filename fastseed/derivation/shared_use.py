@@ -27,17 +27,22 @@ class StreamUsers(Generic[User]):
     def warn_if_shared(self, user: User, *use: Hashable) -> None:
         """Warn once per process if another live object used the same streams of the job last.
 
-        Two objects with one ``dataset`` may use the same streams.
+        Two objects with one dataset may use the same streams.
         """
         self._uses[user] = mine = (job(), use)
         if self.has_warned:
             return
-        data = getattr(user, "dataset", user)
+        data = _data_of(user)
         for other, held in list(self._uses.items()):
-            if held == mine and getattr(other, "dataset", other) is not data:
+            if held == mine and _data_of(other) is not data:
                 self.has_warned = True
                 logger.warning(self._message, *use[: self._message.count("%")])
                 return
+
+
+def _data_of(user: object) -> object:
+    """Return the dataset of a wrapper or of a loader, else the object itself."""
+    return getattr(user, "_wrapped" if hasattr(user, "_wrapped") else "dataset", user)
 
 
 def job() -> Hashable:
