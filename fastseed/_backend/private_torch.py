@@ -405,6 +405,14 @@ def current_iterator(loader: DataLoader[Any]) -> Any:
     return loader._iterator
 
 
+def overridden(loader: DataLoader[Any], *known: type[DataLoader[Any]]) -> str | None:
+    """Return the name of what iterates, if the class of a loader has it from none of ``known``."""
+    for name in ("__iter__", "_get_iterator", "__len__", "_index_sampler", "_auto_collation"):
+        if getattr(type(loader), name) not in [getattr(kind, name) for kind in known]:
+            return name
+    return None
+
+
 def workers_of(iterator: Any) -> list[Any]:
     """Return the processes of a loader's iterator, whose exit codes torch does not show."""
     return list(iterator._workers) if _has_workers(iterator) else []

@@ -31,17 +31,22 @@ class StreamUsers(Generic[User]):
     def warn_if_shared(self, user: User, *use: Hashable) -> None:
         """Warn once per process if another live object used the same streams of the job last.
 
-        Two objects with one ``dataset`` may use the same streams.
+        Two objects with one dataset may use the same streams.
         """
         mine, before = (job(), use), self._uses.get(user)
         if self._users.get(before) is user:
             self._users.pop(before, None)
         other = self._users.get(mine, user)
         self._uses[user], self._users[mine] = mine, user
-        is_same = getattr(other, "dataset", other) is getattr(user, "dataset", user)
+        is_same = _data_of(other) is _data_of(user)
         if not (is_same or self.has_warned):
             self.has_warned = True
             logger.warning(self._message, *use[: self._message.count("%")])
+
+
+def _data_of(user: object) -> object:
+    """Return the dataset of a wrapper or of a loader, else the object itself."""
+    return getattr(user, "_wrapped" if hasattr(user, "_wrapped") else "dataset", user)
 
 
 def job() -> Hashable:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import gc
 import os
 import signal
@@ -14,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from helpers.loaders import Indexed, Plain, draw, flat, same, start
-from torch.utils.data import IterableDataset, get_worker_info
+from torch.utils.data import IterableDataset, Subset, get_worker_info
 
 import fastseed
 from fastseed.data import Loader, per_sample
@@ -192,6 +193,33 @@ class Tagged(Plain):
 
 def set_in_worker(worker_id):
     get_worker_info().dataset.transform = "set in the worker"
+
+
+def set_the_parents_share(worker_id):
+    """As one does after random_split."""
+    subset = get_worker_info().dataset
+    subset.dataset.transform, subset.dataset.share = "of the parent", worker_id
+    subset.generator = "of the subset"
+
+
+def test_names_of_a_data_set_are_its_own_in_a_worker():
+    start()
+    parts = Subset(Tagged(4), [0, 2]), per_sample(Subset(Tagged(4), [1, 3]))
+    for part in parts:
+        batches = Loader(part, num_workers=1, collate_fn=same)
+        batches.worker_init_fn = set_the_parents_share
+        assert set(flat(batches)) == {"of the parent"}
+
+
+def test_a_copy_of_a_data_set_of_samples_has_its_own_attributes_and_epoch():
+    start()
+    train = per_sample(Tagged(4))
+    fastseed.reseed(1, 3)
+    validation = copy.copy(train)
+    validation.transform = None
+    validation.set_epoch(5)
+    assert (train[0], validation[0], train.transform) == ("none", None, "none")
+    assert (train._task_and_epoch(), validation._task_and_epoch()) == ((1, 3), (1, 5))
 
 
 def test_what_is_set_on_a_data_set_of_samples_is_the_data_sets():

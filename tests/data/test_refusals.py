@@ -23,6 +23,7 @@ from fastseed.data import (
     steps,
 )
 
+OVERRIDDEN = ("__iter__", "_get_iterator", "__len__", "_index_sampler", "_auto_collation")
 NUMBERS = Numbers(9)
 META = torch.ones(1, dtype=torch.int64, device="meta")
 RANDOM = RandomSampler(range(9), generator=torch.Generator())
@@ -48,6 +49,17 @@ def refused(call, error, rule):
     with pytest.raises(error, match=rf"^fastseed\.data\.{rule}"):
         call()
     assert snapshot() == before
+
+
+@pytest.mark.parametrize("name", OVERRIDDEN)
+def test_a_class_that_iterates_in_its_own_way_is_refused_by_the_methods_name(name):
+    inherited = getattr(DataLoader, name)
+    is_property = isinstance(inherited, property)
+    own = property(inherited.fget) if is_property else lambda self: inherited(self)
+    kind = type("Own", (DataLoader,), {name: own})
+    refused(lambda: steps(kind(Plain(4))), TypeError, rf"Loader: .* without its own {name} \(")
+    unlike = type("Named", (DataLoader,), {"describe": lambda self: "a loader"})
+    assert len(list(steps(unlike(Plain(4)), epochs=1))) == 4
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import torch
 from torch.utils import data as torch_data
 from torch.utils.data import DataLoader, IterableDataset, SequentialSampler
 
+from ..._backend import private_torch
 from ..._backend.compile import eager
 from ..._utils import StateDict, validation
 from ..._utils.log import logger, warn_once
@@ -316,9 +317,10 @@ def loader_settings(function: str, loader: Any) -> Settings:
     validation.check_instance(
         function, "loader", loader, DataLoader, "a torch.utils.data.DataLoader"
     )
-    if type(loader).__iter__ not in (DataLoader.__iter__, Loader.__iter__):
+    own = private_torch.overridden(loader, DataLoader, Loader)
+    if own is not None:
         rule = (
-            "a DataLoader without its own __iter__ (what accelerator.prepare returns has one: use "
+            f"a DataLoader without its own {own} (what accelerator.prepare returns has one: use "
             "AcceleratedJob.train of fastseed.integrations.accelerate)"
         )
         raise validation.type_error(function, "loader", rule, loader)

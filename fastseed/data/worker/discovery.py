@@ -92,7 +92,7 @@ def _search(
     while queue and len(seen) < MAX_OBJECTS:
         path, held = queue.popleft()
         while issubclass(type(held), DatasetWrapper):  # ScopedDataset has another __class__
-            held = held.__dict__["dataset"]
+            held = held.__dict__["_wrapped"]
         if id(held) in seen or issubclass(type(held), _LEAVES):
             continue
         seen.add(id(held))

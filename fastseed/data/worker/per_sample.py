@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import os
@@ -45,10 +46,10 @@ _MAKE: dict[str, Callable[[int], object]] = {
 class PerSample(DatasetWrapper, Dataset[object]):
     """A dataset whose samples have their own random numbers; ``per_sample`` makes it.
 
-    Its length and its other attributes are those of the dataset.
+    Its length and its public attributes are those of the dataset.
     """
 
-    generator: str | None
+    _generator: str | None
     _transform: Transform | None
     _name: str | None
     _scope: ScopeInSharedMemory
@@ -61,7 +62,7 @@ class PerSample(DatasetWrapper, Dataset[object]):
     ) -> None:
         super().__init__(
             dataset,
-            generator=generator,
+            _generator=generator,
             _transform=transform,
             _name=name,
             _scope=ScopeInSharedMemory(),
@@ -71,12 +72,17 @@ class PerSample(DatasetWrapper, Dataset[object]):
         )
 
     def __repr__(self) -> str:
-        return f"per_sample({self.dataset!r}, {self.generator!r}, name={self._name!r})"
+        return f"per_sample({self._wrapped!r}, {self._generator!r}, name={self._name!r})"
 
     def __getstate__(self) -> StateDict:
         is_sent = scope.is_spawning() and (self._seeder is not None or context.seeder is not None)
         seeder = self._current_seeder() if is_sent else None
         return {**self.__dict__, "_streams": None, "_seeder": seeder}
+
+    def __copy__(self) -> DatasetWrapper:
+        copied = super().__copy__()
+        copied.__dict__["_scope"] = copy.deepcopy(self._scope)  # set_epoch is of one of them
+        return copied
 
     def set_scope(self, task: int, epoch: int) -> None:
         """Set the task and epoch of the next samples, also in workers; a ``Loader`` does it."""
@@ -111,8 +117,8 @@ class PerSample(DatasetWrapper, Dataset[object]):
         (task, epoch), seeder, held = self._task_and_epoch(), self._current_seeder(), self._streams
         where = seeder, task, epoch, self._name
         if held is None or held.where != where:
-            searched = {"dataset": self.dataset, "transform": self._transform}
-            held = SampleStreams(where, **(searched if self.generator is None else {}))
+            searched = {"dataset": self._wrapped, "transform": self._transform}
+            held = SampleStreams(where, **(searched if self._generator is None else {}))
             self._streams = held
             self._enter_scope(task, epoch)
         return held
@@ -120,7 +126,7 @@ class PerSample(DatasetWrapper, Dataset[object]):
     def _enter_scope(self, task: int, epoch: int) -> None:
         """Log a warning if another dataset has the same random numbers in this scope."""
         if self._name is None:
-            _users.warn_if_shared(self, task, epoch, self.generator)
+            _users.warn_if_shared(self, task, epoch, self._generator)
 
     def __getitem__(self, index: SupportsIndex) -> object:
         return self._fetch((index,), is_one=True)
@@ -134,7 +140,7 @@ class PerSample(DatasetWrapper, Dataset[object]):
         current = self._current_streams()
         indices = indices if isinstance(indices, (list, tuple)) else list(indices)
         with scope.sample_places():
-            if self.generator is not None:
+            if self._generator is not None:
                 samples = self._read_with_generators(current, indices)
             else:
                 read = functools.partial(self._read_in_streams, current, indices)
@@ -150,7 +156,7 @@ class PerSample(DatasetWrapper, Dataset[object]):
 
         def read(index: SupportsIndex) -> object:
             current.reseed(*sample_of(_FUNCTION, index, self))
-            sample = self.dataset[index] if transform is None else transform(next(samples))
+            sample = self._wrapped[index] if transform is None else transform(next(samples))
             if not current.is_settled:  # the dataset may have made generators just now
                 current.settle()
             return sample
@@ -172,7 +178,7 @@ class PerSample(DatasetWrapper, Dataset[object]):
         return batch
 
     def _read_with_generators(self, current: SampleStreams, indices: Indices) -> list[object]:
-        make, transform, dataset = _MAKE[str(self.generator)], self._transform, self.dataset
+        make, transform, dataset = _MAKE[str(self._generator)], self._transform, self._wrapped
         samples = iter(()) if transform is None else iter(self._read_batch(indices))
 
         def read(index: SupportsIndex) -> object:
@@ -187,9 +193,9 @@ class PerSample(DatasetWrapper, Dataset[object]):
 
     def _read_batch(self, indices: Indices) -> list[object]:
         """Return what the dataset has for a batch of indices, in one call if it can."""
-        fetch = getattr(self.dataset, "__getitems__", None)
+        fetch = getattr(self._wrapped, "__getitems__", None)
         if fetch is None:
-            return read_samples(self.dataset.__getitem__, indices)
+            return read_samples(self._wrapped.__getitem__, indices)
         samples = list(read_samples(fetch, (indices,))[0])
         if len(samples) != len(indices):
             raise RuntimeError(

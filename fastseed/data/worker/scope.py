@@ -8,6 +8,7 @@ main process wrote last.
 from __future__ import annotations
 
 import contextlib
+import copy
 import multiprocessing.context
 import multiprocessing.reduction
 import threading
@@ -111,26 +112,32 @@ class DatasetWrapper:
     Paths of generators lead through it without a step of their own.
     """
 
-    dataset: Any
+    _wrapped: Any
 
     def __init__(self, dataset: object, **own: object) -> None:
-        self.__dict__.update(own, dataset=dataset)
+        self.__dict__.update(own, _wrapped=dataset)
+
+    def __copy__(self) -> DatasetWrapper:
+        # Attributes are set on the dataset inside: those of a copy must not change the original's.
+        copied: DatasetWrapper = object.__new__(type(self))
+        copied.__dict__.update(self.__reduce__()[2], _wrapped=copy.copy(self._wrapped))
+        return copied
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or "dataset" not in self.__dict__:  # while it is unpickled
+        if name.startswith("__") or "_wrapped" not in self.__dict__:  # while it is unpickled
             raise AttributeError(name)
-        return getattr(self.dataset, name)
+        return getattr(self._wrapped, name)
 
     def __setattr__(self, name: str, value: object) -> None:
         if name in self.__dict__:
             super().__setattr__(name, value)
         else:
-            setattr(self.dataset, name, value)
+            setattr(self._wrapped, name, value)
 
     def __len__(self) -> int:
-        return len(self.dataset)
+        return len(self._wrapped)
 
-    def __reduce__(self) -> tuple[object, ...]:
+    def __reduce__(self) -> tuple[Any, ...]:
         # Pickle's own way refuses an object whose __class__ is not its type.
         own = getattr(type(self), "__getstate__", None)
         return object.__new__, (type(self),), self.__dict__ if own is None else own(self)

@@ -137,29 +137,29 @@ class WorkerInit:
 class ScopedDataset(DatasetWrapper):
     """What torch reads for a loader; in a worker a new iteration first reseeds all generators."""
 
-    share: Any  # the samples of a ``Seekable`` that belong to this rank
+    _share: Any  # the samples of a ``Seekable`` that belong to this rank
     _loader: Any  # its WorkerSeeder and batch size; None without per_batch
     _was_iterated: bool
 
     def __init__(self, dataset: object, share: object = None, loader: object = None) -> None:
         noted = loader if scope.has_per_batch else None
-        super().__init__(dataset, share=share, _loader=noted, _was_iterated=False)
+        super().__init__(dataset, _share=share, _loader=noted, _was_iterated=False)
 
     @property  # type: ignore[misc]
     def __class__(self) -> type[Any]:  # torch and a user's worker_init_fn ask isinstance
-        return type(self.dataset)
+        return type(self._wrapped)
 
     def __getitem__(self, index: object) -> object:
         _reseed_if_new()
-        sample = read_samples(self.dataset.__getitem__, (index,))[0]
+        sample = read_samples(self._wrapped.__getitem__, (index,))[0]
         return self._note(index if isinstance(index, list) else [index], sample)
 
     def __getitems__(self, indices: list[object]) -> object:
         _reseed_if_new()
-        fetch = getattr(self.dataset, "__getitems__", None)
+        fetch = getattr(self._wrapped, "__getitems__", None)
         if fetch is not None:
             return self._note(indices, read_samples(fetch, (indices,))[0])
-        return self._note(indices, read_samples(self.dataset.__getitem__, indices))
+        return self._note(indices, read_samples(self._wrapped.__getitem__, indices))
 
     def _note(self, indices: Sequence[object], samples: object) -> object:
         """Note for ``per_batch`` what was fetched; what ``per_sample`` noted of it stays."""
@@ -180,8 +180,8 @@ class ScopedDataset(DatasetWrapper):
         else:
             _reseed_if_new()
         self._was_iterated = True
-        own = self.share
-        samples = iter(self.dataset if own is None else self.dataset._read_slice(own))
+        own = self._share
+        samples = iter(self._wrapped if own is None else self._wrapped._read_slice(own))
         return samples if self._loader is None else self._numbered(samples)
 
     def _numbered(self, samples: Iterator[object]) -> Iterator[object]:
@@ -189,7 +189,7 @@ class ScopedDataset(DatasetWrapper):
         at, info = scope.required_scope("data.per_batch"), get_worker_info()
         worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
         seeder, size = self._loader
-        own = self.share
+        own = self._share
         # Without a share every rank reads for itself: its positions begin at a multiple of 2**40.
         first, step = (seeder.rank << 40, 1) if own is None else (own.rank, own.world_size)
         for count, sample in enumerate(samples):
