@@ -287,6 +287,7 @@ class StreamRows:
 
 
 Streams = StreamBank | StreamRows
+STREAMS = (StreamBank, StreamRows)  # for isinstance: Dynamo of torch 2.10 knows no union
 """What takes the place of a key where a draw moves on."""
 
 
@@ -298,7 +299,7 @@ def _parts(streams: Streams) -> tuple[StreamBank, torch.Tensor | None]:
 
 def locked(streams: object) -> contextlib.AbstractContextManager[object]:
     """Return a block in which no other thread draws from a bank; compiled code has no locks."""
-    if torch.compiler.is_compiling() or not isinstance(streams, Streams):
+    if torch.compiler.is_compiling() or not isinstance(streams, STREAMS):
         return contextlib.nullcontext()
     return _parts(streams)[0]._lock
 

@@ -18,7 +18,7 @@ from .._backend import private_torch, tensors
 from .._backend.reference.scalar import signed
 from .._utils import validation
 from . import bank, distributions
-from .bank import StreamBank, StreamRows, Streams
+from .bank import Streams
 from .distributions import MAX_WORDS, Distribution
 
 _SIZES = (int, np.integer, torch.SymInt)
@@ -226,7 +226,7 @@ def _draw(
         found = keys.new_empty(*sizes or ((),), dtype=distribution.dtype)
         distribution.op(found, keys, None, (), (), 0, *distribution.parameters)
         return found
-    if isinstance(key, (StreamBank, StreamRows)):  # Dynamo of torch 2.10 knows no union
+    if isinstance(key, bank.STREAMS):
         with bank.locked(key):
             keys, positions = bank.begin(function, key)
             found = keys.new_empty((keys.size(0), *sizes), dtype=distribution.dtype)

@@ -75,7 +75,7 @@ def sample(
     filters = thresholds.check_filters(function, top_k, top_p, min_p, logits)
     streams: Streams | None = None
     with bank.locked(keys):
-        if isinstance(keys, Streams):
+        if isinstance(keys, bank.STREAMS):
             if positions is not None:
                 rule = "None with a StreamBank (or give bank.keys)"
                 raise validation.value_error(function, "positions", rule, positions)
