@@ -140,7 +140,7 @@ def test_a_sample_and_a_batch_are_scopes(workers, batch_size):
     found = flat(Loader(per_sample(Once()), **more))
     firsts = range(0, 6, batch_size)
     assert found == [(i, block_in(scope_in(job, "batch", i), "keyed/noise")) for i in firsts]
-    assert blocks.sample_place.get() is None and blocks.readers == 0
+    assert blocks.place_in_sample.get() is None and blocks.readers == 0
 
 
 def test_fork_rng_in_a_sample_of_the_main_process():
