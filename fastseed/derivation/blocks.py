@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -30,37 +33,55 @@ worker_place: BlockPlace | None = None
 """That of a DataLoader worker whose generators fastseed has seeded; None in other processes."""
 
 
-class SamplePlace(NamedTuple):
-    """Where a sample of ``data.per_sample`` is read, or a batch of ``data.per_batch`` made."""
-
-    scope: ScopeKey
-    sample: int  # its index
-    occurrence: int
-    entries: Entries
-
-    def of_block(self, path: str) -> BlockPlace:
-        """Return the place of a block whose stream is ``path``: the same in every process."""
-        stream = streams.sample_stream(self.scope, path, self.sample, self.occurrence)
-        return BlockPlace(stream.scope(), 0, 0, self.entries)
-
-
-sample_place: ContextVar[SamplePlace | None] = ContextVar("sample_place", default=None)
+place_in_sample: ContextVar[Callable[[str], BlockPlace] | None]
+"""Where the block of a stream begins while this thread reads a sample or makes a batch."""
+place_in_sample = ContextVar("place_in_sample", default=None)
 
 readers = 0
 """How many reads of samples and batches run in this process; compiled code guards it."""
 
+_counting = threading.Lock()
 
-def enter_sample(scope: ScopeKey, sample: int, occurrence: int) -> None:
-    """Let the blocks of this thread belong to a sample."""
-    sample_place.set(SamplePlace(scope, sample, occurrence, Entries()))
+
+@contextlib.contextmanager
+def around_samples() -> Iterator[None]:
+    """Read samples, each of which is entered; afterwards blocks are where they were before."""
+    global readers
+    before = place_in_sample.set(_refuse)
+    with _counting:
+        readers += 1
+    try:
+        yield
+    finally:
+        with _counting:
+            readers -= 1
+        place_in_sample.reset(before)
+
+
+def _refuse(path: str) -> BlockPlace:
+    raise RuntimeError(
+        "fastseed.data.per_sample: with transform=, the dataset must open no block, since a batch "
+        f"is read at once, got {path!r}: let transform open it, or leave transform= out"
+    )
+
+
+def enter_sample(scope: ScopeKey, index: int, occurrence: int) -> None:
+    """Let the blocks of this thread belong to a sample, whichever process reads it."""
+    entries = Entries()
+
+    def place_of(path: str) -> BlockPlace:
+        key = streams.sample_stream(scope, path, index, occurrence)
+        return BlockPlace(key.scope(), 0, 0, entries)
+
+    place_in_sample.set(place_of)
 
 
 def place_of_block(
     function: str, path: str, distinct_over: object, of: Seeder | None = None
 ) -> BlockPlace:
     """Return where a block begins now: in a sample, a DataLoader worker, or the job."""
-    sample = sample_place.get()
-    place = worker_place if sample is None else sample.of_block(path)
+    in_sample = place_in_sample.get()
+    place = worker_place if in_sample is None else in_sample(path)
     if place is None:
         context.refuse_worker(function, "pass worker_init_fn=fastseed.data.worker_init_fn to it")
         seeder = of or context.current(function)

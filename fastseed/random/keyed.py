@@ -375,7 +375,7 @@ def _known_words(name: str) -> tuple[int, int]:
 def _rank_field(name: str, distinct_over: object, guarded: object) -> int:
     """Return the rank field of a block in compiled code, which guards whose place it has."""
     warn_if_exporting(_FUNCTION)
-    if blocks.worker_place is not None or blocks.sample_place.get() is not None:
+    if blocks.worker_place is not None or blocks.place_in_sample.get() is not None:
         raise RuntimeError(_NOT_COMPILED)
     return int(blocks.place_of_block(_FUNCTION, f"keyed/{name}", distinct_over).rank_field)
 

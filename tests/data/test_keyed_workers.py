@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 import torch
 from helpers.support import restart
@@ -140,7 +142,7 @@ def test_a_sample_and_a_batch_are_scopes(workers, batch_size):
     found = flat(Loader(per_sample(Once()), **more))
     firsts = range(0, 6, batch_size)
     assert found == [(i, block_in(scope_in(job, "batch", i), "keyed/noise")) for i in firsts]
-    assert blocks.sample_place.get() is None and blocks.readers == 0
+    assert blocks.place_in_sample.get() is None and blocks.readers == 0
 
 
 def test_fork_rng_in_a_sample_of_the_main_process():
@@ -166,15 +168,15 @@ def opens(i):
 class Compiled(Dataset):
     """A function that draws in compiled code."""
 
-    def __init__(self, run):
-        self.run = run
+    def __init__(self, run, is_inside):
+        self.run, self.is_inside = run, is_inside
 
     def __len__(self):
         return 2
 
     def __getitem__(self, i):
-        with keyed("around"):
-            return self.run(i)
+        with contextlib.nullcontext() if self.is_inside else keyed("around"):
+            return self.run(0)  # which was compiled for it
 
 
 @pytest.mark.parametrize("is_inside", [False, True])
@@ -184,7 +186,7 @@ def test_compiled_code_in_a_worker_or_a_sample(workers, wrap, is_inside):
         opens if is_inside else lambda i: torch.rand(2), backend="eager", fullgraph=True
     )
     expected = run(0) if is_inside else None
-    loader = Loader(wrap(Compiled(run)), **options(workers=workers))
+    loader = Loader(wrap(Compiled(run, is_inside)), **options(workers=workers))
     if workers == 0 and not is_inside:
         job = scalar.scope_key(42, 1, 0, 0)
         assert torch.stack(flat(loader)).tolist() == [

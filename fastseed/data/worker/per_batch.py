@@ -9,7 +9,7 @@ from typing import Any
 
 from ..._backend.compile import eager
 from ..._utils import validation
-from ...derivation import streams
+from ...derivation import blocks, streams
 from . import scope
 from .streams import SampleStreams, read_in_streams, sample_of
 
@@ -45,7 +45,7 @@ class PerBatch:
             owner = getattr(self._collate, "__self__", self._collate)  # of a bound method
             self._held = here, SampleStreams(batch.where, collate=owner)
         read = functools.partial(self._call, self._held[1], place, samples)
-        with scope.sample_places():
+        with blocks.around_samples():
             return read_in_streams(_FUNCTION, self._held[1], read, restores=True)
 
     def _call(self, current: SampleStreams, place: tuple[int, int], samples: Any) -> Any:

@@ -139,7 +139,7 @@ class PerSample(DatasetWrapper, Dataset[object]):
     def _fetch(self, indices: Iterable[SupportsIndex], is_one: bool = False) -> object:
         current = self._current_streams()
         indices = indices if isinstance(indices, (list, tuple)) else list(indices)
-        with scope.sample_places():
+        with blocks.around_samples():
             if self._generator is not None:
                 samples = self._read_with_generators(current, indices)
             else:

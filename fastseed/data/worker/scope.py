@@ -7,19 +7,16 @@ main process wrote last.
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import multiprocessing.context
 import multiprocessing.reduction
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from typing import Any, NamedTuple, TypeVar
 
 import torch
 
-from ...derivation import blocks, context
-from ...derivation.entries import Entries
+from ...derivation import context
 from ...derivation.scopes import Scope
 from ...generators.adapter import pack
 from ...seeder.seeder import Seeder
@@ -141,34 +138,6 @@ class DatasetWrapper:
         # Pickle's own way refuses an object whose __class__ is not its type.
         own = getattr(type(self), "__getstate__", None)
         return object.__new__, (type(self),), self.__dict__ if own is None else own(self)
-
-
-class _NoSample(blocks.SamplePlace):
-    """The place of blocks before that of the first sample is known."""
-
-    def of_block(self, path: str) -> blocks.BlockPlace:
-        raise RuntimeError(
-            "fastseed.data.per_sample: with transform=, the dataset must open no block, since a "
-            f"batch is read at once, got {path!r}: let transform open it, or leave transform= out"
-        )
-
-
-_NO_SAMPLE = _NoSample((0, 0), 0, 0, Entries())
-_counting = threading.Lock()
-
-
-@contextlib.contextmanager
-def sample_places() -> Iterator[None]:
-    """Put back the place of blocks after samples were read, each of which sets its own."""
-    before = blocks.sample_place.set(_NO_SAMPLE)
-    with _counting:
-        blocks.readers += 1
-    try:
-        yield
-    finally:
-        with _counting:
-            blocks.readers -= 1
-        blocks.sample_place.reset(before)
 
 
 def read_samples(read: Callable[[Any], T], indices: Iterable[object]) -> list[T]:

@@ -56,7 +56,11 @@ class ForkBlock(contextlib.ContextDecorator):
         use = f"{_FUNCTION}/{self._name}/{self._slot}"
         had: BlockPlace | None = recomputation.had(use)
         is_once = not self._slot and had is None
-        place = self._place(seeder) if had is None else had
+        if (place := had) is None:
+            context.refuse_worker(_FUNCTION)
+            refuse_inside(_FUNCTION)
+            path = f"{self._name}/torch.cpu"
+            place = blocks.place_of_block(_FUNCTION, path, self._distinct_over, seeder)
         for accelerator in seeder._accelerators:
             accelerator.refuse_capture(_FUNCTION)
         entry = ForkEntry(self, self._name, seeder._accelerators)
@@ -71,13 +75,6 @@ class ForkBlock(contextlib.ContextDecorator):
                 place.entries.discard(_FUNCTION, self._name)
             raise
         recomputation.keep(use, place)
-
-    def _place(self, seeder: Seeder) -> BlockPlace:
-        """Return the place of the stream now."""
-        context.refuse_worker(_FUNCTION)
-        refuse_inside(_FUNCTION)
-        path = f"{self._name}/torch.cpu"
-        return blocks.place_of_block(_FUNCTION, path, self._distinct_over, seeder)
 
     def _begin(self, seeder: Seeder, place: BlockPlace) -> None:
         """Set torch's generators to the beginning of the stream."""

@@ -9,37 +9,18 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import torch
 
 from ..._backend import private_torch
 from ...derivation import blocks
-from ...derivation.streams import Stream
 from ...generators.accelerator import AcceleratorGenerators
 from ...random.keyed import open_blocks as keyed_blocks
 from ..process_lock import process
 
 if TYPE_CHECKING:
     from .block import ForkBlock
-
-
-class GeneratorState(NamedTuple):
-    """A snapshot of torch's default generators."""
-
-    cpu: torch.Tensor
-    devices: Sequence[list[torch.Tensor] | Stream | None]  # each as its `save` returns it
-
-    @classmethod
-    def capture(cls, accelerators: Sequence[AcceleratorGenerators]) -> GeneratorState:
-        """Return the present state."""
-        return cls(torch.default_generator.get_state(), [a.save() for a in accelerators])
-
-    def restore(self, accelerators: Sequence[AcceleratorGenerators]) -> None:
-        """Put this state back into torch's default generators."""
-        torch.default_generator.set_state(self.cpu)
-        for accelerator, held in zip(accelerators, self.devices, strict=True):
-            accelerator.restore(held)
 
 
 class ForkEntry:
@@ -49,10 +30,20 @@ class ForkEntry:
         self, block: ForkBlock, name: str, accelerators: Sequence[AcceleratorGenerators]
     ) -> None:
         self._block = weakref.ref(block)
-        self.name, self.accelerators = name, accelerators
-        self.before: GeneratorState  # of torch's default generators, when it was entered
+        self.name, self._accelerators = name, accelerators
         self.thread, self.task = threading.get_ident(), blocks.current_task()
         self.in_backward = private_torch.in_backward()
+
+    def save(self) -> None:
+        """Keep what torch's default generators are now."""
+        self._cpu = torch.default_generator.get_state()
+        self._devices = [accelerator.save() for accelerator in self._accelerators]
+
+    def restore(self) -> None:
+        """Put torch's default generators back to what they were before the entry."""
+        torch.default_generator.set_state(self._cpu)
+        for accelerator, held in zip(self._accelerators, self._devices, strict=True):
+            accelerator.restore(held)
 
     @property
     def is_abandoned(self) -> bool:
@@ -66,11 +57,11 @@ def enter(entry: ForkEntry, begin: Callable[[], None]) -> None:
     with process.lock:
         process.refuse_nested("fork_rng")
         _check_thread(entry)
-        entry.before = GeneratorState.capture(entry.accelerators)
+        entry.save()
         try:
             begin()
         except BaseException:
-            entry.before.restore(entry.accelerators)
+            entry.restore()
             raise
         process.blocks = (*process.blocks, entry)
 
@@ -86,7 +77,7 @@ def leave(entry: ForkEntry, *, in_order: bool = False) -> None:
             return
         at = blocks.index(entry)
         inside = [inner.name for inner in blocks[at + 1 :]]
-        entry.before.restore(entry.accelerators)
+        entry.restore()
         process.blocks = blocks[:at]
     if inside and in_order:
         raise RuntimeError(
@@ -114,17 +105,15 @@ def open_blocks() -> list[object]:
 
 
 def _check_thread(entry: ForkEntry) -> None:
-    """Raise RuntimeError while another thread is in a block, unless it waits for this backward."""
-    if not process.blocks:
-        return
-    running = process.blocks[-1]
+    """Raise RuntimeError in another's block, unless its thread waits for this backward pass."""
+    running = process.blocks[-1] if process.blocks else entry
     if running.thread == entry.thread:
-        if running.task is not entry.task:
-            raise RuntimeError(
-                "fastseed.fork_rng: must not be entered while another asyncio task is inside "
-                f"fork_rng({running.name!r}): {blocks.ONE_TASK}"
-            )
-        return
+        if running.task is entry.task:
+            return
+        raise RuntimeError(
+            "fastseed.fork_rng: must not be entered while another asyncio task is inside "
+            f"fork_rng({running.name!r}): {blocks.ONE_TASK}"
+        )
     if entry.in_backward and not running.in_backward:  # it called backward() inside its block
         return
     raise RuntimeError(
