@@ -33,7 +33,8 @@ def start(
     ``warn_only`` asks for ``deterministic``; the names ``again`` are registered by the caller.
     """
     requested = switches.requested("init")
-    seeder = Seeder._of(*join_job(master_seed, place))
+    seeder = Seeder.__new__(Seeder)
+    seeder._start(*join_job(master_seed, place))
     failed = None
     if get_worker_info() is not None:
         logger.warning(
