@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 import secrets
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -92,7 +93,10 @@ class _Fwr13y:
         self.seed_gen, self._is_agreed = seed_gen, is_agreed
         self._registered: list[tuple[Callable[[int], object], bool]] = []
 
-    def register(self, gen: object, shared: bool) -> None:
+    def get_master_seed(self) -> int:
+        return self.seed_gen.master_seed
+
+    def register_generator(self, gen: object, shared: bool) -> None:
         function = "pyt.register_generator"
         shared = validation.check_bool(function, "shared", shared)
         if not callable(gen):
@@ -105,7 +109,7 @@ class _Fwr13y:
             )
         self._registered.append((gen, shared))
 
-    def unregister(self, gen: object) -> None:
+    def unregister_generator(self, gen: object) -> None:
         for entry in self._registered:
             if entry[0] == gen:
                 self._registered.remove(entry)
@@ -144,9 +148,9 @@ class _Fwr13y:
 _fwr13y: _Fwr13y | None = None
 
 
-def _legacy() -> _Fwr13y | None:
-    """Return what ``init(scheme="fwr13y")`` made, unless another ``init`` came after it."""
-    return _fwr13y if context.seeder is None else None
+def _serving() -> Any:
+    """Return what ``init(scheme="fwr13y")`` made, or ``api`` if another ``init`` came after it."""
+    return api if _fwr13y is None or context.seeder is not None else _fwr13y
 
 
 def init(
@@ -190,17 +194,12 @@ def init(
 
 def get_master_seed() -> int:
     """Return the master seed in use, as ``fastseed.get_master_seed``."""
-    legacy = _legacy()
-    return api.get_master_seed() if legacy is None else legacy.seed_gen.master_seed
+    return int(_serving().get_master_seed())
 
 
 def reseed(task: int, epoch: int = 0, step: int = 0) -> None:
     """Give every generator of this process its state at (task, epoch), as ``fastseed.reseed``."""
-    legacy = _legacy()
-    if legacy is None:
-        api.reseed(task, epoch, step)
-    else:
-        legacy.reseed(task, epoch, step)
+    _serving().reseed(task, epoch, step)
 
 
 def register_generator(gen: object, shared: bool = False) -> None:
@@ -210,11 +209,7 @@ def register_generator(gen: object, shared: bool = False) -> None:
         gen: a generator; under scheme ``"fwr13y"`` a callable ``f(seed: int)``.
         shared: the same stream on all ranks.
     """
-    legacy = _legacy()
-    if legacy is None:
-        api.register_generator(gen, shared)
-    else:
-        legacy.register(gen, shared)
+    _serving().register_generator(gen, shared)
 
 
 def unregister_generator(gen: object) -> None:
@@ -223,8 +218,4 @@ def unregister_generator(gen: object) -> None:
     Args:
         gen: the registered object.
     """
-    legacy = _legacy()
-    if legacy is None:
-        api.unregister_generator(gen)
-    else:
-        legacy.unregister(gen)
+    _serving().unregister_generator(gen)

@@ -49,11 +49,11 @@ START = Scope(0, 0, 0)
 """Where ``init`` leaves a process."""
 
 
-def parse_master_seed(text: str) -> int | None:
-    """Return the master seed that an environment variable holds; None if it is not one."""
+def read_master_seed(function: str, variable: str, text: str) -> int:
+    """Return the master seed that an environment variable holds; ValueError if it is not one."""
     if text.isascii() and text.isdigit() and len(text) <= 20 and int(text) <= MAX_MASTER:
         return int(text)
-    return None
+    raise validation.value_error(function, variable, f"an integer in [0, {MAX_MASTER}]", text)
 
 
 def check_scope(function: str, task: object, epoch: object, step: object) -> Scope:
@@ -80,8 +80,3 @@ def check_master_seed(function: str, argument: str, seed: object) -> int:
 def check_name(function: str, name: object) -> str:
     """Return a stream name: any non-empty string that UTF-8 can encode."""
     return validation.check_text(function, "name", name)
-
-
-def check_rank_field(function: str, rank: object) -> int:
-    """Return the argument ``rank`` of a stream: a rank, or ``SHARED``."""
-    return validation.check_int(function, "rank", rank, 0, SHARED)

@@ -100,11 +100,7 @@ class Deterministic:
         return self
 
     def __exit__(self, *_: object) -> None:
-        try:
-            self.restore()
-        except BaseException:  # an interrupt
-            self.restore()
-            raise
+        self.restore()
 
 
 def variable(found: Variable) -> Switch:

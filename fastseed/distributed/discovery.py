@@ -43,7 +43,7 @@ def discover_rank() -> ProcessRank:
 
     Returns:
         A named tuple ``(rank, world_size, source, local_rank)``: from torch.distributed where it is
-        initialized, Ray Train in one of its workers, the variables of a launcher (torchrun, SLURM,
+        initialized, Ray Train in one of its workers, the variables of a launcher (torchrun, srun,
         Open MPI, PMI), or Horovod where it is initialized; else rank 0 of 1, source ``"default"``.
 
     Raises:

@@ -151,11 +151,7 @@ def check_master_seed(function: str, given: int | None) -> int:
             f"fastseed.{function}: give master_seed, call fastseed.init(...), or set the variable "
             f"{environ.MASTER_SEED} first"
         )
-    seed = scopes.parse_master_seed(text)
-    if seed is None:
-        rule = f"an integer in [0, {scopes.MAX_MASTER}]"
-        raise value_error(function, environ.MASTER_SEED, rule, text)
-    return seed
+    return scopes.read_master_seed(function, environ.MASTER_SEED, text)
 
 
 def check_address(

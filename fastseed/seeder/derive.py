@@ -186,7 +186,7 @@ def stream_of(
     if rank is None:
         rank_field = seeder._registry.rank_field_of(name)
     else:
-        rank_field = scopes.check_rank_field(function, rank)
+        rank_field = validation.check_int(function, "rank", rank, 0, scopes.SHARED)
     if type(worker) is not int or worker != 0:
         worker = validation.check_int(function, "worker", worker, 0, scopes.MAX_WORKER)
     return streams.stream(seeder.master_seed, at, name, rank_field, worker)
@@ -223,14 +223,9 @@ def members(
     at = stream.name_key, stream.rank_field, stream.worker, start
     if out is None:
         return derive.fill(operator, derive.empty_words(*shape), *at)
-    kind = _check_out(function, out, shape).device.type
+    tensors.check_out(function, out, shape, torch.uint64)
+    refuse_capture(function, out.device, "call it outside of the capture")
+    kind = out.device.type
     if out.is_contiguous() and (kind == "cpu" or (kind == "cuda" and native.has_cuda)):
         return derive.fill(operator, out, *at)
     return out.copy_(derive.fill(operator, derive.empty_words(*shape), *at))
-
-
-def _check_out(function: str, out: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
-    """Return ``out``; an error if the result does not fit, or in a capture on its device."""
-    tensors.check_out(function, out, shape, torch.uint64)
-    refuse_capture(function, out.device, "call it outside of the capture")
-    return out

@@ -14,7 +14,6 @@ from .._utils.log import logger, warn_once
 from ..derivation import context, scopes, streams
 from ..derivation.entries import Entries
 from ..derivation.scopes import Scope
-from ..derivation.streams import Stream
 from ..distributed import discovery
 from ..distributed import mesh as meshes
 from ..generators.accelerator import AcceleratorGenerators, compiled_types
@@ -77,17 +76,10 @@ class Seeder:
         master_seed = scopes.check_master_seed("Seeder", "master_seed", master_seed)
         self._start(job, master_seed, is_agreed)
 
-    @classmethod
-    def _of(cls, job: Job, master_seed: int, is_agreed: bool) -> Seeder:
-        """Return the seeder of a job; ``is_agreed`` is whether every rank has this master seed."""
-        seeder = cls.__new__(cls)
-        seeder._start(job, master_seed, is_agreed)
-        return seeder
-
     def _start(
         self, job: Job, master_seed: int, is_agreed: bool, scope: Scope | None = None
     ) -> None:
-        """Make what each process has for itself."""
+        """Make what each process has for itself; ``is_agreed``: every rank has this master seed."""
         self._job, self._is_agreed, self.master_seed = job, is_agreed, master_seed
         self.rank, self.world_size, self.mesh = job.rank, job.world_size, job.mesh
         self.data_rank, self.data_world_size = job.data
@@ -169,21 +161,16 @@ class Seeder:
         if done and not (self._accelerators or registry.generators or registry.epoch_setters):
             return {}
         scope = derive.scope_key(self.master_seed, *at)
-
-        def stream_of(name: str) -> Stream:
-            return streams.stream_in(scope, name, self._rank_fields.of(name))
-
-        failures = {} if done else self._defaults.reseed(stream_of)
-        for accelerator in self._accelerators:
+        own: dict[str, GeneratorAdapter] = {} if done else dict(self._defaults.adapters)
+        own.update((accelerator.name, accelerator) for accelerator in self._accelerators)
+        rows = [(name, adapter, self._rank_fields.of(name)) for name, adapter in own.items()]
+        rows += [(entry.name, entry.adapter, entry.rank_field) for entry in registry.generators]
+        failures: dict[str, Exception] = {}
+        for name, adapter, rank_field in rows:
             try:
-                accelerator.reseed(stream_of(accelerator.name))
+                adapter.reseed(streams.stream_in(scope, name, rank_field))
             except Exception as error:
-                failures[accelerator.name] = error
-        for entry in registry.generators:
-            try:
-                entry.adapter.reseed(streams.stream_in(scope, entry.name, entry.rank_field))
-            except Exception as error:
-                failures[entry.name] = error
+                failures[name] = error
         for entry in registry.epoch_setters:
             try:
                 epoch = at._replace(step=0)

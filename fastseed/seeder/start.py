@@ -13,7 +13,6 @@ from .._backend import derive, native
 from .._utils import environ, validation
 from .._utils.log import logger
 from ..derivation import context, scopes
-from ..derivation.scopes import parse_master_seed
 from ..determinism import switches
 from ..distributed import agreement, discovery
 from .errors import ReseedError
@@ -33,7 +32,8 @@ def start(
     ``warn_only`` asks for ``deterministic``; the names ``again`` are registered by the caller.
     """
     requested = switches.requested("init")
-    seeder = Seeder._of(*join_job(master_seed, place))
+    seeder = Seeder.__new__(Seeder)
+    seeder._start(*join_job(master_seed, place))
     failed = None
     if get_worker_info() is not None:
         logger.warning(
@@ -56,18 +56,6 @@ def start(
     return seeder
 
 
-def requested_seed(master_seed: int | None) -> int | None:
-    """Return the argument, or else what ``fastseed run`` requests; None to draw one."""
-    text = environ.get(environ.MASTER_SEED)
-    if master_seed is not None or not text:
-        return master_seed
-    seed = parse_master_seed(text)
-    if seed is None:
-        variable = f"environment variable {environ.MASTER_SEED}"
-        raise validation.value_error("init", variable, f"in [0, {scopes.MAX_MASTER}]", text)
-    return seed
-
-
 def join_job(
     master_seed: int | None, place: tuple[Any, ...], bits: int = SEED_BITS, *, correct: bool = True
 ) -> tuple[Job, int, bool]:
@@ -85,9 +73,10 @@ def join_job(
     try:
         job = read_job("init", *place, correct=correct)
         size = job.world_size
-        master_seed = requested_seed(master_seed)
         if master_seed is not None:
             master_seed = scopes.check_master_seed("init", "master_seed", master_seed)
+        elif text := environ.get(environ.MASTER_SEED):  # what `fastseed run` requests
+            master_seed = scopes.read_master_seed("init", environ.MASTER_SEED, text)
     except (TypeError, ValueError) as error:
         problem = error  # raised after the collective, so that no rank hangs
     master_seed, is_agreed = agreement.agree_on_master(master_seed, size, bits, problem)
@@ -114,7 +103,7 @@ def report(job: Job, master_seed: int, *, is_given: bool, shows: bool) -> None:
     ``shows`` is whether to print one that was drawn where the log does not take it.
     """
     text = environ.get(environ.MASTER_SEED)
-    if text and parse_master_seed(text) != master_seed:
+    if text and text != str(master_seed):
         logger.warning(
             "fastseed.init: master seed %d was given and is used, but %s=%s (fastseed run --seed) "
             "requests another one; call init() without a seed to use that",

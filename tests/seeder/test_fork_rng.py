@@ -218,7 +218,7 @@ def test_blocks_are_refused_in_dataloader_workers(job):
 
 
 def test_the_streams_of_blocks_are_no_names_of_generators(job):
-    with pytest.raises(ValueError, match=r"this one is for fork_rng.*a/torch\.cpu"):
+    with pytest.raises(ValueError, match=r"does not use itself.*a/torch\.cpu"):
         job.register_generator(print, name="a/torch.cpu")
 
 

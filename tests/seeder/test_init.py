@@ -241,7 +241,7 @@ def test_another_seed_than_that_of_fastseed_run_is_a_warning(monkeypatch, caplog
 
 def test_a_master_seed_of_the_environment_that_is_none_names_the_variable(monkeypatch):
     monkeypatch.setenv("FASTSEED_MASTER_SEED", "abc")
-    says = r"^fastseed\.init: environment variable FASTSEED_MASTER_SEED must be in .*, got 'abc'$"
+    says = r"^fastseed\.init: FASTSEED_MASTER_SEED must be an integer in .*, got 'abc'$"
     for module in (fastseed, fastseed.pyt):
         with pytest.raises(ValueError, match=says):
             module.init()
