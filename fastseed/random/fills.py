@@ -239,9 +239,23 @@ def _doubles(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def write(tensor: torch.Tensor, values: torch.Tensor) -> None:
-    """Write values of another dtype, for which gradients do not pass."""
+    """Write new values of another dtype, rounded once; gradients do not pass."""
     with torch.no_grad():
+        if values.dtype == torch.float64 and tensor.dtype in (torch.float16, torch.bfloat16):
+            local = layout.local_part(values)
+            local.copy_(_odd(local))
         tensor.copy_(values)
+
+
+def _odd(x: torch.Tensor) -> torch.Tensor:
+    """Return float32 numbers with which torch's way to 16 bits, over float32, rounds x once.
+
+    Where x lies between two numbers it is the one with the odd last bit (Boldo, 2008).
+    """
+    near = x.float()
+    bits = near.view(torch.int32)
+    other = bits + torch.where(near.abs() < x.abs(), 1, -1).int()
+    return torch.where((near == x) | (bits % 2 != 0), bits, other).view(torch.float32)
 
 
 def check_memory(function: str, tensor: torch.Tensor) -> None:

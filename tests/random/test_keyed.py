@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 
+import numpy as np
 import pytest
 import torch
 from helpers import paths
@@ -15,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 import fastseed
 from fastseed.derivation import context
-from fastseed.random import keyed
+from fastseed.random import fills, keyed
 from fastseed.random.fills import _exp
 from fastseed.random.torch_functions import DRAWS
 
@@ -347,6 +349,26 @@ def test_the_exponential_function_of_log_normal():
     error = ((_exp(x) - x.exp()) / x.exp().clamp_min(5e-324)).abs()
     assert error[x > -708].max() < 5e-16 and torch.isfinite(_exp(x)).all()
     assert _exp(torch.tensor([710.0, -800.0], dtype=torch.float64)).tolist() == [float("inf"), 0.0]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "digits", "least"), [(torch.float16, 11, -24), (torch.bfloat16, 8, -133)]
+)
+def test_results_of_16_bits_are_rounded_once(dtype, digits, least):
+    def near(middle: float) -> list[float]:
+        tiny = middle * 2.0**-50
+        return [middle - tiny, middle, middle + tiny, -middle - tiny, tiny - middle]
+
+    unit = 2.0 ** (1 - digits)
+    values = torch.tensor(
+        [*near(1 + unit / 2), *near(2.0 ** (least - 1)), 1e300, -1e300, 0, math.nan],
+        dtype=torch.float64,
+    )
+    found = torch.empty(values.shape, dtype=dtype)
+    fills.write(found, values)
+    above, low = 1 + unit, 2.0**least
+    expected = [1, 1, above, -above, -1, 0, 0, low, -low, 0, math.inf, -math.inf, 0, math.nan]
+    np.testing.assert_equal(found.double().numpy(), np.array(expected))
 
 
 def test_every_seeded_operator_of_torch_is_known():
