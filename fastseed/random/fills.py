@@ -23,7 +23,7 @@ from .functional import Key
 Arguments = tuple[Any, ...]
 Keywords = dict[str, Any]
 Fill = Callable[..., object]
-"""A function of a tensor, a key and parameters that writes random numbers."""
+"""A function of a tensor, a key and parameters that writes random numbers; False: it drew none."""
 
 _FUNCTION = "random.keyed"
 _INTEGERS = (torch.uint8, torch.int32, torch.int64)  # that randint writes itself
@@ -44,17 +44,18 @@ def normal(tensor: torch.Tensor, key: Key, mean: float = 0.0, std: float = 1.0) 
         inplace.normal_(tensor, key, mean, std)
 
 
-def uniform(tensor: torch.Tensor, key: Key, low: float = 0.0, high: float = 1.0) -> None:
+def uniform(tensor: torch.Tensor, key: Key, low: float = 0.0, high: float = 1.0) -> bool:
     """Fill as ``uniform_`` does; with ``low`` where both bounds are equal, as torch does."""
     if tensor.is_complex():
         _in_parts(uniform, tensor, key, low, high)
-        return
+        return low != high
     if low != high or tensor.dtype not in REALS:
         inplace.uniform_(tensor, key, low, high)
-        return
+        return True
     check_memory("random.uniform_", tensor)
     with torch.inference_mode(tensor.is_inference()), torch.no_grad():
         tensor.fill_(low + 0.0)  # no negative zero
+    return False
 
 
 def _in_parts(fill: Fill, tensor: torch.Tensor, key: Key, *parameters: float) -> None:

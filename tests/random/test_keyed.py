@@ -105,6 +105,13 @@ def test_what_draws_nothing_does_not_count():
     with keyed("flow", 0):
         functional.dropout(ONES, 0.5, training=False)
         functional.alpha_dropout(ONES, 0.5)  # which drops in training alone
+        for empty in (torch.rand(0), torch.randperm(0), torch.empty(3, 0, dtype=torch.cfloat)):
+            functional.dropout(empty.real.float().normal_(), 0.5)
+        torch.empty(3).uniform_(2, 2)
+        torch.empty(3, dtype=torch.cfloat).uniform_(2, 2)
+        functional.dropout(ONES, 1.0)
+        functional.alpha_dropout(ONES, 1.0, training=True)
+        functional.scaled_dot_product_attention(HEADS, HEADS, HEADS, dropout_p=1.0)
         assert torch.equal(torch.rand(2), fastseed.random.uniform(key_of(0), (2,)))
 
 
@@ -317,8 +324,13 @@ def test_bad_arguments_of_a_function_count_nothing():
             lambda: torch.multinomial(torch.ones(3), 4),
             lambda: torch.empty(3).geometric_(0.0),
             lambda: functional.dropout(ONES, 1.5),
+            # after the draw
+            lambda: functional.gumbel_softmax(ONES, dim=5),
+            lambda: functional.dropout(ONES.clone().requires_grad_(), 0.5, inplace=True),
+            lambda: torch.normal(torch.zeros(3), 1.0, out=torch.zeros(1).expand(3)),
+            lambda: functional.scaled_dot_product_attention(HEADS, HEADS, ONES, dropout_p=0.5),
         ):
-            with pytest.raises((TypeError, ValueError, RuntimeError)):
+            with pytest.raises((TypeError, ValueError, RuntimeError, IndexError)):
                 call()
         assert torch.equal(torch.rand(2), fastseed.random.uniform(key_of(0), (2,)))
 
