@@ -194,6 +194,7 @@ def check_weights(
 ) -> None:
     """Check the arguments of ``multinomial``."""
     tensors.check_dtype(function, "input", weights, *REALS)
+    tensors.check_dense(function, "input", weights)
     if layout.is_dtensor(weights) or weights.dim() not in (1, 2):
         rule = "a tensor of 1 or 2 dimensions, and no DTensor"
         raise validation.value_error(function, "input", rule, weights)

@@ -11,6 +11,8 @@ import fastseed
 from fastseed.random import keyed
 
 HALF = torch.full((3, 4), 0.5)
+FREED = torch.ones(4)
+FREED.untyped_storage().resize_(0)
 WRONG = {
     "int8": (lambda: torch.randint(0, 300, (3,), dtype=torch.int8), r"in \[-128, 127\]"),
     "uint16": (lambda: torch.randint(-1, 3, (3,), dtype=torch.uint16), r"in \[0, 65535\]"),
@@ -26,6 +28,7 @@ WRONG = {
     "randperm": (lambda: torch.randperm(300, dtype=torch.int8), "a vector, of elements that are"),
     "randperm of halves": (lambda: torch.randperm(2050, dtype=torch.float16), "a vector, of"),
     "out": (lambda: torch.multinomial(HALF, 2, out=torch.empty(0)), "dtype"),
+    "freed": (lambda: torch.multinomial(FREED, 2), "input must have memory"),
     "mode": (lambda: nn.init.kaiming_uniform_(torch.empty(2, 3), mode="x"), "Mode x not supported"),
 }
 
