@@ -145,6 +145,15 @@ def is_checkpointed() -> bool:
     return bool(running_checkpoints())
 
 
+@answer_at_trace
+def is_drawn_again() -> bool:
+    """Return whether the compiler may compute again, in a backward pass, what a graph computes."""
+    from torch._functorch import config
+
+    saves_memory = config.activation_memory_budget < 1 or config.aggressive_recomputation
+    return torch.is_grad_enabled() and saves_memory
+
+
 def is_transformed() -> bool:
     """Return whether a transform of ``torch.func`` runs, which wraps new tensors."""
     return torch._C._functorch.get_interpreter_stack() is not None

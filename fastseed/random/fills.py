@@ -23,7 +23,7 @@ from .functional import Key
 Arguments = tuple[Any, ...]
 Keywords = dict[str, Any]
 Fill = Callable[..., object]
-"""A function of a tensor, a key and parameters that writes random numbers."""
+"""A function of a tensor, a key and parameters that writes random numbers; False: it drew none."""
 
 _FUNCTION = "random.keyed"
 _INTEGERS = (torch.uint8, torch.int32, torch.int64)  # that randint writes itself
@@ -44,17 +44,18 @@ def normal(tensor: torch.Tensor, key: Key, mean: float = 0.0, std: float = 1.0) 
         inplace.normal_(tensor, key, mean, std)
 
 
-def uniform(tensor: torch.Tensor, key: Key, low: float = 0.0, high: float = 1.0) -> None:
+def uniform(tensor: torch.Tensor, key: Key, low: float = 0.0, high: float = 1.0) -> bool:
     """Fill as ``uniform_`` does; with ``low`` where both bounds are equal, as torch does."""
     if tensor.is_complex():
         _in_parts(uniform, tensor, key, low, high)
-        return
+        return low != high
     if low != high or tensor.dtype not in REALS:
         inplace.uniform_(tensor, key, low, high)
-        return
+        return True
     check_memory("random.uniform_", tensor)
     with torch.inference_mode(tensor.is_inference()), torch.no_grad():
         tensor.fill_(low + 0.0)  # no negative zero
+    return False
 
 
 def _in_parts(fill: Fill, tensor: torch.Tensor, key: Key, *parameters: float) -> None:
@@ -193,6 +194,7 @@ def check_weights(
 ) -> None:
     """Check the arguments of ``multinomial``."""
     tensors.check_dtype(function, "input", weights, *REALS)
+    tensors.check_dense(function, "input", weights)
     if layout.is_dtensor(weights) or weights.dim() not in (1, 2):
         rule = "a tensor of 1 or 2 dimensions, and no DTensor"
         raise validation.value_error(function, "input", rule, weights)
@@ -239,9 +241,23 @@ def _doubles(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def write(tensor: torch.Tensor, values: torch.Tensor) -> None:
-    """Write values of another dtype, for which gradients do not pass."""
+    """Write new values of another dtype, rounded once; gradients do not pass."""
     with torch.no_grad():
+        if values.dtype == torch.float64 and tensor.dtype in (torch.float16, torch.bfloat16):
+            local = layout.local_part(values)
+            local.copy_(_odd(local))
         tensor.copy_(values)
+
+
+def _odd(x: torch.Tensor) -> torch.Tensor:
+    """Return float32 numbers with which torch's way to 16 bits, over float32, rounds x once.
+
+    Where x lies between two numbers it is the one with the odd last bit (Boldo, 2008).
+    """
+    near = x.float()
+    bits = near.view(torch.int32)
+    other = bits + torch.where(near.abs() < x.abs(), 1, -1).int()
+    return torch.where((near == x) | (bits % 2 != 0), bits, other).view(torch.float32)
 
 
 def check_memory(function: str, tensor: torch.Tensor) -> None:

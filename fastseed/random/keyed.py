@@ -217,9 +217,16 @@ class KeyedBlock(TorchFunctionMode):
             return func(*args, **kwargs) if kwargs else func(*args)
         kwargs = kwargs or {}
         generator = kwargs.get("generator")
-        if generator is None or generator is torch.default_generator:
+        if generator is not None and generator is not torch.default_generator:
+            return func(*args, **kwargs)
+        if torch.compiler.is_compiling():
             return handler(self, func, *args, **kwargs)
-        return func(*args, **kwargs)
+        number = self._next[0]
+        try:
+            return handler(self, func, *args, **kwargs)
+        except BaseException:  # also after the draw
+            self._next[0] = number
+            raise
 
     def draw(
         self, fill: Fill, tensor: torch.Tensor, *parameters: object, **named: object
@@ -227,8 +234,9 @@ class KeyedBlock(TorchFunctionMode):
         """Fill a tensor from the key of the next draw."""
         key = self.next_key(tensor)
         with private_torch.without_function_modes():
-            fill(tensor, key, *parameters, **named)
-        self.count()
+            found = fill(tensor, key, *parameters, **named)
+        if found is not False and tensor.numel():
+            self.count()
         return tensor
 
     def next_key(self, tensor: torch.Tensor) -> Key:
@@ -294,8 +302,9 @@ class KeyedBlock(TorchFunctionMode):
             wrong = f"another asyncio task draws: {blocks.ONE_TASK}"
         elif self._is_recomputed(is_compiling):
             wrong = (
-                "a checkpointed function draws in a block that was opened outside of it, and its "
-                "recomputation would run without the block: open the block inside the function"
+                "a function is recomputed (by a checkpoint, or by the compiler for the sake of "
+                "activation_memory_budget), which would run without the block: open the block "
+                "inside the function"
             )
         else:
             return
@@ -304,7 +313,10 @@ class KeyedBlock(TorchFunctionMode):
     def _is_recomputed(self, is_compiling: bool) -> bool:
         """Return whether a checkpointed function draws outside of which the block was opened."""
         if is_compiling:
-            return self.is_eager and self._checkpoint is None and private_torch.is_checkpointed()
+            return self.is_eager and (
+                private_torch.is_drawn_again()
+                or (self._checkpoint is None and private_torch.is_checkpointed())
+            )
         return recomputation.innermost() != self._checkpoint
 
 

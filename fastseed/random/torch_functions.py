@@ -16,6 +16,7 @@ from torch.nn import functional as torch_functional
 from torch.nn import init
 
 from .._backend import private_torch
+from .._backend.ops import dropout as dropout_op
 from .._utils import validation
 from . import dropout, dropout_calls, fills, inplace, layout
 from .fills import Fill
@@ -200,7 +201,8 @@ def dropped(
         found = dropout.drop_dtensor(_FUNCTION, input, mask, channels=channels)
     else:
         found = dropout.drop(input, mask, layout.WHOLE, channels)
-    block.count()
+    if threshold < dropout_op.LEVELS and input.numel():
+        block.count()
     return found
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 
+import numpy as np
 import pytest
 import torch
 from helpers import paths
@@ -15,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 import fastseed
 from fastseed.derivation import context
-from fastseed.random import keyed
+from fastseed.random import fills, keyed
 from fastseed.random.fills import _exp
 from fastseed.random.torch_functions import DRAWS
 
@@ -103,6 +105,13 @@ def test_what_draws_nothing_does_not_count():
     with keyed("flow", 0):
         functional.dropout(ONES, 0.5, training=False)
         functional.alpha_dropout(ONES, 0.5)  # which drops in training alone
+        for empty in (torch.rand(0), torch.randperm(0), torch.empty(3, 0, dtype=torch.cfloat)):
+            functional.dropout(empty.real.float().normal_(), 0.5)
+        torch.empty(3).uniform_(2, 2)
+        torch.empty(3, dtype=torch.cfloat).uniform_(2, 2)
+        functional.dropout(ONES, 1.0)
+        functional.alpha_dropout(ONES, 1.0, training=True)
+        functional.scaled_dot_product_attention(HEADS, HEADS, HEADS, dropout_p=1.0)
         assert torch.equal(torch.rand(2), fastseed.random.uniform(key_of(0), (2,)))
 
 
@@ -315,8 +324,13 @@ def test_bad_arguments_of_a_function_count_nothing():
             lambda: torch.multinomial(torch.ones(3), 4),
             lambda: torch.empty(3).geometric_(0.0),
             lambda: functional.dropout(ONES, 1.5),
+            # after the draw
+            lambda: functional.gumbel_softmax(ONES, dim=5),
+            lambda: functional.dropout(ONES.clone().requires_grad_(), 0.5, inplace=True),
+            lambda: torch.normal(torch.zeros(3), 1.0, out=torch.zeros(1).expand(3)),
+            lambda: functional.scaled_dot_product_attention(HEADS, HEADS, ONES, dropout_p=0.5),
         ):
-            with pytest.raises((TypeError, ValueError, RuntimeError)):
+            with pytest.raises((TypeError, ValueError, RuntimeError, IndexError)):
                 call()
         assert torch.equal(torch.rand(2), fastseed.random.uniform(key_of(0), (2,)))
 
@@ -347,6 +361,26 @@ def test_the_exponential_function_of_log_normal():
     error = ((_exp(x) - x.exp()) / x.exp().clamp_min(5e-324)).abs()
     assert error[x > -708].max() < 5e-16 and torch.isfinite(_exp(x)).all()
     assert _exp(torch.tensor([710.0, -800.0], dtype=torch.float64)).tolist() == [float("inf"), 0.0]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "digits", "least"), [(torch.float16, 11, -24), (torch.bfloat16, 8, -133)]
+)
+def test_results_of_16_bits_are_rounded_once(dtype, digits, least):
+    def near(middle: float) -> list[float]:
+        tiny = middle * 2.0**-50
+        return [middle - tiny, middle, middle + tiny, -middle - tiny, tiny - middle]
+
+    unit = 2.0 ** (1 - digits)
+    values = torch.tensor(
+        [*near(1 + unit / 2), *near(2.0 ** (least - 1)), 1e300, -1e300, 0, math.nan],
+        dtype=torch.float64,
+    )
+    found = torch.empty(values.shape, dtype=dtype)
+    fills.write(found, values)
+    above, low = 1 + unit, 2.0**least
+    expected = [1, 1, above, -above, -1, 0, 0, low, -low, 0, math.inf, -math.inf, 0, math.nan]
+    np.testing.assert_equal(found.double().numpy(), np.array(expected))
 
 
 def test_every_seeded_operator_of_torch_is_known():

@@ -11,6 +11,8 @@ import fastseed
 from fastseed.random import keyed
 
 HALF = torch.full((3, 4), 0.5)
+FREED = torch.ones(4)
+FREED.untyped_storage().resize_(0)
 WRONG = {
     "int8": (
         lambda: torch.randint(0, 300, (3,), dtype=torch.int8),
@@ -33,6 +35,7 @@ WRONG = {
         r"random\.keyed: tensor must not overlap",
     ),
     "out": (lambda: torch.multinomial(HALF, 2, out=torch.empty(0)), "dtype"),
+    "freed": (lambda: torch.multinomial(FREED, 2), "input must have memory"),
     "mode": (lambda: nn.init.kaiming_uniform_(torch.empty(2, 3), mode="x"), "Mode x not supported"),
 }
 

@@ -236,6 +236,25 @@ def test_compiled_code_in_a_checkpoint(use_reentrant):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "setting", [{"activation_memory_budget": 0.0}, {"aggressive_recomputation": True}]
+)
+def test_the_compiler_does_not_draw_again_in_a_block_around_it(setting):
+    def noisy(x):
+        return x * torch.randn_like(x)
+
+    x = ONES.clone().requires_grad_()
+    with torch._functorch.config.patch(setting):
+        with keyed("flow", 0), pytest.raises(RuntimeError, match="activation_memory_budget"):
+            compiled(noisy, "aot_eager")(x)
+        with keyed("flow", 0):
+            drawn = torch.compile(noisy, backend="aot_eager")(x)
+        drawn.sum().backward()
+        assert torch.equal(x.grad, drawn.detach())
+        with torch.no_grad(), keyed("flow", 0):
+            assert torch.equal(compiled(noisy, "aot_eager")(x), drawn)
+
+
 def test_dynamo_is_imported_in_the_block():
     """Its list of functions that modes see lacks some; a process of its own imports it late."""
     assert run_script("compiled_in_block.py") == {

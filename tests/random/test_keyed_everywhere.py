@@ -23,9 +23,9 @@ from fastseed._backend import derive
 
 FEW = (0, 255)
 DIGESTS = {
-    FEW: "f41f61c6392a1d0699ac6ab4cc79a715a60fde4d651c65f0694aabe1d50e2cf5",
-    SMALL: "e4d9b25f569081ef68f3e87a130efb0c03327e8454a6105528fe93ae6b98fb76",
-    SIZES: "c045ee3854c3c1daab4dc92451965d942bce6fa03c8ad20d05bffd8567f7d62c",
+    FEW: "e27ae460785a210e5edc5e6ac2d386deff9855d5c2c300343413596f81287d09",
+    SMALL: "0a6e24a0d5496782db0bc9f146eb09b91d6ca0d8ecf15fda649a6f428c0da790",
+    SIZES: "75b564ce506a4682a06bd4ec6876b2a112ea40bf2eafefa297eb09844b207d8c",
 }
 NATIVE = ("portable", "avx2", "avx512")
 
