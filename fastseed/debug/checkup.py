@@ -177,7 +177,7 @@ def _ranks(timeout: float, module: object) -> Iterator[Row]:
         if module is not None:
             assert_ranks_agree(module)
             yield Row("ranks", "module", FINE, count)
-    except (RuntimeError, TimeoutError) as error:
+    except (TypeError, ValueError, RuntimeError, TimeoutError) as error:
         yield Row("ranks", "agreement", WRONG, str(error))
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 import torch.distributed as dist
 
-from ..distributed.rendezvous import collective, group_size
+from ..distributed.rendezvous import collective
 from ..random import layout
 from . import tensor_digest
 from .tensor_digest import MODULUS, Part
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
 _DIGEST = "debug.digest"
-_SHOWN = 8  # tensors of a rank, and ranks, at most, that a message names
-_AGREE = "debug.check"
 _LIMBS = 4  # of 32 bits each, in signed 64-bit words: 2**31 ranks can be added
 
 
@@ -110,31 +108,3 @@ def _reduce(mesh: DeviceMesh, dim: int, parts: list[Part]) -> None:
     collective(_DIGEST, dist.all_reduce, words, group=mesh.get_group(dim))
     for part, summed in zip(parts, words.tolist(), strict=True):
         part.total = sum(limb << 32 * i for i, limb in enumerate(summed)) % MODULUS
-
-
-def agree(table: Mapping[str, int], problem: str) -> None:
-    """Raise on all ranks unless all have this table; all enter the same collectives."""
-    first = [(table, problem)]
-    collective(_AGREE, dist.broadcast_object_list, first, src=0)
-    found = [""] * group_size()
-    difference = _compared(table, problem, *first[0])
-    collective(_AGREE, dist.all_gather_object, found, difference)
-    lines = [f"rank {rank}: {text}" for rank, text in enumerate(found) if text]
-    if not lines:
-        return
-    more = f"; and {len(lines) - _SHOWN} ranks more" if len(lines) > _SHOWN else ""
-    rule = f"module must be the same on all {len(found)} ranks; compared with rank 0: "
-    raise RuntimeError(f"fastseed.{_AGREE}: {rule}" + "; ".join(lines[:_SHOWN]) + more)
-
-
-def _compared(
-    table: Mapping[str, int], problem: str, first: Mapping[str, int], first_problem: str
-) -> str:
-    """Return how a table differs from the first rank's; "" if it does not."""
-    if problem:
-        return f"could not be digested ({problem})"
-    names = [name for name in {**first, **table} if table.get(name) != first.get(name)]
-    if first_problem or not names:
-        return ""
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"differs in {', '.join(name or '(the tensor)' for name in names[:_SHOWN])}{more}"

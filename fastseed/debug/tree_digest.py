@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from .._utils.validation import type_error, value_error
-from ..distributed.rendezvous import group_size
+from ..distributed.agreement import agree
 from . import rank_digest, tensor_digest
 from .tensor_digest import MODULUS
 
@@ -145,14 +145,13 @@ def table_of(leaves: Iterable[tuple[str, object]]) -> dict[str, Leaf]:
 
 def assert_ranks_agree(module: object) -> None:
     """Raise on every rank unless a module is the same, bit for bit, on all; name what differs."""
-    if group_size() <= 1:
-        return
+    rows: list[list[str]] = []
+    problem: Exception | None = None
     try:
-        table = {name: leaf.value for name, leaf in digest(module).table.items()}
-        problem = ""
+        rows = [[name or "(the tensor)", leaf.hex] for name, leaf in digest(module).table.items()]
     except (TypeError, ValueError, RuntimeError) as error:
-        table, problem = {}, str(error)
-    rank_digest.agree(table, problem)
+        problem = error
+    agree("debug.check", {}, problem, rows=rows)
 
 
 def compare(a: object, b: object) -> list[Difference]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, SupportsFloat
+from numbers import Integral, Real
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
@@ -117,7 +118,7 @@ def _quotient(total: sums.Total, divisor: int, exponent: int, dtype: torch.dtype
 def _numbers(name: str, given: torch.Tensor | Iterable[torch.Tensor | float]) -> torch.Tensor:
     """Return all numbers in one dimension, in a floating-point type that holds each of them."""
     if isinstance(given, torch.Tensor):
-        return _checked(name, given).reshape(-1)
+        return _checked(name, given)
     try:
         listed = list(given)
     except TypeError:
@@ -125,37 +126,30 @@ def _numbers(name: str, given: torch.Tensor | Iterable[torch.Tensor | float]) ->
         raise validation.type_error(_NAME, name, rule, given) from None
     found = []
     for i, value in enumerate(listed):
-        label = f"{name}[{i}]"
-        number = value if isinstance(value, torch.Tensor) else _as_tensor(label, value)
-        checked = _checked(label, number)
-        if checked.numel() != 1:
+        label, number = f"{name}[{i}]", value
+        if not isinstance(value, torch.Tensor):
+            if isinstance(value, bool) or not isinstance(value, Real):
+                raise validation.type_error(_NAME, label, "a number or a tensor", value)
+            if isinstance(value, Integral) and abs(int(value)) > _EXACT_INTEGER:
+                raise validation.value_error(_NAME, label, "at most 2**53", value)
+            number = torch.tensor(float(value), dtype=torch.float64)
+        if number.numel() != 1:
             raise validation.value_error(_NAME, label, "of one element", value)
-        found.append(checked.reshape(()))
+        found.append(_checked(label, number))
     if not found:
         return torch.zeros(0)
     dtype = functools.reduce(torch.promote_types, [x.dtype for x in found])
     home = next((x.device for x in found if x.device.type != "cpu"), found[0].device)
-    return torch.stack([x.to(home, dtype) for x in found])
-
-
-def _as_tensor(name: str, value: object) -> torch.Tensor:
-    if isinstance(value, (bool, str)) or not isinstance(value, SupportsFloat):
-        raise validation.type_error(_NAME, name, "a number or a tensor", value)
-    if isinstance(value, int) and abs(value) > _EXACT_INTEGER:
-        raise validation.value_error(_NAME, name, "at most 2**53", value)
-    try:
-        return torch.tensor(float(value), dtype=torch.float64)
-    except TypeError:  # an array of several elements
-        raise validation.type_error(_NAME, name, "a number or a tensor", value) from None
+    return torch.cat([x.to(home, dtype) for x in found])
 
 
 def _checked(name: str, tensor: torch.Tensor) -> torch.Tensor:
-    """Return a plain tensor of numbers, integers as float64."""
+    """Return a plain tensor of numbers in one dimension, integers as float64."""
     if layout.is_dtensor(tensor):
         raise validation.type_error(_NAME, name, "a tensor of this rank, not a DTensor", tensor)
     tensors.check_dense(_NAME, name, tensor)
     tensors.check_data(_NAME, name, tensor)
-    tensor = tensor.detach()
+    tensor = tensor.detach().reshape(-1)
     if tensor.dtype in REALS:
         return tensor
     if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:

@@ -6,45 +6,32 @@ import sys
 from typing import Any
 
 from .._utils import validation
-from ..seeder.seeder import current_seeder
 
 
-def jax_key(
-    name: str = "jax",
-    *,
-    task: int | None = None,
-    epoch: int = 0,
-    step: int = 0,
-    rank: int | None = None,
-    worker: int = 0,
-    index: int = 0,
-    impl: str | None = None,
-) -> Any:
-    """Return ``fastseed.derive_key(name, ...)`` as a new-style JAX key (``jax.random.key``).
+def jax_key(key: int, *, impl: str | None = None) -> Any:
+    """Return what ``fastseed.derive_key`` returns as a new-style JAX key (``jax.random.key``).
 
     Args:
+        key: 128 bits, in [0, 2**128).
         impl: the generator, which takes the lowest 2 (threefry2x32) or 4 words (rbg) of the key;
-            None for JAX's default. The other arguments are those of ``fastseed.derive_key``.
+            None for JAX's default.
 
     Raises:
-        TypeError, ValueError: as ``fastseed.derive_key``; a generator that JAX does not know.
-        RuntimeError: JAX is not imported, or ``fastseed.init`` was not called.
+        TypeError, ValueError: ``key`` is invalid; a generator that JAX does not know.
+        RuntimeError: JAX is not imported.
 
     Examples:
         >>> import jax
         >>> fastseed.init(42)
-        >>> key = fastseed.integrations.jax_key("dropout", task=1, epoch=7)
+        >>> key = fastseed.integrations.jax_key(fastseed.derive_key("dropout", task=1, epoch=7))
         >>> jax.random.normal(key, (4,)).shape
         (4,)
     """
     function = "integrations.jax_key"
+    key = validation.check_int(function, "key", key, 0, 2**128 - 1)
     jax = sys.modules.get("jax")
     if jax is None:
         raise RuntimeError(f"fastseed.{function}: import jax first")
-    seeder = current_seeder(function)
-    key = seeder.derive_key(
-        name, task=task, epoch=epoch, step=step, rank=rank, worker=worker, index=index
-    )
     (count,) = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0, impl=impl))).shape
     if count > 4:
         raise validation.value_error(function, "impl", "a generator of at most 4 words", impl)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -174,36 +176,31 @@ def compare(case):
 
 
 @pytest.mark.parametrize(
-    ("case", "end"),
+    ("case", "found"),
     [
         ("equal replicas", "no error"),
         ("sharded", "no error"),
         (
             "replicas",
-            "fastseed.debug.check: module must be the same on all 4 ranks; compared with rank 0: "
-            "rank 3: differs in module.up.weight, module.down.bias",
+            "RuntimeError: fastseed.debug.check: all ranks must agree, but module.up.weight is "
+            r"'\w+' on ranks 0, 1, 2 but '\w+' on rank 3",
         ),
-        ("replicas of shards", "rank 2: differs in w; rank 3: differs in w"),
-        ("names", "rank 3: differs in d, b, c"),
-        ("lengths", "rank 3: differs in 9, 10, 11"),
-        ("tensor", "rank 2: differs in (the tensor); rank 3: differs in (the tensor)"),
+        ("replicas of shards", r".*but w is '\w+' on ranks 0, 1 but '\w+' on ranks 2, 3"),
+        ("names", ".*but number 1 of .* is 'd' on ranks 0, 1, 2 but 'b' on rank 3"),
+        ("lengths", ".*number 9 of .* is '9' on ranks 1, 2, 3 but 'nothing' on rank 0"),
+        ("tensor", r".*but \(the tensor\) is .* on ranks 0, 1 but .* on ranks 2, 3"),
+        ("undigested on the last", ".*rank 3 failed: fastseed.debug.digest: the leaf at 'x'"),
+        ("undigested on the first", ".*rank 0 failed: fastseed.debug.digest: the leaf at 'x'"),
+        ("undigested", "TypeError: fastseed.debug.digest: the leaf at ''"),
     ],
 )
-def test_ranks_and_tensors_that_differ_are_named_on_every_rank(case, end):
-    (said,) = set(ranks(4, compare, case))
-    assert said.endswith(end)
-
-
-@pytest.mark.parametrize(("case", "culprits"), [("on the last", [3]), ("on the first", [0])])
-def test_ranks_that_cannot_digest_are_named_by_all(case, culprits):
-    (said,) = set(ranks(4, compare, f"undigested {case}"))
-    reason = "could not be digested (fastseed.debug.digest: the leaf at "
-    assert [rank for rank in range(4) if f"rank {rank}: {reason}" in said] == culprits
-
-
-def test_nobody_can_digest():
-    (said,) = set(ranks(4, compare, "undigested"))
-    assert said.count("could not be digested") == 4
+def test_ranks_and_tensors_that_differ_are_named_on_every_rank(case, found):
+    said = set(ranks(4, compare, case))
+    if case.startswith("undigested on"):  # that rank raises its own error
+        (own,) = {text for text in said if text.startswith("TypeError")}
+        said.remove(own)
+    (text,) = said
+    assert re.match(found, text), text
 
 
 def test_one_process_agrees_with_itself():

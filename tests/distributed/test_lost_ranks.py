@@ -10,12 +10,12 @@ from helpers.support import run_script
 
 PATHS = {
     "digest": "debug.digest",
-    "assert_ranks_agree": "debug.check",
     "mean": "elastic.mean",
     **dict.fromkeys(("replicated", "fully_shard"), "elastic.SlotGradients.step"),
 }
 # calls that meet in the store: the function in the message, and its time limit
 MEETINGS = {
+    "assert_ranks_agree": ("debug.check", 10),
     "first step": ("elastic.SlotGradients", 10),
     "verify_agreement": ("distributed.verify_agreement", 2),
     "init": ("init", 10),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -12,8 +11,10 @@ import numpy as np
 
 from ..._utils import JSON, validation
 from ...data import Lineage
-from ...data.history import MOST, Point, Span
+from ...data.history import Point, Span
 from ...data.lineage import Visits
+
+_MOST_STEPS = 2**22  # of a job that is compared
 
 
 def locate(lineage: Lineage, number: int) -> Point:
@@ -23,14 +24,19 @@ def locate(lineage: Lineage, number: int) -> Point:
     """
     function = "tools.checkpoints.locate"
     left = validation.check_int(function, "number", number, 0, 2**63 - 1)
-    history = dataclasses.replace(lineage.history, skips=())
-    for epochs in history.ranges_alike(range(2**32)):
-        count = max((span.last for span in history.spans(epochs.start)), default=0)
+    for epochs, count in _counts(lineage, 2**32):
         if left < count * len(epochs):
             return epochs.start + left // count, left % count
         left -= count * len(epochs)
     rule = f"a step of the job, which has {number - left} of them"
     raise validation.value_error(function, "number", rule, number)
+
+
+def _counts(lineage: Lineage, epochs: int) -> Iterator[tuple[range, int]]:
+    """Yield ranges of epochs with the number of steps that each has, with those skipped."""
+    history = dataclasses.replace(lineage.history, skips=())
+    for alike in history.ranges_alike(range(epochs)):
+        yield alike, max((span.last for span in history.spans(alike.start)), default=0)
 
 
 def rows_of(lineage: Lineage, visits: Visits) -> list[dict[str, JSON]]:
@@ -72,84 +78,61 @@ def compare_jobs(a: Lineage, b: Lineage) -> JobComparison:
     """Compare the samples of two jobs in the epochs that one of them has begun, step by step."""
     points = [one.history.point for one in (a, b)]
     epochs = max(1, *(epoch + (step > 0) for epoch, step in points))
-    _check_effort("epochs", epochs)
-    parts = [part for epoch in range(epochs) for part in _parts(a, b, epoch)]
-    listed = [part for part in parts if not part.is_same]
-    _check_effort("steps that may differ", sum(part.end - part.first for part in listed))
+    most = max(sum(n * len(alike) for alike, n in _counts(one, epochs)) for one in (a, b))
+    if most > _MOST_STEPS:
+        rule = f"jobs with at most {_MOST_STEPS} steps"
+        raise validation.value_error("tools.checkpoints.compare_jobs", "a and b", rule, most)
     first: Point | None = None
-    differing = missing = 0
-    for part in listed:
-        sides = (a if part.a else None, b if part.b else None)
-        for step in range(part.first, part.end):
-            gone = _missing(*(one.at(part.epoch, step) if one else None for one in sides))
-            if gone is not None:
-                first = first or (part.epoch, step)
-                differing, missing = differing + 1, missing + gone
-    steps = sum(part.end - part.first for part in parts)
-    samples = sum(part.samples for part in parts)
+    steps = differing = samples = missing = 0
+    for point, mine, other in _steps(a, b, epochs):
+        steps += 1
+        size = len(range(*mine.positions(point[1]))) if mine else 0
+        samples += size
+        if mine is None or other is None:
+            gone: int | None = size
+        elif (cut := _cut(a, mine, point[1])) is not None and cut == _cut(b, other, point[1]):
+            continue
+        else:
+            gone = _missing(a.at(*point), b.at(*point))
+        if gone is not None:
+            first = first or point
+            differing, missing = differing + 1, missing + gone
     why: list[str] = []
     if first is not None:
-        mine, other = (_facts(one, *first) for one in (a, b))
-        differ = [name for name, x in mine.items() if x != other.get(name, x)]
-        why = [f"{name}: {mine[name]}, {other[name]}" for name in differ]
+        facts, others = (_facts(one, *first) for one in (a, b))
+        differ = [name for name, x in facts.items() if x != others.get(name, x)]
+        why = [f"{name}: {facts[name]}, {others[name]}" for name in differ]
     pairs = [(f, getattr(a.history, f), getattr(b.history, f)) for f in ("master_seed", "task")]
     notes = tuple(f"{field}: {x}, {y}: keys of samples differ" for field, x, y in pairs if x != y)
     return JobComparison(epochs, steps, differing, first, tuple(why), samples, missing, notes)
 
 
-class _Part(NamedTuple):
-    """Steps ``first`` to ``end - 1`` of an epoch, which each job cuts in one way."""
-
-    epoch: int
-    first: int
-    end: int
-    a: Span | None  # None: the first job does not have these steps
-    b: Span | None
-    is_same: bool  # whether it is known without their orders that the samples are the same
-
-    @property
-    def samples(self) -> int:
-        """How many samples the first job has in the steps."""
-        if self.a is None:
-            return 0
-        return self.a.positions(self.end - 1)[1] - self.a.positions(self.first)[0]
+def _steps(a: Lineage, b: Lineage, epochs: int) -> Iterator[tuple[Point, Span | None, Span | None]]:
+    """Yield the steps that one of the jobs has, with the span of each."""
+    for epoch in range(epochs):
+        mine, other = (
+            {
+                step: span
+                for span in one.history.spans(epoch)
+                for step in range(span.first, span.last)
+            }
+            for one in (a, b)
+        )
+        for step in sorted(mine.keys() | other.keys()):
+            yield (epoch, step), mine.get(step), other.get(step)
 
 
-def _parts(a: Lineage, b: Lineage, epoch: int) -> Iterator[_Part]:
-    """Yield the parts of an epoch that one of the jobs has."""
-    cuts = a.history.spans(epoch), b.history.spans(epoch)
-    edges = {edge for spans in cuts for span in spans for edge in (span.first, span.last)}
-    for first, end in itertools.pairwise(sorted(edges)):
-        mine, other = (_span_at(spans, first) for spans in cuts)
-        if mine or other:
-            one, two = _cut(a, mine, first, end), _cut(b, other, first, end)
-            yield _Part(epoch, first, end, mine, other, one is not None and one == two)
-
-
-def _check_effort(things: str, count: int) -> None:
-    if count > MOST:
-        rule = f"jobs with at most {MOST} {things}"
-        raise validation.value_error("tools.checkpoints.compare_jobs", "a and b", rule, count)
-
-
-def _span_at(spans: list[Span], step: int) -> Span | None:
-    return next((span for span in spans if span.first <= step < span.last), None)
-
-
-def _cut(lineage: Lineage, span: Span | None, first: int, end: int) -> tuple[object, ...] | None:
-    """Return what decides which samples some steps of an epoch have; None if it is not known."""
-    if span is None or not span.spec.is_function:
+def _cut(lineage: Lineage, span: Span, step: int) -> tuple[object, ...] | None:
+    """Return what decides which samples a step has; None if it is not known without its order."""
+    if not span.spec.is_function:
         return None
     history = lineage.history
-    ends = span.positions(first)[0], span.positions(end - 1)[1]
-    removed = history.removed(span.quarantines).tolist()
-    return ends, span.layout.step_size, span.spec, removed, history.master_seed, history.task
+    removed = history.quarantines[: span.quarantines]
+    return span.positions(step), span.spec, removed, history.master_seed, history.task
 
 
-def _missing(a: Visits | None, b: Visits | None) -> int | None:
+def _missing(a: Visits, b: Visits) -> int | None:
     """Return how many samples of one step the other has not; None if both have the same."""
-    if a is None or b is None:
-        return 0 if a is None else len(a)
     columns = (a.sample, b.sample), (a.occurrence, b.occurrence)
     if all(np.array_equal(x, y) for x, y in columns):
         return None
@@ -161,7 +144,7 @@ def _missing(a: Visits | None, b: Visits | None) -> int | None:
 
 def _facts(lineage: Lineage, epoch: int, step: int) -> dict[str, str]:
     history = lineage.history
-    span = _span_at(history.spans(epoch), step)
+    span = next((one for one in history.spans(epoch) if one.first <= step < one.last), None)
     if span is None:
         is_skipped = history.first_kept(epoch, step) != step
         return {"step": "skipped" if is_skipped else "after the end of the epoch"}

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import re
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-import torch
 
-from ..._utils import StateDict, strict_json
+from ..._utils import strict_json
 from ...data import Lineage
-from ...generators.adapter import MT19937_BYTES, pack, unpack, unpack_mt19937
 from ...generators.torch_rng import CPU_STATE
 from .folders import Part, noted
 from .pickles import Opaque, Tensor, check_sha256, read_tree
 
-A = TypeVar("A")
 T = TypeVar("T")
 
 _MAX_DEPTH = 24
@@ -31,23 +28,13 @@ _FASTSEED_STATE = re.compile(r"rng\.(\d{1,9})\.(.+)$")
 _FASTSEED_TENSOR = re.compile(r"(^|\.)fastseed_(job|rank_\d{1,9})$")
 _JOURNAL = '{"format":"fastseed.lineage",'  # with which the text of a journal begins
 
-CUDA = "CUDA Philox"
-BIT_GENERATORS = {
-    kind.__name__: kind
-    for kind in (
-        np.random.MT19937, np.random.PCG64, np.random.PCG64DXSM, np.random.Philox, np.random.SFC64,
-    )
-}  # fmt: skip
-
 Path = tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class GeneratorState:
-    """The state of a generator; Python's and torch's on the CPU are those of an MT19937."""
+class GeneratorState(NamedTuple):
+    """The state of a generator, as far as it decides numbers."""
 
-    algorithm: str  # the name of a bit generator of NumPy, or CUDA
-    text: str  # what the ``state`` of that bit generator takes, or seed and offset, as JSON
+    text: str  # words and position, seed and offset, or what else a library saves
     seed: int | None = None  # which torch stores with the state; None for other libraries
     cached: tuple[float, ...] = ()  # Gaussians that were made but not yet returned
 
@@ -58,7 +45,6 @@ class Found(NamedTuple):
     owner: str  # "rank 3", or "" for all ranks
     stream: str  # its generator: "python", "numpy", "torch.cpu", "torch.cuda:0", …
     source: str  # the file, and the keys in it
-    writer: int | None  # the rank that wrote it, where the format says so
     state: GeneratorState
 
 
@@ -70,7 +56,7 @@ def states_in(part: Part, problems: list[str]) -> Iterator[Found]:
             yield from _states(path, node)
 
     for path, (owner, stream, state) in _walk(part, recognize):
-        yield Found(owner or part.owner, stream, _source(part, path), part.writer, state)
+        yield Found(owner or part.owner, stream, _source(part, path), state)
 
 
 def journals_in(part: Part) -> Iterator[tuple[str, Lineage]]:
@@ -130,8 +116,8 @@ def _journals(_: Path, node: Any) -> Iterator[object]:
 def _states(path: Path, node: object) -> Iterator[tuple[str, str, GeneratorState]]:
     """Yield owner, stream and state if a node is one; of several GPUs there may be several."""
     if not isinstance(node, Tensor):
-        if (named := _try(_host_state, node)) is not None:
-            yield "", *named
+        with contextlib.suppress(TypeError, ValueError, LookupError, RecursionError):  # of no state
+            yield from _host_states(node)
         return
     data, name = node.read(), path[-1] if path else ""
     if _FASTSEED_TENSOR.search(name):
@@ -142,24 +128,26 @@ def _states(path: Path, node: object) -> Iterator[tuple[str, str, GeneratorState
                 yield from _fastseed_states(key, held.read())
     elif _FASTSEED_STATE.search(name):
         yield from _fastseed_states(name, data)
-    elif (cpu := _try(read_torch_cpu, data)) is not None:
-        yield "", "torch.cpu", cpu
+    elif len(data) == CPU_STATE.itemsize:
+        yield "", "torch.cpu", _of_torch(data)
     elif len(data) == 16 and any(map(_RANDOM.search, path)):
-        yield "", _accelerator(path), make_cuda(*struct.unpack("<Qq", data))
+        yield "", _accelerator(path), _of_cuda(*struct.unpack("<Qq", data))
 
 
-def _host_state(node: Any) -> tuple[str, GeneratorState]:
-    """Return the stream and the state that Python, a ``RandomState`` or a bit generator saved."""
+def _host_states(node: Any) -> Iterator[tuple[str, str, GeneratorState]]:
+    """Yield the state that Python, a ``RandomState`` or a bit generator saved."""
     match node:
         case [2 | 3, (list() | tuple()) as words, gauss] if len(words) == 625:
-            cached = [gauss] if isinstance(gauss, float) else []
-            return "python", make_mt19937(words[:-1], words[-1], cached)
-        case ["MT19937", words, int(position), has_gauss, gauss]:
-            cached = [gauss] if has_gauss == 1 else []
-            return "numpy", make_mt19937(words, position, cached)
-        case {"bit_generator": str(kind), "state": {}} if kind in BIT_GENERATORS:
-            return "numpy" if kind == "MT19937" else f"numpy.{kind}", read_numpy(node)
-    raise ValueError("it is no state")
+            cached = (gauss,) if isinstance(gauss, float) else ()
+            yield "", "python", GeneratorState(json.dumps([words[:-1], words[-1]]), None, cached)
+        case ["MT19937", list() as words, int(position), has_gauss, gauss] if len(words) == 624:
+            cached = (float(gauss),) if has_gauss == 1 else ()
+            yield "", "numpy", GeneratorState(json.dumps([words, position]), None, cached)
+        case {"bit_generator": str(kind), "state": {}}:
+            cached = (float(node["gauss"]),) if node.get("has_gauss") == 1 else ()
+            held = {k: v for k, v in node.items() if k not in ("has_gauss", "gauss", "seed_seq")}
+            stream = "numpy" if kind == "MT19937" else f"numpy.{kind}"
+            yield "", stream, GeneratorState(json.dumps(held, sort_keys=True), None, cached)
 
 
 def _fastseed_states(key: str, data: bytes) -> Iterator[tuple[str, str, GeneratorState]]:
@@ -168,12 +156,13 @@ def _fastseed_states(key: str, data: bytes) -> Iterator[tuple[str, str, Generato
     if named is None:
         return
     owner, stream = f"rank {named[1]}", named[2]
-    found = _try(read_adapter, pack(data))
-    if found is not None:
-        yield owner, stream, found
+    if len(data) == CPU_STATE.itemsize:
+        yield owner, stream, _of_torch(data)
     elif _ACCELERATORS.search(stream) and len(data) % 16 == 0:
         for i, (seed, offset) in enumerate(struct.iter_unpack("<Qq", data)):
-            yield owner, f"{stream}:{i}", make_cuda(seed, offset)
+            yield owner, f"{stream}:{i}", _of_cuda(seed, offset)
+    else:
+        yield owner, stream, GeneratorState(data.hex())
 
 
 def _accelerator(path: Path) -> str:
@@ -186,66 +175,14 @@ def _accelerator(path: Path) -> str:
     return name if _ACCELERATORS.search(last) or not before else f"{name}.{last}"
 
 
-def _try(make: Callable[[A], T], value: A) -> T | None:
-    """Return what ``make`` returns; None if it, NumPy or fastseed refuses the value."""
-    try:
-        return make(value)
-    except (ValueError, TypeError, LookupError, OverflowError, AttributeError, RecursionError):
-        return None
+def _of_cuda(seed: int, offset: int) -> GeneratorState:
+    return GeneratorState(json.dumps([seed, offset]), seed)
 
 
-def make_state(
-    state: StateDict, cached: Sequence[float] = (), seed: int | None = None
-) -> GeneratorState:
-    """Return the state of a bit generator of NumPy; ValueError if NumPy does not take it."""
-    kind = state["bit_generator"]
-    scratch = BIT_GENERATORS[kind](0)
-    scratch.state = state  # type: ignore[assignment]
-    held: StateDict = dict(scratch.state)
-    position = held["state"].get("pos", 0) if kind == "MT19937" else 0
-    if not (0 <= held.get("buffer_pos", 0) <= 4 and 0 <= position <= 624):
-        raise ValueError("its position is outside its buffer")  # where NumPy would read
-    text = json.dumps(held, default=lambda array: array.tolist())
-    return GeneratorState(kind, text, seed, tuple(map(float, cached)))
-
-
-def make_mt19937(
-    words: Sequence[int], position: int, cached: Sequence[float] = (), seed: int | None = None
-) -> GeneratorState:
-    """Return the state of an MT19937, which Python, NumPy and torch on the CPU have."""
-    inner = {"key": words, "pos": position}
-    return make_state({"bit_generator": "MT19937", "state": inner}, cached, seed)
-
-
-def make_cuda(seed: int, offset: int) -> GeneratorState:
-    """Return the state of torch's generator of a GPU."""
-    return GeneratorState(CUDA, json.dumps([seed, offset]), seed)
-
-
-def read_numpy(state: StateDict) -> GeneratorState:
-    """Return the state of a ``numpy.random.RandomState`` or of a bit generator."""
-    cached = [state["gauss"]] if state.get("has_gauss") == 1 else []
-    of_bits = {k: v for k, v in state.items() if k not in ("has_gauss", "gauss", "seed_seq")}
-    return make_state(of_bits, cached)
-
-
-def read_torch_cpu(data: bytes) -> GeneratorState:
-    """Return the state of ``torch.get_rng_state()``."""
+def _of_torch(data: bytes) -> GeneratorState:
+    """Return the state of ``torch.get_rng_state()``: words and position as NumPy has them."""
     (held,) = np.frombuffer(data, CPU_STATE)
     cached = [float(held[kind]) for kind in ("normal", "float_normal") if held[f"has_{kind}"]]
     used = 625 - int(held["left"])  # 624 after seeding: the next word is of a new block
-    return make_mt19937(held["words"].tolist(), used, cached, int(held["seed"]))
-
-
-def read_adapter(state: torch.Tensor) -> GeneratorState:
-    """Return what the adapter of one generator of Python, NumPy or torch on the CPU has written."""
-    data = unpack(state)
-    if len(data) == CPU_STATE.itemsize:
-        return read_torch_cpu(data)
-    if data[:1] == b"{":
-        return read_numpy(strict_json.parse(data))
-    if data[MT19937_BYTES : MT19937_BYTES + 1] not in (b"", b"{"):
-        raise ValueError("it has more than the words of an MT19937")
-    words, position, gauss = unpack_mt19937(state[:MT19937_BYTES])
-    cached = [] if gauss is None else [gauss]
-    return make_mt19937(np.frombuffer(words, "<u4").tolist(), position, cached)
+    text = json.dumps([held["words"].tolist(), used])
+    return GeneratorState(text, int(held["seed"]), tuple(cached))
