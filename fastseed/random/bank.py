@@ -287,8 +287,9 @@ class StreamRows:
 
 
 Streams = StreamBank | StreamRows
-STREAMS = (StreamBank, StreamRows)  # for isinstance: Dynamo of torch 2.10 knows no union
 """What takes the place of a key where a draw moves on."""
+
+STREAMS = (StreamBank, StreamRows)  # for isinstance: Dynamo of torch 2.10 knows no union
 
 
 def _parts(streams: Streams) -> tuple[StreamBank, torch.Tensor | None]:

@@ -89,17 +89,18 @@ class InitializationMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, view: OpOverload, views: Any, whole: DTensor, dim: Any = 0, *at: Any
     ) -> None:
         """Watch the views of a parameter that are copies: along dimensions that are cut."""
-        copied, owner = self._copies.get(id(whole)), self.owners.owner_of(whole)
-        if copied is None and owner is None:
+        owner = self.owners.owner_of(whole)
+        named = owner or self._copies.get(id(whole))  # or a part of a part that was copied
+        if named is None:
             return
-        name, indices = copied.name if owner is None else owner.name, None
+        indices: Sequence[int] | None = None
         if owner is not None and view is _ATEN.slice.Tensor:
             indices = range(whole.size(dim))[slice(*at)]
         elif owner is not None and view is _ATEN.select.int:
             indices = (range(whole.size(dim))[at[0]],)
         for found in views if isinstance(views, (list, tuple)) else [views]:
             if owner is None or storage_of(found) != storage_of(whole):
-                self._copies[id(found)] = _Copy(found, whole, dim, indices, name)
+                self._copies[id(found)] = _Copy(found, whole, dim, indices, named.name)
 
     def replace(
         self,
