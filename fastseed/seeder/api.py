@@ -40,7 +40,7 @@ def init(
         data_over: the dimensions of the mesh that divide the data, as ``("fsdp",)``. By default
             those whose names begin with "dp"; needed where other names do not say it.
         distinct_over: the dimensions of the mesh over which streams are distinct, by default all: a
-            tuple (``()``: all ranks share them), or a dict of tuples by stream name.
+            tuple (``()``: all ranks share them), or a dict of tuples by name of stream or block.
 
     Raises:
         TypeError, ValueError: an argument is invalid; the previous seeding stays.
