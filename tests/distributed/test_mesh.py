@@ -12,6 +12,7 @@ import torch
 from helpers.meshes import NAMES, expected_groups, of_rank, ranks_of, shared_by
 from helpers.support import scramble, seeder, snapshot
 
+import fastseed
 from fastseed import SHARED, GeneratorPool
 
 SHAPES = [s for s in itertools.product((1, 2, 4, 8), repeat=3) if math.prod(s) == 8]
@@ -119,6 +120,23 @@ def test_keys_and_generators_agree(distinct_over):
             assert (np.random.get_state()[1] == derive.mt19937_state(key)).all()
         lo, hi = s.derive_keys(name, 1, task=3, epoch=4, step=5)[0].tolist()
         assert lo | hi << 64 == key
+
+
+def test_pools_and_banks_reseed_as_their_names_say():
+    """Also alone, where nothing registered them."""
+    fastseed.init(42, mesh={"dp": (1, 2), "tp": (0, 2)}, rank=2, world_size=4,
+                  distinct_over={"shared": (), "own": ("dp",)})  # fmt: skip
+    for name in ("shared", "own", "other"):
+        pool = fastseed.GeneratorPool([torch.Generator()], name)
+        pool.reseed(3, 4)
+        assert pool[0].initial_seed() == fastseed.derive_seed(name, task=3, epoch=4)
+        banks = [fastseed.random.StreamBank(1, name) for _ in range(2)]
+        fastseed.reseed(3, 4)
+        banks[0].reseed(3, 4)
+        banks[1].reseed_from_scope()
+        expected = fastseed.random.bits(fastseed.derive_key(name), (5,))
+        for bank in banks:
+            assert torch.equal(fastseed.random.bits(bank, (5,))[0], expected)
 
 
 # ---------------------------------------------------------------- data
