@@ -14,7 +14,7 @@ from ..derivation import context, scopes
 from ..distributed.agreement import agree
 from ..seeder import api
 from .history import STOPPED, Entry, History, from_json, to_json
-from .layout import ASSIGNMENTS
+from .layout import ASSIGNMENTS, UNKNOWN
 from .lineage import Lineage, check_known, with_quarantine, with_skip
 from .loader.iteration import Iteration
 from .loader.loader import Loader, slot_loader
@@ -273,7 +273,8 @@ class StepLoop:
     def _contradict(self, history: History, loader: StateDict) -> bool:
         """Return whether the loader's state is of another step than the next one of ``history``."""
         entry, samples = history.entry_at(*history.point), layout_of(self.loader)
-        is_counted = samples.is_regular and self.loader.batch_sampler is not None
+        is_batched = self.loader.batch_sampler is not None
+        is_counted = is_batched and samples.is_regular and samples.layout.n != UNKNOWN
         if entry is None or entry.order == STOPPED or not (is_counted or is_iterable(self.loader)):
             return False
         if (loader["task"], loader["epoch"]) != (self._task, history.epoch):

@@ -118,7 +118,7 @@ def _streams(current: Seeder) -> Iterator[Row]:
     if current.fork_count != context.fork_count:
         yield Row("streams", "default generators", NOTE, "not examined in a forked child")
     else:
-        for name, generator in zip(NAMES, global_generators(), strict=True):
+        for name, generator in zip(NAMES, global_generators(), strict=False):
             yield _generator(current, name, generator, own)
     for accelerator in current._accelerators:
         yield from _devices(current, accelerator)

@@ -22,7 +22,7 @@ from ..data.worker import discovery
 from ..derivation import context
 from ..generators.accelerator import AcceleratorGenerators, compiled_types
 from ..generators.adapter import ADAPTERS, unpack
-from ..generators.default import DefaultGenerators
+from ..generators.default import DefaultGenerators, global_generators
 from ..seeder import start
 from ..seeder.registry import adapter_for
 
@@ -117,7 +117,7 @@ def _used_outside(generator: object, known: _Made | None) -> list[Row]:
 
 
 def _controlled() -> list[object]:
-    found = list(discovery.global_generators())
+    found = list(global_generators())
     for entry in () if context.seeder is None else context.seeder._registry:
         found += discovery.generators_of(entry.generator)
         owner = getattr(entry.generator, "__self__", None)  # of a method that reseeds its own

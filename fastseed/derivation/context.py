@@ -96,8 +96,8 @@ def refuse_worker(function: str, instead: str = _WORKERS) -> None:
         )
 
 
-def origin(function: str, instead: str) -> tuple[int, int]:
-    """Return master seed and rank field of this process's own streams.
+def origin(function: str, name: str, instead: str) -> tuple[int, int]:
+    """Return the master seed, and the rank field of the stream ``name`` on this rank.
 
     RuntimeError before ``fastseed.init`` and in a DataLoader worker, where the function ``instead``
     serves.
@@ -107,4 +107,4 @@ def origin(function: str, instead: str) -> tuple[int, int]:
     if "torch" not in sys.modules or not sys.modules["torch"].compiler.is_compiling():
         register = "or register it before the workers start (fastseed.register_generator)"
         refuse_worker(function, f"call {instead}, {register}")
-    return found.master_seed, found._rank_fields.default
+    return found.master_seed, found._registry.rank_field_of(name)

@@ -21,9 +21,10 @@ from .torch_rng import TorchGenerator
 NAMES = ("python", "numpy", "torch.cpu")
 
 
-def global_generators() -> tuple[random.Random, np.random.RandomState, torch.Generator]:
-    """Return the objects behind the three names."""
-    return random._inst, np.random.mtrand._rand, torch.default_generator
+def global_generators() -> tuple[object, ...]:
+    """Return the objects behind the three names, and those of CUDA once it is initialized."""
+    three = random._inst, np.random.mtrand._rand, torch.default_generator
+    return (*three, *torch.cuda.default_generators)
 
 
 class DefaultGenerators:

@@ -84,7 +84,7 @@ class GeneratorPool:
             TypeError, ValueError: an argument is invalid.
         """
         function = "GeneratorPool.reseed"
-        master_seed, rank_field = context.origin(function, "reseed_from_seeds")
+        master_seed, rank_field = context.origin(function, self.name, "reseed_from_seeds")
         at = scopes.check_scope(function, task, epoch, step)
         self._refuse_capture(function)
         self._reseed_members(streams.stream(master_seed, at, self.name, rank_field))

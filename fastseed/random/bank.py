@@ -145,7 +145,7 @@ class StreamBank:
                 where all workers would draw the same.
             TypeError, ValueError: an argument is invalid.
         """
-        master_seed, rank_field = context.origin("random.StreamBank.reseed", _HINT)
+        master_seed, rank_field = context.origin("random.StreamBank.reseed", self.name, _HINT)
         at = scopes.check_scope("random.StreamBank.reseed", task, epoch, step)
         self._reseed_members(streams.stream(master_seed, at, self.name, rank_field))
 
@@ -170,7 +170,7 @@ class StreamBank:
             ValueError: ``init`` chose scheme "fwr13y".
         """
         function = "random.StreamBank.reseed_from_scope"
-        _, rank_field = context.origin(function, _HINT)
+        _, rank_field = context.origin(function, self.name, _HINT)
         if not scope_tensors.process_state.has_keys:
             raise RuntimeError(f"fastseed.{function}: call fastseed.reseed(task, epoch) first")
         scope = scope_tensors.on_device(function, self.device)

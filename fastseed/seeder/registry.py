@@ -171,9 +171,8 @@ class Registry:
 
 def _is_reseeded(generator: object) -> bool:
     """Return whether this is a global generator of the process, or its function of a seed."""
-    devices = torch.cuda.default_generators
     owner = getattr(generator, "__self__", generator)
-    return any(one is owner for one in (*global_generators(), *devices, *_SEEDING))
+    return any(one is owner for one in (*global_generators(), *_SEEDING))
 
 
 def _equal(a: Any, b: Any) -> bool:

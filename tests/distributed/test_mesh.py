@@ -145,6 +145,23 @@ def test_a_block_has_the_rank_field_of_its_streams(given, rank):
         assert torch.initial_seed() == fastseed.derive_seed("flow/torch.cpu")
 
 
+def test_pools_and_banks_reseed_as_their_names_say():
+    """Also alone, where nothing registered them."""
+    fastseed.init(42, mesh={"dp": (1, 2), "tp": (0, 2)}, rank=2, world_size=4,
+                  distinct_over={"shared": (), "own": ("dp",)})  # fmt: skip
+    for name in ("shared", "own", "other"):
+        pool = fastseed.GeneratorPool([torch.Generator()], name)
+        pool.reseed(3, 4)
+        assert pool[0].initial_seed() == fastseed.derive_seed(name, task=3, epoch=4)
+        banks = [fastseed.random.StreamBank(1, name) for _ in range(2)]
+        fastseed.reseed(3, 4)
+        banks[0].reseed(3, 4)
+        banks[1].reseed_from_scope()
+        expected = fastseed.random.bits(fastseed.derive_key(name), (5,))
+        for bank in banks:
+            assert torch.equal(fastseed.random.bits(bank, (5,))[0], expected)
+
+
 # ---------------------------------------------------------------- data
 
 

@@ -45,7 +45,7 @@ def everything(generators):
     return (
         snapshot(),
         repr(fastseed.derivation.context.seeder),
-        fastseed.derivation.context.origin("test", "another call"),
+        fastseed.derivation.context.origin("test", "torch.cpu", "another call"),
         str(generators["new"].bit_generator.state),
         str(generators["old"].get_state(legacy=False)),
         generators["own"].getstate(),

@@ -136,6 +136,8 @@ def test_two_banks_of_one_name_warn_once_in_one_scope(caplog, monkeypatch):
     second.reseed(0, step=1)
     StreamBank(4, "bank").reseed(0, step=2)  # which no longer exists
     first.reseed(0, step=2)
+    second.reseed(0)  # where the first one was
+    second.reseed(0, step=1)
     assert not caplog.messages
     first.reseed(0, step=1)
     (message,) = caplog.messages

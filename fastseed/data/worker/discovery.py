@@ -30,8 +30,8 @@ import torch
 
 from ..._utils.log import warn_once
 from ...derivation import scopes
-from ...generators import default
 from ...generators.adapter import adapter_of
+from ...generators.default import global_generators
 from ...generators.pool import GeneratorPool
 from ...seeder.registry import Registration, adapter_for
 from .scope import DatasetWrapper
@@ -191,12 +191,6 @@ def identity(generator: Any) -> int:
     if issubclass(kind, np.random.RandomState):
         return id(generator._bit_generator)
     return id(generator)
-
-
-def global_generators() -> tuple[object, ...]:
-    """Return the process's global generators; those of CUDA once it is initialized."""
-    cuda = torch.cuda.default_generators
-    return (*default.global_generators(), *cuda)
 
 
 def generators_of(registered: object) -> list[object]:
