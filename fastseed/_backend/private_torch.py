@@ -183,11 +183,6 @@ def has_tangents() -> bool:
     return bool(level >= 0)
 
 
-def is_linearized() -> bool:
-    """Return whether ``torch.func.linearize`` records operators, of which it may lose some."""
-    return not torch.compiler.is_compiling() and has_tangents() and is_traced()
-
-
 # ---------------------------------------------------------------- modes
 
 

@@ -93,6 +93,13 @@ def check_dense(function: str, argument: str, tensor: torch.Tensor) -> None:
         )
 
 
+def check_memory(function: str, argument: str, tensor: torch.Tensor) -> None:
+    """ValueError for a tensor that the operators cannot write."""
+    check_dense(function, argument, tensor)
+    check_supported(function, argument, tensor.device)
+    check_writable(function, argument, tensor)
+
+
 def check_data(function: str, argument: str, tensor: torch.Tensor) -> None:
     """ValueError for a meta tensor, whose elements can be neither read nor copied."""
     if tensor.is_meta:

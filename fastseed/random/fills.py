@@ -52,7 +52,7 @@ def uniform(tensor: torch.Tensor, key: Key, low: float = 0.0, high: float = 1.0)
     if low != high or tensor.dtype not in REALS:
         inplace.uniform_(tensor, key, low, high)
         return True
-    check_memory("random.uniform_", tensor)
+    tensors.check_memory("random.uniform_", "tensor", layout.local_part(tensor))
     with torch.inference_mode(tensor.is_inference()), torch.no_grad():
         tensor.fill_(low + 0.0)  # no negative zero
     return False
@@ -260,14 +260,6 @@ def _odd(x: torch.Tensor) -> torch.Tensor:
     return torch.where((near == x) | (bits % 2 != 0), bits, other).view(torch.float32)
 
 
-def check_memory(function: str, tensor: torch.Tensor) -> None:
-    """ValueError for a tensor that cannot be written."""
-    local = layout.local_part(tensor)
-    tensors.check_supported(function, "tensor", local.device)
-    tensors.check_dense(function, "tensor", local)
-    tensors.check_writable(function, "tensor", local)
-
-
 def keep_part(
     tensor: torch.Tensor,
     whole: torch.Tensor,
@@ -275,7 +267,7 @@ def keep_part(
     function: str = "nn.initialize",
 ) -> torch.Tensor:
     """Write what ``tensor`` holds of ``whole``, or zeros where that is True."""
-    check_memory(function, tensor)
+    tensors.check_memory(function, "tensor", layout.local_part(tensor))
     with torch.inference_mode(tensor.is_inference()), torch.no_grad():
         local, pieces = layout.of_tensor(function, tensor)
         flat = whole.reshape(-1)

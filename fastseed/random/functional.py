@@ -252,7 +252,8 @@ def words_of(key: int) -> torch.Tensor:
 
 def check_keys(function: str, argument: str, keys: object, device: torch.device) -> torch.Tensor:
     """Return keys as contiguous (..., 2) uint64; an integer becomes (2,) on ``device``."""
-    if private_torch.is_linearized():
+    is_eager = not torch.compiler.is_compiling()
+    if is_eager and private_torch.has_tangents() and private_torch.is_traced():
         raise RuntimeError(
             f"fastseed.{function}: must not draw in torch.func.linearize, which loses what "
             "operators write in place: draw outside of it, or use torch.func.jvp"

@@ -163,10 +163,7 @@ def _write(
     if tensor.is_nested:  # which has no shape for a shard to be compared with
         tensors.check_dense(function, "tensor", tensor)
     local, pieces = layout.of_tensor(function, tensor, shard)
-    tensors.check_dense(function, "tensor", local)
-    if not (local.is_cpu or local.is_meta):
-        tensors.check_supported(function, "tensor", local.device)
-    tensors.check_writable(function, "tensor", local)
+    tensors.check_memory(function, "tensor", local)
     keys = functional.check_keys(function, "key", key, local.device)
     if keys.dim() != 1:
         raise validation.value_error(function, "key", "of shape (2,)", tuple(keys.shape))

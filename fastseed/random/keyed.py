@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from .._backend import native, private_torch, recomputation
+from .._backend import private_torch, recomputation
 from .._backend.compile import warn_if_exporting
 from .._backend.ops.dropout import layer_key
 from .._backend.reference.scalar import SHARED_RANK, signed
@@ -27,12 +26,12 @@ from ..derivation.blocks import BlockPlace
 from . import fills, layout, scope_tensors
 from .fills import Arguments, Fill, Keywords
 from .functional import Key
+from .positions import Checker, positions
 from .scope_tensors import CPU
 from .torch_functions import DRAWS, handler_of_substitute
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-    from torch._ops import OpOverload
 
 _FUNCTION = "random.keyed"
 MAX_INDEX = 2**39 - 1
@@ -114,7 +113,7 @@ class KeyedBlock(TorchFunctionMode):
         self.scope: torch.Tensor | None = None  # (2,) uint64: of the forward pass, if another one
         self.has_moved = False  # to another scope, since it was entered
         self.is_eager = False
-        self._checker: Any = _Checker() if check else None  # type: ignore[no-untyped-call]
+        self._checker: Any = Checker() if check else None  # type: ignore[no-untyped-call]
 
     # ------------------------------------------------------------ beginning and end
 
@@ -326,40 +325,6 @@ def _draw_dtensor(function: object, make: Callable[[], torch.Tensor]) -> torch.T
     if not isinstance(block, KeyedBlock):
         return None
     return block.draw(fills.uniform if function is torch.rand else fills.normal, make())
-
-
-class _Checker(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Names the operator that moves a default generator."""
-
-    def __torch_dispatch__(
-        self, func: OpOverload, types: object, args: Arguments = (), kwargs: Keywords | None = None
-    ) -> object:
-        kwargs = kwargs or {}
-        if (
-            torch.Tag.nondeterministic_seeded not in func.tags
-            or kwargs.get("generator") is not None
-        ):
-            return func(*args, **kwargs)
-        before = positions()
-        found = func(*args, **kwargs)
-        if positions()[: len(before)] != before:
-            raise RuntimeError(
-                f"fastseed.{_FUNCTION}: {func} drew from torch's generator, where Python calls no "
-                "function that has a keyed form"
-            )
-        return found
-
-
-def positions() -> list[object]:
-    """Return where torch's default generators are."""
-    found: list[object] = []
-    if native.generators is not None:
-        found.append(native.generators.cpu_position())
-    elif private_torch.is_plain_eager() and not private_torch.is_transformed():
-        found.append(torch.default_generator.get_state().numpy().tobytes())
-    if torch.cuda.is_initialized() and not torch.cuda.is_current_stream_capturing():  # type: ignore[no-untyped-call]
-        found += [(g.initial_seed(), g.get_offset()) for g in torch.cuda.default_generators]
-    return found
 
 
 def _usual_tensor(array: npt.NDArray[np.int64]) -> torch.Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from torch.autograd import forward_ad
 from torch.nn import functional
 
 import fastseed
@@ -111,6 +112,9 @@ def test_what_a_draw_replaces_has_a_tangent_of_zero(draw):
         found, tangent = torch.func.jvp(draw, (w,), (w,))
     assert torch.equal(found, expected)
     assert torch.equal(tangent, torch.zeros_like(found))
+    with forward_ad.dual_level(), keyed("flow", 0):
+        found, tangent = forward_ad.unpack_dual(draw(forward_ad.make_dual(w, w)))
+        assert torch.equal(found, expected) and (tangent is None or not tangent.any())
 
 
 def test_linearize_is_refused_where_it_would_lose_the_numbers():

@@ -15,18 +15,16 @@ def _derive(out: Tensor, name: scalar.NameKey, rank_word: int, worker: int, star
     out.numpy()[:] = keys if out.dim() == 2 else keys[:, 0]
 
 
-@operator("(Tensor(a0!) out, int key, int tweak, int rank_word, int worker, int start) -> ()")
-def derive_keys(out: Tensor, key: int, tweak: int, rank_word: int, worker: int, start: int) -> None:
-    """Write the keys of consecutive indices, (n, 2)."""
-    _derive(out, (key & _LOW64, tweak & _LOW64), rank_word, worker, start)
-
-
-@operator("(Tensor(a0!) out, int key, int tweak, int rank_word, int worker, int start) -> ()")
-def derive_seeds(
+def _derive_of_words(
     out: Tensor, key: int, tweak: int, rank_word: int, worker: int, start: int
 ) -> None:
-    """Write the low halves of the same keys, (n,)."""
+    """Write the keys of consecutive indices, (n, 2), or their low halves, (n,)."""
     _derive(out, (key & _LOW64, tweak & _LOW64), rank_word, worker, start)
+
+
+_WORDS = "(Tensor(a0!) out, int key, int tweak, int rank_word, int worker, int start) -> ()"
+derive_keys = define(f"derive_keys{_WORDS}", _derive_of_words)
+derive_seeds = define(f"derive_seeds{_WORDS}", _derive_of_words)
 
 
 @operator(

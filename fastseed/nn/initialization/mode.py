@@ -27,8 +27,9 @@ from ...derivation import context
 from ...derivation.scopes import Scope
 from ...random import layout
 from ...random.fills import Arguments, Fill, Keywords, keep_part
-from ...random.keyed import KeyedBlock, outside_blocks, positions
+from ...random.keyed import KeyedBlock, outside_blocks
 from ...random.layout import local_part
+from ...random.positions import positions
 from ..module_names import check_prefix, sharded_modules
 from .fills import FILLS, INITIALIZERS
 from .names import EqualNames, KeyOf, Owner, OwnerTable, keys_at, storage_of, untied_weights
@@ -89,18 +90,16 @@ class InitializationMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, view: OpOverload, views: Any, whole: DTensor, dim: Any = 0, *at: Any
     ) -> None:
         """Watch the views of a parameter that are copies: along dimensions that are cut."""
-        owner = self.owners.owner_of(whole)
-        named = owner or self._copies.get(id(whole))  # or a part of a part that was copied
-        if named is None:
-            return
+        copied, owner = self._copies.get(id(whole)), self.owners.owner_of(whole)
         indices: Sequence[int] | None = None
         if owner is not None and view is _ATEN.slice.Tensor:
             indices = range(whole.size(dim))[slice(*at)]
         elif owner is not None and view is _ATEN.select.int:
             indices = (range(whole.size(dim))[at[0]],)
+        name = getattr(owner or copied, "name", None)
         for found in views if isinstance(views, (list, tuple)) else [views]:
-            if owner is None or storage_of(found) != storage_of(whole):
-                self._copies[id(found)] = _Copy(found, whole, dim, indices, named.name)
+            if name is not None and (copied or storage_of(found) != storage_of(whole)):
+                self._copies[id(found)] = _Copy(found, whole, dim, indices, name)
 
     def replace(
         self,
