@@ -186,7 +186,7 @@ class SeededTokens(_transformers.LogitsProcessor):  # type: ignore[misc]
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """Return the scores with -inf everywhere but at the token that is sampled."""
-        tokens: Any = self._sample(scores, self._keys, self._position)
+        tokens = self._sample(scores, self._keys, self._position)
         self._position += 1
         return torch.full_like(scores, -torch.inf).scatter(1, tokens[:, None], 0.0)
 
