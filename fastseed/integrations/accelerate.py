@@ -29,7 +29,7 @@ from ..data.steps import StepLoop
 from ..data.worker.scope import required_scope
 from ..seeder.seeder import current_seeder
 from . import _common
-from ._common import INIT, PREDICT, TEST, TRAIN, VALIDATE, move_to, run_in_task
+from ._common import INIT, TRAIN, VALIDATE, move_to, run_in_task
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -146,14 +146,8 @@ class AcceleratedJob:
             )
 
     def validate(self, epoch: int = 0) -> contextlib.AbstractContextManager[None]:
-        """Run a block in the validation task, as ``run_in_task``; so do ``test``, ``predict``."""
+        """Run a block in the validation task, 2; for another one call ``run_in_task``."""
         return run_in_task(VALIDATE, epoch)
-
-    def test(self, epoch: int = 0) -> contextlib.AbstractContextManager[None]:
-        return run_in_task(TEST, epoch)
-
-    def predict(self, epoch: int = 0) -> contextlib.AbstractContextManager[None]:
-        return run_in_task(PREDICT, epoch)
 
     def state_dict(self) -> StateDict:
         """Return where training is: after the step that it is in. The state of any rank serves all.
