@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     names: dict[str, object] = {}  # kept until the examination, since they hold generators
     with generator_use.watched_use() as used:
         failed = _run(words, args.module, names)
-    rows = [*checkup.examine(module=None, ranks=None, timeout=60.0), *used]
+    rows = [*checkup.examine(module=None, ranks=None), *used]
     wrong = any(row.status == generator_use.WRONG for row in rows)
     output.emit({"rows": rows, "program": failed})
     output.table(("topic", "item", "", "detail"), rows, limit=args.limit)

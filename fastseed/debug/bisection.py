@@ -194,9 +194,6 @@ def _notes(a: Recording, b: Recording, where: str) -> list[str]:
             notes.append(f"only {which} has steps {_numbers(only)}")
         if one.incomplete:
             notes.append(f"the last record of {which} is incomplete")
-        if one.repeated:
-            steps = _numbers(one.repeated)
-            notes.append(f"{which} recorded steps {steps} more than once: the last record counts")
         for group in GROUPS:
             if group in one.header["groups"] and group not in other.header["groups"]:
                 notes.append(f"only {which} recorded the {group}")

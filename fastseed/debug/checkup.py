@@ -29,7 +29,6 @@ def check(
     *,
     module: object = None,
     ranks: bool | None = False,
-    timeout: float = 60.0,
 ) -> list[Row]:
     """Examine this process: build, job, every stream, and what else decides random numbers.
 
@@ -42,7 +41,6 @@ def check(
         module: with ``ranks``, anything that ``digest`` takes: it must be the same on all ranks.
         ranks: whether to check that all ranks agree; then every rank has to make this call. None:
             if there are several ranks.
-        timeout: seconds to wait for the other ranks, (0, 86400].
 
     Returns:
         What was examined, by topic.
@@ -66,10 +64,10 @@ def check(
     if run is not None:
         with watched_use() as used:
             run()
-    return [*examine(module=module, ranks=ranks, timeout=timeout), *used]
+    return [*examine(module=module, ranks=ranks), *used]
 
 
-def examine(*, module: object, ranks: bool | None, timeout: float) -> list[Row]:
+def examine(*, module: object, ranks: bool | None) -> list[Row]:
     """Return the rows about this process as it is."""
     current = context.seeder
     rows = list(_build())
@@ -82,7 +80,7 @@ def examine(*, module: object, ranks: bool | None, timeout: float) -> list[Row]:
     if ranks is None:  # also before init, or the other ranks would wait
         ranks = group_size() > 1 or (current is not None and current.world_size > 1)
     if ranks:
-        rows += _ranks(timeout, module)
+        rows += _ranks(module)
     return [*rows, *_process()]
 
 
@@ -166,13 +164,13 @@ def _devices(current: Seeder, accelerator: AcceleratorGenerators) -> Iterator[Ro
         yield Row("streams", f"{accelerator.name}:{ordinal}", FINE if same else WRONG, detail)
 
 
-def _ranks(timeout: float, module: object) -> Iterator[Row]:
+def _ranks(module: object) -> Iterator[Row]:
     if not (dist.is_available() and dist.is_initialized()):
         yield Row("ranks", "agreement", NOTE, "not checked: there is no process group")
         return
     count = f"{dist.get_world_size()} ranks agree"
     try:
-        verify_agreement(timeout=timeout)
+        verify_agreement()
         yield Row("ranks", "agreement", FINE, count)
         if module is not None:
             assert_ranks_agree(module)

@@ -56,7 +56,12 @@ def join(parts: Mapping[str, Part]) -> None:
     for (mesh, dims), names in by_mesh.items():
         for dim in dims:
             _check_names(mesh, dim, parts, names)
-            _reduce(mesh, dim, [parts[name] for name in names])
+            limbs = [[parts[n].total >> 32 * i & 0xFFFFFFFF for i in range(_LIMBS)] for n in names]
+            words = torch.tensor(limbs, device=mesh.device_type)
+            collective(_DIGEST, dist.all_reduce, words, group=mesh.get_group(dim))
+            for name, summed in zip(names, words.tolist(), strict=True):
+                total = sum(limb << 32 * i for i, limb in enumerate(summed))
+                parts[name].total = total % MODULUS
     cut = {name: part.cut for name, part in parts.items() if part.cut is not None}
     gathered = {name: tensor.full_tensor() for name, tensor in cut.items()}
     for name, part in tensor_digest.parts_of(gathered).items():
@@ -99,12 +104,3 @@ def _check_names(mesh: DeviceMesh, dim: int, parts: Mapping[str, Part], names: l
             "fastseed.debug.digest: all ranks of a mesh must hold the same DTensors, but another "
             f"rank differs from the {len(names)} here, {names[0]!r} to {names[-1]!r}"
         )
-
-
-def _reduce(mesh: DeviceMesh, dim: int, parts: list[Part]) -> None:
-    """Add up the parts along one dimension of the mesh."""
-    limbs = [[part.total >> 32 * i & 0xFFFFFFFF for i in range(_LIMBS)] for part in parts]
-    words = torch.tensor(limbs, device=mesh.device_type)
-    collective(_DIGEST, dist.all_reduce, words, group=mesh.get_group(dim))
-    for part, summed in zip(parts, words.tolist(), strict=True):
-        part.total = sum(limb << 32 * i for i, limb in enumerate(summed)) % MODULUS

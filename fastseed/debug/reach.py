@@ -272,13 +272,11 @@ def _joined(obj: Any) -> Any:
 
 def _array(numbers: Sequence[Any]) -> Any:
     """Return numbers as an array, or as a text where an array would round them."""
-    exact = [n.item() if isinstance(n, np.integer) else n for n in numbers]
-    if any(isinstance(n, int) and abs(n) > 2**53 for n in exact):
-        if not all(isinstance(n, int) and -(2**63) <= n < 2**64 for n in exact):
-            return repr(exact)
-        return np.array([n % 2**64 for n in exact], np.uint64).view(np.int64)
     array = np.asarray(numbers)
-    return array if array.dtype.kind in "biuf" else repr(numbers)
+    is_rounded = array.dtype.kind == "f" and any(
+        isinstance(n, (int, np.integer)) and abs(int(n)) > 2**53 for n in numbers
+    )
+    return array if array.dtype.kind in "biuf" and not is_rounded else repr(numbers)
 
 
 def _see(value: Leaf, leaf: object) -> Seen:

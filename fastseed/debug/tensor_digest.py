@@ -78,32 +78,20 @@ def header_of(dtype: torch.dtype, shape: tuple[int, ...]) -> Header:
 
 def parts_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, Part]:
     """Return the part of each tensor that this process holds, with one call for each device."""
-    parts: dict[str, Part] = {}
-    whole: list[torch.Tensor] = []
-    plan: list[bytes] = []
-    for name, tensor in tensors.items():
-        if _is_whole(tensor):
-            header = header_of(tensor.dtype, tensor.shape)
-            parts[name] = Part(header)
-            whole.append(tensor)
-            plan.append(header.plan)
+    whole = {name: tensor for name, tensor in tensors.items() if _is_whole(tensor)}
+    headers = [header_of(tensor.dtype, tensor.shape) for tensor in whole.values()]
     try:
-        totals = _call(whole, plan) if whole else []
-        for part, total in zip(parts.values(), totals, strict=True):
-            part.total = total
-        if len(parts) == len(tensors):
-            return parts
+        totals = _call([*whole.values()], [header.plan for header in headers]) if whole else []
     except RuntimeError:  # one is quantized or freed: _rows names it
-        parts = {}
-    owners: list[Part] = []
-    rows: list[Rows] = []
+        whole, totals = {}, []
+    parts = dict(zip(whole, map(Part, headers, totals), strict=True))
+    rows: list[tuple[Part, Rows]] = []
     for name in [name for name in tensors if name not in parts]:
-        found = _rows(name, tensors[name])
-        parts[name] = Part(header_of(tensors[name].dtype, tensors[name].shape))
-        rows += found
-        owners += [parts[name]] * len(found)
-    totals = sum_rows([part.header.key for part in owners], rows)
-    for part, total in zip(owners, totals, strict=True):
+        held = _rows(name, tensors[name])
+        part = parts[name] = Part(header_of(tensors[name].dtype, tensors[name].shape))
+        rows += [(part, row) for row in held]
+    totals = sum_rows([part.header.key for part, _ in rows], [row for _, row in rows])
+    for (part, _), total in zip(rows, totals, strict=True):
         part.total = (part.total + total) % MODULUS
     return parts
 

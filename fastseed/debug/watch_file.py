@@ -135,7 +135,6 @@ class Recording:
         self.header: StateDict = {}
         self.tables: list[tuple[Entry, ...]] = []
         self.steps: dict[int, tuple[int, bool, int]] = {}  # position, is the start, table
-        self.repeated: list[int] = []  # steps, of which the last record counts
         self.previous: dict[int, int] = {}  # the step before each one
         self.end = 0  # bytes in complete lines
         try:
@@ -211,6 +210,4 @@ class Recording:
             digests, size = members["digests"], _DIGITS * len(self.tables[number])
             if not 2 * len(bytes.fromhex(digests)) == len(digests) == size:
                 raise ValueError("the digests of a step must be those of its table")
-            if step in self.steps:
-                self.repeated.append(step)
             self.steps[step] = self.end, bool(members["start"]), number

@@ -40,9 +40,7 @@ class Bucket:
         self._flat = torch.zeros(piece * plan.ranks, dtype=dtype, device=tensors[0].device)
         self._piece = piece
         self._own, self._leaves = TreeSum(), 0  # of this rank, since its last exchange
-        self._is_half = (
-            False  # the buffer holds the first leaf of a pair: the second is added to it
-        )
+        self._is_half = False  # the buffer has a first leaf, to which the second is added
         self._sum = TreeSum()  # of the piece of this rank
         # The ends of the subtrees of this rank, in leaves since its last exchange.
         self._ends: list[int] = []

@@ -54,22 +54,16 @@ def accumulate(
     for device in devices:
         readable = device.type == "cpu" or (device.type == "cuda" and native.has_cuda)
         work = device if readable else torch.device("cpu")
-        values, others = list(tensors), [] if factors is tensors else list(factors)
-        if len(devices) > 1:
-            here = [i for i, t in enumerate(tensors) if t.device == device]
-            values, others = [values[i] for i in here], [others[i] for i in here if others]
-        if work != device:
-            values, others = [t.to(work) for t in values], [t.to(work) for t in others]
-        values, others = [t.contiguous() for t in values], [t.contiguous() for t in others]
-        if factors is tensors:
-            others = values
+        here = [i for i, t in enumerate(tensors) if t.device == device]
+        values = [tensors[i].to(work).contiguous() for i in here]
+        others = values
+        if factors is not tensors:
+            others = [factors[i].to(work).contiguous() for i in here if factors]
         total = torch.zeros(_REFUSING + 1, dtype=torch.int64, device=work)
-        if wide := sum(t.dtype == torch.float64 for t in values):
-            total[_WIDE] = wide
+        total[_WIDE] = sum(t.dtype == torch.float64 for t in values)
         exact_op.exact_sum(total[: exact_op.SIZE], values, others)
-        parts.append(total if work == devices[0] else total.to(devices[0]))
-    # limbs are below 2**32: those of 2**30 devices and ranks can be added
-    return parts[0] if len(parts) == 1 else torch.stack(parts).sum(0)
+        parts.append(total.to(devices[0]))
+    return torch.stack(parts).sum(0)  # limbs are below 2**32: those of 2**30 devices and ranks
 
 
 def mark(totals: torch.Tensor, problem: Exception | None) -> None:

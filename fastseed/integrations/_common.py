@@ -64,14 +64,6 @@ def move_to(task: int, epoch: int, step: int = 0) -> None:
     current_seeder("reseed")._set_scope(task, epoch, step)
 
 
-def begin_epoch(task: int, epoch: int, loader: object) -> None:
-    """Reseed for an epoch, also the workers of a ``per_sample`` dataset."""
-    move_to(task, epoch)
-    set_scope = getattr(getattr(loader, "dataset", None), "set_scope", None)
-    if callable(set_scope):
-        set_scope(task, epoch)
-
-
 @contextlib.contextmanager
 def run_in_task(task: int, epoch: int = 0, step: int = 0) -> Iterator[None]:
     """Run a block in another task; afterwards every generator is exactly as it was before.
@@ -105,11 +97,7 @@ def run_in_task(task: int, epoch: int = 0, step: int = 0) -> Iterator[None]:
         move_to(*at)
         yield
     finally:
-        try:
-            api.load_state_dict(before)
-        except BaseException:  # an interrupt waits until all is restored
-            api.load_state_dict(before)
-            raise
+        api.load_state_dict(before)
 
 
 def gather(function: str, state: StateDict) -> StateDict:

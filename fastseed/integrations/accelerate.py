@@ -11,17 +11,25 @@ for epoch in range(job.epoch, epochs):
 from __future__ import annotations
 
 import contextlib
+import copy
 import warnings
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+import torch
+from torch.utils.data import BatchSampler, IterableDataset, RandomSampler
+
 from .._utils import StateDict, validation
+from ..data import Loader, ShuffleSampler
 from ..data import steps as make_steps
 from ..data.loader.states import check_state
+from ..data.loader.torch_loader import settings_of
+from ..data.order.samplers import RANDOM_SAMPLERS, samplers_in
 from ..data.steps import StepLoop
+from ..data.worker.scope import required_scope
 from ..seeder.seeder import current_seeder
-from . import _common, _prepared_loader
-from ._common import INIT, PREDICT, TEST, TRAIN, VALIDATE, move_to, run_in_task
+from . import _common
+from ._common import INIT, TRAIN, VALIDATE, move_to, run_in_task
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -31,6 +39,7 @@ FORMAT = "fastseed.accelerate"
 VERSION = 1
 
 _NAME = "integrations.accelerate.AcceleratedJob"
+_ORDER = "accelerate.order"  # the stream of samplers with a generator
 
 
 class AcceleratedJob:
@@ -71,7 +80,7 @@ class AcceleratedJob:
         move_to(INIT, 0)
         config = accelerator.dataloader_config
         if config.data_seed is None:
-            key = _common.order_key(_NAME, "accelerate.order", INIT)
+            key = _common.order_key(_NAME, _ORDER, INIT)
             config.data_seed = key % 2**31
         self._accelerator = accelerator
         self._loader: DataLoaderShard | None = None  # of _steps
@@ -104,14 +113,14 @@ class AcceleratedJob:
                 no batch begins where it ends.
         """
         function = f"{_NAME}.train"
-        _prepared_loader.check_prepared(function, loader)
+        _check_prepared(function, loader)
         if self._steps is None or self._loader is not loader:
-            batches = _prepared_loader.resumable(loader)
+            batches = _resumable(loader)
             self._steps = make_steps(batches, task=TRAIN)
             self._loader = loader
         if self._loaded is not None:
             if self._loaded["steps"]:
-                here = _prepared_loader.on_these_ranks(function, self._loaded, loader)
+                here = _on_these_ranks(function, self._loaded, loader)
                 self._steps.load_state_dict(here)
             self._loaded = None
         return self._train(loader, self._steps, self._steps.in_epoch(epoch))
@@ -137,14 +146,8 @@ class AcceleratedJob:
             )
 
     def validate(self, epoch: int = 0) -> contextlib.AbstractContextManager[None]:
-        """Run a block in the validation task, as ``run_in_task``; so do ``test``, ``predict``."""
+        """Run a block in the validation task, 2; for another one call ``run_in_task``."""
         return run_in_task(VALIDATE, epoch)
-
-    def test(self, epoch: int = 0) -> contextlib.AbstractContextManager[None]:
-        return run_in_task(TEST, epoch)
-
-    def predict(self, epoch: int = 0) -> contextlib.AbstractContextManager[None]:
-        return run_in_task(PREDICT, epoch)
 
     def state_dict(self) -> StateDict:
         """Return where training is: after the step that it is in. The state of any rank serves all.
@@ -161,7 +164,7 @@ class AcceleratedJob:
             "epoch": self.epoch,
             "accumulated": self._accelerator.step,
             "steps": {} if steps is None else steps.state_dict(),
-            "division": {} if loader is None else _prepared_loader.division_of(loader),
+            "division": {} if loader is None else _division_of(loader),
         }
         if not self._accelerator.sync_gradients:
             warnings.warn(
@@ -204,3 +207,101 @@ def _check_rng_types(accelerator: Accelerator) -> None:
     if accelerator.num_processes > 1 and set(kinds) - {"generator"}:
         rule = "None or ['generator'], which leaves every rank its own generators"
         raise validation.value_error(_NAME, "rng_types of the Accelerator", rule, kinds)
+
+
+def _check_prepared(function: str, loader: DataLoaderShard) -> None:
+    """Raise an error unless ``accelerator.prepare`` made ``loader`` of a map-style dataset."""
+    module = _common.import_framework("accelerate.data_loader", "accelerate")
+    rule = "what accelerator.prepare returned for a torch DataLoader, not dispatched"
+    validation.check_instance(function, "loader", loader, module.DataLoaderShard, rule)
+    if isinstance(loader.batch_sampler, module.SkipBatchSampler) or loader.skip_batches:
+        rule = "the one from before skip_first_batches: load_state has restored the position"
+        raise validation.value_error(function, "loader", rule, loader)
+    if isinstance(loader.dataset, IterableDataset) or loader.batch_sampler is None:
+        rule = "of a map-style dataset, in batches; iterate the loader itself otherwise"
+        raise validation.value_error(function, "loader", rule, loader.dataset)
+
+
+def _resumable(loader: DataLoaderShard) -> Loader:
+    """Return a loader of the batches of a prepared one, in the scope of ``reseed``."""
+    settings = settings_of(loader.base_dataloader)
+    for name in ("batch_size", "drop_last", "shuffle", "sampler", "batch_sampler"):
+        settings.pop(name, None)
+    return Loader(**settings, batch_sampler=_division(loader.batch_sampler))
+
+
+def _division(share: Any) -> Division:
+    """Return the batches of this rank; ``share`` is Accelerate's shard, or the batches of one."""
+    is_shard = hasattr(share, "num_processes")
+    batches: Any = share.batch_sampler if is_shard else share
+    if type(batches) is BatchSampler and isinstance(batches.sampler, RANDOM_SAMPLERS):
+        batches = BatchSampler(_keyed(batches.sampler), batches.batch_size, batches.drop_last)
+        if is_shard:
+            share = copy.copy(share)
+            share.batch_sampler = batches
+        else:
+            share = batches
+    return Division(batches, share, share.num_processes if is_shard else 1)
+
+
+def _keyed(sampler: Any) -> Any:
+    """Return a sampler like one of torch's, which may have Accelerate's generator, of the epoch."""
+    is_random = isinstance(sampler, RandomSampler) and not sampler.replacement
+    if is_random and sampler.num_samples == len(sampler.data_source):  # that of shuffle=True
+        return ShuffleSampler(sampler.num_samples, rank=0, world_size=1)
+    sampler = copy.copy(sampler)
+    sampler.generator = None  # the loader lends it one
+    return sampler
+
+
+class Division(BatchSampler):
+    """The batches of this rank, which ``share`` takes from batches that are equal on all ranks.
+
+    Positions count batches over ``num_replicas`` ranks, since a framework may fill up the last.
+    """
+
+    counts_batches = True  # a loader counts batches, not samples
+
+    def __init__(self, batches: Iterable[int], share: BatchSampler, num_replicas: int) -> None:
+        self.sampler, self.num_replicas, self._share = batches, num_replicas, share
+        self.batch_size, self.drop_last = share.batch_size, bool(share.drop_last)
+
+    def __len__(self) -> int:
+        return len(self._share)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        scope = required_scope(_NAME)
+        key = _common.order_key(_NAME, _ORDER, scope.task, scope.epoch) % 2**64
+        for sampler in samplers_in(self.sampler):
+            generator = getattr(sampler, "generator", None)
+            if isinstance(generator, torch.Generator) and not isinstance(sampler, RANDOM_SAMPLERS):
+                generator.manual_seed(key)  # it continues from epoch to epoch, or differs by rank
+        return iter(self._share)
+
+
+def _division_of(loader: DataLoaderShard) -> dict[str, int]:
+    """Return the ranks, the samples of a step over all of them (0: they vary), and the steps."""
+    share = loader.batch_sampler
+    ranks = getattr(share, "num_processes", 1)
+    samples = loader.total_batch_size if share.batch_size else 0
+    return {"ranks": ranks, "samples": samples, "length": len(loader)}
+
+
+def _on_these_ranks(function: str, state: StateDict, loader: DataLoaderShard) -> StateDict:
+    """Return the state of the steps with its position in steps as large as those of ``loader``."""
+    before, now = state["division"], _division_of(loader)
+    if before == now:
+        return dict(state["steps"])
+    done = state["steps"]["loader"]["position"] // before["ranks"]
+    samples = before["samples"]
+    if done >= before["length"]:
+        done = now["length"]
+    elif samples and now["samples"] and done * samples % now["samples"] == 0:
+        done = done * samples // now["samples"]
+    else:
+        raise RuntimeError(
+            f"fastseed.{function}: the loaded state is after {done} steps of {samples} samples, "
+            f"where no step of {now['samples']} samples begins: use as many ranks as before"
+        )
+    position = done * now["ranks"]
+    return {**state["steps"], "loader": {**state["steps"]["loader"], "position": position}}

@@ -77,7 +77,7 @@ class FastseedCallback(_transformers.TrainerCallback):  # type: ignore[misc]
         self._outer, self._is_inside, self._resume = None, False, None
         loader = more.get("train_dataloader")  # fastseed's seeds its own samplers
         self._samplers = [] if isinstance(loader, Loader) else samplers_in(loader)[1:]
-        _seed_accelerate(self._samplers, TRAIN)
+        _seed_accelerate(self._samplers)
         if args.world_size > 1:
             _name_unseeded(self._samplers)
         if state.global_step and not _is_whole(state.epoch):
@@ -87,9 +87,12 @@ class FastseedCallback(_transformers.TrainerCallback):  # type: ignore[misc]
 
     def on_epoch_begin(self, args: Args, state: State, control: Control, **more: object) -> None:
         self._is_inside = False
-        task, epoch = TRAIN, int(state.epoch or 0)
-        _common.begin_epoch(task, epoch, more.get("train_dataloader"))
-        _seed_generators(self._samplers, task, epoch)
+        epoch = int(state.epoch or 0)
+        move_to(TRAIN, epoch)
+        dataset = getattr(more.get("train_dataloader"), "dataset", None)
+        if callable(set_scope := getattr(dataset, "set_scope", None)):  # of per_sample
+            set_scope(TRAIN, epoch)
+        _seed_generators(self._samplers, epoch)
 
     def on_step_begin(self, *event: object, **more: object) -> None:
         self._leave_evaluation()
@@ -186,7 +189,7 @@ class SeededTokens(_transformers.LogitsProcessor):  # type: ignore[misc]
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """Return the scores with -inf everywhere but at the token that is sampled."""
-        tokens: Any = self._sample(scores, self._keys, self._position)
+        tokens = self._sample(scores, self._keys, self._position)
         self._position += 1
         return torch.full_like(scores, -torch.inf).scatter(1, tokens[:, None], 0.0)
 
@@ -215,17 +218,17 @@ def _saved_file(args: Args, state: State) -> str | None:
     return None
 
 
-def _seed_accelerate(samplers: list[Any], task: int) -> None:
+def _seed_accelerate(samplers: list[Any]) -> None:
     """Seed Accelerate's sampler, which took torch's current seed, another one on each rank."""
-    key = order_key(_NAME, _ORDER, task)
+    key = order_key(_NAME, _ORDER, TRAIN)
     for sampler in samplers:
         if hasattr(sampler, "initial_seed") and hasattr(sampler, "set_epoch"):
             sampler.initial_seed = key % 2**31
 
 
-def _seed_generators(samplers: list[Any], task: int, epoch: int) -> None:
+def _seed_generators(samplers: list[Any], epoch: int) -> None:
     """Seed the samplers' own generators, which continue from epoch to epoch, on all ranks alike."""
-    key = order_key(_NAME, _ORDER, task, epoch)
+    key = order_key(_NAME, _ORDER, TRAIN, epoch)
     for sampler in samplers:
         if _has_generator(sampler):
             if sampler.generator is None:

@@ -128,8 +128,6 @@ class Ledger:
         self._version = state.batches
         self._next_lease = secrets.randbits(62)  # no lease of an earlier trainer holds
 
-    # ------------------------------------------------------------------ producers
-
     def lease(self, count: int = 1) -> list[Unit]:
         """Return units to generate: the first in order that are not leased or generated.
 
@@ -233,8 +231,6 @@ class Ledger:
         if self._results is not None:
             self._results.add(document)
 
-    # ------------------------------------------------------------------ the trainer
-
     def next_batch(self) -> Batch | None:
         """Return the next batch, the same until ``mark_trained``; None if it is not generated yet.
 
@@ -291,8 +287,6 @@ class Ledger:
             self._units.drop(numbers, "stale")
         else:
             self._units.reopen(numbers, version)
-
-    # ------------------------------------------------------------------ progress and state
 
     @property
     def version(self) -> int:

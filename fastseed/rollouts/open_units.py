@@ -64,8 +64,6 @@ class OpenUnits:
     def _open_group(self) -> None:
         self._open(self._numbers(self.groups), self.groups + 1)
 
-    # ------------------------------------------------------------------ leases
-
     def take(self, end: int) -> int | None:
         """Return the first open unit of groups below ``end`` that is to be leased."""
         while True:
@@ -126,8 +124,6 @@ class OpenUnits:
     def _end_lease(self, number: int) -> None:
         self._expired.pop(number, None)
         self.leases.pop(number, None)
-
-    # ------------------------------------------------------------------ results
 
     def version_of(self, number: int) -> int:
         """Return the policy version to generate an open unit with."""
@@ -191,8 +187,6 @@ class OpenUnits:
 
     def _numbers(self, group: int) -> range:
         return range(group * self.plan.samples, (group + 1) * self.plan.samples)
-
-    # ------------------------------------------------------------------ batches
 
     def choose(self, batch: int) -> list[int] | None:
         """Return the units of a batch in order, by the rule of the window; None: not yet."""

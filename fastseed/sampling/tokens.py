@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 
 from .._backend import tensors
-from .._backend.ops.sampling import DIGITS, sampling_race
+from .._backend.ops.sampling import sampling_race
 from .._utils import validation
 from ..random import bank
 from ..random.bank import Streams
@@ -16,8 +16,6 @@ from .arguments import Keys
 from .thresholds import Filters, Integers, Numbers, Rows
 
 _NEVER = 2**62  # above every token
-
-Found = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
 
 
 def sample(
@@ -29,9 +27,7 @@ def sample(
     top_k: Integers = 0,
     top_p: Numbers = 1.0,
     min_p: Numbers = 0.0,
-    out: torch.Tensor | None = None,
-    return_logprobs: bool = False,
-) -> Found:
+) -> torch.Tensor:
     """Sample one token for each row of logits, independently of the rest of the batch.
 
     The token of a row is a function of its logits, key and position. Filters are applied after the
@@ -50,13 +46,10 @@ def sample(
         top_k: how many of the greatest logits survive, 0 for all, (B,) integers.
         top_p: the share of the probability that survives, in (0, 1], (B,).
         min_p: the least probability that survives, relative to the greatest, in [0, 1], (B,).
-        out: (B,) torch.int64, the tensor to write the tokens to.
-        return_logprobs: also return the log-probabilities of the tokens among those that survive.
 
     Returns:
-        The tokens, (B,) torch.int64, or a tuple of them and (B,) float32 log-probabilities. A row
-        without a token (all logits -inf, or one NaN or +inf) has token -1 where it is no error: on
-        a CUDA device and in compiled code.
+        The tokens, (B,) torch.int64. A row without a token (all logits -inf, or one NaN or +inf)
+        has token -1 where it is no error: on a CUDA device and in compiled code.
 
     Raises:
         TypeError, ValueError: an argument is invalid, or a row on the CPU has no token. Values of
@@ -83,9 +76,6 @@ def sample(
             keys, positions = bank.begin(function, streams)
             tensors.check_tensor(function, "keys", keys, torch.uint64, (n, 2), device)
         row_positions = arguments.check_positions(function, positions, n, device)
-        return_logprobs = validation.check_bool(function, "return_logprobs", return_logprobs)
-        if out is not None:
-            tensors.check_out(function, out, (n,), torch.int64, device)
         row_keys = arguments.check_keys(function, keys, n, device)
         rows = Rows(logits, temperatures)
         threshold = thresholds.threshold_of(rows, filters)
@@ -93,14 +83,9 @@ def sample(
         if streams is not None:
             bank.zero_others(streams, tokens)
         _check_tokens(function, "logits", tokens)
-        logprobs = _log_probabilities(rows, threshold, tokens) if return_logprobs else None
         if streams is not None:
-            if logprobs is not None:
-                bank.zero_others(streams, logprobs)
             bank.move(streams, row_positions, 1)
-    if out is not None:
-        tokens = out.copy_(tokens)  # last: it may be the memory of an argument
-    return tokens if logprobs is None else (tokens, logprobs)
+    return tokens
 
 
 class Verified(NamedTuple):
@@ -205,15 +190,3 @@ def _check_tokens(function: str, argument: str, tokens: torch.Tensor) -> None:
             f"fastseed.{function}: {argument} must have a token to choose in every row, got row "
             f"{row} with NaN, with +inf, or without a finite number"
         )
-
-
-def _log_probabilities(rows: Rows, threshold: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-    """Return the log-probabilities of tokens, (B,) float32; NaN for -1."""
-    greatest = rows.greatest()
-    prefix = torch.zeros_like(threshold)
-    total = rows.histogram(threshold, prefix, DIGITS - 1, greatest).sum(1)  # of the survivors
-    chosen = rows.logits.gather(1, tokens.clamp(min=0)[:, None]).squeeze(1)
-    difference = (chosen.double() - greatest.double()) / rows.temperature
-    found = difference - (total.double() * 2.0**-38).log()
-    found = torch.where(rows.temperature == 0, 0.0, found)
-    return torch.where(tokens < 0, torch.nan, found).float()

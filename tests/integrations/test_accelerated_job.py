@@ -17,6 +17,7 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, WeightedRandomSa
 
 import fastseed
 from fastseed.data import Loader, ShuffleSampler
+from fastseed.integrations import run_in_task
 from fastseed.integrations.accelerate import AcceleratedJob
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -96,7 +97,7 @@ def test_phases_have_tasks_of_their_own():
     next(steps)
     torch.rand(1)
     before, scopes, saved = snapshot(), [], job.state_dict()
-    for phase in (job.validate(3), job.test(), job.predict(1)):
+    for phase in (job.validate(3), run_in_task(3), run_in_task(4, 1)):
         with phase:
             scopes.append(tuple(fastseed.derivation.context.seeder.scope))
             assert job.epoch == 3 and job.state_dict() == saved

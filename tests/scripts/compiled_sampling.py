@@ -22,7 +22,7 @@ def tokens(x, keys, positions, temperature, top_p):
         sample(x, keys, positions),
         sample(x, keys, positions, temperature=0.7, top_k=20, top_p=0.9, min_p=0.01),
         sample(x, keys, positions, temperature=temperature, top_p=top_p),
-        *sample(x, keys, 5, top_p=0.8, return_logprobs=True),
+        sample(x, keys, 5, top_p=0.8),
         sample(x.bfloat16(), keys, positions, temperature=0.0),
     )
 
@@ -39,8 +39,7 @@ def compare(name, function, twin, *arguments):
     pairs = zip(function(*arguments), twin(*arguments), strict=True)
     for i, (eager, compiled) in enumerate(pairs):
         compared += 1
-        close = torch.allclose(eager, compiled, atol=1e-6) if eager.is_floating_point() else False
-        if not (torch.equal(eager, compiled) or close):
+        if not torch.equal(eager, compiled):
             wrong.append(f"{name} {i}")
 
 

@@ -7,8 +7,8 @@ import io
 import json
 import re
 import struct
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,8 +17,6 @@ from ...data import Lineage
 from ...generators.torch_rng import CPU_STATE
 from .folders import Part, noted
 from .pickles import Opaque, Tensor, check_sha256, read_tree
-
-T = TypeVar("T")
 
 _MAX_DEPTH = 24
 _ACCELERATORS = re.compile("cuda|xpu|mlu|musa|npu|hpu")
@@ -50,22 +48,23 @@ class Found(NamedTuple):
 
 def states_in(part: Part, problems: list[str]) -> Iterator[Found]:
     """Yield the states in a part of a checkpoint; what is damaged is added to ``problems``."""
-
-    def recognize(path: Path, node: object) -> Iterator[tuple[str, str, GeneratorState]]:
-        with noted(_source(part, path), problems):
-            yield from _states(path, node)
-
-    for path, (owner, stream, state) in _walk(part, recognize):
-        yield Found(owner or part.owner, stream, _source(part, path), state)
+    for path, node in _nodes(part):
+        source = _source(part, path)
+        with noted(source, problems):
+            for owner, stream, state in _states(path, node):
+                yield Found(owner or part.owner, stream, source, state)
 
 
 def journals_in(part: Part) -> Iterator[tuple[str, Lineage]]:
     """Yield each journal with where it is; ValueError if one is damaged."""
-    for path, found in _walk(part, _journals):
+    for path, node in _nodes(part):
         source = _source(part, path)
         try:
-            given = strict_json.parse(found) if isinstance(found, str) else found
-            yield source, Lineage.load(given)  # type: ignore[arg-type]
+            match node:  # a contract, a state of steps, or the text of a journal
+                case {"format": "fastseed.lineage"}:
+                    yield source, Lineage.load(node)
+                case {"journal": str(text)} | str(text) if text.startswith(_JOURNAL):
+                    yield source, Lineage.load(strict_json.parse(text))
         except ValueError as error:
             raise ValueError(f"{source}: {error}") from error
 
@@ -75,19 +74,18 @@ def _source(part: Part, path: Path) -> str:
     return f"{part.source}: {keys}" if keys else part.source
 
 
-def _walk(part: Part, recognize: Callable[[Path, object], Iterable[T]]) -> Iterator[tuple[Path, T]]:
-    """Yield each path with what ``recognize`` returns for it; below it nothing is searched."""
+def _nodes(part: Part) -> Iterator[tuple[Path, Any]]:
+    """Yield each node that may be or hold a state, with its path."""
     seen: set[int] = set()  # objects may contain each other
 
-    def visit(path: Path, node: object) -> Iterator[tuple[Path, T]]:
-        found = list(recognize(path, node))
-        yield from ((path, one) for one in found)
-        if not found and id(node) not in seen and len(path) < _MAX_DEPTH:
+    def visit(path: Path, node: object) -> Iterator[tuple[Path, Any]]:
+        yield path, node
+        if id(node) not in seen and len(path) < _MAX_DEPTH:
             seen.add(id(node))
             for key, held in _below(node):
                 yield from visit((*path, key), held)
 
-    yield from visit((part.key,) if part.key else (), part.root)
+    return visit((part.key,) if part.key else (), part.root)
 
 
 def _below(node: object) -> Iterator[tuple[str, object]]:
@@ -102,15 +100,6 @@ def _below(node: object) -> Iterator[tuple[str, object]]:
     for key, held in items:
         if isinstance(held, (Opaque, dict, list, tuple)):
             yield str(key) if isinstance(key, (str, int)) else "…", held
-
-
-def _journals(_: Path, node: Any) -> Iterator[object]:
-    """Yield the journal that a node is: a contract, a state of steps, or a field of one."""
-    match node:
-        case {"format": "fastseed.lineage"}:
-            yield node
-        case {"journal": str(text)} | str(text) if text.startswith(_JOURNAL):
-            yield text
 
 
 def _states(path: Path, node: object) -> Iterator[tuple[str, str, GeneratorState]]:

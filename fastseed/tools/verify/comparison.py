@@ -185,11 +185,16 @@ class RankRun(NamedTuple):
 
 def compare_ranks(runs: Sequence[Run]) -> tuple[list[RankRun], list[str]]:
     """Compare runs, whose numbers are their numbers of ranks, with the first; and notes."""
-    counts = [run.number for run in runs]
-    recorded = [recordings(run) for run in runs]
-    pairs = zip(counts, recorded, strict=True)
-    found = [_compare_counts(counts[0], recorded[0], *other) for other in pairs]
-    return found, [*_notes_on_ranks(counts, recorded)]
+    recorded = {_ranks(run.number): recordings(run) for run in runs}
+    first, *_ = recorded
+    found = []
+    for run, (name, held) in zip(runs, recorded.items(), strict=True):
+        last, _ = _merged(held, max(step for one in held for step in one.steps))
+        weights = {key: leaf for (group, key), leaf in last.items() if group in _WEIGHTS}
+        trained = sum(not held[0].values(step).start for step in held[0].steps)
+        difference = next(_differences((first, name), (recorded[first], held)), None)
+        found.append(RankRun(run.number, trained, f"{whole(weights):032x}", difference))
+    return found, [*_notes_on_ranks(recorded)]
 
 
 def recordings(run: Run) -> list[Recording]:
@@ -202,27 +207,16 @@ def recordings(run: Run) -> list[Recording]:
     return sorted(found, key=lambda one: int(one.header["rank"]))
 
 
-def _compare_counts(
-    first_count: int, first: list[Recording], count: int, other: list[Recording]
-) -> RankRun:
-    steps = sorted({step for one in other for step in one.steps})
-    last, _ = _merged(other, steps[-1])
-    weights = {name: leaf for (group, name), leaf in last.items() if group in _WEIGHTS}
-    difference = next(_differences(first_count, first, count, other), None)
-    trained = sum(not one.values(step).start for one in other[:1] for step in one.steps)
-    return RankRun(count, trained, f"{whole(weights):032x}", difference)
-
-
 def _differences(
-    first_count: int, first: list[Recording], count: int, other: list[Recording]
+    names: tuple[str, str], runs: tuple[list[Recording], list[Recording]]
 ) -> Iterator[str]:
     """Yield differences, step by step, in the order in which a training step makes them."""
-    names = f"with {_ranks(first_count)}", f"with {_ranks(count)}"
-    every = [{step for one in run for step in one.steps} for run in (first, other)]
+    first, other = runs
+    every = [{step for one in run for step in one.steps} for run in runs]
     for step in sorted(every[0] | every[1]):
         for name, steps in zip(names, every, strict=True):
             if step not in steps:
-                yield f"step {step}: not recorded {name}"
+                yield f"step {step}: not recorded with {name}"
         left, _ = _merged(first, step)
         right, conflict = _merged(other, step)
         start = any(one.values(step).start for one in other if step in one.steps)
@@ -232,7 +226,7 @@ def _differences(
         for group, key in sorted(left | right, key=lambda pair: _GROUPS.index(pair[0])):
             one, two = left.get((group, key)), right.get((group, key))
             if one != two:
-                found = f"{one or 'absent'} {names[0]}, {two or 'absent'} {names[1]}"
+                found = f"{one or 'absent'} with {names[0]}, {two or 'absent'} with {names[1]}"
                 yield f"{where}, {group} {key}: {found}"
 
 
@@ -251,14 +245,15 @@ def _merged(run: list[Recording], step: int) -> tuple[Table, str | None]:
     return found, conflict
 
 
-def _notes_on_ranks(counts: Sequence[int], recorded: Sequence[list[Recording]]) -> Iterator[str]:
+def _notes_on_ranks(recorded: dict[str, list[Recording]]) -> Iterator[str]:
     """Yield settings of arithmetic in which runs differ."""
     for name in ("threads", "torch"):
-        found = [sorted({str(one.header.get(name)) for one in run}) for run in recorded]
-        if any(values != found[0] for values in found):
-            listed = (
-                f"{', '.join(v)} with {_ranks(n)}" for v, n in zip(found, counts, strict=True)
-            )
+        found = {
+            ranks: ", ".join(sorted({str(one.header.get(name)) for one in run}))
+            for ranks, run in recorded.items()
+        }
+        if len({*found.values()}) > 1:
+            listed = (f"{values} with {ranks}" for ranks, values in found.items())
             yield f"{name} differ: {'; '.join(listed)}"
 
 
