@@ -11,6 +11,7 @@ from torch.utils.data import BatchSampler, IterableDataset, RandomSampler
 
 from .._utils import StateDict, validation
 from ..data import Loader, ShuffleSampler
+from ..data.history import from_json, to_json
 from ..data.loader.torch_loader import settings_of
 from ..data.order.samplers import RANDOM_SAMPLERS, samplers_in
 from ..data.worker.scope import required_scope
@@ -74,8 +75,6 @@ class Division(BatchSampler):
     Positions count batches over ``num_replicas`` ranks, since a framework may fill up the last.
     """
 
-    counts_batches = True  # a loader counts batches, not samples
-
     def __init__(self, batches: Iterable[int], share: BatchSampler, num_replicas: int) -> None:
         self.sampler, self.num_replicas, self._share = batches, num_replicas, share
         self.batch_size, self.drop_last = share.batch_size, bool(share.drop_last)
@@ -106,7 +105,9 @@ def on_these_ranks(function: str, state: StateDict, loader: DataLoaderShard) -> 
     before, now = state["division"], division_of(loader)
     if before == now:
         return dict(state["steps"])
-    done = state["steps"]["loader"]["position"] // before["ranks"]
+    text = state["steps"]["journal"]
+    history = from_json(function, "state['steps']['journal']", text)
+    done = history.position_at(*history.point) // before["ranks"]
     samples = before["samples"]
     if done >= before["length"]:
         done = now["length"]
@@ -117,5 +118,7 @@ def on_these_ranks(function: str, state: StateDict, loader: DataLoaderShard) -> 
             f"fastseed.{function}: the loaded state is after {done} steps of {samples} samples, "
             f"where no step of {now['samples']} samples begins: use as many ranks as before"
         )
-    position = done * now["ranks"]
-    return {**state["steps"], "loader": {**state["steps"]["loader"], "position": position}}
+    moved = {"position": done * now["ranks"], "ranks": now["ranks"]}
+    entry = history.entries[-1]._replace(epoch=history.epoch, step=history.step, **moved)
+    history = history.with_entry(entry, history.latest_order)
+    return {**state["steps"], "journal": to_json(history)}

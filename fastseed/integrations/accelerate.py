@@ -114,26 +114,30 @@ class AcceleratedJob:
                 here = _prepared_loader.on_these_ranks(function, self._loaded, loader)
                 self._steps.load_state_dict(here)
             self._loaded = None
-        return self._train(loader, self._steps, self._steps.in_epoch(epoch))
+        history = self._steps.lineage().history
+        done = history.position_at(*history.point) // history.entries[-1].ranks
+        done = done if epoch == history.epoch and history.step else 0
+        return self._train(loader, self._steps.in_epoch(epoch), done)
 
     def _train(
-        self, loader: DataLoaderShard, steps: StepLoop, batches: Iterable[tuple[int, int, Any]]
+        self, loader: DataLoaderShard, batches: Iterable[tuple[int, int, Any]], done: int
     ) -> Iterator[tuple[int, Any]]:
         send = _common.import_framework("accelerate.utils", "accelerate").send_to_device
         is_non_blocking = self._accelerator.dataloader_config.non_blocking
         loader.begin()  # so accumulate() and gather_for_metrics() know where it ends
         try:
             for _, step, batch in batches:
-                loader.end_of_dataloader = _done(steps) == len(loader)
+                done += 1
+                loader.end_of_dataloader = done == len(loader)
                 if loader.device is not None:
                     batch = send(batch, loader.device, non_blocking=is_non_blocking)
                 yield step, batch
         finally:
             loader.end()
-        if _done(steps) != len(loader):
+        if done != len(loader):
             raise RuntimeError(
                 f"fastseed.{_NAME}.train: len(loader) must be the number of its batches, which is "
-                f"{_done(steps)}, got {len(loader)}: the last accumulation may be lost"
+                f"{done}, got {len(loader)}: the last accumulation may be lost"
             )
 
     def validate(self, epoch: int = 0) -> contextlib.AbstractContextManager[None]:
@@ -191,12 +195,6 @@ class AcceleratedJob:
             raise validation.value_error(function, "state['master_seed']", rule, saved)
         self._accelerator.step = state["accumulated"]  # also where Accelerate has no file of a rank
         self._loaded = dict(state)
-
-
-def _done(steps: StepLoop) -> int:
-    """Return how many batches of the epoch this rank has had."""
-    iteration: Any = steps.loader._latest
-    return int(iteration.position) // int(iteration.samples.ranks)
 
 
 def _check_rng_types(accelerator: Accelerator) -> None:

@@ -120,13 +120,11 @@ def test_what_is_no_journal_is_refused(given):
 def test_journals_of_another_job_are_refused():
     state = stopped().state_dict()
     other = stopped(n=24).state_dict()["journal"]
-    behind = stopped(2).state_dict()["journal"]
-    for journal, message in ((other, "of 20 positions"), (behind, r"step \(1, 0, 3\), as this")):
-        loop = make()
-        before = loop.state_dict()
-        with pytest.raises(ValueError, match=message):
-            loop.load_state_dict({**state, "journal": journal})
-        assert loop.state_dict() == before
+    loop = make()
+    before = loop.state_dict()
+    with pytest.raises(ValueError, match="must be of n 20, as for this loop, got 24"):
+        loop.load_state_dict({**state, "journal": other})
+    assert loop.state_dict() == before
     fastseed.init(43, rank=0, world_size=1)
     seed = stopped().state_dict()["journal"]
     fastseed.init(42, rank=0, world_size=1)

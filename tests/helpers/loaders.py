@@ -132,6 +132,11 @@ def on_ranks(make, world, *, epoch=3, state=None, stop=None):
     return shares, states[0]
 
 
+def point(state):
+    """The next step of a state of steps."""
+    return fastseed.data.Lineage.load(state).history.point
+
+
 def flat(batches):
     """The samples of batches, one after another."""
     return [sample for batch in batches for sample in batch]

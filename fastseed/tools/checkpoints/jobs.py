@@ -13,7 +13,7 @@ import numpy as np
 from ..._utils import JSON, validation
 from ...data import Lineage
 from ...data.history import MOST, Point, Span
-from ...data.lineage import Visits
+from ...data.lineage import Visits, check_known
 
 
 def locate(lineage: Lineage, number: int) -> Point:
@@ -118,6 +118,8 @@ class _Part(NamedTuple):
 def _parts(a: Lineage, b: Lineage, epoch: int) -> Iterator[_Part]:
     """Yield the parts of an epoch that one of the jobs has."""
     cuts = a.history.spans(epoch), b.history.spans(epoch)
+    for span in itertools.chain(*cuts):
+        check_known("tools.checkpoints.compare_jobs", f"the order of epoch {epoch}", span.spec)
     edges = {edge for spans in cuts for span in spans for edge in (span.first, span.last)}
     for first, end in itertools.pairwise(sorted(edges)):
         mine, other = (_span_at(spans, first) for spans in cuts)

@@ -1,0 +1,195 @@
+"""Resumed after each step = whole: loops of all kinds, and one body."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+import torch
+from helpers.loaders import Stateful, draw, same
+from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, RandomSampler
+
+import fastseed
+from fastseed.data import ShuffleSampler, steps
+
+N = 20
+
+
+class Items(Dataset):
+    """Sample i is i; of a list the list."""
+
+    def __len__(self):
+        return N
+
+    def __getitem__(self, i):
+        return [int(k) for k in i] if isinstance(i, (list, torch.Tensor)) else int(i)
+
+
+class Given:
+    """A sampler of a user: what ``make`` returns, with any length."""
+
+    def __init__(self, make, length=N, sampler=None):
+        self.make, self.length = make, length
+        if sampler is not None:
+            self.sampler = sampler
+
+    def __len__(self):
+        return self.length
+
+    def __iter__(self):
+        return iter(self.make())
+
+
+class Filtered(ShuffleSampler):
+    def __iter__(self):
+        return (i for i in super().__iter__() if i % 3)
+
+
+class Twice(ShuffleSampler):
+    def __iter__(self):
+        return (i for i in super().__iter__() for _ in range(2))
+
+
+class Chunks(IterableDataset):
+    """Its length counts documents of two chunks; it can seek."""
+
+    at = 0
+
+    def __len__(self):
+        return N // 2
+
+    def __iter__(self):
+        first, self.at = self.at, 0
+        return iter(range(first, N))
+
+    def seek(self, position):
+        self.at = position
+
+
+class Documents(Stateful):
+    def __len__(self):
+        return 7
+
+
+class Endless(Stateful):
+    """It goes on where it ended from epoch to epoch."""
+
+    def __iter__(self):
+        while True:
+            self.next += 1
+            yield self.next - 1
+            if self.next % self.n == 0:
+                return
+
+
+class Ended(Stateful):
+    """After an epoch its state is the end, and each iteration begins at the beginning."""
+
+    at = 0
+
+    def __iter__(self):
+        first, self.at = self.at, 0
+        for i in range(first, self.n):
+            self.next = i + 1
+            yield i
+
+    def load_state_dict(self, state):
+        self.at = self.next = state["next"]
+
+
+def permuted():
+    return torch.randperm(N).tolist()
+
+
+def buckets():
+    order = permuted()
+    return [order[:6], order[6:9], order[9:16], order[16:]]
+
+
+def around(sampler, times):
+    return Given(lambda: (i for i in sampler for _ in range(times)), N * times, sampler)
+
+
+# Loops whose workers may change, by what is iterated.
+MAPS = {
+    "shuffle": lambda: {"batch_size": 6, "shuffle": True},
+    "no batches": lambda: {"batch_size": None, "sampler": ShuffleSampler(N)},
+    "lists of ours": lambda: {
+        "batch_size": None,
+        "sampler": BatchSampler(ShuffleSampler(N), 6, False),
+    },
+    "lists of torch's": lambda: {
+        "batch_size": None,
+        "sampler": BatchSampler(RandomSampler(range(N)), 6, False),
+    },
+    "lists of a user": lambda: {"batch_size": None, "sampler": Given(buckets, 4)},
+    "tensors": lambda: {
+        "batch_size": None,
+        "sampler": Given(lambda: map(torch.tensor, buckets()), 4),
+    },
+    "a user's": lambda: {"batch_size": 6, "sampler": Given(permuted)},
+    "repeated around ours": lambda: {"batch_size": 6, "sampler": around(ShuffleSampler(N), 3)},
+    "too small a length": lambda: {"batch_size": 6, "sampler": Given(lambda: permuted() * 2, 9)},
+    "too large a length": lambda: {"batch_size": 6, "sampler": Given(permuted, 99)},
+    "a filter by subclass": lambda: {"batch_size": 4, "sampler": Filtered(N)},
+    "twice by subclass": lambda: {"batch_size": 4, "sampler": Twice(N)},
+    "buckets": lambda: {"batch_sampler": Given(buckets, 4)},
+    "empty batches": lambda: {"batch_sampler": Given(lambda: [[0, 1], [], [2], [], [3, 4]], 5)},
+}
+OTHERS = {
+    "length of documents": lambda: {"dataset": Chunks(), "batch_size": 3},
+    "its own state": lambda: {"dataset": Stateful(N), "batch_size": 5},
+    "its own state, incomplete": lambda: {"dataset": Stateful(N), "batch_size": 3},
+    "its own state, drop_last": lambda: {
+        "dataset": Stateful(N),
+        "batch_size": 3,
+        "drop_last": True,
+    },
+    "its own state, no batches": lambda: {"dataset": Stateful(N), "batch_size": None},
+    "its own state, documents": lambda: {"dataset": Documents(N), "batch_size": 3},
+    "from epoch to epoch": lambda: {"dataset": Endless(N), "batch_size": 3},
+    "it says its end": lambda: {"dataset": Ended(N), "batch_size": 3},
+}
+
+
+def make(kind, workers=0):
+    fastseed.init(42, rank=0, world_size=1)
+    settings = {"dataset": Items(), **{**MAPS, **OTHERS}[kind]()}
+    return steps(DataLoader(**settings, num_workers=workers, collate_fn=same), 2)
+
+
+def run(loop):
+    """Each step, what the loop draws in it, and the state after it."""
+    seen = [
+        (epoch, step, batch, draw(), pickle.dumps(loop.state_dict())) for epoch, step, batch in loop
+    ]
+    return [place[:4] for place in seen], [place[4] for place in seen]
+
+
+@pytest.mark.parametrize("kind", [*MAPS, *OTHERS])
+def test_resumed_after_each_step_is_the_whole_run(kind):
+    whole, states = run(make(kind))
+    assert {epoch for epoch, *_ in whole} == {0, 1} and len(whole) >= 8
+    for done, state in enumerate(states, 1):
+        loop = make(kind)
+        loop.load_state_dict(pickle.loads(state))
+        assert loop.state_dict() == pickle.loads(state)
+        assert run(loop) == (whole[done:], states[done:])
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_resumed_between_epochs_is_the_whole_run(kind):
+    whole, _ = run(make(kind))
+    first = make(kind)
+    seen = [(0, step, batch, draw()) for _, step, batch in first.in_epoch(0)]
+    loop = make(kind)
+    loop.load_state_dict(pickle.loads(pickle.dumps(first.state_dict())))
+    assert seen + run(loop)[0] == whole
+
+
+@pytest.mark.parametrize("kind", MAPS)
+def test_with_workers_it_is_the_same_run(kind):
+    whole, states = run(make(kind))
+    loop = make(kind, workers=2)
+    loop.load_state_dict(pickle.loads(states[1]))
+    assert run(loop) == (whole[2:], states[2:])
