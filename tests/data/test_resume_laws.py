@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import pickle
 
+import numpy as np
 import pytest
 import torch
 from helpers.loaders import Stateful, draw, same
-from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, RandomSampler
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    get_worker_info,
+)
 
 import fastseed
-from fastseed.data import ShuffleSampler, steps
+from fastseed.data import ShuffleSampler, per_sample, steps
 
 N = 20
 
@@ -193,3 +201,43 @@ def test_with_workers_it_is_the_same_run(kind):
     loop = make(kind, workers=2)
     loop.load_state_dict(pickle.loads(states[1]))
     assert run(loop) == (whole[2:], states[2:])
+
+
+class Epochs(Dataset):
+    """Sample i is (epoch, i, what its worker drew), where somebody says the epoch."""
+
+    epoch = -1
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, i):
+        return self.epoch, i, int(np.random.randint(2**62))
+
+
+class Streamed(Epochs, IterableDataset):
+    def __iter__(self):
+        return (self[i] for i in range(8))
+
+
+def seeds_numpy(worker):
+    np.random.seed(get_worker_info().seed % 2**32)
+
+
+@pytest.mark.parametrize("workers", [(0, False), (2, False), (2, True)])
+@pytest.mark.parametrize("kind", [Epochs, Streamed, lambda: per_sample(Epochs())])
+def test_the_epoch_reaches_the_dataset_and_workers_keep_no_seed_of_an_epoch(kind, workers):
+    def epochs(first):
+        fastseed.init(42, rank=0, world_size=1)
+        count, persistent = workers
+        more = {"num_workers": count, "persistent_workers": persistent}
+        init = {"worker_init_fn": seeds_numpy} if count else {}
+        loop = steps(DataLoader(kind(), 4, collate_fn=same, **more, **init))
+        return {e: [s for _, _, batch in loop.in_epoch(e) for s in batch] for e in range(first, 3)}
+
+    whole = epochs(0)
+    assert all(sample[0] == epoch for epoch, samples in whole.items() for sample in samples)
+    assert epochs(1) == {1: whole[1], 2: whole[2]}

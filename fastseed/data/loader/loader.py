@@ -27,7 +27,7 @@ from ..order.samplers import (
 from ..plan import Plan, is_iterable, is_ours, plan_of, sampler_of, samplers_of
 from ..worker.per_batch import PerBatch
 from ..worker.per_sample import PerSample
-from ..worker.scope import IterationScope, epoch_scope
+from ..worker.scope import IterationScope, epoch_scope, tell_epoch
 from . import states
 from .iteration import Iteration
 from .seekable import Seekable, can_seek, slice_of
@@ -51,7 +51,7 @@ class Loader(DataLoader[Any]):
     """A DataLoader whose order, workers and dataset follow ``fastseed.reseed``, and that resumes.
 
     Each ``iter()`` takes task and epoch from the last ``reseed``, or the epoch that ``set_epoch``
-    of a ``ShuffleSampler`` set; samplers with ``set_scope`` or ``set_epoch`` get them.
+    of a ``ShuffleSampler`` set; ``set_scope`` or ``set_epoch`` of samplers and the dataset is called.
     ``shuffle=True`` uses a ``ShuffleSampler``, which ranks share. Other samplers draw from streams
     of this scope. In each worker all generators get their own streams in each epoch, so random
     numbers depend on the workers without ``per_sample``, and those of ``collate_fn`` without
@@ -169,10 +169,11 @@ class Loader(DataLoader[Any]):
     def _iterate(self, task: int, epoch: int, plan: Plan, is_over: bool, state: StateDict) -> Any:
         """Begin an iteration that reads a plan, by default in the order of its scope."""
         seeder = context.current(_CLASS)
+        scope = self._scope_in(task, epoch)._replace(start=plan.start)
+        tell_epoch(self.dataset, scope)
         if "dataset" in state:
             self.dataset.load_state_dict(state["dataset"])  # type: ignore[attr-defined]
             self._has_loaded_dataset = True
-        scope = self._scope_in(task, epoch)._replace(start=plan.start)
         if plan.is_ours:
             refuse_second_division(plan.source, plan.layout.ranks)
             plan = plan if plan.order is not None else plan.in_scope(seeder, scope)
