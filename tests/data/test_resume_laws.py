@@ -241,3 +241,85 @@ def test_the_epoch_reaches_the_dataset_and_workers_keep_no_seed_of_an_epoch(kind
     whole = epochs(0)
     assert all(sample[0] == epoch for epoch, samples in whole.items() for sample in samples)
     assert epochs(1) == {1: whole[1], 2: whole[2]}
+
+
+def keyed():
+    with fastseed.random.keyed("order"):
+        return torch.randperm(N).tolist()
+
+
+def forked():
+    with fastseed.fork_rng("order", index=0):
+        return torch.randperm(N).tolist()
+
+
+def derived():
+    generator = torch.Generator().manual_seed(fastseed.derive_seed("order"))
+    return torch.randperm(N, generator=generator).tolist()
+
+
+def lazily():
+    for i in range(N):
+        with fastseed.random.keyed("pick", index=i):
+            pick = int(torch.randint(N, ()))
+        yield pick
+
+
+class Registered(Given):
+    def __init__(self):
+        self.generator = torch.Generator()
+        super().__init__(lambda: torch.randperm(N, generator=self.generator).tolist())
+        fastseed.register_generator(self.generator, name="order")
+
+
+PLACED = {
+    "keyed": lambda: Given(keyed),
+    "fork_rng": lambda: Given(forked),
+    "derive_seed": lambda: Given(derived),
+    "lazily": lambda: Given(lazily),
+    "registered": Registered,
+}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("kind", PLACED)
+def test_a_sampler_runs_in_its_own_place(kind, workers):
+    """Whatever step resumes it, and whatever the loop draws in blocks and registered generators."""
+
+    def loop():
+        fastseed.init(42, rank=0, world_size=1)
+        sampler = PLACED[kind]()
+        more = {"collate_fn": same, "num_workers": workers}
+        return sampler, steps(DataLoader(Items(), 6, sampler=sampler, **more), 2)
+
+    def train(sampler, loop):
+        seen = []
+        for epoch, step, batch in loop:
+            with fastseed.random.keyed("order"):  # the sampler's names are its own
+                drawn = float(torch.rand(()))
+            if kind == "registered":
+                drawn += float(torch.rand((), generator=sampler.generator))
+            assert fastseed.derivation.context.seeder.scope == (1, epoch, step)
+            seen.append((epoch, step, batch, drawn, pickle.dumps(loop.state_dict())))
+        return seen
+
+    whole = train(*loop())
+    assert kind == "lazily" or sorted(i for _, _, batch, *_ in whole[:4] for i in batch) == [
+        *range(N)
+    ]
+    for done in (2, 4, 5):
+        sampler, resumed = loop()
+        resumed.load_state_dict(pickle.loads(whole[done - 1][4]))
+        assert train(sampler, resumed) == whole[done:]
+
+
+def test_open_blocks_outlive_a_samplers_place():
+    fastseed.init(42, rank=0, world_size=1)
+    fastseed.reseed(1, 3)
+    with fastseed.random.keyed("outer"):
+        expected = torch.rand(2).tolist()
+    fastseed.reseed(1, 3)
+    validation = fastseed.data.Loader(Items(), 6, sampler=Given(keyed), collate_fn=same)
+    with fastseed.random.keyed("outer"):
+        first = len(list(validation))
+        assert (first, torch.rand(2).tolist(), len(list(validation))) == (4, expected, 4)

@@ -9,23 +9,29 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch.utils.data import DataLoader
 
 from ..._backend import derive
-from ...derivation import scopes, streams
+from ...derivation import context, scopes, streams
+from ...derivation.entries import Entries
+from ...derivation.scopes import Scope
+from ...derivation.streams import Stream
+from ...random.keyed import apart_from_blocks
+from ...seeder.registry import Registration
 from ...seeder.seeder import Seeder
 from ..order.samplers import ShuffleSampler, without_generator
 from ..plan import Plan, index_sampler_of, samplers_of
 from ..worker.scope import IterationScope
-from ..worker.seeding import GENERATORS
+from ..worker.seeding import GENERATORS, is_on_device
 from ..worker.streams import torch_generator
 
 _NAME = "loader"
 _KNOWN_MODULES = ("torch.utils.data.", "fastseed.")
 _END = object()
+T = TypeVar("T")
 
 
 class Iteration:
@@ -45,8 +51,7 @@ class Iteration:
         self.may_begin_at_end = False  # of a dataset whose loaded state is that of an epoch's end
         self.requested = 0  # batches whose indices were handed out
         self.delivered = 0  # batches up to the last one that the loop was given
-        self.master_seed, self._rank = seeder.master_seed, seeder.data_rank
-        self._resume: list[Any] | None = None  # the streams of another library's sampler
+        self._seeder, self.master_seed, self._rank = seeder, seeder.master_seed, seeder.data_rank
 
     @property
     def position(self) -> int:
@@ -77,7 +82,11 @@ class Iteration:
                 iterator = iter(() if self.is_over else self.plan.requests())
             return next(iterator, _END)
 
-        draw = take if is_known else functools.partial(self._with_own_globals, rank, take)
+        at = Scope(self.scope.task, self.scope.epoch, 0)
+        place = SamplerPlace(
+            self._seeder, at, lambda name: self._stream(f"{_NAME}.{name}", 0, rank)
+        )
+        draw = take if is_known else functools.partial(place.run, take)
         lent = without_generator(samplers)
         try:
             for sampler in lent:  # torch's own samplers use their generator once
@@ -91,22 +100,52 @@ class Iteration:
             yield batch
             batch = draw()
 
-    def _with_own_globals(self, rank: int, call: Callable[[], object]) -> object:
-        """Let a sampler of another library draw from the global generators, in its own streams.
 
-        Otherwise its order would depend on what the loop draws between two batches.
-        """
-        saved = GENERATORS.save()
-        try:
-            if self._resume is None:
-                GENERATORS.reseed(lambda name: self._stream(f"{_NAME}.{name}", 0, rank))
-            else:
-                GENERATORS.restore(self._resume)
-            result = call()
-            self._resume = GENERATORS.save()
-            return result
-        finally:
-            GENERATORS.restore(saved)
+class SamplerPlace:
+    """Where another library's sampler runs: step 0 of its epoch, with the generators it had last.
+
+    Else its order would depend on what the loop draws, and on the step that resumes it.
+    """
+
+    def __init__(self, seeder: Seeder, at: Scope, stream_of: Callable[[str], Stream]) -> None:
+        self._seeder, self._at, self._stream_of = seeder, at, stream_of
+        self._entries = Entries()
+        self._states: list[Any] | None = None  # of the generators, after the latest run
+
+    def run(self, call: Callable[[], T]) -> T:
+        """Return what ``call()`` returns, and put everything back."""
+        seeder, current = self._seeder, context.current(_NAME)
+        own = [e for e in seeder._registry.generators if not is_on_device(e)]
+        before, states = (seeder.scope, seeder.entries), self._save(own)
+        with apart_from_blocks():
+            try:
+                seeder.scope, seeder.entries = self._at, self._entries
+                context.set_current(seeder)
+                if self._states is None:
+                    GENERATORS.reseed(self._stream_of)
+                    scope = derive.scope_key(seeder.master_seed, *self._at)
+                    for entry in own:
+                        stream = streams.stream_in(scope, entry.name, entry.rank_field)
+                        entry.adapter.reseed(stream)
+                else:
+                    self._restore(own, self._states)
+                result = call()
+                self._states = self._save(own)
+                return result
+            finally:
+                self._restore(own, states)
+                seeder.scope, seeder.entries = before
+                context.set_current(current)
+
+    @staticmethod
+    def _save(own: list[Registration]) -> list[Any]:
+        return [GENERATORS.save(), *(entry.adapter.save() for entry in own)]
+
+    @staticmethod
+    def _restore(own: list[Registration], states: list[Any]) -> None:
+        GENERATORS.restore(states[0])
+        for entry, state in zip(own, states[1:], strict=False):
+            entry.adapter.restore(state)
 
 
 def _set_scope(samplers: list[object], task: int, epoch: int) -> None:

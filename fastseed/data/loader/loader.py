@@ -51,7 +51,7 @@ class Loader(DataLoader[Any]):
     """A DataLoader whose order, workers and dataset follow ``fastseed.reseed``, and that resumes.
 
     Each ``iter()`` takes task and epoch from the last ``reseed``, or the epoch that ``set_epoch``
-    of a ``ShuffleSampler`` set; ``set_scope`` or ``set_epoch`` of samplers and the dataset is called.
+    of a ``ShuffleSampler`` set, and calls ``set_scope`` or ``set_epoch`` of samplers and dataset.
     ``shuffle=True`` uses a ``ShuffleSampler``, which ranks share. Other samplers draw from streams
     of this scope. In each worker all generators get their own streams in each epoch, so random
     numbers depend on the workers without ``per_sample``, and those of ``collate_fn`` without
