@@ -8,7 +8,7 @@ beginning to its own end, and what was read before is dropped; a ``len()`` ends 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
@@ -41,6 +41,11 @@ class Plan(NamedTuple):
     def is_ours(self) -> bool:
         """True if the order is computed from any position on."""
         return is_ours(self.source)
+
+    @property
+    def is_foreign(self) -> bool:
+        """True if a sampler is run from its beginning, and must yield the same again."""
+        return self.source is not None and not self.is_ours
 
     @property
     def has_own_place(self) -> bool:
@@ -86,8 +91,11 @@ class Plan(NamedTuple):
     def _slots(self) -> range:
         return own_slots(self.layout.slots, self.rank, self.layout.ranks, self.layout.assignment)
 
-    def requests(self) -> Iterable[object]:
-        """Return the indices that torch fetches, batch by batch, from the start on."""
+    def requests(self, drop: Callable[[Iterable[Any]], None]) -> Iterable[object]:
+        """Return the indices that torch fetches, batch by batch, from the start on.
+
+        ``drop`` gets those before the start that another sampler yields, and takes all of them.
+        """
         size, drops = self.layout.batch_size, self.layout.drop_last
         if self.layout.slots:
             return self._micro_batches()
@@ -95,7 +103,8 @@ class Plan(NamedTuple):
             count = self.layout.samples_left(self.start)
             left: Any = self.order.share(self.start, self.rank, self.layout.ranks, count)
         else:
-            left = itertools.islice(iter(self.source), -(-self.start // self.layout.ranks), None)
+            left = iter(self.source)
+            drop(itertools.islice(left, -(-self.start // self.layout.ranks)))
         return BatchSampler(left, size, drops) if self.is_batched else left
 
     def _micro_batches(self) -> Iterator[list[int]]:

@@ -18,7 +18,7 @@ from .layout import ASSIGNMENTS
 from .lineage import Lineage, check_known, with_quarantine, with_skip
 from .loader.iteration import Iteration
 from .loader.loader import Loader, slot_loader
-from .loader.states import check_resumable, check_state, has_dataset_state
+from .loader.states import beside_position, check_resumable, check_state
 from .micro_batches import MicroBatches
 from .order.samplers import SlotSampler
 from .plan import Plan, plan_of
@@ -210,7 +210,9 @@ class StepLoop:
             check_known(_NAME, "the order of the loader", history.latest_order)
         if count:
             plan = plan._replace(order=history.order(epoch, history.latest_order, count))
-        state = self._loaded or (self._of_dataset() if first else {})
+        state = self._loaded
+        if state is None:
+            state = self._beside_position() if first else {}
         is_over = epoch == self.epoch and bool(state.get("over"))
         api.reseed(self._task, epoch, step)
         batches: Iterator[Any] = loader._iterate(self._task, epoch, plan, is_over, state)
@@ -257,8 +259,9 @@ class StepLoop:
         """Return where the loop is: after the step that it is in.
 
         Returns:
-            A dict of strings: the journal, and of an iterable dataset its own state. All ranks
-            must be in the same step; the state of any rank serves all.
+            A dict: the journal, and of an iterable dataset its own state, or of another sampler a
+            digest of the indices so far. All ranks must be in the same step; the state of any rank
+            serves all.
 
         Raises:
             RuntimeError: ``fastseed.init`` was not called, or with another seed inside this epoch;
@@ -272,13 +275,15 @@ class StepLoop:
         history = self._current_history().at_step(self.epoch, self.step)
         if not history.entries:
             history = self._planned(self.epoch, self.step)
-        of_dataset = self._loaded or self._of_dataset()
-        return {**of_dataset, **_FORMAT, "journal": to_json(history)}
+        beside = self._beside_position() if self._loaded is None else self._loaded
+        return {**beside, **_FORMAT, "journal": to_json(history)}
 
-    def _of_dataset(self) -> StateDict:
-        """Return the state of a dataset that has its own, and if the epoch is over."""
-        if not has_dataset_state(self.loader):
-            return {}
+    def _beside_position(self) -> StateDict:
+        """Return what only a dataset of its own state, or another sampler, can say."""
+        fields = beside_position(self.loader)
+        if "dataset" not in fields:
+            read = self._own.read if self._own is not None and self.step else ""
+            return dict.fromkeys(fields, read)
         dataset: Any = self.loader.dataset
         if self._own is not None and self.loader._latest is not self._own:
             raise RuntimeError(
@@ -306,8 +311,8 @@ class StepLoop:
         master_seed = context.current(function).master_seed
         new_order = validation.check_bool(function, "new_order", new_order)
         check_resumable(function, self.loader)
-        others = ["journal", *(("dataset", "over") if has_dataset_state(self.loader) else ())]
-        check_state(function, "loop", state, _FORMAT, others)
+        beside = beside_position(self.loader)
+        check_state(function, "loop", state, _FORMAT, {"journal", *beside})
         history = self._parse_history(function, state["journal"], new_order)
         if history.master_seed != master_seed:
             raise ValueError(
@@ -316,7 +321,7 @@ class StepLoop:
                 f"fastseed.init({history.master_seed})"
             )
         self._continue_at(*history.point, history)
-        self._loaded = {name: state[name] for name in others if name != "journal"}
+        self._loaded = {name: state[name] for name in beside}
 
     def _parse_history(self, function: str, text: Any, new_order: bool) -> History:
         """Return the history of a state, if it is one of this loop."""

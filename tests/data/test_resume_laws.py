@@ -323,3 +323,42 @@ def test_open_blocks_outlive_a_samplers_place():
     with fastseed.random.keyed("outer"):
         first = len(list(validation))
         assert (first, torch.rand(2).tolist(), len(list(validation))) == (4, expected, 4)
+
+
+class Remembering(Given):
+    """Its generator goes on from epoch to epoch."""
+
+    def __init__(self, kind):
+        rng = np.random.default_rng(7) if kind == "numpy" else torch.Generator().manual_seed(7)
+        self.rng, self.passes = rng, 0
+        super().__init__(getattr(self, kind))
+
+    def numpy(self):
+        return self.rng.permutation(N).tolist()
+
+    def torch(self):
+        return torch.randperm(N, generator=self.rng).tolist()
+
+    def turned(self):
+        self.passes += 1
+        return [(i + self.passes) % N for i in range(N)]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("kind", ["numpy", "torch", "turned"])
+def test_a_sampler_that_remembers_raises_where_it_yields_others(kind, workers):
+    def loop(batch):
+        fastseed.init(42, rank=0, world_size=1)
+        more = {"collate_fn": same, "num_workers": workers}
+        return steps(DataLoader(Items(), batch, sampler=Remembering(kind), **more), 2)
+
+    states = {}
+    first = loop(5)
+    for epoch, step, _ in first:
+        states[epoch, step] = first.state_dict()
+    inside, resumed = loop(4), loop(4)
+    inside.load_state_dict(states[0, 1])  # it has made no pass yet: as the whole run
+    assert sum(len(batch) for *_, batch in inside.in_epoch(0)) == N - 10
+    resumed.load_state_dict(states[1, 1])
+    with pytest.raises(RuntimeError, match="sampler must yield the same indices when it is run"):
+        next(iter(resumed))

@@ -8,7 +8,9 @@ Samplers follow the scope of the iteration and leave the generators of the main 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+import hashlib
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 import torch
@@ -44,6 +46,7 @@ class Iteration:
         scope: IterationScope,
         plan: Plan,
         is_over: bool = False,
+        read: str = "",
     ) -> None:
         self.index_sampler, self._samplers = index_sampler_of(loader), samplers_of(loader)
         self.scope, self.plan, self.name = scope, plan, getattr(loader, "name", None)
@@ -52,11 +55,23 @@ class Iteration:
         self.requested = 0  # batches whose indices were handed out
         self.delivered = 0  # batches up to the last one that the loop was given
         self._seeder, self.master_seed, self._rank = seeder, seeder.master_seed, seeder.data_rank
+        self._indices = ReadIndices(plan, read)
 
     @property
     def position(self) -> int:
         """The position after the batches that the loop was given."""
         return self.plan.position_after(self.delivered)
+
+    @property
+    def read(self) -> str:
+        """The digest of the indices that the loop was given, of another sampler."""
+        return self._indices.text
+
+    def deliver(self, count: int) -> None:
+        """Note that the loop was given batch number ``count``, from 1."""
+        if self.plan.is_foreign:
+            self._indices.deliver(count - self.delivered)
+        self.delivered = count
 
     def _stream(self, name: str, step: int, rank: int) -> streams.Stream:
         scope = derive.scope_key(self.master_seed, self.scope.task, self.scope.epoch, step)
@@ -79,7 +94,7 @@ class Iteration:
         def take() -> object:
             nonlocal iterator
             if iterator is None:
-                iterator = iter(() if self.is_over else self.plan.requests())
+                iterator = iter(() if self.is_over else self.plan.requests(self._indices.drop))
             return next(iterator, _END)
 
         at = Scope(self.scope.task, self.scope.epoch, 0)
@@ -97,8 +112,54 @@ class Iteration:
                 sampler.generator = None
         while batch is not _END:
             self.requested += 1
+            if self.plan.is_foreign:
+                self._indices.request(batch)
             yield batch
             batch = draw()
+
+
+class ReadIndices:
+    """The digest of the indices that another sampler yields: run again, it must yield the same."""
+
+    def __init__(self, plan: Plan, read: str) -> None:
+        self._plan, self._place = plan, f"{plan.rank} of {plan.layout.ranks}: "
+        # Those of another rank, whose state serves this one as well, are not known.
+        self._expected = read.removeprefix(self._place) if read.startswith(self._place) else ""
+        self._digest = hashlib.sha256()
+        self._waiting: deque[str] = deque()  # of the batches that are under way
+        self.text = read
+
+    def drop(self, indices: Iterable[Any]) -> None:
+        """Take the indices that were read before; RuntimeError if they are others."""
+        for index in indices:
+            self._digest.update(_text_of(index).encode())
+        if self._expected not in ("", self._digest.hexdigest()):
+            raise RuntimeError(
+                "fastseed.data: the sampler must yield the same indices when it is run again, but "
+                "those before this step are others than the loop had: let it draw from the global "
+                "generators, from fastseed, or from a generator that set_epoch(epoch) seeds"
+            )
+
+    def request(self, batch: Any) -> None:
+        """Note a batch."""
+        text = "".join(map(_text_of, batch)) if self._plan.is_batched else _text_of(batch)
+        self._digest.update(text.encode())
+        self._waiting.append(self._digest.hexdigest())
+
+    def deliver(self, count: int) -> None:
+        """Note that the loop was given so many batches more."""
+        for _ in range(count):
+            self.text = self._place + self._waiting.popleft()
+
+
+def _text_of(index: Any) -> str:
+    """Return a text that is equal for equal indices, or lists of them."""
+    if type(index) is int:
+        return f"{index},"
+    index = index.tolist() if hasattr(index, "tolist") else index
+    if isinstance(index, (list, tuple)):
+        return f"[{''.join(map(_text_of, index))}],"
+    return f"{index if isinstance(index, (int, str)) else type(index).__name__},"
 
 
 class SamplerPlace:

@@ -164,6 +164,7 @@ class Loader(DataLoader[Any]):
         else:
             start = 0 if resumed is None else resumed["position"]
         is_over = resumed is not None and bool(resumed["over"])
+        state = state if resumed is not None else {k: state[k] for k in state if k == "dataset"}
         return self._iterate(at.task, at.epoch, plan._replace(start=start), is_over, state)
 
     def _iterate(self, task: int, epoch: int, plan: Plan, is_over: bool, state: StateDict) -> Any:
@@ -177,7 +178,7 @@ class Loader(DataLoader[Any]):
         if plan.is_ours:
             refuse_second_division(plan.source, plan.layout.ranks)
             plan = plan if plan.order is not None else plan.in_scope(seeder, scope)
-        iteration = Iteration(self, seeder, scope, plan, is_over)
+        iteration = Iteration(self, seeder, scope, plan, is_over, state.get("read", ""))
         if not is_over:
             iteration.may_begin_at_end = self._has_loaded_dataset and not plan.start
             self._has_loaded_dataset = False
@@ -269,6 +270,8 @@ class Loader(DataLoader[Any]):
             ranks, is_over = latest.plan.layout.ranks, int(latest.is_over)
             numbers = latest.scope.task, latest.scope.epoch, latest.position, ranks, is_over
         state = states.make_state(self, seeder.master_seed, *numbers)
+        if latest is not None and latest.plan.is_foreign:
+            state["read"] = latest.read
         if states.has_dataset_state(self):
             state["dataset"] = self.dataset.state_dict()  # type: ignore[attr-defined]
         return state

@@ -26,15 +26,15 @@ _LIMITS = {
 
 def make_state(loader: DataLoader[Any], *numbers: int) -> StateDict:
     """Return a state; ``numbers`` are master seed, task, epoch, position, ranks, over."""
-    return {**_order_fields(loader), **dict(zip(_LIMITS, numbers, strict=True))}
+    beside = dict.fromkeys(beside_position(loader), "")
+    return {**_order_fields(loader), **beside, **dict(zip(_LIMITS, numbers, strict=True))}
 
 
 def parse(function: str, loader: DataLoader[Any], state: StateDict) -> StateDict:
     """Return a state with Python's integers; TypeError or ValueError if it is not this loader's."""
     check_resumable(function, loader)
     own = _order_fields(loader)
-    others = {*_LIMITS, "dataset"} if has_dataset_state(loader) else set(_LIMITS)
-    check_state(function, "loader", state, own, others)
+    check_state(function, "loader", state, own, {*_LIMITS, *beside_position(loader)})
     numbers = {
         field: validation.check_int(function, f"state[{field!r}]", state[field], *bounds)
         for field, bounds in _LIMITS.items()
@@ -62,6 +62,13 @@ def check_resumable(function: str, loader: DataLoader[Any]) -> None:
         raise validation.value_error(function, "num_workers", rule, loader.num_workers)
 
 
+def beside_position(loader: DataLoader[Any]) -> tuple[str, ...]:
+    """Return what a state has beside the position: of a dataset or a sampler that only it knows."""
+    if has_dataset_state(loader):
+        return ("dataset", "over")
+    return ("read",) if plan_of(loader, context.seeder).is_foreign else ()
+
+
 def has_dataset_state(loader: DataLoader[Any]) -> bool:
     """Return True if the dataset itself says where it is."""
     return is_iterable(loader) and not isinstance(loader.dataset, Seekable)
@@ -86,6 +93,11 @@ def check_state(
     if set(state) != set(fields):
         rule = f"a dict of {', '.join(fields)}, from the state_dict() of a {noun}"
         raise validation.value_error(function, "state", rule, list(state))
+    if "read" in state:
+        rule = "a digest of indices"
+        validation.check_instance(function, "state['read']", state["read"], str, rule)
+    if "over" in state:
+        validation.check_int(function, "state['over']", state["over"], 0, 1)
     for field, value in expected.items():
         given = state[field]
         # Tensors are never read, since their memory may have been freed.

@@ -163,7 +163,7 @@ class LoaderIterator:
             fetched.set(None)
         # With workers an error may be that of a batch, of a worker or a timeout: torch knows.
         received = private_torch.received_batches(self._batches)
-        iteration.delivered = self._returned if received is None else received
+        iteration.deliver(self._returned if received is None else received)
         if iteration.plan.has_own_place:
             iteration.is_over = private_torch.has_ended(self._batches)
         return batch
