@@ -340,6 +340,8 @@ def _problem(history: History) -> str | None:
     points = [entry.point for entry in history.entries]
     if any(a >= b for a, b in itertools.pairwise(points)):
         return "one whose entries are in order"
+    if not points or points[-1] > history.point or history.entries[-1].order == STOPPED:
+        return "one whose last entry is not after its step"
     begins = [q.point for q in history.quarantines]
     if begins != sorted(begins):
         return "one whose quarantines are in order"

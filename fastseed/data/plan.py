@@ -156,12 +156,13 @@ def plan_of(loader: DataLoader[Any], seeder: Seeder | None) -> Plan:
 def _spec_of(samplers: list[Any], dataset: object, is_regular: bool, divider: Any) -> OrderSpec:
     """Return the name of another sampler's order, and how many samples it seems to have."""
     ours = next((s for s in samplers if isinstance(s, ShuffleSampler)), None)
+    last = samplers[-1] if divider is None else divider
+    name, n = type(last).__name__, length(last if is_regular else dataset)
     if ours is not None:
-        return OtherSpec(ours.spec.describe(), ours.n)
-    if divider is not None:
-        return OtherSpec(type(divider).__name__, length(getattr(divider, "dataset", dataset)))
-    last = samplers[-1]
-    return OtherSpec(type(last).__name__, length(last if is_regular else dataset))
+        name, n = ours.spec.describe(), ours.n
+    elif divider is not None:
+        n = length(getattr(divider, "dataset", dataset))
+    return OtherSpec(name if is_regular else f"batches of {name}", n)
 
 
 def is_ours(sampler: Any) -> bool:

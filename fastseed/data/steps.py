@@ -21,6 +21,7 @@ from .loader.loader import Loader, slot_loader
 from .loader.states import beside_position, check_resumable, check_state
 from .micro_batches import MicroBatches
 from .order.samplers import SlotSampler
+from .order.spec import OrderSpec
 from .plan import Plan, plan_of
 
 Step = tuple[int, int, Any]  # epoch, number in it, batch; with slots an iterator of batches
@@ -190,7 +191,6 @@ class StepLoop:
         loader, first = self.loader, self.step if epoch == self.epoch else 0
         if first:
             self._check_taken()
-            self._check_seed("in_epoch")
         if loader._loaded is not None:
             raise RuntimeError(
                 f"fastseed.{_NAME}: a state was loaded into the loader of this loop: load the "
@@ -236,11 +236,11 @@ class StepLoop:
                 "not taken, and would be skipped: take all before the next step, or load a state"
             )
 
-    def _check_seed(self, method: str) -> None:
+    def _check_seed(self) -> None:
         seed, history = context.current(_NAME).master_seed, self._history
         if self.step and history is not None and history.master_seed != seed:
             raise RuntimeError(
-                f"fastseed.{_NAME}.{method}: epoch {self.epoch} began under master seed "
+                f"fastseed.{_NAME}: epoch {self.epoch} began under master seed "
                 f"{history.master_seed}, but the job has {seed}, and no state repeats both: "
                 f"call fastseed.init({history.master_seed}), or finish the epoch"
             )
@@ -270,7 +270,7 @@ class StepLoop:
                 of torch with a generator, or an iterable dataset that cannot.
         """
         self._check_taken()
-        self._check_seed("state_dict")
+        self._check_seed()
         check_resumable(f"{_NAME}.state_dict", self.loader)
         history = self._current_history().at_step(self.epoch, self.step)
         if not history.entries:
@@ -336,28 +336,14 @@ class StepLoop:
             rule = "False with slots within an epoch: begin the order with an epoch"
             raise validation.value_error(function, "new_order", rule, new_order)
         plan = plan_of(self.loader, context.current(function))
-        entry, spec = history.entries[-1], history.latest_order
         if new_order:
             return history.with_entry(entry_of(plan, *history.point), plan.spec)
-        layout = plan.layout
-        here = {
-            "order": plan.spec.describe(),
-            "n": plan.spec.n,
-            "drop_last": plan.drop_last,
-            "slots": layout.slots,
-        }
-        saved = {
-            "order": spec.describe(),
-            "n": spec.n,
-            "drop_last": bool(entry.drop_last or entry.ranks_drop_last),
-            "slots": entry.slots,
-        }
-        if layout.slots:
-            here["batch_size"], saved["batch_size"] = layout.batch_size, entry.batch_size
-        for name, value in here.items():
-            if saved[name] != value:
+        entry = history.entries[-1]
+        saved = _facts(history.latest_order, entry)
+        for name, value in _facts(plan.spec, entry_of(plan, 0, 0)).items():
+            if saved.get(name) != value:
                 rule = f"of {name} {value!r}, as for this loop"
-                raise validation.value_error(function, where, rule, saved[name])
+                raise validation.value_error(function, where, rule, saved.get(name))
         plan.check_ranks(function, entry.ranks, history.position_at(*history.point))
         return history
 
@@ -423,11 +409,20 @@ class StepLoop:
     def _planned(self, epoch: int, step: int, plan: Plan | None = None) -> History:
         """Return the history of a job that continues with a step."""
         plan = plan_of(self.loader, context.current(_NAME)) if plan is None else plan
+        if step:
+            self._check_seed()
         history = self._current_history().at_step(self.epoch, self.step)
         if self._own is not None and (epoch, step) == history.point and step:
             return history
         position = history.position_at(epoch, step) if step else plan.start
         return history.with_entry(entry_of(plan, epoch, step, position), plan.spec)
+
+
+def _facts(spec: OrderSpec, entry: Entry) -> dict[str, object]:
+    """Return what a state and the loop that loads it have in common."""
+    is_dropping = bool(entry.drop_last or entry.ranks_drop_last)
+    facts = {"order": spec.describe(), "n": spec.n, "drop_last": is_dropping, "slots": entry.slots}
+    return facts | {"batch_size": entry.batch_size} if entry.slots else facts
 
 
 def entry_of(plan: Plan, epoch: int, step: int, position: int = 0) -> Entry:

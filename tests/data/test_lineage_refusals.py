@@ -95,6 +95,8 @@ def test_every_damage_is_found_by_the_digest():
         (("format",), "fastseed.steps", "source['format'] must be 'fastseed.lineage'"),
         (("version",), 2, "source['version'] must be 1, as of this version of fastseed, got 2"),
         (("entries",), "twice", "source must be one whose entries are in order"),
+        (("entries", 0, "epoch"), 2, "source must be one whose last entry is not after its step"),
+        (("entries", 0, "order"), -1, "source must be one whose last entry is not after its step"),
         (("quarantines",), "reversed", "source must be one whose quarantines are in order"),
         (("skips",), "touching", "source must be one whose skips are ranges apart"),
         (("orders", 0, "kind"), "sorted", "source['orders'][...]['kind'] must be one of"),

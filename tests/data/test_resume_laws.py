@@ -362,3 +362,54 @@ def test_a_sampler_that_remembers_raises_where_it_yields_others(kind, workers):
     resumed.load_state_dict(states[1, 1])
     with pytest.raises(RuntimeError, match="sampler must yield the same indices when it is run"):
         next(iter(resumed))
+
+
+def test_a_state_that_counts_samples_is_none_of_one_that_counts_batches():
+    _, states = run(make("a user's"))
+    loop = make("buckets")
+    with pytest.raises(ValueError, match="must be of order 'batches of Given', as for this loop"):
+        loop.load_state_dict(pickle.loads(states[0]))
+
+
+def test_an_iteration_keeps_the_size_that_it_began_with():
+    fastseed.init(42, rank=0, world_size=1)
+    batches = BatchSampler(ShuffleSampler(N), 4, False)
+    loop, sizes = steps(DataLoader(Items(), batch_sampler=batches, collate_fn=same), 2), []
+    for epoch, step, batch in loop:
+        sizes.append(len(batch))
+        batches.batch_size = 10
+        if (epoch, step) == (0, 1):
+            state = loop.state_dict()
+    assert sizes == [4] * 5 + [10] * 2
+    resumed = steps(DataLoader(Items(), batch_sampler=batches, collate_fn=same), 1)
+    resumed.load_state_dict(state)
+    assert [len(batch) for *_, batch in resumed] == [10, 2]
+
+
+def test_another_master_seed_inside_an_epoch_is_that_of_the_next():
+    def orders(*seeds):
+        loop = make("shuffle")
+        seen = []
+        for epoch, step, batch in loop:
+            seen.append(batch)
+            if (epoch, step) == (0, 1) and seeds:
+                fastseed.init(*seeds, rank=0, world_size=1)
+                for refused in (loop.state_dict, loop.lineage, lambda: loop.skip(1, 0, 0)):
+                    with pytest.raises(RuntimeError, match=r"began under master seed 42, but .* 7"):
+                        refused()
+        return seen
+
+    whole, changed = orders(), orders(7)
+    assert changed[:4] == whole[:4] and changed[4:] != whole[4:]
+    assert sorted(i for batch in changed[4:] for i in batch) == [*range(N)]
+
+
+def test_a_quarantine_does_not_reach_the_users_sampler():
+    fastseed.init(42, rank=0, world_size=1)
+    sampler = ShuffleSampler(N)
+    loop = steps(DataLoader(Items(), 4, sampler=sampler, collate_fn=same), 1)
+    for _, step, _ in loop:
+        if step == 0:
+            loop.quarantine([3])
+    fastseed.reseed(1, 0)
+    assert sorted(sampler) == [*range(N)]
