@@ -427,5 +427,10 @@ def received_batches(iterator: Any) -> int | None:
     return int(iterator._rcvd_idx) if _has_workers(iterator) else None
 
 
+def has_ended(iterator: Any) -> bool:
+    """Return True if an iterable dataset that the main process reads was found at its end."""
+    return not _has_workers(iterator) and bool(getattr(iterator._dataset_fetcher, "ended", False))
+
+
 def _has_workers(iterator: Any) -> bool:
     return iterator is not None and iterator._num_workers > 0

@@ -85,7 +85,7 @@ class Span(NamedTuple):
 
     @property
     def layout(self) -> StepLayout:
-        return self.entry.layout(self.spec.n)
+        return self.entry.layout(self.spec.end)
 
     def positions(self, step: int) -> tuple[int, int]:
         """Return the first position of a step and the one after its last."""
@@ -134,10 +134,9 @@ class History:
             self, orders=orders, entries=kept, quarantines=quarantines, epoch=at[0], step=at[1]
         )
         before = left.entry_at(*at)
-        if before is not None and before[3:] == entry[3:]:
-            expected, _ = before.layout(spec.n).positions(before.position, at[1] - before.step)
-            if entry.position in (expected, spec.n):
-                return left
+        is_alike = before is not None and before[3:] == entry[3:]
+        if is_alike and entry.position == left.position_at(*at):
+            return left
         return dataclasses.replace(left, entries=(*kept, entry))
 
     @property
@@ -178,8 +177,16 @@ class History:
 
     def end_of(self, entry: Entry) -> int:
         """Return the step after the last one of the epoch in which an entry begins."""
-        layout = entry.layout(self.orders[entry.order].n)
+        layout = entry.layout(self.orders[entry.order].end)
         return entry.step + layout.steps_left(entry.position)
+
+    def position_at(self, epoch: int, step: int) -> int:
+        """Return the position at which a step begins; n after the last one of an epoch."""
+        entry = self.entry_at(epoch, step)
+        if entry is None or entry.order == STOPPED:
+            return 0
+        layout = entry.layout(self.orders[entry.order].end)
+        return layout.position_after(entry.position, step - entry.step)
 
     def ranges_alike(self, epochs: range) -> Iterator[range]:
         """Yield parts of ``epochs`` whose spans differ in the number of the epoch alone."""
@@ -333,6 +340,8 @@ def _problem(history: History) -> str | None:
     points = [entry.point for entry in history.entries]
     if any(a >= b for a, b in itertools.pairwise(points)):
         return "one whose entries are in order"
+    if not points or points[-1] > history.point or history.entries[-1].order == STOPPED:
+        return "one whose last entry is not after its step"
     begins = [q.point for q in history.quarantines]
     if begins != sorted(begins):
         return "one whose quarantines are in order"

@@ -342,7 +342,7 @@ def with_quarantine(function: str, history: History, samples: Any, source: str |
         return history
     gone = np.array(sorted({*new} | known), np.int64)
     entry = history.entries[-1]
-    if entry.layout(spec.n).step_size > RESERVE:
+    if entry.layout(spec.end).step_size > RESERVE:
         rule = f"no samples in steps of more than {RESERVE}"
         raise validation.value_error(function, "samples", rule, len(new))
     if spec.share_of(gone) > MOST_REMOVED:

@@ -13,18 +13,21 @@ from .._utils import StateDict, validation
 from ..derivation import context, scopes
 from ..distributed.agreement import agree
 from ..seeder import api
-from .history import STOPPED, Entry, History, from_json, to_json
-from .layout import ASSIGNMENTS, UNKNOWN
+from .history import Entry, History, from_json, to_json
+from .layout import ASSIGNMENTS
 from .lineage import Lineage, check_known, with_quarantine, with_skip
 from .loader.iteration import Iteration
 from .loader.loader import Loader, slot_loader
-from .loader.states import check_state, is_iterable, layout_of, parse, sampler_of
+from .loader.states import beside_position, check_resumable, check_state
 from .micro_batches import MicroBatches
-from .order.samplers import ShuffleSampler, SlotSampler
+from .order.samplers import SlotSampler
+from .order.spec import OrderSpec
+from .plan import Plan, plan_of
 
 Step = tuple[int, int, Any]  # epoch, number in it, batch; with slots an iterator of batches
 
 _NAME = "data.steps"
+_FORMAT: dict[str, str | int] = {"format": "fastseed.steps", "version": 2}
 
 
 def steps(
@@ -118,7 +121,7 @@ class StepLoop:
     def _continue_at(self, epoch: int, step: int, history: History | None) -> None:
         self.epoch, self.step, self._history = epoch, step, history
         self._is_changed = False  # what is left out, since the loader's iteration began
-        self._is_loaded = False  # a state, and no loop began since
+        self._loaded: StateDict | None = None  # a state, and no loop began since
         self._own: Iteration | None = None  # the loader's iteration that this loop is in
         self._given = MicroBatches((), range(0))  # those of the step that the loop is in
 
@@ -153,9 +156,9 @@ class StepLoop:
         """
         function = f"{_NAME}.in_epoch"
         epoch = validation.check_int(function, "epoch", epoch, 0, scopes.MAX_EPOCH)
-        is_other = self._is_loaded and epoch != self.epoch
+        is_other = self._loaded is not None and epoch != self.epoch
         # The state may be of the last step of the epoch before.
-        if is_other and (epoch != self.epoch + 1 or self.loader._has_batch_left()):
+        if is_other and (epoch != self.epoch + 1 or self._has_step_left()):
             rule = f"{self.epoch}, where the loaded state continues: start at steps.epoch"
             raise validation.value_error(function, "epoch", rule, epoch)
         return self._in_epoch(epoch)
@@ -174,61 +177,54 @@ class StepLoop:
                         "loop: leave it by break first"
                     )
                 self._check_taken()
-                history = self._current_history()
-                is_cut = self._is_changed or history.first_kept(epoch, self.step) != self.step
+                history = self._history
+                assert history is not None
+                if self._is_changed or history.skips:
+                    is_cut = self._is_changed or history.first_kept(epoch, self.step) != self.step
                 if is_cut:
                     break
                 api.reseed(self._task, epoch, self.step)
-        self.epoch, self.step = epoch + 1, 0
+        self.epoch, self.step, self._own = epoch + 1, 0, None
 
     def _begin(self, epoch: int) -> Iterator[Any]:
         """Begin an iteration of the loader at the next step, or at the first one of an epoch."""
         loader, first = self.loader, self.step if epoch == self.epoch else 0
         if first:
-            self._check_loader("in_epoch")
-            loader.load_state_dict(loader.state_dict())
-            self._own = None
-        loader._is_resumed_in(loader._scope_in(self._task, epoch))
-        history = self._planned(epoch, first)
-        samples = layout_of(loader, context.current(_NAME))
-        n, step_size = samples.layout.n, samples.layout.step_size
-        if n > 0 and not samples.has_batch_after(0):
-            rule = f"of a step in an epoch, which drop_last gives {step_size} samples"
-            raise validation.value_error(_NAME, "loader", rule, f"{n} samples")
-        before, step = (loader._loaded, loader._latest), history.first_kept(epoch, first)
-        try:  # nothing has begun if this fails
-            self._leave_out(history, epoch, first, step)
-            api.reseed(self._task, epoch, step)
-            batches: Iterator[Any] = iter(loader)
-        except BaseException:
-            loader._loaded, loader._latest = before
-            raise
-        self._continue_at(epoch, step, history)
-        own = self._own = loader._latest
-        if self._slots is not None and own is not None:
-            return self._micro_batches(self._slots, own, batches)
-        return batches
-
-    def _leave_out(self, history: History, epoch: int, first: int, step: int) -> None:
-        """Make the next iteration one without removed samples and skipped steps."""
+            self._check_taken()
+        if loader._loaded is not None:
+            raise RuntimeError(
+                f"fastseed.{_NAME}: a state was loaded into the loader of this loop: load the "
+                "state of the loop into the loop, or call restart() of the loader"
+            )
+        plan = plan_of(loader, context.current(_NAME))
+        if not plan.has_whole_epoch():
+            rule = f"of a step in an epoch, which drop_last gives {plan.layout.step_size} samples"
+            raise validation.value_error(_NAME, "loader", rule, f"{plan.spec.n} samples")
+        if plan.is_ours and not first:
+            plan = plan._replace(start=plan.source._take_position())  # of the user's seek
+        history = self._planned(epoch, first, plan)
+        step = history.first_kept(epoch, first)
+        plan = plan._replace(start=history.position_at(epoch, step))
         count = history.quarantines_at(epoch, first)
         if count or history.skips:
             check_known(_NAME, "the order of the loader", history.latest_order)
-        sampler = sampler_of(self.loader)
-        if isinstance(sampler, ShuffleSampler):
-            sampler._removed = history.removed(count) if count else None
-        entry = history.entry_at(epoch, first)
-        if entry is not None and step != first:
-            layout = entry.layout(history.orders[entry.order].n)
-            position = layout.position_after(entry.position, step - entry.step)
-            self.loader._seek(self._task, epoch, position)
+        if count:
+            plan = plan._replace(order=history.order(epoch, history.latest_order, count))
+        state = self._loaded
+        if state is None:
+            state = self._beside_position() if first else {}
+        is_over = epoch == self.epoch and bool(state.get("over"))
+        api.reseed(self._task, epoch, step)
+        batches: Iterator[Any] = loader._iterate(self._task, epoch, plan, is_over, state)
+        self._continue_at(epoch, step, history)
+        self._own = loader._latest
+        if self._slots is not None:
+            return self._micro_batches(self._slots, batches)
+        return batches
 
-    def _micro_batches(
-        self, slots: SlotSampler, iteration: Iteration, batches: Iterator[Any]
-    ) -> Iterator[MicroBatches]:
+    def _micro_batches(self, slots: SlotSampler, batches: Iterator[Any]) -> Iterator[MicroBatches]:
         own = slots.own_slots()
-        for step in range(self.step, slots.steps):
-            iteration.finish_steps(step + 1)
+        for _ in range(self.step, slots.steps):
             self._given = MicroBatches(batches, own)
             yield self._given
         next(batches, None)  # the end, which the loader notices only then
@@ -240,55 +236,62 @@ class StepLoop:
                 "not taken, and would be skipped: take all before the next step, or load a state"
             )
 
-    def _check_loader(self, method: str) -> None:
-        self._check_taken()
-        if self._own is not None and self.loader._latest is not self._own:
+    def _check_seed(self) -> None:
+        seed, history = context.current(_NAME).master_seed, self._history
+        if self.step and history is not None and history.master_seed != seed:
             raise RuntimeError(
-                f"fastseed.{_NAME}.{method}: the loader was iterated outside of this loop, so "
-                "its position in the loop is lost: use another loader for that"
+                f"fastseed.{_NAME}: epoch {self.epoch} began under master seed "
+                f"{history.master_seed}, but the job has {seed}, and no state repeats both: "
+                f"call fastseed.init({history.master_seed}), or finish the epoch"
             )
+
+    def _has_step_left(self) -> bool:
+        """Return True if the epoch of a loaded state may have another step."""
+        history, state = self._history, self._loaded
+        assert history is not None and state is not None
+        if state.get("over"):
+            return False
+        plan = plan_of(self.loader, context.current(_NAME))
+        plan = plan._replace(start=history.position_at(self.epoch, self.step))
+        return self.loader._has_batch_left(self._task, self.epoch, plan)
 
     def state_dict(self) -> StateDict:
         """Return where the loop is: after the step that it is in.
 
         Returns:
-            A dict of strings, integers and the loader's state. All ranks must be in the same step;
-            the state of any rank serves all.
+            A dict: the journal, and of an iterable dataset its own state, or of another sampler a
+            digest of the indices so far. All ranks must be in the same step; the state of any rank
+            serves all.
 
         Raises:
-            RuntimeError: ``fastseed.init`` was not called, or the loader was iterated elsewhere
-                since this loop began, or micro-batches of the step are left.
+            RuntimeError: ``fastseed.init`` was not called, or with another seed inside this epoch;
+                or micro-batches of the step are left.
+            TypeError, ValueError: the loader cannot resume, as with ``in_order=False``, a sampler
+                of torch with a generator, or an iterable dataset that cannot.
         """
-        self._check_loader("state_dict")
-        state: StateDict = {**self._own_fields(), "epoch": self.epoch, "step": self.step}
+        self._check_taken()
+        self._check_seed()
+        check_resumable(f"{_NAME}.state_dict", self.loader)
         history = self._current_history().at_step(self.epoch, self.step)
-        loader = self.loader.state_dict()
-        if self._contradict(history, loader):
+        if not history.entries:
+            history = self._planned(self.epoch, self.step)
+        beside = self._beside_position() if self._loaded is None else self._loaded
+        return {**beside, **_FORMAT, "journal": to_json(history)}
+
+    def _beside_position(self) -> StateDict:
+        """Return what only a dataset of its own state, or another sampler, can say."""
+        fields = beside_position(self.loader)
+        if "dataset" not in fields:
+            read = self._own.read if self._own is not None and self.step else ""
+            return dict.fromkeys(fields, read)
+        dataset: Any = self.loader.dataset
+        if self._own is not None and self.loader._latest is not self._own:
             raise RuntimeError(
-                f"fastseed.{_NAME}.state_dict: the loader has given a batch that the loop was not "
-                f"in, as an interrupt came before step {self.step}: load an earlier state"
+                f"fastseed.{_NAME}: the loader was iterated outside of this loop, so the place of "
+                "its dataset is lost: use another loader for that"
             )
-        return {**state, "loader": loader, "journal": to_json(history)}
-
-    def _contradict(self, history: History, loader: StateDict) -> bool:
-        """Return whether the loader's state is of another step than the next one of ``history``."""
-        entry, samples = history.entry_at(*history.point), layout_of(self.loader)
-        is_batched = self.loader.batch_sampler is not None
-        is_counted = is_batched and samples.is_regular and samples.layout.n != UNKNOWN
-        if entry is None or entry.order == STOPPED or not (is_counted or is_iterable(self.loader)):
-            return False
-        if (loader["task"], loader["epoch"]) != (self._task, history.epoch):
-            return history.step > 0
-        layout = entry.layout(history.orders[entry.order].n)
-        steps = history.step - entry.step
-        return bool(loader["position"] != layout.position_after(entry.position, steps))
-
-    def _own_fields(self) -> dict[str, str | int]:
-        fields: dict[str, str | int] = {"format": "fastseed.steps", "version": 1}
-        fields["task"] = self._task
-        if self._slots is not None:
-            fields |= {"slots": self._slots.slots, "batch_size": self._slots.batch_size}
-        return fields
+        is_over = self._own is not None and self._own.is_over
+        return {"dataset": dataset.state_dict(), "over": int(is_over)}
 
     def load_state_dict(self, state: StateDict, *, new_order: bool = False) -> None:
         """Start the next loop after the step in which ``state`` was taken.
@@ -301,52 +304,47 @@ class StepLoop:
         Raises:
             TypeError, ValueError: ``state`` is damaged, or of another version, task, master seed,
                 order, size of the dataset, number of slots or size of theirs; nothing is changed.
-            RuntimeError: ``fastseed.init`` was not called.
+            RuntimeError: ``fastseed.init`` was not called; or the order is not ours, and there were
+                other ranks.
         """
         function = f"{_NAME}.load_state_dict"
         master_seed = context.current(function).master_seed
         new_order = validation.check_bool(function, "new_order", new_order)
-        others = ("epoch", "step", "loader", "journal")
-        check_state(function, "loop", state, self._own_fields(), others)
-        most = scopes.MAX_EPOCH + 1
-        epoch = validation.check_int(function, "state['epoch']", state["epoch"], 0, most)
-        step = validation.check_int(function, "state['step']", state["step"], 0, scopes.MAX_STEP)
-        if new_order and self._slots is not None and step:
-            rule = "False with slots within an epoch: begin the order with an epoch"
-            raise validation.value_error(function, "new_order", rule, new_order)
-        loaded = None if new_order else parse(function, self.loader, state["loader"])
-        history = self._parse_history(function, state, new_order)
-        if loaded is not None and self._contradict(history, loaded):
-            rule, found = (
-                f"that of epoch {epoch} and step {step}, as the journal",
-                loaded["position"],
-            )
-            raise validation.value_error(function, "state['loader']['position']", rule, found)
-        seeds = {history.master_seed, loaded["master_seed"] if loaded else master_seed}
-        for saved in seeds - {master_seed}:
+        check_resumable(function, self.loader)
+        beside = beside_position(self.loader)
+        check_state(function, "loop", state, _FORMAT, {"journal", *beside})
+        history = self._parse_history(function, state["journal"], new_order)
+        if history.master_seed != master_seed:
             raise ValueError(
-                f"fastseed.{function}: the state was saved under master seed {saved}, but the job "
-                f"has {master_seed}: call fastseed.init({saved})"
+                f"fastseed.{function}: the state was saved under master seed "
+                f"{history.master_seed}, but the job has {master_seed}: call "
+                f"fastseed.init({history.master_seed})"
             )
-        self.loader.restart()
-        if loaded is not None:
-            self.loader.load_state_dict(loaded)
-        self._continue_at(epoch, step, history)
-        self._is_loaded = True
+        self._continue_at(*history.point, history)
+        self._loaded = {name: state[name] for name in beside}
 
-    def _parse_history(self, function: str, state: StateDict, new_order: bool) -> History:
+    def _parse_history(self, function: str, text: Any, new_order: bool) -> History:
         """Return the history of a state, if it is one of this loop."""
-        where, text = "state['journal']", state["journal"]
+        where = "state['journal']"
         validation.check_instance(function, where, text, str, "the text of a journal")
         history = from_json(function, where, text)
-        own, given = (self._task, state["epoch"], state["step"]), (history.task, *history.point)
-        if given != own:
-            rule = f"of task, epoch and step {own}, as this state"
-            raise validation.value_error(function, where, rule, given)
-        n, latest = layout_of(self.loader).layout.n, history.entry_at(*history.point)
-        if latest is not None and not new_order and history.orders[latest.order].n != n:
-            rule, size = f"of {n} positions, as for this loop", history.orders[latest.order].n
-            raise validation.value_error(function, where, rule, size)
+        if history.task != self._task:
+            raise validation.value_error(
+                function, where, f"of task {self._task}, as this loop", history.task
+            )
+        if new_order and self._slots is not None and history.step:
+            rule = "False with slots within an epoch: begin the order with an epoch"
+            raise validation.value_error(function, "new_order", rule, new_order)
+        plan = plan_of(self.loader, context.current(function))
+        if new_order:
+            return history.with_entry(entry_of(plan, *history.point), plan.spec)
+        entry = history.entries[-1]
+        saved = _facts(history.latest_order, entry)
+        for name, value in _facts(plan.spec, entry_of(plan, 0, 0)).items():
+            if saved.get(name) != value:
+                rule = f"of {name} {value!r}, as for this loop"
+                raise validation.value_error(function, where, rule, saved.get(name))
+        plan.check_ranks(function, entry.ranks, history.position_at(*history.point))
         return history
 
     def lineage(self) -> Lineage:
@@ -408,12 +406,28 @@ class StepLoop:
         moved = tuple(quarantine._replace(epoch=0, step=0) for quarantine in removed)
         return History(seed, self._task, quarantines=moved)
 
-    def _planned(self, epoch: int, step: int) -> History:
+    def _planned(self, epoch: int, step: int, plan: Plan | None = None) -> History:
         """Return the history of a job that continues with a step."""
-        samples = layout_of(self.loader, context.current(_NAME))
-        layout, position = samples.layout, self.loader._position() if step else 0
-        flags = int(layout.drop_last), int(layout.ranks_drop_last)
-        size = layout.batch_size, layout.slots
-        entry = Entry(epoch, step, position, 0, layout.ranks, *size, *flags, layout.assignment)
+        plan = plan_of(self.loader, context.current(_NAME)) if plan is None else plan
+        if step:
+            self._check_seed()
         history = self._current_history().at_step(self.epoch, self.step)
-        return history.with_entry(entry, samples.spec)
+        if self._own is not None and (epoch, step) == history.point and step:
+            return history
+        position = history.position_at(epoch, step) if step else plan.start
+        return history.with_entry(entry_of(plan, epoch, step, position), plan.spec)
+
+
+def _facts(spec: OrderSpec, entry: Entry) -> dict[str, object]:
+    """Return what a state and the loop that loads it have in common."""
+    is_dropping = bool(entry.drop_last or entry.ranks_drop_last)
+    facts = {"order": spec.describe(), "n": spec.n, "drop_last": is_dropping, "slots": entry.slots}
+    return facts | {"batch_size": entry.batch_size} if entry.slots else facts
+
+
+def entry_of(plan: Plan, epoch: int, step: int, position: int = 0) -> Entry:
+    """Return the entry of a journal that cuts steps as a plan does."""
+    layout = plan.layout
+    flags = int(layout.drop_last), int(layout.ranks_drop_last)
+    size = layout.batch_size, layout.slots
+    return Entry(epoch, step, position, 0, layout.ranks, *size, *flags, layout.assignment)

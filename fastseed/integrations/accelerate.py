@@ -22,6 +22,7 @@ from torch.utils.data import BatchSampler, IterableDataset, RandomSampler
 from .._utils import StateDict, validation
 from ..data import Loader, ShuffleSampler
 from ..data import steps as make_steps
+from ..data.history import from_json, to_json
 from ..data.loader.states import check_state
 from ..data.loader.torch_loader import settings_of
 from ..data.order.samplers import RANDOM_SAMPLERS, samplers_in
@@ -123,26 +124,30 @@ class AcceleratedJob:
                 here = _on_these_ranks(function, self._loaded, loader)
                 self._steps.load_state_dict(here)
             self._loaded = None
-        return self._train(loader, self._steps, self._steps.in_epoch(epoch))
+        history = self._steps.lineage().history
+        done = history.position_at(*history.point) // history.entries[-1].ranks
+        done = done if epoch == history.epoch and history.step else 0
+        return self._train(loader, self._steps.in_epoch(epoch), done)
 
     def _train(
-        self, loader: DataLoaderShard, steps: StepLoop, batches: Iterable[tuple[int, int, Any]]
+        self, loader: DataLoaderShard, batches: Iterable[tuple[int, int, Any]], done: int
     ) -> Iterator[tuple[int, Any]]:
         send = _common.import_framework("accelerate.utils", "accelerate").send_to_device
         is_non_blocking = self._accelerator.dataloader_config.non_blocking
         loader.begin()  # so accumulate() and gather_for_metrics() know where it ends
         try:
             for _, step, batch in batches:
-                loader.end_of_dataloader = _done(steps) == len(loader)
+                done += 1
+                loader.end_of_dataloader = done == len(loader)
                 if loader.device is not None:
                     batch = send(batch, loader.device, non_blocking=is_non_blocking)
                 yield step, batch
         finally:
             loader.end()
-        if _done(steps) != len(loader):
+        if done != len(loader):
             raise RuntimeError(
                 f"fastseed.{_NAME}.train: len(loader) must be the number of its batches, which is "
-                f"{_done(steps)}, got {len(loader)}: the last accumulation may be lost"
+                f"{done}, got {len(loader)}: the last accumulation may be lost"
             )
 
     def validate(self, epoch: int = 0) -> contextlib.AbstractContextManager[None]:
@@ -194,12 +199,6 @@ class AcceleratedJob:
             raise validation.value_error(function, "state['master_seed']", rule, saved)
         self._accelerator.step = state["accumulated"]  # also where Accelerate has no file of a rank
         self._loaded = dict(state)
-
-
-def _done(steps: StepLoop) -> int:
-    """Return how many batches of the epoch this rank has had."""
-    iteration: Any = steps.loader._latest
-    return int(iteration.position) // int(iteration.samples.ranks)
 
 
 def _check_rng_types(accelerator: Accelerator) -> None:
@@ -260,8 +259,6 @@ class Division(BatchSampler):
     Positions count batches over ``num_replicas`` ranks, since a framework may fill up the last.
     """
 
-    counts_batches = True  # a loader counts batches, not samples
-
     def __init__(self, batches: Iterable[int], share: BatchSampler, num_replicas: int) -> None:
         self.sampler, self.num_replicas, self._share = batches, num_replicas, share
         self.batch_size, self.drop_last = share.batch_size, bool(share.drop_last)
@@ -292,7 +289,9 @@ def _on_these_ranks(function: str, state: StateDict, loader: DataLoaderShard) ->
     before, now = state["division"], _division_of(loader)
     if before == now:
         return dict(state["steps"])
-    done = state["steps"]["loader"]["position"] // before["ranks"]
+    text = state["steps"]["journal"]
+    history = from_json(function, "state['steps']['journal']", text)
+    done = history.position_at(*history.point) // before["ranks"]
     samples = before["samples"]
     if done >= before["length"]:
         done = now["length"]
@@ -303,5 +302,7 @@ def _on_these_ranks(function: str, state: StateDict, loader: DataLoaderShard) ->
             f"fastseed.{function}: the loaded state is after {done} steps of {samples} samples, "
             f"where no step of {now['samples']} samples begins: use as many ranks as before"
         )
-    position = done * now["ranks"]
-    return {**state["steps"], "loader": {**state["steps"]["loader"], "position": position}}
+    moved = {"position": done * now["ranks"], "ranks": now["ranks"]}
+    entry = history.entries[-1]._replace(epoch=history.epoch, step=history.step, **moved)
+    history = history.with_entry(entry, history.latest_order)
+    return {**state["steps"], "journal": to_json(history)}

@@ -95,6 +95,8 @@ def test_every_damage_is_found_by_the_digest():
         (("format",), "fastseed.steps", "source['format'] must be 'fastseed.lineage'"),
         (("version",), 2, "source['version'] must be 1, as of this version of fastseed, got 2"),
         (("entries",), "twice", "source must be one whose entries are in order"),
+        (("entries", 0, "epoch"), 2, "source must be one whose last entry is not after its step"),
+        (("entries", 0, "order"), -1, "source must be one whose last entry is not after its step"),
         (("quarantines",), "reversed", "source must be one whose quarantines are in order"),
         (("skips",), "touching", "source must be one whose skips are ranges apart"),
         (("orders", 0, "kind"), "sorted", "source['orders'][...]['kind'] must be one of"),
@@ -120,13 +122,11 @@ def test_what_is_no_journal_is_refused(given):
 def test_journals_of_another_job_are_refused():
     state = stopped().state_dict()
     other = stopped(n=24).state_dict()["journal"]
-    behind = stopped(2).state_dict()["journal"]
-    for journal, message in ((other, "of 20 positions"), (behind, r"step \(1, 0, 3\), as this")):
-        loop = make()
-        before = loop.state_dict()
-        with pytest.raises(ValueError, match=message):
-            loop.load_state_dict({**state, "journal": journal})
-        assert loop.state_dict() == before
+    loop = make()
+    before = loop.state_dict()
+    with pytest.raises(ValueError, match="must be of n 20, as for this loop, got 24"):
+        loop.load_state_dict({**state, "journal": other})
+    assert loop.state_dict() == before
     fastseed.init(43, rank=0, world_size=1)
     seed = stopped().state_dict()["journal"]
     fastseed.init(42, rank=0, world_size=1)

@@ -97,7 +97,7 @@ def test_loaders(call, error, rule):
 def test_loaders_without_a_state_are_iterated_and_raise_where_a_state_is_needed(made, error, rule):
     refused(lambda: made().state_dict(), error, rf"Loader\.state_dict: {rule}")
     refused(lambda: made().load_state_dict({}), error, rf"Loader\.load_state_dict: {rule}")
-    refused(lambda: steps(made()).state_dict(), error, rf"Loader\.state_dict: {rule}")
+    refused(lambda: steps(made()).state_dict(), error, rf"steps\.state_dict: {rule}")
 
 
 @pytest.mark.parametrize(

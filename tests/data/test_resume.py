@@ -32,12 +32,13 @@ def test_a_state_is_a_few_integers(tmp_path):
     state = batches.state_dict()
     assert state == {
         "format": "fastseed.loader",
-        "version": 1,
+        "version": 2,
         "order": "shuffle",
         "master_seed": 42,
         "task": 1,
         "epoch": 7,
         "position": 12,
+        "ranks": 1,
         "n": 20,
         "drop_last": 1,
         "over": 0,

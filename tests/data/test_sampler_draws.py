@@ -101,12 +101,12 @@ def test_ranks_draw_apart_and_the_main_process_draws_nothing(name):
 
 
 @pytest.mark.parametrize("kind", [list, tuple, torch.tensor, np.array])
-def test_batches_of_any_kind_are_counted_in_samples(kind):
+def test_batches_of_any_kind_are_counted(kind):
     start(3)
     expected = flat(Loader(Plain(N), batch_sampler=Batches(), collate_fn=same))
     batches = Loader(Plain(N), batch_sampler=Batches(kind), collate_fn=same)
     done = flat(itertools.islice(batches, 2))
-    assert batches.state_dict()["position"] == 8
+    assert batches.state_dict()["position"] == 2
     again = Loader(Plain(N), batch_sampler=Batches(kind), collate_fn=same)
     again.load_state_dict(batches.state_dict())
     assert done + flat(again) == expected

@@ -43,6 +43,15 @@ def stopped(count):
     return loop.state_dict()
 
 
+def of_loader():
+    """The state of the loader then."""
+    fastseed.reseed(1, 0)
+    loader = make().loader
+    for _ in itertools.islice(loader, 2):
+        pass
+    return loader.state_dict()
+
+
 def freed():
     """A tensor whose storage has been freed: to read it ends the process."""
     tensor = torch.ones(1 << 20)
@@ -53,7 +62,7 @@ def freed():
 # ---------------------------------------------------------------- damage
 
 
-NUMBERS = ("master_seed", "task", "epoch", "step", "position", "over")
+NUMBERS = ("master_seed", "task", "epoch", "position", "ranks", "over")
 
 
 def damaged(state):
@@ -72,25 +81,23 @@ def damaged(state):
 
 def test_damaged_states_are_refused_and_nothing_has_changed():
     """Tensors are never read: their memory may have been freed."""
-    state, loop = stopped(2), make()
-    loop.loader.load_state_dict(state["loader"])
-    before = loop.state_dict()
-    for bad in damaged(state["loader"]):
+    state, loop, loader = stopped(2), make(), make().loader
+    loader.load_state_dict(of_loader())
+    before = loop.state_dict(), loader.state_dict()
+    for bad in damaged(of_loader()):
         with pytest.raises((TypeError, ValueError), match=r"^fastseed\.data\.Loader\.load_s.*: st"):
-            loop.loader.load_state_dict(bad)
-        with pytest.raises((TypeError, ValueError), match=r"^fastseed\.data\.steps\.load_s.*: st"):
-            loop.load_state_dict({**state, "loader": bad})
+            loader.load_state_dict(bad)
     for bad in damaged(state):
         with pytest.raises((TypeError, ValueError), match=r"^fastseed\.data\.steps\.load_s.*: st"):
             loop.load_state_dict(bad)
-    assert loop.state_dict() == before
+    assert (loop.state_dict(), loader.state_dict()) == before
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"format": "torch"}, "state['format'] must be 'fastseed.loader', as for this loader"),
-        ({"version": 2}, "state['version'] must be 1, as for this loader, got 2"),
+        ({"version": 1}, "state['version'] must be 2, as for this loader, got 1"),
         ({"n": 21}, "state['n'] must be 10, as for this loader, got 21"),
         ({"order": "other"}, "state['order'] must be 'shuffle', as for this loader, got 'other'"),
         ({"epoch": -1}, "state['epoch'] must be in [0, 4294967295], got -1"),
@@ -98,9 +105,8 @@ def test_damaged_states_are_refused_and_nothing_has_changed():
     ],
 )
 def test_what_is_wrong_with_a_state_is_named(change, message):
-    loop = make()
     with pytest.raises(ValueError, match=re.escape(message)):
-        loop.loader.load_state_dict({**stopped(2)["loader"], **change})
+        make().loader.load_state_dict({**of_loader(), **change})
 
 
 @pytest.mark.parametrize("count", [2, 3, 5])
@@ -153,11 +159,14 @@ def test_after_an_interrupt_between_the_loader_and_the_loop_no_state_is_saved():
 
 
 def test_numpy_integers_are_accepted():
-    state = stopped(2)
-    state["loader"] = {k: np.int64(v) if type(v) is int else v for k, v in state["loader"].items()}
-    loop = make()
-    loop.load_state_dict(state)
+    def numpy(state):
+        return {k: np.int64(v) if type(v) is int else v for k, v in state.items()}
+
+    loop, loader = make(), make().loader
+    loop.load_state_dict(numpy(stopped(2)))
     assert next(iter(loop))[:2] == (0, 2)
+    loader.load_state_dict(numpy(of_loader()))
+    assert loader.state_dict() == of_loader()
 
 
 # ---------------------------------------------------------------- the wrong dict
@@ -198,12 +207,12 @@ def test_a_loop_over_epochs_starts_where_the_state_continues(done):
 
 
 def test_a_refused_start_leaves_the_job_where_it_is():
-    """As after a state of another task was loaded into the loader itself."""
+    """As after a state was loaded into the loader itself."""
     loop = make()
-    loop.loader.load_state_dict({**stopped(1)["loader"], "task": 7})
+    loop.loader.load_state_dict({**of_loader(), "task": 7})
     fastseed.reseed(5, 6, 7)
     before = snapshot(), context.seeder.scope, loop.state_dict()
-    with pytest.raises(RuntimeError, match=r"epoch \(42, 7, 0\), but the job is in \(42, 1, 0\)"):
+    with pytest.raises(RuntimeError, match="a state was loaded into the loader of this loop"):
         next(iter(loop))
     assert (snapshot(), context.seeder.scope, loop.state_dict()) == before
 

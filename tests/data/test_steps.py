@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 import torch
-from helpers.loaders import Indexed, dealt, draw, same
+from helpers.loaders import Indexed, dealt, draw, point, same
 from torch.utils.data import DataLoader
 
 import fastseed
@@ -38,9 +38,7 @@ def run(loop, stop=None):
 def test_steps_count_in_each_epoch_and_follow_the_scope():
     seen, states = run(make())
     assert [place[:2] for place in seen] == [(e, s) for e in (0, 1) for s in (0, 1, 2)]
-    assert [(state["epoch"], state["step"]) for state in states] == [
-        (e, s + 1) for e in (0, 1) for s in (0, 1, 2)
-    ]
+    assert [point(state) for state in states] == [(e, s + 1) for e in (0, 1) for s in (0, 1, 2)]
     orders = [[i for _, _, b, _ in seen[k : k + 3] for i, *_ in b] for k in (0, 3)]
     assert orders[0] != orders[1] and all(sorted(o) == list(range(10)) for o in orders)
     drawn = [place[3] for place in seen]
@@ -120,19 +118,20 @@ def test_another_number_of_ranks_continues():
     assert len(set(drawn)) == len(drawn)
 
 
-def test_another_use_of_the_loader_is_refused():
-    """Its position would be that of the other iteration: samples would be lost or repeated."""
+def test_another_use_of_the_loader_moves_no_loop():
     loop = make()
-    batches = iter(loop)
-    next(batches)
+    whole = list(loop)
+    loop = make()
+    seen = list(itertools.islice(loop, 1))
     list(loop.loader)
-    with pytest.raises(RuntimeError, match="outside of this loop"):
-        loop.state_dict()
+    assert seen + list(loop) == whole
     first, second = (steps(loop.loader, EPOCHS, task=task) for task in (1, 2))
-    next(iter(first))
+    seen = list(itertools.islice(first, 1))
     list(second)
-    with pytest.raises(RuntimeError, match="outside of this loop"):
-        next(iter(first))
+    assert seen + list(first) == whole
+    loop.loader.load_state_dict(second.loader.state_dict())
+    with pytest.raises(RuntimeError, match="a state was loaded into the loader of this loop"):
+        next(iter(loop.in_epoch(0)))
 
 
 def test_a_state_that_is_loaded_inside_the_loop_is_refused():

@@ -6,7 +6,7 @@ import functools
 import itertools
 
 import pytest
-from helpers.loaders import Failing, Indexed, Numbers, Plain, same
+from helpers.loaders import Failing, Indexed, Numbers, Plain, point, same
 from torch.utils.data import ConcatDataset, DataLoader, DistributedSampler, RandomSampler
 
 import fastseed
@@ -83,7 +83,7 @@ def test_slots_have_the_same_samples_on_any_number_of_ranks(slots, drop_last, as
         loop = functools.partial(make, slots=slots, drop_last=drop_last, assignment=assignment)
         seen, state = run(world, loop)
         assert seen == whole
-        assert (state["epoch"], state["step"]) == (2, 0)
+        assert point(state) == (2, 0)
 
 
 @pytest.mark.parametrize("drop_last", [False, True])
@@ -212,17 +212,17 @@ def test_states_of_other_slots():
     fastseed.init(42, rank=0, world_size=1)
     plain = steps(DataLoader(per_sample(Indexed(N)), B, shuffle=True, collate_fn=same), 2)
     cases = [
-        (make(slots=2), r"state\['slots'\] must be 2, as for this loop, got 4"),
-        (make(batch=4), r"state\['batch_size'\] must be 4, as for this loop, got 2"),
-        (make(drop_last=True), r"state\['drop_last'\] must be 1"),
-        (plain, "state must be a dict of epoch, format"),
+        (make(slots=2), r"state\['journal'\] must be of slots 2, as for this loop, got 4"),
+        (make(batch=4), r"state\['journal'\] must be of batch_size 4, as for this loop, got 2"),
+        (make(drop_last=True), r"state\['journal'\] must be of drop_last True"),
+        (plain, "must be of slots 0"),
     ]
     for loop, message in cases:
         before = loop.state_dict()
         with pytest.raises(ValueError, match=message):
             loop.load_state_dict(state)
         assert loop.state_dict() == before
-    with pytest.raises(ValueError, match="state must be a dict of batch_size, epoch"):
+    with pytest.raises(ValueError, match="must be of slots 4"):
         make().load_state_dict(plain.state_dict())
 
 

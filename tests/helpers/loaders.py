@@ -128,8 +128,14 @@ def on_ranks(make, world, *, epoch=3, state=None, stop=None):
         shares.append(list(itertools.islice(batches, stop)))
         states.append(batches.state_dict())
     is_over = all(each["over"] for each in states)  # some may have had a batch more
-    assert is_over or all(each == states[0] for each in states), "any rank's state serves all"
+    known = [{**each, "read": ""} for each in states]  # each rank of a sampler read its own
+    assert is_over or all(each == known[0] for each in known), "any rank's state serves all"
     return shares, states[0]
+
+
+def point(state):
+    """The next step of a state of steps."""
+    return fastseed.data.Lineage.load(state).history.point
 
 
 def flat(batches):

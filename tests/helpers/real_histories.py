@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, Dataset
 import fastseed
 from fastseed.data import MixtureSampler, steps
 
-from .loaders import same
+from .loaders import point, same
 
 Rows = dict[tuple[int, int], set[tuple[int, int, int, int, int]]]
 """(rank, slot, row, sample, occurrence) of each (epoch, step)."""
@@ -71,7 +71,7 @@ class RealJob:
         world, batch = choose.randint(1, 4), 2 if self.slots else choose.randint(1, 4)
         workers = choose.randint(0, self.workers)
         assignment = choose.choice(["blocks", "deal"])
-        at = (0, 0) if self.state is None else (self.state["epoch"], self.state["step"])
+        at = (0, 0) if self.state is None else point(self.state)
         self.rows = {point: rows for point, rows in self.rows.items() if point < at}
         removed = choose.sample(range(self.size), 2), choose.randint(1, 3)
         skipped = choose.random() < 0.7
@@ -109,5 +109,5 @@ class RealJob:
         journals = [[json.loads(state["journal"]) for state in each] for each in states]
         assert all(each == journals[0] for each in journals), "any rank's journal serves all"
         self.state = states[0][-1] if stop is None else choose.choice(states[0])
-        after = self.state["epoch"], self.state["step"]
+        after = point(self.state)
         self.rows = {point: rows for point, rows in self.rows.items() if point < after}

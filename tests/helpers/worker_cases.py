@@ -12,6 +12,7 @@ from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 import fastseed
 from fastseed.data.loader.iteration import Iteration
+from fastseed.data.plan import plan_of
 from fastseed.data.worker.scope import IterationScope
 
 N, WORKERS, EPOCHS = 32, 2, 3
@@ -152,7 +153,9 @@ class Epochs:
         """The samples of an epoch."""
         scope = IterationScope(task, epoch, start, self.loader._iterations + 1)
         seeder = fastseed.derivation.context.current("test")
-        iteration = Iteration(self.loader, seeder, scope)
+        plan = plan_of(self.loader, seeder)._replace(start=start)
+        plan = plan.in_scope(seeder, scope) if plan.is_ours else plan
+        iteration = Iteration(self.loader, seeder, scope, plan)
         return flat(self.loader._start(iteration, seeder))
 
 

@@ -1,7 +1,6 @@
 """An iteration of a loader: the indices that torch fetches, and how much the loop was given.
 
-*Requested* runs ahead of *delivered* by what workers prefetch. A state has the position after the
-last delivered batch; it follows from the number of batches, where all of them have one size.
+*Requested* runs ahead of *delivered* by what workers prefetch. A state counts delivered batches.
 
 Samplers follow the scope of the iteration and leave the generators of the main process alone.
 """
@@ -9,122 +8,82 @@ Samplers follow the scope of the iteration and leave the generators of the main 
 from __future__ import annotations
 
 import functools
-import itertools
+import hashlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
-from torch.utils.data import BatchSampler, DataLoader
+from torch.utils.data import DataLoader
 
 from ..._backend import derive
-from ...derivation import scopes, streams
+from ...derivation import context, scopes, streams
+from ...derivation.entries import Entries
+from ...derivation.scopes import Scope
+from ...derivation.streams import Stream
+from ...random.keyed import apart_from_blocks
+from ...seeder.registry import Registration
 from ...seeder.seeder import Seeder
-from ..layout import UNKNOWN
-from ..order.samplers import ShuffleSampler, samplers_in, without_generator
+from ..order.samplers import ShuffleSampler, without_generator
+from ..plan import Plan, index_sampler_of, samplers_of
 from ..worker.scope import IterationScope
-from ..worker.seeding import GENERATORS
+from ..worker.seeding import GENERATORS, is_on_device
 from ..worker.streams import torch_generator
-from .states import index_sampler_of, is_iterable, layout_of, sampler_of
 
 _NAME = "loader"
 _KNOWN_MODULES = ("torch.utils.data.", "fastseed.")
 _END = object()
+T = TypeVar("T")
 
 
 class Iteration:
-    """One iteration of a loader: its scope, its indices, and how much of it was delivered."""
+    """One iteration of a loader: its scope, its plan, and how much of it was delivered."""
 
     def __init__(
-        self, loader: DataLoader[Any], seeder: Seeder, scope: IterationScope, is_over: bool = False
+        self,
+        loader: DataLoader[Any],
+        seeder: Seeder,
+        scope: IterationScope,
+        plan: Plan,
+        is_over: bool = False,
+        read: str = "",
     ) -> None:
-        self.index_sampler: Any = index_sampler_of(loader)
-        self._sampler = sampler_of(loader)
-        self.scope, self.name = scope, getattr(loader, "name", None)
-        samples = self.samples = layout_of(loader, seeder)
+        self.index_sampler, self._samplers = index_sampler_of(loader), samplers_of(loader)
+        self.scope, self.plan, self.name = scope, plan, getattr(loader, "name", None)
         self.is_over = is_over
+        self.may_begin_at_end = False  # of a dataset whose loaded state is that of an epoch's end
         self.requested = 0  # batches whose indices were handed out
         self.delivered = 0  # batches up to the last one that the loop was given
-        self._master_seed, self._rank = seeder.master_seed, seeder.data_rank
-        self._resume: list[Any] | None = None  # the streams of another library's sampler
-        self._is_batched = loader.batch_sampler is not None
-        self._counts_batches = getattr(self.index_sampler, "counts_batches", False)
-        is_counted = samples.is_regular and self._is_batched and samples.layout.n != UNKNOWN
-        # The position after each batch that is under way, where their sizes differ.
-        self._ends: deque[int] | None = None if is_counted or is_iterable(loader) else deque()
-        self._latest = self._end = scope.start  # of what was delivered, and requested
+        self._seeder, self.master_seed, self._rank = seeder, seeder.master_seed, seeder.data_rank
+        self._indices = ReadIndices(plan, read)
 
     @property
     def position(self) -> int:
         """The position after the batches that the loop was given."""
-        if self._ends is not None or self.samples.layout.slots:
-            return self._latest
-        return self.samples.layout.position_after(self.scope.start, self.delivered)
+        return self.plan.position_after(self.delivered)
+
+    @property
+    def read(self) -> str:
+        """The digest of the indices that the loop was given, of another sampler."""
+        return self._indices.text
+
+    def deliver(self, count: int) -> None:
+        """Note that the loop was given batch number ``count``, from 1."""
+        if self.plan.is_foreign:
+            self._indices.deliver(count - self.delivered)
+        self.delivered = count
 
     def _stream(self, name: str, step: int, rank: int) -> streams.Stream:
-        scope = derive.scope_key(self._master_seed, self.scope.task, self.scope.epoch, step)
+        scope = derive.scope_key(self.master_seed, self.scope.task, self.scope.epoch, step)
         return streams.stream_in(streams.named_scope(scope, self.name), name, rank)
 
     def generator(self) -> torch.Generator:
         """Return the generator that torch may draw from for workers."""
         return torch_generator(self._stream(_NAME, self.scope.start, self._rank).key(1))
 
-    def is_empty(self) -> bool:
-        """Return True if nothing of the epoch is left."""
-        start = self.scope.start
-        return self.is_over or bool(start and self.samples.ends_at(start))
-
-    def _indices(self) -> Iterable[object]:
-        """Return what yields the indices from the start position on."""
-        batches, start = self.index_sampler, self.scope.start
-        if self.is_empty():
-            return ()
-        if isinstance(self._sampler, ShuffleSampler):
-            self._sampler.seek(start)
-        elif start:
-            passed = -(-start // self.samples.ranks)  # samples of this rank
-            if self._sampler is batches:
-                return self._batches_after(passed)
-            rest: Any = itertools.islice(iter(self._sampler), passed, None)
-            return BatchSampler(rest, batches.batch_size, batches.drop_last)
-        return batches  # type: ignore[no-any-return]
-
-    def _batches_after(self, passed: int) -> Iterator[object]:
-        """Yield the batches of a user's sampler after so many samples; the first may be cut."""
-        for batch in self.index_sampler:
-            size = self._size_of(batch)
-            if passed == 0:
-                yield batch
-            elif passed < size:
-                yield batch[passed:]
-            passed = max(passed - size, 0)
-
-    def _size_of(self, batch: Any) -> int:
-        is_list = self._is_batched or isinstance(batch, list)
-        return 1 if self._counts_batches or not is_list else len(batch)
-
-    def _note_request(self, batch: Any) -> None:
-        self.requested += 1
-        if self._ends is not None:
-            end = self._end + self._size_of(batch) * self.samples.ranks
-            n = self.samples.layout.n
-            self._end = n if self.samples.ends_at(end) else end
-            self._ends.append(self._end)
-
-    def deliver(self, count: int) -> None:
-        """Note that the loop was given batch number ``count``, from 1."""
-        passed, self.delivered = count - self.delivered, count
-        if self._ends is not None:
-            for _ in range(passed):
-                self._latest = self._ends.popleft()
-
-    def finish_steps(self, steps: int) -> None:
-        """Note that the loop was given so many steps of slots, of which this rank may have none."""
-        self._latest = self.samples.layout.position_after(0, steps)
-
     def requests(self) -> Iterator[object]:
         """Yield the indices, batch by batch; nothing happens before the first is asked for."""
-        samplers = samplers_in(self.index_sampler)
+        samplers = self._samplers
         _set_scope(samplers, self.scope.task, self.scope.epoch)
         # What divides an order into replicas needs one that is the same on all ranks.
         is_shared = any(hasattr(sampler, "num_replicas") for sampler in samplers)
@@ -134,10 +93,15 @@ class Iteration:
 
         def take() -> object:
             nonlocal iterator
-            iterator = iter(self._indices()) if iterator is None else iterator
+            if iterator is None:
+                iterator = iter(() if self.is_over else self.plan.requests(self._indices.drop))
             return next(iterator, _END)
 
-        draw = take if is_known else functools.partial(self._with_own_globals, rank, take)
+        at = Scope(self.scope.task, self.scope.epoch, 0)
+        place = SamplerPlace(
+            self._seeder, at, lambda name: self._stream(f"{_NAME}.{name}", 0, rank)
+        )
+        draw = take if is_known else functools.partial(place.run, take)
         lent = without_generator(samplers)
         try:
             for sampler in lent:  # torch's own samplers use their generator once
@@ -147,26 +111,102 @@ class Iteration:
             for sampler in lent:
                 sampler.generator = None
         while batch is not _END:
-            self._note_request(batch)
+            self.requested += 1
+            if self.plan.is_foreign:
+                self._indices.request(batch)
             yield batch
             batch = draw()
 
-    def _with_own_globals(self, rank: int, call: Callable[[], object]) -> object:
-        """Let a sampler of another library draw from the global generators, in its own streams.
 
-        Otherwise its order would depend on what the loop draws between two batches.
-        """
-        saved = GENERATORS.save()
-        try:
-            if self._resume is None:
-                GENERATORS.reseed(lambda name: self._stream(f"{_NAME}.{name}", 0, rank))
-            else:
-                GENERATORS.restore(self._resume)
-            result = call()
-            self._resume = GENERATORS.save()
-            return result
-        finally:
-            GENERATORS.restore(saved)
+class ReadIndices:
+    """The digest of the indices that another sampler yields: run again, it must yield the same."""
+
+    def __init__(self, plan: Plan, read: str) -> None:
+        self._plan, self._place = plan, f"{plan.rank} of {plan.layout.ranks}: "
+        # Those of another rank, whose state serves this one as well, are not known.
+        self._expected = read.removeprefix(self._place) if read.startswith(self._place) else ""
+        self._digest = hashlib.sha256()
+        self._waiting: deque[str] = deque()  # of the batches that are under way
+        self.text = read
+
+    def drop(self, indices: Iterable[Any]) -> None:
+        """Take the indices that were read before; RuntimeError if they are others."""
+        for index in indices:
+            self._digest.update(_text_of(index).encode())
+        if self._expected not in ("", self._digest.hexdigest()):
+            raise RuntimeError(
+                "fastseed.data: the sampler must yield the same indices when it is run again, but "
+                "those before this step are others than the loop had: let it draw from the global "
+                "generators, from fastseed, or from a generator that set_epoch(epoch) seeds"
+            )
+
+    def request(self, batch: Any) -> None:
+        """Note a batch."""
+        text = "".join(map(_text_of, batch)) if self._plan.is_batched else _text_of(batch)
+        self._digest.update(text.encode())
+        self._waiting.append(self._digest.hexdigest())
+
+    def deliver(self, count: int) -> None:
+        """Note that the loop was given so many batches more."""
+        for _ in range(count):
+            self.text = self._place + self._waiting.popleft()
+
+
+def _text_of(index: Any) -> str:
+    """Return a text that is equal for equal indices, or lists of them."""
+    if type(index) is int:
+        return f"{index},"
+    index = index.tolist() if hasattr(index, "tolist") else index
+    if isinstance(index, (list, tuple)):
+        return f"[{''.join(map(_text_of, index))}],"
+    return f"{index if isinstance(index, (int, str)) else type(index).__name__},"
+
+
+class SamplerPlace:
+    """Where another library's sampler runs: step 0 of its epoch, with the generators it had last.
+
+    Else its order would depend on what the loop draws, and on the step that resumes it.
+    """
+
+    def __init__(self, seeder: Seeder, at: Scope, stream_of: Callable[[str], Stream]) -> None:
+        self._seeder, self._at, self._stream_of = seeder, at, stream_of
+        self._entries = Entries()
+        self._states: list[Any] | None = None  # of the generators, after the latest run
+
+    def run(self, call: Callable[[], T]) -> T:
+        """Return what ``call()`` returns, and put everything back."""
+        seeder, current = self._seeder, context.current(_NAME)
+        own = [e for e in seeder._registry.generators if not is_on_device(e)]
+        before, states = (seeder.scope, seeder.entries), self._save(own)
+        with apart_from_blocks():
+            try:
+                seeder.scope, seeder.entries = self._at, self._entries
+                context.set_current(seeder)
+                if self._states is None:
+                    GENERATORS.reseed(self._stream_of)
+                    scope = derive.scope_key(seeder.master_seed, *self._at)
+                    for entry in own:
+                        stream = streams.stream_in(scope, entry.name, entry.rank_field)
+                        entry.adapter.reseed(stream)
+                else:
+                    self._restore(own, self._states)
+                result = call()
+                self._states = self._save(own)
+                return result
+            finally:
+                self._restore(own, states)
+                seeder.scope, seeder.entries = before
+                context.set_current(current)
+
+    @staticmethod
+    def _save(own: list[Registration]) -> list[Any]:
+        return [GENERATORS.save(), *(entry.adapter.save() for entry in own)]
+
+    @staticmethod
+    def _restore(own: list[Registration], states: list[Any]) -> None:
+        GENERATORS.restore(states[0])
+        for entry, state in zip(own, states[1:], strict=False):
+            entry.adapter.restore(state)
 
 
 def _set_scope(samplers: list[object], task: int, epoch: int) -> None:

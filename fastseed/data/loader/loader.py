@@ -16,14 +16,21 @@ from ...derivation import context, scopes
 from ...derivation.shared_use import StreamUsers
 from ...seeder.seeder import Seeder
 from ..layout import StepLayout
-from ..order.samplers import HOW, ShuffleSampler, SlotSampler, warn_of_unprepared, without_generator
+from ..order.samplers import (
+    HOW,
+    ShuffleSampler,
+    SlotSampler,
+    refuse_second_division,
+    warn_of_unprepared,
+    without_generator,
+)
+from ..plan import Plan, is_iterable, is_ours, plan_of, sampler_of, samplers_of
 from ..worker.per_batch import PerBatch
 from ..worker.per_sample import PerSample
-from ..worker.scope import IterationScope, epoch_scope
+from ..worker.scope import IterationScope, epoch_scope, tell_epoch
 from . import states
 from .iteration import Iteration
 from .seekable import Seekable, can_seek, slice_of
-from .states import is_iterable, layout_of, sampler_of, samplers_of
 from .torch_loader import OF_SAMPLERS, LoaderIterator, Settings, TorchLoader, settings_of
 
 _CLASS = "data.Loader"
@@ -44,7 +51,7 @@ class Loader(DataLoader[Any]):
     """A DataLoader whose order, workers and dataset follow ``fastseed.reseed``, and that resumes.
 
     Each ``iter()`` takes task and epoch from the last ``reseed``, or the epoch that ``set_epoch``
-    of a ``ShuffleSampler`` set; samplers with ``set_scope`` or ``set_epoch`` get them.
+    of a ``ShuffleSampler`` set, and calls ``set_scope`` or ``set_epoch`` of samplers and dataset.
     ``shuffle=True`` uses a ``ShuffleSampler``, which ranks share. Other samplers draw from streams
     of this scope. In each worker all generators get their own streams in each epoch, so random
     numbers depend on the workers without ``per_sample``, and those of ``collate_fn`` without
@@ -52,8 +59,9 @@ class Loader(DataLoader[Any]):
 
     A state says how many samples of the epoch's order, over all ranks, the loop was given; the
     state of any rank serves all. The workers, the batch size and, for a ``ShuffleSampler`` or
-    ``Seekable``, the ranks may then change, not ``drop_last``. Another sampler is run from its
-    beginning, and must yield the same again. An iterable dataset with ``seek(position)`` is read as
+    ``Seekable``, the ranks may then change, not ``drop_last``. Another sampler, or a subclass with
+    an ``__iter__`` of its own, is run from its beginning and must yield the same again; of a batch
+    sampler batches are counted. An iterable dataset with ``seek(position)`` is read as
     a ``Seekable``; one with ``state_dict`` and ``load_state_dict`` resumes without workers only.
 
     Args:
@@ -128,6 +136,7 @@ class Loader(DataLoader[Any]):
         self._torch: TorchLoader | None = None  # with persistent workers
         self._latest: Iteration | None = None  # whose position is that of the state
         self._loaded: StateDict | None = None  # a state, until the next iteration
+        self._has_loaded_dataset = False  # its own state, and no iteration began since
 
     @property
     def _is_accelerate_prepared(self) -> bool:
@@ -149,23 +158,37 @@ class Loader(DataLoader[Any]):
         seeder = context.current(_CLASS)
         seeder.check_group(_CLASS)
         at = context.scope_of(seeder, _CLASS)
-        scope = self._scope_in(at.task, at.epoch)
-        state, is_over = self._loaded, False
-        if state is not None and self._is_resumed_in(scope):
-            scope, is_over = scope._replace(start=state["position"]), bool(state["over"])
-            if "dataset" in state and not is_over:
-                self.dataset.load_state_dict(state["dataset"])  # type: ignore[attr-defined]
+        plan, state = plan_of(self, seeder), self._loaded or {}
+        resumed = state if self._is_resumed_in(at.task, at.epoch, plan) else None
+        if resumed is None and plan.is_ours:
+            start = plan.source._take_position()  # of the user's seek
         else:
-            sampler = sampler_of(self)
-            if isinstance(sampler, ShuffleSampler):
-                scope = scope._replace(start=sampler._first)  # of the user's seek
-        iteration = Iteration(self, seeder, scope, is_over)
+            start = 0 if resumed is None else resumed["position"]
+        is_over = resumed is not None and bool(resumed["over"])
+        state = state if resumed is not None else {k: state[k] for k in state if k == "dataset"}
+        return self._iterate(at.task, at.epoch, plan._replace(start=start), is_over, state)
+
+    def _iterate(self, task: int, epoch: int, plan: Plan, is_over: bool, state: StateDict) -> Any:
+        """Begin an iteration that reads a plan, by default in the order of its scope."""
+        seeder = context.current(_CLASS)
+        scope = self._scope_in(task, epoch)._replace(start=plan.start)
+        tell_epoch(self.dataset, scope)
+        if "dataset" in state:
+            self.dataset.load_state_dict(state["dataset"])  # type: ignore[attr-defined]
+            self._has_loaded_dataset = True
+        if plan.is_ours:
+            refuse_second_division(plan.source, plan.layout.ranks)
+            plan = plan if plan.order is not None else plan.in_scope(seeder, scope)
+        iteration = Iteration(self, seeder, scope, plan, is_over, state.get("read", ""))
+        if not is_over:
+            iteration.may_begin_at_end = self._has_loaded_dataset and not plan.start
+            self._has_loaded_dataset = False
         warn_of_unprepared(self)
-        self._warn_of_ranks(seeder, iteration.samples.ranks)
+        self._warn_of_ranks(seeder, plan)
         self._warn_of_equal_streams(scope, seeder)
         iterator = self._start(iteration, seeder)
         self._latest, self._loaded = iteration, None
-        return iter(()) if is_iterable(self) and iteration.is_empty() else iterator
+        return iter(()) if is_iterable(self) and is_over else iterator
 
     def _scope_in(self, task: int, epoch: int) -> IterationScope:
         """Return the scope of an iteration; a ShuffleSampler may have an epoch of its own."""
@@ -203,11 +226,12 @@ class Loader(DataLoader[Any]):
         if isinstance(sampler, ShuffleSampler) and sampler.spec.describe() == _ORDER:
             _order_users.warn_if_shared(self, at.task, at.epoch, sampler.n)
 
-    def _warn_of_ranks(self, seeder: Seeder, ranks: int) -> None:
+    def _warn_of_ranks(self, seeder: Seeder, plan: Plan) -> None:
         """Log a warning if every rank reads every sample, or ranks have unequal steps."""
         if seeder.data_world_size == 1:
             return
-        for sampler in samplers_of(self) if ranks == 1 else ():
+        is_whole = not (plan.is_ours or plan.is_divided)
+        for sampler in samplers_of(self) if is_whole else ():
             is_whole = type(sampler) in (SequentialSampler, torch_data.SubsetRandomSampler)
             if is_whole or (type(sampler) is torch_data.RandomSampler and not sampler.replacement):
                 warn_once(
@@ -218,8 +242,8 @@ class Loader(DataLoader[Any]):
                     seeder.data_world_size,
                     type(sampler).__name__,
                 )
-        own, n = slice_of(self, seeder), layout_of(self).layout.n
-        if own is not None and not own.is_even(n):
+        own = slice_of(self, seeder)
+        if own is not None and not own.is_even(plan.spec.n):
             warn_once(
                 "fastseed.data.Loader: the last ranks have one batch less than the others, for "
                 "which a model that communicates waits: pass drop_last=True"
@@ -241,10 +265,14 @@ class Loader(DataLoader[Any]):
         if self._loaded is not None:
             return dict(self._loaded)
         seeder, latest = context.current(function), self._latest
-        task, epoch = (0, 0) if latest is None else (latest.scope.task, latest.scope.epoch)
-        is_over = latest is not None and latest.is_over
-        numbers = task, epoch, self._position(), int(is_over)
+        if latest is None:
+            numbers = 0, 0, 0, 1, 0
+        else:
+            ranks, is_over = latest.plan.layout.ranks, int(latest.is_over)
+            numbers = latest.scope.task, latest.scope.epoch, latest.position, ranks, is_over
         state = states.make_state(self, seeder.master_seed, *numbers)
+        if latest is not None and latest.plan.is_foreign:
+            state["read"] = latest.read
         if states.has_dataset_state(self):
             state["dataset"] = self.dataset.state_dict()  # type: ignore[attr-defined]
         return state
@@ -269,46 +297,34 @@ class Loader(DataLoader[Any]):
         """Discard a loaded state: the next iteration is a whole epoch."""
         self._loaded = self._latest = None
 
-    def _position(self) -> int:
-        if self._loaded is not None:
-            return int(self._loaded["position"])
-        return 0 if self._latest is None else self._latest.position
+    def _has_batch_left(self, task: int, epoch: int, plan: Plan) -> bool:
+        """Return True if an epoch may have a batch after a plan's start."""
+        if plan.is_ours:
+            return plan.layout.steps_left(plan.start) > 0
+        if plan.source is None:
+            return not 0 <= plan.spec.n <= plan.start
+        scope = self._scope_in(task, epoch)._replace(start=plan.start)
+        rest = Iteration(self, context.current(_CLASS), scope, plan).requests()
+        return next(rest, None) is not None
 
-    def _seek(self, task: int, epoch: int, position: int) -> None:
-        """Start the next iteration, which must be of this task and epoch, at a position."""
-        seed = context.current(_CLASS).master_seed
-        self._loaded = states.make_state(self, seed, task, epoch, position, 0)
-        self._latest = None
-
-    def _has_batch_left(self) -> bool:
-        """Return True if the epoch of a loaded state may have a batch left."""
-        state = self._loaded
-        if state is None or state["over"]:
-            return False
-        return layout_of(self, context.current(_CLASS)).has_batch_after(state["position"])
-
-    def _is_resumed_in(self, scope: IterationScope) -> bool:
+    def _is_resumed_in(self, task: int, epoch: int, plan: Plan) -> bool:
         """Return True if a loaded state applies; RuntimeError if it is of another scope."""
         state, seed = self._loaded, context.current(_CLASS).master_seed
         if state is None or not (state["position"] or state["over"]):
             return False
-        here = seed, scope.task, scope.epoch
+        here = seed, task, self._scope_in(task, epoch).epoch
         saved = state["master_seed"], state["task"], state["epoch"]
         if here != saved:
-            if not self._has_batch_left():
+            left = plan._replace(start=state["position"])
+            if state["over"] or not self._has_batch_left(state["task"], state["epoch"], left):
                 return False
             raise RuntimeError(
                 f"fastseed.{_CLASS}: the loaded state is of master seed, task and epoch {saved}, "
                 f"but the job is in {here}: call fastseed.init({saved[0]}) and fastseed.reseed"
                 f"{saved[1:]}, or restart() to discard the state"
             )
-        samples, position = layout_of(self, context.current(_CLASS)), state["position"]
-        is_between = position % samples.ranks and not samples.starts_anywhere
-        if is_between and not (state["over"] or samples.ends_at(position)):
-            raise RuntimeError(
-                f"fastseed.{_CLASS}: position must be a multiple of the {samples.ranks} ranks, got "
-                f"{position}; resume with as many ranks as before, or use a ShuffleSampler"
-            )
+        if not state["over"]:
+            plan.check_ranks(_CLASS, state["ranks"], state["position"])
         return True
 
 
@@ -338,7 +354,7 @@ def slot_loader(function: str, loader: Any, slots: int, assignment: str) -> Load
     dataset: Any = plain.dataset
     if type(order) is SequentialSampler:
         order = ShuffleSampler(dataset, shuffle=False)
-    if type(order).__iter__ is not ShuffleSampler.__iter__:
+    if not is_ours(order):
         rule = "a ShuffleSampler or MixtureSampler for slots, or none, or shuffle=True"
         raise validation.value_error(function, "loader.sampler", rule, order)
     drop_last = plain.drop_last or order.drop_last

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from ..._utils import validation
 from ...seeder.seeder import Seeder
-from ..worker.scope import required_scope
+from ..worker.scope import required_scope, tell_epoch
 
 
 class RankSlice(NamedTuple):
@@ -86,10 +86,7 @@ class Seekable(IterableDataset[object]):
     def _read_slice(self, own: RankSlice) -> Iterator[object]:
         """Return the samples of this rank and worker, for a loader."""
         scope, source = required_scope("data.Seekable"), self.source
-        if hasattr(source, "set_scope"):
-            source.set_scope(scope.task, scope.epoch)
-        elif hasattr(source, "set_epoch"):
-            source.set_epoch(scope.epoch)
+        tell_epoch(source, scope)
         info = get_worker_info()
         worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
         samples: Iterator[object] = iter(())

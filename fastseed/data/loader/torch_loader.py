@@ -19,13 +19,13 @@ from ..._backend.compile import eager
 from ..._utils.log import logger
 from ...seeder.fork_rng.stack import open_blocks
 from ...seeder.seeder import Seeder
+from ..plan import is_iterable
 from ..worker.per_sample import PerSample
 from ..worker.scope import ScopeInSharedMemory, fetched, thread_scope
 from ..worker.seeding import ScopedDataset, WorkerInit, WorkerSeeder
 from ..worker.streams import CheckedCollate
 from .iteration import Iteration
 from .seekable import RankSlice, slice_of
-from .states import is_iterable
 
 Settings = dict[str, Any]  # the arguments of a DataLoader
 
@@ -79,7 +79,7 @@ class TorchLoader:
         before = thread_scope.get()
         try:
             thread_scope.set(iteration.scope)
-            return LoaderIterator(iter(self._torch), iteration, self._requests)
+            return LoaderIterator(self._torch, iteration, self._requests)
         finally:
             thread_scope.set(before)
 
@@ -115,8 +115,9 @@ class IndexRequests:
 class LoaderIterator:
     """The batches of one iteration, fetched in its scope; the iteration counts them."""
 
-    def __init__(self, batches: Any, iteration: Iteration, requests: IndexRequests) -> None:
-        self._batches, self._iteration, self._requests = batches, iteration, requests
+    def __init__(self, loader: Any, iteration: Iteration, requests: IndexRequests) -> None:
+        self._loader, self._batches = loader, iter(loader)
+        self._iteration, self._requests = iteration, requests
         self._returned = 0  # batches, and errors in their place
 
     def __iter__(self) -> LoaderIterator:
@@ -147,6 +148,10 @@ class LoaderIterator:
                     "fastseed.data.Loader: collate_fn must not raise StopIteration, which torch "
                     "takes for the end of the epoch"
                 ) from end
+            if self._returned == 1 and iteration.may_begin_at_end:
+                self._batches, self._returned = iter(self._loader), 0
+                iteration.may_begin_at_end = False
+                return next(self)
             iteration.is_over = True
             raise
         except BaseException as error:
@@ -165,6 +170,8 @@ class LoaderIterator:
         # With workers an error may be that of a batch, of a worker or a timeout: torch knows.
         received = private_torch.received_batches(self._batches)
         iteration.deliver(self._returned if received is None else received)
+        if iteration.plan.has_own_place:
+            iteration.is_over = private_torch.has_ended(self._batches)
         return batch
 
 

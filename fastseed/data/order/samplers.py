@@ -17,8 +17,7 @@ from ...derivation import scopes
 from ...seeder.seeder import current_seeder
 from ..layout import StepLayout, own_slots
 from ..worker.scope import current_scope, epoch_scope
-from .permutation import Array, Order
-from .quarantine import Quarantined
+from .permutation import Order
 from .spec import MAX_N, OrderSpec, SequenceSpec, ShuffleSpec
 
 RANDOM_SAMPLERS = (
@@ -88,7 +87,6 @@ class ShuffleSampler(Sampler[int]):
         self.task: int | None = None
         self.epoch: int | None = None
         self._first = 0  # the position at which the next iteration begins
-        self._removed: Array | None = None  # samples in quarantine, sorted; a loop sets it
 
     @property
     def n(self) -> int:
@@ -139,8 +137,7 @@ class ShuffleSampler(Sampler[int]):
         """Return the order that the next iteration has in this scope."""
         task, epoch = self._scope(function, task, epoch)
         seed = current_seeder(function).master_seed if self.spec.is_keyed else 0
-        order = self.spec.at(seed, task, epoch)
-        return order if self._removed is None else Quarantined(order, self.n, self._removed)
+        return self.spec.at(seed, task, epoch)
 
     def _rank_and_size(self) -> tuple[int, int]:
         """Return the rank that iterates and the number of ranks: those given, else the job's."""
@@ -161,14 +158,13 @@ class ShuffleSampler(Sampler[int]):
         """Yield this rank's indices as ints, in the scope and on the ranks of this moment."""
         rank, world_size = self._rank_and_size()
         refuse_second_division(self, world_size)
-        order, first = self._begin()
+        order, first = self._order(self._path, None, None), self._take_position()
         return order.share(first, rank, world_size, self._size(world_size, first))
 
-    def _begin(self) -> tuple[Order, int]:
-        """Return the order of an iteration that begins now, and the position where it begins."""
-        order = self._order(self._path, None, None)
+    def _take_position(self) -> int:
+        """Return where an iteration begins that begins now: at ``seek``'s position, once."""
         first, self._first = self._first, 0
-        return order, first
+        return first
 
     def index(self, i: int, *, task: int | None = None, epoch: int | None = None) -> int:
         """Return the sample at a global position, in constant time.
@@ -221,7 +217,7 @@ class ShuffleSampler(Sampler[int]):
 
 
 class SlotSampler(BatchSampler):
-    """The micro-batches of this rank: its slots of each step, in order.
+    """The micro-batches of this rank: its slots of each step, which a plan yields.
 
     ``docs/spec/data-order.md`` ("From positions to steps") says which positions a slot has.
     """
@@ -237,14 +233,6 @@ class SlotSampler(BatchSampler):
 
     def __len__(self) -> int:
         return self.steps * len(self.own_slots())
-
-    def __iter__(self) -> Iterator[list[int]]:
-        order, first = self.order._begin()
-        own, size, step_size = self.own_slots(), self.batch_size, self.layout.step_size
-        for start in range(first, self.steps * step_size, step_size):
-            indices = list(order.share(start, 0, 1, step_size))
-            for slot in own:
-                yield indices[slot * size : (slot + 1) * size]
 
 
 def check_size(function: str, argument: str, data: Sized | int) -> int:

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..._backend import derive
 from ...derivation import streams
+from ..layout import UNKNOWN
 from .mixture import Source
 from .permutation import Array, Order, Permutation
 
@@ -30,7 +31,7 @@ class OrderSpec:
     is_function: ClassVar[bool] = True  # False: the order is not a function of the epoch
 
     name: str
-    n: int  # positions in an epoch, or UNKNOWN
+    n: int  # positions in an epoch; of another order what its sampler says, or UNKNOWN
     sources: tuple[Source, ...] = ()
     shuffled: int = 1  # 0: the samples of a source, or all, keep their order
 
@@ -44,6 +45,11 @@ class OrderSpec:
     def describe(self) -> str:
         """Return a text that is equal for equal orders; a loader's state contains it."""
         return self.name
+
+    @property
+    def end(self) -> int:
+        """The number of positions in an epoch, or UNKNOWN where only a sampler knows it."""
+        return self.n if self.is_function else UNKNOWN
 
     @property
     def size(self) -> int:

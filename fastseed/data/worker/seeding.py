@@ -25,7 +25,14 @@ from ...seeder.registry import Registration, adapter_for
 from ...seeder.seeder import Seeder
 from . import scope
 from .discovery import found_in
-from .scope import DatasetWrapper, Fetched, IterationScope, ScopeInSharedMemory, read_samples
+from .scope import (
+    DatasetWrapper,
+    Fetched,
+    IterationScope,
+    ScopeInSharedMemory,
+    read_samples,
+    tell_epoch,
+)
 
 GENERATORS = DefaultGenerators()  # of this process, for all its threads
 
@@ -84,7 +91,7 @@ class WorkerInit:
     def __init__(
         self,
         source: ScopeInSharedMemory | IterationScope,  # of the main process; or one for ever
-        user_init: Callable[[int], object] | None = None,  # runs once, after the reseeding
+        user_init: Callable[[int], object] | None = None,  # runs once, between two reseedings
         seeder: WorkerSeeder | None = None,  # None: that of this process
     ) -> None:
         self.source, self._user_init = source, user_init
@@ -104,11 +111,14 @@ class WorkerInit:
             scope.thread_scope.set(None)  # of an iteration in which this process was forked
         if self._user_init is not None:
             self._user_init(worker_id)
+            self.reseed()  # seeds of its own would be those of this worker's first epoch alone
 
     def reseed(self) -> None:
         """Give every generator its stream of this iteration; ReseedError names those that fail."""
         source, info = self.source, get_worker_info()
         at = source.read() if isinstance(source, ScopeInSharedMemory) else source
+        if info is not None and self.scope is not None:
+            tell_epoch(info.dataset, at)
         found = () if info is None else found_in(info.dataset, self.seeder.entries)
         start = derive.scope_key(self.seeder.master_seed, at.task, at.epoch, at.start)
         named = streams.named_scope(start, self.seeder.name)

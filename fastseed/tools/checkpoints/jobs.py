@@ -12,7 +12,7 @@ import numpy as np
 from ..._utils import JSON, validation
 from ...data import Lineage
 from ...data.history import Point, Span
-from ...data.lineage import Visits
+from ...data.lineage import Visits, check_known
 
 _MOST_STEPS = 2**22  # of a job that is compared
 
@@ -76,6 +76,9 @@ class JobComparison(NamedTuple):
 
 def compare_jobs(a: Lineage, b: Lineage) -> JobComparison:
     """Compare the samples of two jobs in the epochs that one of them has begun, step by step."""
+    for one in (a, b):
+        for spec in one.history.orders:
+            check_known("tools.checkpoints.compare_jobs", "the order of a job", spec)
     points = [one.history.point for one in (a, b)]
     epochs = max(1, *(epoch + (step > 0) for epoch, step in points))
     most = max(sum(n * len(alike) for alike, n in _counts(one, epochs)) for one in (a, b))

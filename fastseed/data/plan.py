@@ -1,0 +1,200 @@
+"""What one iteration of a loader reads: an order, its cut into batches, and where it begins.
+
+An order is computed only where it is ours by its method: torch's ``BatchSampler``, or slots, over
+a sampler whose ``__iter__`` is that of ``ShuffleSampler``. Any other sampler is run from its
+beginning to its own end, and what was read before is dropped; a ``len()`` ends no order.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset
+
+from ..seeder.seeder import Seeder
+from .layout import UNKNOWN, StepLayout, own_slots
+from .loader.seekable import Seekable
+from .order.permutation import Order
+from .order.samplers import ShuffleSampler, SlotSampler, samplers_in
+from .order.spec import OrderSpec, OtherSpec
+from .worker.scope import IterationScope
+
+
+class Plan(NamedTuple):
+    """What one iteration reads from a position on.
+
+    Positions count the samples of all ranks; where batches have any size they count batches.
+    """
+
+    spec: OrderSpec
+    layout: StepLayout  # its n is UNKNOWN where only the sampler knows the end
+    source: Any  # yields the indices, or batches of any size; None: the dataset is iterable
+    rank: int
+    is_batched: bool = True  # torch's batches of indices from ``source``
+    is_divided: bool = True  # by a rule that holds for another number of ranks too
+    start: int = 0
+    order: Order | None = None  # of a ShuffleSampler, in one epoch
+
+    @property
+    def is_ours(self) -> bool:
+        """True if the order is computed from any position on."""
+        return is_ours(self.source)
+
+    @property
+    def is_foreign(self) -> bool:
+        """True if a sampler is run from its beginning, and must yield the same again."""
+        return self.source is not None and not self.is_ours
+
+    @property
+    def has_own_place(self) -> bool:
+        """True for an iterable dataset that cannot seek: it says itself where it is."""
+        return self.source is None and not self.is_divided
+
+    @property
+    def drop_last(self) -> bool:
+        """True if the loader or a sampler leaves out what is incomplete."""
+        return self.layout.drop_last or self.layout.ranks_drop_last
+
+    def in_scope(self, seeder: Seeder, scope: IterationScope) -> Plan:
+        """Return the plan with the order of a ShuffleSampler in a scope, or in its own task."""
+        task = scope.task if self.source.task is None else self.source.task
+        return self._replace(order=self.source.spec.at(seeder.master_seed, task, scope.epoch))
+
+    def position_after(self, batches: int) -> int:
+        """Return the position after so many batches of this rank."""
+        if self.layout.slots:
+            batches //= max(1, len(self._slots()))
+        return self.layout.position_after(self.start, batches)
+
+    def check_ranks(self, function: str, ranks: int, position: int) -> None:
+        """Raise RuntimeError if these ranks cannot continue where ``ranks`` ranks were."""
+        here, rule = self.layout.ranks, None
+        if self.is_ours or self.source is None:
+            return
+        if self.is_divided and position % here:
+            rule = f"position must be a multiple of the {here} ranks, got {position}"
+        elif not self.is_divided and position and here != ranks:
+            rule = f"there must be {ranks} ranks, as when the state was saved, got {here}"
+        if rule is not None:
+            raise RuntimeError(
+                f"fastseed.{function}: {rule}; resume with as many ranks as before, or use a "
+                "ShuffleSampler"
+            )
+
+    def has_whole_epoch(self) -> bool:
+        """Return False if ``drop_last`` leaves nothing of an epoch, as far as is known."""
+        n = self.spec.n if self.is_batched else UNKNOWN
+        return n <= 0 or self.layout._replace(n=n).steps_left(0) > 0
+
+    def _slots(self) -> range:
+        return own_slots(self.layout.slots, self.rank, self.layout.ranks, self.layout.assignment)
+
+    def requests(self, drop: Callable[[Iterable[Any]], None]) -> Iterable[object]:
+        """Return the indices that torch fetches, batch by batch, from the start on.
+
+        ``drop`` gets those before the start that another sampler yields, and takes all of them.
+        """
+        size, drops = self.layout.batch_size, self.layout.drop_last
+        if self.layout.slots:
+            return self._micro_batches()
+        if self.order is not None:
+            count = self.layout.samples_left(self.start)
+            left: Any = self.order.share(self.start, self.rank, self.layout.ranks, count)
+        else:
+            left = iter(self.source)
+            drop(itertools.islice(left, -(-self.start // self.layout.ranks)))
+        return BatchSampler(left, size, drops) if self.is_batched else left
+
+    def _micro_batches(self) -> Iterator[list[int]]:
+        layout, order = self.layout, self.order
+        assert order is not None
+        size, own = layout.batch_size, self._slots()
+        for step in range(layout.steps_left(self.start)):
+            first, end = layout.positions(self.start, step)
+            indices = list(order.share(first, 0, 1, end - first))
+            for slot in own:
+                yield indices[slot * size : (slot + 1) * size]
+
+
+def plan_of(loader: DataLoader[Any], seeder: Seeder | None) -> Plan:
+    """Return what a whole epoch of a loader reads; without a seeder on one rank."""
+    dataset: Any = loader.dataset
+    rank, job = (0, 1) if seeder is None else (seeder.data_rank, seeder.data_world_size)
+    batches, source, samplers = index_sampler_of(loader), sampler_of(loader), samplers_of(loader)
+    size, drops = loader.batch_size or 1, bool(loader.drop_last)
+    if is_ours(source) and source.rank is not None:
+        rank, job = source.rank, source.world_size
+    if is_iterable(loader):
+        is_divided = isinstance(dataset, Seekable)
+        ranks = job if is_divided else 1
+        layout = StepLayout(UNKNOWN, size, ranks, drop_last=drops)
+        own = OtherSpec(type(dataset).__name__, length(dataset))
+        return Plan(own, layout, None, rank, is_divided=is_divided)
+    if isinstance(batches, SlotSampler):
+        return Plan(source.spec, batches.layout._replace(ranks=job), source, rank)
+    is_batched = type(batches) is BatchSampler
+    if is_batched:
+        size, drops = batches.batch_size, bool(batches.drop_last)
+    if is_ours(source):
+        layout = StepLayout(source.n, size, job, 0, drops, source.drop_last)
+        spec: OrderSpec = source.spec
+        if not (source.task is None and source.epoch is None):
+            spec = OtherSpec(spec.describe(), source.n)
+        return Plan(spec, layout, source, rank, is_batched)
+    drops = drops or any(getattr(s, "drop_last", False) is True for s in samplers)
+    divider: Any = next((s for s in samplers if hasattr(s, "num_replicas")), None)
+    ranks = job if divider is None else int(divider.num_replicas)
+    is_regular = is_batched or loader.batch_sampler is None
+    layout = StepLayout(UNKNOWN, size if is_regular else 1, ranks, 0, drops)
+    is_divided = is_regular and divider is not None
+    name = _spec_of(samplers, dataset, is_regular, divider)
+    return Plan(name, layout, source, rank, is_batched, is_divided)
+
+
+def _spec_of(samplers: list[Any], dataset: object, is_regular: bool, divider: Any) -> OrderSpec:
+    """Return the name of another sampler's order, and how many samples it seems to have."""
+    ours = next((s for s in samplers if isinstance(s, ShuffleSampler)), None)
+    last = samplers[-1] if divider is None else divider
+    name, n = type(last).__name__, length(last if is_regular else dataset)
+    if ours is not None:
+        name, n = ours.spec.describe(), ours.n
+    elif divider is not None:
+        n = length(getattr(divider, "dataset", dataset))
+    return OtherSpec(name if is_regular else f"batches of {name}", n)
+
+
+def is_ours(sampler: Any) -> bool:
+    """Return True if a sampler's order is that of ``ShuffleSampler``, by its method."""
+    is_one = isinstance(sampler, ShuffleSampler)
+    return is_one and type(sampler).__iter__ is ShuffleSampler.__iter__
+
+
+def is_iterable(loader: DataLoader[Any]) -> bool:
+    """Return True if the dataset of a loader is iterable-style."""
+    return isinstance(loader.dataset, IterableDataset)
+
+
+def index_sampler_of(loader: DataLoader[Any]) -> Any:
+    """Return what yields the requests to the dataset: batches of indices, or indices."""
+    return loader.sampler if loader.batch_sampler is None else loader.batch_sampler
+
+
+def sampler_of(loader: DataLoader[Any]) -> Any:
+    """Return the sampler behind torch's batches, or behind slots."""
+    sampler = index_sampler_of(loader)
+    return sampler.sampler if type(sampler) in (BatchSampler, SlotSampler) else sampler
+
+
+def samplers_of(loader: DataLoader[Any]) -> list[Any]:
+    """Return what yields the requests to the dataset, and the samplers in it."""
+    return samplers_in(index_sampler_of(loader))
+
+
+def length(data: Any) -> int:
+    """Return ``len(data)``, or UNKNOWN."""
+    try:
+        return len(data)
+    except TypeError:
+        return UNKNOWN

@@ -1,0 +1,415 @@
+"""Resumed after each step = whole: loops of all kinds, and one body."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from helpers.loaders import Stateful, draw, same
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    get_worker_info,
+)
+
+import fastseed
+from fastseed.data import ShuffleSampler, per_sample, steps
+
+N = 20
+
+
+class Items(Dataset):
+    """Sample i is i; of a list the list."""
+
+    def __len__(self):
+        return N
+
+    def __getitem__(self, i):
+        return [int(k) for k in i] if isinstance(i, (list, torch.Tensor)) else int(i)
+
+
+class Given:
+    """A sampler of a user: what ``make`` returns, with any length."""
+
+    def __init__(self, make, length=N, sampler=None):
+        self.make, self.length = make, length
+        if sampler is not None:
+            self.sampler = sampler
+
+    def __len__(self):
+        return self.length
+
+    def __iter__(self):
+        return iter(self.make())
+
+
+class Filtered(ShuffleSampler):
+    def __iter__(self):
+        return (i for i in super().__iter__() if i % 3)
+
+
+class Twice(ShuffleSampler):
+    def __iter__(self):
+        return (i for i in super().__iter__() for _ in range(2))
+
+
+class Chunks(IterableDataset):
+    """Its length counts documents of two chunks; it can seek."""
+
+    at = 0
+
+    def __len__(self):
+        return N // 2
+
+    def __iter__(self):
+        first, self.at = self.at, 0
+        return iter(range(first, N))
+
+    def seek(self, position):
+        self.at = position
+
+
+class Documents(Stateful):
+    def __len__(self):
+        return 7
+
+
+class Endless(Stateful):
+    """It goes on where it ended from epoch to epoch."""
+
+    def __iter__(self):
+        while True:
+            self.next += 1
+            yield self.next - 1
+            if self.next % self.n == 0:
+                return
+
+
+class Ended(Stateful):
+    """After an epoch its state is the end, and each iteration begins at the beginning."""
+
+    at = 0
+
+    def __iter__(self):
+        first, self.at = self.at, 0
+        for i in range(first, self.n):
+            self.next = i + 1
+            yield i
+
+    def load_state_dict(self, state):
+        self.at = self.next = state["next"]
+
+
+def permuted():
+    return torch.randperm(N).tolist()
+
+
+def buckets():
+    order = permuted()
+    return [order[:6], order[6:9], order[9:16], order[16:]]
+
+
+def around(sampler, times):
+    return Given(lambda: (i for i in sampler for _ in range(times)), N * times, sampler)
+
+
+# Loops whose workers may change, by what is iterated.
+MAPS = {
+    "shuffle": lambda: {"batch_size": 6, "shuffle": True},
+    "no batches": lambda: {"batch_size": None, "sampler": ShuffleSampler(N)},
+    "lists of ours": lambda: {
+        "batch_size": None,
+        "sampler": BatchSampler(ShuffleSampler(N), 6, False),
+    },
+    "lists of torch's": lambda: {
+        "batch_size": None,
+        "sampler": BatchSampler(RandomSampler(range(N)), 6, False),
+    },
+    "lists of a user": lambda: {"batch_size": None, "sampler": Given(buckets, 4)},
+    "tensors": lambda: {
+        "batch_size": None,
+        "sampler": Given(lambda: map(torch.tensor, buckets()), 4),
+    },
+    "a user's": lambda: {"batch_size": 6, "sampler": Given(permuted)},
+    "repeated around ours": lambda: {"batch_size": 6, "sampler": around(ShuffleSampler(N), 3)},
+    "too small a length": lambda: {"batch_size": 6, "sampler": Given(lambda: permuted() * 2, 9)},
+    "too large a length": lambda: {"batch_size": 6, "sampler": Given(permuted, 99)},
+    "a filter by subclass": lambda: {"batch_size": 4, "sampler": Filtered(N)},
+    "twice by subclass": lambda: {"batch_size": 4, "sampler": Twice(N)},
+    "buckets": lambda: {"batch_sampler": Given(buckets, 4)},
+    "empty batches": lambda: {"batch_sampler": Given(lambda: [[0, 1], [], [2], [], [3, 4]], 5)},
+}
+OTHERS = {
+    "length of documents": lambda: {"dataset": Chunks(), "batch_size": 3},
+    "its own state": lambda: {"dataset": Stateful(N), "batch_size": 5},
+    "its own state, incomplete": lambda: {"dataset": Stateful(N), "batch_size": 3},
+    "its own state, drop_last": lambda: {
+        "dataset": Stateful(N),
+        "batch_size": 3,
+        "drop_last": True,
+    },
+    "its own state, no batches": lambda: {"dataset": Stateful(N), "batch_size": None},
+    "its own state, documents": lambda: {"dataset": Documents(N), "batch_size": 3},
+    "from epoch to epoch": lambda: {"dataset": Endless(N), "batch_size": 3},
+    "it says its end": lambda: {"dataset": Ended(N), "batch_size": 3},
+}
+
+
+def make(kind, workers=0):
+    fastseed.init(42, rank=0, world_size=1)
+    settings = {"dataset": Items(), **{**MAPS, **OTHERS}[kind]()}
+    return steps(DataLoader(**settings, num_workers=workers, collate_fn=same), 2)
+
+
+def run(loop):
+    """Each step, what the loop draws in it, and the state after it."""
+    seen = [
+        (epoch, step, batch, draw(), pickle.dumps(loop.state_dict())) for epoch, step, batch in loop
+    ]
+    return [place[:4] for place in seen], [place[4] for place in seen]
+
+
+@pytest.mark.parametrize("kind", [*MAPS, *OTHERS])
+def test_resumed_after_each_step_is_the_whole_run(kind):
+    whole, states = run(make(kind))
+    assert {epoch for epoch, *_ in whole} == {0, 1} and len(whole) >= 8
+    for done, state in enumerate(states, 1):
+        loop = make(kind)
+        loop.load_state_dict(pickle.loads(state))
+        assert loop.state_dict() == pickle.loads(state)
+        assert run(loop) == (whole[done:], states[done:])
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_resumed_between_epochs_is_the_whole_run(kind):
+    whole, _ = run(make(kind))
+    first = make(kind)
+    seen = [(0, step, batch, draw()) for _, step, batch in first.in_epoch(0)]
+    loop = make(kind)
+    loop.load_state_dict(pickle.loads(pickle.dumps(first.state_dict())))
+    assert seen + run(loop)[0] == whole
+
+
+@pytest.mark.parametrize("kind", MAPS)
+def test_with_workers_it_is_the_same_run(kind):
+    whole, states = run(make(kind))
+    loop = make(kind, workers=2)
+    loop.load_state_dict(pickle.loads(states[1]))
+    assert run(loop) == (whole[2:], states[2:])
+
+
+class Epochs(Dataset):
+    """Sample i is (epoch, i, what its worker drew), where somebody says the epoch."""
+
+    epoch = -1
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, i):
+        return self.epoch, i, int(np.random.randint(2**62))
+
+
+class Streamed(Epochs, IterableDataset):
+    def __iter__(self):
+        return (self[i] for i in range(8))
+
+
+def seeds_numpy(worker):
+    np.random.seed(get_worker_info().seed % 2**32)
+
+
+@pytest.mark.parametrize("workers", [(0, False), (2, False), (2, True)])
+@pytest.mark.parametrize("kind", [Epochs, Streamed, lambda: per_sample(Epochs())])
+def test_the_epoch_reaches_the_dataset_and_workers_keep_no_seed_of_an_epoch(kind, workers):
+    def epochs(first):
+        fastseed.init(42, rank=0, world_size=1)
+        count, persistent = workers
+        more = {"num_workers": count, "persistent_workers": persistent}
+        init = {"worker_init_fn": seeds_numpy} if count else {}
+        loop = steps(DataLoader(kind(), 4, collate_fn=same, **more, **init))
+        return {e: [s for _, _, batch in loop.in_epoch(e) for s in batch] for e in range(first, 3)}
+
+    whole = epochs(0)
+    assert all(sample[0] == epoch for epoch, samples in whole.items() for sample in samples)
+    assert epochs(1) == {1: whole[1], 2: whole[2]}
+
+
+def keyed():
+    with fastseed.random.keyed("order"):
+        return torch.randperm(N).tolist()
+
+
+def forked():
+    with fastseed.fork_rng("order", index=0):
+        return torch.randperm(N).tolist()
+
+
+def derived():
+    generator = torch.Generator().manual_seed(fastseed.derive_seed("order"))
+    return torch.randperm(N, generator=generator).tolist()
+
+
+def lazily():
+    for i in range(N):
+        with fastseed.random.keyed("pick", index=i):
+            pick = int(torch.randint(N, ()))
+        yield pick
+
+
+class Registered(Given):
+    def __init__(self):
+        self.generator = torch.Generator()
+        super().__init__(lambda: torch.randperm(N, generator=self.generator).tolist())
+        fastseed.register_generator(self.generator, name="order")
+
+
+PLACED = {
+    "keyed": lambda: Given(keyed),
+    "fork_rng": lambda: Given(forked),
+    "derive_seed": lambda: Given(derived),
+    "lazily": lambda: Given(lazily),
+    "registered": Registered,
+}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("kind", PLACED)
+def test_a_sampler_runs_in_its_own_place(kind, workers):
+    """Whatever step resumes it, and whatever the loop draws in blocks and registered generators."""
+
+    def loop():
+        fastseed.init(42, rank=0, world_size=1)
+        sampler = PLACED[kind]()
+        more = {"collate_fn": same, "num_workers": workers}
+        return sampler, steps(DataLoader(Items(), 6, sampler=sampler, **more), 2)
+
+    def train(sampler, loop):
+        seen = []
+        for epoch, step, batch in loop:
+            with fastseed.random.keyed("order"):  # the sampler's names are its own
+                drawn = float(torch.rand(()))
+            if kind == "registered":
+                drawn += float(torch.rand((), generator=sampler.generator))
+            assert fastseed.derivation.context.seeder.scope == (1, epoch, step)
+            seen.append((epoch, step, batch, drawn, pickle.dumps(loop.state_dict())))
+        return seen
+
+    whole = train(*loop())
+    assert kind == "lazily" or sorted(i for _, _, batch, *_ in whole[:4] for i in batch) == [
+        *range(N)
+    ]
+    for done in (2, 4, 5):
+        sampler, resumed = loop()
+        resumed.load_state_dict(pickle.loads(whole[done - 1][4]))
+        assert train(sampler, resumed) == whole[done:]
+
+
+def test_open_blocks_outlive_a_samplers_place():
+    fastseed.init(42, rank=0, world_size=1)
+    fastseed.reseed(1, 3)
+    with fastseed.random.keyed("outer"):
+        expected = torch.rand(2).tolist()
+    fastseed.reseed(1, 3)
+    validation = fastseed.data.Loader(Items(), 6, sampler=Given(keyed), collate_fn=same)
+    with fastseed.random.keyed("outer"):
+        first = len(list(validation))
+        assert (first, torch.rand(2).tolist(), len(list(validation))) == (4, expected, 4)
+
+
+class Remembering(Given):
+    """Its generator goes on from epoch to epoch."""
+
+    def __init__(self, kind):
+        rng = np.random.default_rng(7) if kind == "numpy" else torch.Generator().manual_seed(7)
+        self.rng, self.passes = rng, 0
+        super().__init__(getattr(self, kind))
+
+    def numpy(self):
+        return self.rng.permutation(N).tolist()
+
+    def torch(self):
+        return torch.randperm(N, generator=self.rng).tolist()
+
+    def turned(self):
+        self.passes += 1
+        return [(i + self.passes) % N for i in range(N)]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("kind", ["numpy", "torch", "turned"])
+def test_a_sampler_that_remembers_raises_where_it_yields_others(kind, workers):
+    def loop(batch):
+        fastseed.init(42, rank=0, world_size=1)
+        more = {"collate_fn": same, "num_workers": workers}
+        return steps(DataLoader(Items(), batch, sampler=Remembering(kind), **more), 2)
+
+    states = {}
+    first = loop(5)
+    for epoch, step, _ in first:
+        states[epoch, step] = first.state_dict()
+    inside, resumed = loop(4), loop(4)
+    inside.load_state_dict(states[0, 1])  # it has made no pass yet: as the whole run
+    assert sum(len(batch) for *_, batch in inside.in_epoch(0)) == N - 10
+    resumed.load_state_dict(states[1, 1])
+    with pytest.raises(RuntimeError, match="sampler must yield the same indices when it is run"):
+        next(iter(resumed))
+
+
+def test_a_state_that_counts_samples_is_none_of_one_that_counts_batches():
+    _, states = run(make("a user's"))
+    loop = make("buckets")
+    with pytest.raises(ValueError, match="must be of order 'batches of Given', as for this loop"):
+        loop.load_state_dict(pickle.loads(states[0]))
+
+
+def test_an_iteration_keeps_the_size_that_it_began_with():
+    fastseed.init(42, rank=0, world_size=1)
+    batches = BatchSampler(ShuffleSampler(N), 4, False)
+    loop, sizes = steps(DataLoader(Items(), batch_sampler=batches, collate_fn=same), 2), []
+    for epoch, step, batch in loop:
+        sizes.append(len(batch))
+        batches.batch_size = 10
+        if (epoch, step) == (0, 1):
+            state = loop.state_dict()
+    assert sizes == [4] * 5 + [10] * 2
+    resumed = steps(DataLoader(Items(), batch_sampler=batches, collate_fn=same), 1)
+    resumed.load_state_dict(state)
+    assert [len(batch) for *_, batch in resumed] == [10, 2]
+
+
+def test_another_master_seed_inside_an_epoch_is_that_of_the_next():
+    def orders(*seeds):
+        loop = make("shuffle")
+        seen = []
+        for epoch, step, batch in loop:
+            seen.append(batch)
+            if (epoch, step) == (0, 1) and seeds:
+                fastseed.init(*seeds, rank=0, world_size=1)
+                for refused in (loop.state_dict, loop.lineage, lambda: loop.skip(1, 0, 0)):
+                    with pytest.raises(RuntimeError, match=r"began under master seed 42, but .* 7"):
+                        refused()
+        return seen
+
+    whole, changed = orders(), orders(7)
+    assert changed[:4] == whole[:4] and changed[4:] != whole[4:]
+    assert sorted(i for batch in changed[4:] for i in batch) == [*range(N)]
+
+
+def test_a_quarantine_does_not_reach_the_users_sampler():
+    fastseed.init(42, rank=0, world_size=1)
+    sampler = ShuffleSampler(N)
+    loop = steps(DataLoader(Items(), 4, sampler=sampler, collate_fn=same), 1)
+    for _, step, _ in loop:
+        if step == 0:
+            loop.quarantine([3])
+    fastseed.reseed(1, 0)
+    assert sorted(sampler) == [*range(N)]
