@@ -23,14 +23,8 @@ from . import arguments
 
 Numbers = float | torch.Tensor
 Integers = int | torch.Tensor
-
-
-class Filters(NamedTuple):
-    """Checked filters, one number a row; None: off for all rows."""
-
-    top_k: torch.Tensor | None
-    top_p: torch.Tensor | None
-    min_p: torch.Tensor | None
+Filters = list[torch.Tensor | None]
+"""Checked top_k, top_p and min_p, one number a row; None: off for all rows."""
 
 
 class Rows(NamedTuple):
@@ -56,12 +50,12 @@ def check_filters(
     function: str, top_k: Integers, top_p: Numbers, min_p: Numbers, logits: torch.Tensor
 ) -> Filters:
     """Return the filters that are not off for all rows."""
-    found: list[torch.Tensor | None] = []
+    found: Filters = []
     for argument, value, off in (("top_k", top_k, 0), ("top_p", top_p, 1), ("min_p", min_p, 0)):
         checked = arguments.check_parameter(function, argument, value, logits)
         is_off = not isinstance(value, torch.Tensor) and value == off
         found.append(None if is_off else checked)
-    return Filters(*found)
+    return found
 
 
 def threshold_of(rows: Rows, filters: Filters) -> torch.Tensor:

@@ -13,7 +13,7 @@ from ..random import bank
 from ..random.bank import Streams
 from . import arguments, thresholds
 from .arguments import Keys
-from .thresholds import Filters, Integers, Numbers, Rows
+from .thresholds import Integers, Numbers, Rows
 
 _NEVER = 2**62  # above every token
 
@@ -151,8 +151,8 @@ def accept_equal(
     row_keys = arguments.check_keys(function, keys, n, device)
 
     rows = Rows(logits.flatten(0, 1), temperatures.repeat_interleave(each))
-    repeated = (None if f is None else f.repeat_interleave(each) for f in filters)
-    threshold = thresholds.threshold_of(rows, Filters(*repeated))
+    repeated = [None if f is None else f.repeat_interleave(each) for f in filters]
+    threshold = thresholds.threshold_of(rows, repeated)
     row_keys = row_keys.view(torch.int64).repeat_interleave(each, 0).view(torch.uint64)
     columns = torch.arange(each, device=device)
     row_positions = (first[:, None] + columns).view(-1)

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ..._utils import strict_json
+from ..._utils.regular_file import open_file
 from . import pickles
-from .pickles import Unreadable, field, open_file, read_tree
+from .pickles import Unreadable, field, read_tree
 
 _MAX_DEPTH = 3
 _MAX_PART = 16 << 20  # bytes of an entry of torch.distributed.checkpoint
@@ -48,7 +49,7 @@ def _files(path: str, problems: list[str]) -> Iterator[str]:
     """Yield the files below ``path``, sorted; symbolic links to folders are not followed."""
 
     def unreadable(error: OSError) -> None:
-        problems.append(f"{error.filename} is not read: {error.strerror}")
+        problems.append(f"{error.filename} is not read: {error.strerror or error}")
 
     for folder, folders, names in os.walk(path, onerror=unreadable):
         below = os.path.relpath(folder, path)
@@ -63,7 +64,7 @@ def _file(path: str, name: str, problems: list[str]) -> Iterator[Part]:
     with noted(name, problems), open_file(path) as file:
         is_json = file.read(64).lstrip().startswith(b"{")  # which no pickle does
         file.seek(0)
-        root = _read_json(file.read(pickles.MAX_BYTES)) if is_json else read_tree(file)
+        root = strict_json.parse(file.read(pickles.MAX_BYTES)) if is_json else read_tree(file)
         match root:
             case {"format": "fastseed", "padding": _}:  # of fastseed.checkpoint.save
                 with noted(name, problems):  # its states are read nevertheless
@@ -72,20 +73,17 @@ def _file(path: str, name: str, problems: list[str]) -> Iterator[Part]:
         yield Part(root, name, owner)
 
 
-def _read_json(text: bytes) -> Any:
-    try:
-        return strict_json.parse(text)
-    except strict_json.Invalid as error:
-        raise Unreadable(f"it must be {error}") from None
-
-
 @contextlib.contextmanager
 def noted(name: str, problems: list[str]) -> Iterator[None]:
     """Add the reason to ``problems`` if what the block reads cannot be read."""
     try:
         yield
-    except (Unreadable, OSError) as error:
+    except Unreadable as error:
         problems.append(f"{name} is not read: {error}")
+    except OSError as error:
+        problems.append(f"{name} is not read: {error.strerror or error}")
+    except ValueError as error:  # of regular_file and strict_json
+        problems.append(f"{name} is not read: it must be {error}")
 
 
 def _distributed(path: str, below: str, problems: list[str]) -> Iterator[Part]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 from collections import Counter, defaultdict
@@ -99,17 +98,15 @@ def _distinct(states: list[Found]) -> Iterator[Found]:
     for one in states:
         files[one.owner].add(one.source.partition(": ")[0])
     count = Counter((one.owner, one.stream) for one in states)
-    used: set[tuple[str, str]] = set()
+    used: Counter[tuple[str, str]] = Counter()
     for one in states:
         file, _, keys = one.source.partition(": ")
         if count[one.owner, one.stream] > 1:  # the only file of a checkpoint is not named
             where = one.source if len(files[one.owner]) > 1 else keys or file
             one = one._replace(stream=f"{one.stream} in {where}")
-        name, numbers = one.stream, itertools.count(2)
-        while (one.owner, one.stream) in used:
-            one = one._replace(stream=f"{name} ({next(numbers)})")
-        used.add((one.owner, one.stream))
-        yield one
+        used[one.owner, one.stream] += 1
+        number = used[one.owner, one.stream]
+        yield one if number == 1 else one._replace(stream=f"{one.stream} ({number})")
 
 
 def _order(one: Found) -> tuple[object, ...]:

@@ -13,8 +13,6 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from ..._utils import regular_file
-
 MAX_BYTES = 64 << 20  # of a pickle; the weights of torch.save lie beside it
 _MAX_TENSOR = 1 << 16  # bytes; the states of all generators are smaller
 _MAX_ARRAY = 8 * 624  # bytes, of the words of an MT19937
@@ -144,16 +142,6 @@ def _loads(data: bytes, archive: zipfile.ZipFile | None = None, folder: str = ""
     except Exception as error:  # of many types
         why = f"{type(error).__name__}: {str(error)[:80]}"
         raise Unreadable(f"its pickle is damaged ({why})") from None
-
-
-def open_file(path: str) -> IO[bytes]:
-    """Open a regular file; a pipe or a device is ``Unreadable``."""
-    try:
-        return regular_file.open_file(path)
-    except OSError as error:
-        raise Unreadable(error.strerror or "it cannot be opened") from None
-    except ValueError as error:
-        raise Unreadable(f"it must be {error}") from None
 
 
 def read_tree(file: IO[bytes]) -> Any:

@@ -19,7 +19,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..._utils import JSON, atomic_file, regular_file, strict_json, validation
-from ..._utils.log import logger
 from ...debug.tree_digest import Difference
 from . import machine, sources
 
@@ -57,15 +56,9 @@ def capture(directory: str | os.PathLike[str], *, patches: bool = False) -> dict
         path.mkdir(parents=True)
         path.chmod(0o700)
     files = {FILE: (json.dumps(found, indent=1, allow_nan=False) + "\n").encode()}
-    if patches and texts:
-        logger.warning(
-            "fastseed.tools.environment.capture: uncommitted changes are stored as text, with any "
-            "secret that is in them (%s)",
-            ", ".join(texts),
-        )
-        for name, text in texts.items():
-            plain = re.sub(r"[^\w-]", "-", name)
-            files[f"{plain}.patch"] = text.encode("utf-8", "surrogateescape")
+    for name, text in texts.items() if patches else ():
+        plain = re.sub(r"[^\w-]", "-", name)
+        files[f"{plain}.patch"] = text.encode("utf-8", "surrogateescape")
     for name, data in files.items():
         atomic_file.replace(path / name, data)
     return found

@@ -49,11 +49,7 @@ _FIXED |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
 
 
 def run(command: Sequence[str], cwd: Path | None = None) -> str | None:
-    """Return what a program of the PATH prints; None if it is missing or fails.
-
-    Raises:
-        subprocess.TimeoutExpired: it did not end in time.
-    """
+    """Return what a program of the PATH prints; None if it is missing or fails."""
     # Hooks of git set variables that are about another repository.
     own = {k: v for k, v in os.environ.items() if not re.match("GIT_(?!CONFIG)", k)}
     try:

@@ -61,7 +61,10 @@ class Report:
                 "seconds": run.seconds,
                 "killed": run.killed,
                 "lines": len(run.lines),
-                "losses": {k: _plain(v) for k, v in self.losses_of(run).items()},
+                "losses": {
+                    step: loss if math.isfinite(loss) else str(loss)
+                    for step, loss in self.losses_of(run).items()
+                },
             }
             for run in self.runs
         ]
@@ -91,10 +94,6 @@ class Report:
             lines = max(len(run.lines) for run in runs)
             rows.append((name, len(runs), lines, loss or "-", f"{seconds:.2f} s"))
         return rows
-
-
-def _plain(value: float) -> float | str:
-    return value if math.isfinite(value) else str(value)
 
 
 def write(report: Report, folder: Path) -> None:
