@@ -146,6 +146,12 @@ def is_checkpointed() -> bool:
 
 
 @answer_at_trace
+def is_exporting() -> bool:
+    """Return whether ``torch.export`` traces: in code that it traces, torch 2.10 says always."""
+    return bool(torch.compiler.is_exporting())
+
+
+@answer_at_trace
 def is_drawn_again() -> bool:
     """Return whether the compiler may compute again, in a backward pass, what a graph computes."""
     from torch._functorch import config
@@ -405,13 +411,10 @@ def current_iterator(loader: DataLoader[Any]) -> Any:
 
 def workers_of(iterator: Any) -> list[Any]:
     """Return the processes of a loader's iterator, whose exit codes torch does not show."""
-    return list(iterator._workers) if _has_workers(iterator) else []
+    return list(getattr(iterator, "_workers", ()))
 
 
 def received_batches(iterator: Any) -> int | None:
     """Return how many batches, and errors in their place, came from workers; None without them."""
-    return int(iterator._rcvd_idx) if _has_workers(iterator) else None
-
-
-def _has_workers(iterator: Any) -> bool:
-    return iterator is not None and iterator._num_workers > 0
+    found: int | None = getattr(iterator, "_rcvd_idx", None)
+    return found

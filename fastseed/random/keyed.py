@@ -288,7 +288,7 @@ class KeyedBlock(TorchFunctionMode):
                 "torch.vmap would give all of its examples the same numbers: draw them outside of "
                 "it, or pass it randomness='same'"
             )
-        elif is_compiling and self.is_eager and torch.compiler.is_exporting():
+        elif is_compiling and self.is_eager and private_torch.is_exporting():
             wrong = "torch.export would keep its count: open the block in the exported function"
         elif not is_compiling and self._process != os.getpid():
             wrong = "os.fork was called in the block: open one in the child"

@@ -188,7 +188,7 @@ def _drop(
         keys = torch.empty(3, dtype=torch.uint64, device=input.device)
         real = has_values(keys)
         if real:
-            if torch.compiler.is_exporting():
+            if private_torch.is_exporting():
                 torch.ops.fastseed.check_label(keys, scope.label_index)
             at = (*layer.words, scope.label_index, 0, where.row_elements, SHARED_RANK)
             layer_key(keys, *device_scope(input.device, scope), *at)
