@@ -47,6 +47,12 @@ def eager(function: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
+@private_torch.answer_at_trace
+def is_exporting() -> bool:
+    """Return whether ``torch.export`` traces: in code that it traces, torch 2.10 says always."""
+    return bool(torch.compiler.is_exporting())
+
+
 def warn_if_exporting(function: str) -> None:
     """Warn once, where ``torch.export`` traces, that a saved program will not follow the job."""
     if torch.compiler.is_exporting():

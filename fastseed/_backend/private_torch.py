@@ -235,12 +235,6 @@ def function_modes() -> list[Any]:
     return list(stack._get_current_function_mode_stack())
 
 
-def modes_of(kind: type) -> list[object]:
-    """Return the function modes of a class that this thread is in, the innermost one last."""
-    stack: Any = overrides
-    return [mode for mode in stack._get_current_function_mode_stack() if isinstance(mode, kind)]
-
-
 def leave_function_mode(mode: object) -> bool:
     """Leave a function mode, and none above it; return whether it was the innermost one."""
     modes = function_modes()
@@ -409,28 +403,17 @@ def current_iterator(loader: DataLoader[Any]) -> Any:
     return loader._iterator
 
 
-def overridden(loader: DataLoader[Any], *known: type[DataLoader[Any]]) -> str | None:
-    """Return the name of what iterates, if the class of a loader has it from none of ``known``."""
-    for name in ("__iter__", "_get_iterator", "__len__", "_index_sampler", "_auto_collation"):
-        if getattr(type(loader), name) not in [getattr(kind, name) for kind in known]:
-            return name
-    return None
-
-
 def workers_of(iterator: Any) -> list[Any]:
     """Return the processes of a loader's iterator, whose exit codes torch does not show."""
-    return list(iterator._workers) if _has_workers(iterator) else []
+    return list(getattr(iterator, "_workers", ()))
 
 
 def received_batches(iterator: Any) -> int | None:
     """Return how many batches, and errors in their place, came from workers; None without them."""
-    return int(iterator._rcvd_idx) if _has_workers(iterator) else None
+    found: int | None = getattr(iterator, "_rcvd_idx", None)
+    return found
 
 
 def has_ended(iterator: Any) -> bool:
     """Return True if an iterable dataset that the main process reads was found at its end."""
-    return not _has_workers(iterator) and bool(getattr(iterator._dataset_fetcher, "ended", False))
-
-
-def _has_workers(iterator: Any) -> bool:
-    return iterator is not None and iterator._num_workers > 0
+    return bool(getattr(getattr(iterator, "_dataset_fetcher", None), "ended", False))

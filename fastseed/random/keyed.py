@@ -17,7 +17,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from .._backend import private_torch, recomputation
-from .._backend.compile import warn_if_exporting
+from .._backend.compile import is_exporting, warn_if_exporting
 from .._backend.ops.dropout import layer_key
 from .._backend.reference.scalar import SHARED_RANK, signed
 from .._utils import validation
@@ -293,7 +293,7 @@ class KeyedBlock(TorchFunctionMode):
                 "torch.vmap would give all of its examples the same numbers: draw them outside of "
                 "it, or pass it randomness='same'"
             )
-        elif is_compiling and self.is_eager and torch.compiler.is_exporting():
+        elif is_compiling and self.is_eager and is_exporting():
             wrong = "torch.export would keep its count: open the block in the exported function"
         elif not is_compiling and self._process != os.getpid():
             wrong = "os.fork was called in the block: open one in the child"
@@ -368,7 +368,8 @@ def outside_blocks() -> contextlib.AbstractContextManager[object]:
 
 def open_blocks() -> list[object]:
     """Return the blocks that this thread is in."""
-    return private_torch.modes_of(KeyedBlock) if _open else []
+    modes = private_torch.function_modes() if _open else []
+    return [mode for mode in modes if isinstance(mode, KeyedBlock)]
 
 
 def refuse_inside(function: str) -> None:

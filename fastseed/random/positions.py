@@ -33,10 +33,8 @@ class Checker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: OpOverload, types: object, args: Arguments = (), kwargs: Keywords | None = None
     ) -> object:
         kwargs = kwargs or {}
-        if (
-            torch.Tag.nondeterministic_seeded not in func.tags
-            or kwargs.get("generator") is not None
-        ):
+        is_seeded = torch.Tag.nondeterministic_seeded in func.tags
+        if not is_seeded or kwargs.get("generator") is not None:
             return func(*args, **kwargs)
         before = positions()
         found = func(*args, **kwargs)

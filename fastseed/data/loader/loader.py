@@ -8,7 +8,6 @@ import torch
 from torch.utils import data as torch_data
 from torch.utils.data import DataLoader, IterableDataset, SequentialSampler
 
-from ..._backend import private_torch
 from ..._backend.compile import eager
 from ..._utils import StateDict, validation
 from ..._utils.log import logger, warn_once
@@ -328,18 +327,23 @@ class Loader(DataLoader[Any]):
         return True
 
 
+_ITERATES = "__iter__", "_get_iterator", "__len__", "_index_sampler", "_auto_collation"
+
+
 def loader_settings(function: str, loader: Any) -> Settings:
     """Return the arguments that make a ``Loader`` of a DataLoader; TypeError if none can."""
     validation.check_instance(
         function, "loader", loader, DataLoader, "a torch.utils.data.DataLoader"
     )
-    own = private_torch.overridden(loader, DataLoader, Loader)
-    if own is not None:
-        rule = (
-            f"a DataLoader without its own {own} (what accelerator.prepare returns has one: use "
-            "AcceleratedJob.train of fastseed.integrations.accelerate)"
-        )
-        raise validation.type_error(function, "loader", rule, loader)
+    kinds = type(loader), DataLoader, Loader
+    for name in _ITERATES:
+        own, *known = (getattr(kind, name) for kind in kinds)
+        if own not in known:
+            rule = (
+                f"a DataLoader without its own {name} (what accelerator.prepare returns has one: "
+                "use AcceleratedJob.train of fastseed.integrations.accelerate)"
+            )
+            raise validation.type_error(function, "loader", rule, loader)
     return settings_of(loader) | {"name": getattr(loader, "name", None)}
 
 

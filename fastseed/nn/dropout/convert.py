@@ -45,7 +45,8 @@ def convert(model: nn.Module, *, prefix: str = "", batch_dim: int | None = 0) ->
     Args:
         model: any module.
         prefix: what stands before the names, with or without its dot: for a pipeline stage its
-            place in the whole model, for a second model a word.
+            place in the whole model, for a second model a word. What is converted already, as in a
+            copy of a converted model, keeps its name.
         batch_dim: the dimension of inputs that holds the rows of the batch; None: none does. An
             ``nn.MultiheadAttention`` knows its rows, by ``batch_first``.
 

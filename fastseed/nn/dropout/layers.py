@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import torch
 
 from ..._backend import private_torch, recomputation
+from ..._backend.compile import is_exporting
 from ..._backend.ops.dropout import layer_key
 from ..._backend.reference.scalar import SHARED_RANK
 from ..._utils import validation
@@ -188,7 +189,7 @@ def _drop(
         keys = torch.empty(3, dtype=torch.uint64, device=input.device)
         real = has_values(keys)
         if real:
-            if torch.compiler.is_exporting():
+            if is_exporting():
                 torch.ops.fastseed.check_label(keys, scope.label_index)
             at = (*layer.words, scope.label_index, 0, where.row_elements, SHARED_RANK)
             layer_key(keys, *device_scope(input.device, scope), *at)

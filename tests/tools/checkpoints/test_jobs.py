@@ -204,5 +204,5 @@ def test_an_order_that_is_not_known_is_not_called_equal():
     def unknown():
         return loop(shuffle=False, sampler=RandomSampler(range(40))).lineage()
 
-    with pytest.raises(ValueError, match="the order of epoch 0 must be a ShuffleSampler"):
+    with pytest.raises(ValueError, match="the order of a job must be a ShuffleSampler"):
         checkpoints.compare_jobs(unknown(), unknown())
