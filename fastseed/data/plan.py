@@ -53,6 +53,12 @@ class Plan(NamedTuple):
         return self.source is None and not self.is_divided
 
     @property
+    def share(self) -> tuple[StepLayout, int] | None:
+        """The layout and the rank of a ``Seekable``, which cuts itself."""
+        is_one = self.source is None and self.is_divided
+        return (self.layout._replace(n=self.spec.n), self.rank) if is_one else None
+
+    @property
     def drop_last(self) -> bool:
         """True if the loader or a sampler leaves out what is incomplete."""
         return self.layout.drop_last or self.layout.ranks_drop_last
