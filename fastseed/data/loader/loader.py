@@ -24,7 +24,7 @@ from ..order.samplers import (
     warn_of_unprepared,
     without_generator,
 )
-from ..plan import Plan, is_iterable, is_ours, plan_of, sampler_of, samplers_of
+from ..plan import Plan, is_iterable, is_ours, length, plan_of, sampler_of, samplers_of
 from ..worker.per_batch import PerBatch
 from ..worker.per_sample import PerSample
 from ..worker.scope import IterationScope, epoch_scope, tell_epoch
@@ -131,7 +131,7 @@ class Loader(DataLoader[Any]):
                     "the generator; for another order, give fastseed.init another seed"
                 )
         super().__init__(dataset, batch_size, shuffle, sampler, batch_sampler, **settings)
-        self.name = name
+        self.name, self._length = name, length(dataset)
         self._iterations = 0
         self._torch: TorchLoader | None = None  # with persistent workers
         self._latest: Iteration | None = None  # whose position is that of the state
@@ -176,6 +176,7 @@ class Loader(DataLoader[Any]):
             self.dataset.load_state_dict(state["dataset"])  # type: ignore[attr-defined]
             self._has_loaded_dataset = True
         if plan.is_ours:
+            self._check_length(plan)
             refuse_second_division(plan.source, plan.layout.ranks)
             plan = plan if plan.order is not None else plan.in_scope(seeder, scope)
         iteration = Iteration(self, seeder, scope, plan, is_over, state.get("read", ""))
@@ -188,6 +189,16 @@ class Loader(DataLoader[Any]):
         iterator = self._start(iteration)
         self._latest, self._loaded = iteration, None
         return iter(()) if is_iterable(self) and is_over else iterator
+
+    def _check_length(self, plan: Plan) -> None:
+        """Raise RuntimeError if an epoch begins with another dataset than the order is of."""
+        here = length(self.dataset)
+        if here != self._length and not (plan.start or plan.spec.sources):
+            raise RuntimeError(
+                f"fastseed.{_CLASS}: the dataset must keep its length {self._length}, of which the "
+                f"order is, got {here}: make a new loader, or a new loop, "
+                "fastseed.data.steps(DataLoader(...)).in_epoch(epoch)"
+            )
 
     def _scope_in(self, task: int, epoch: int) -> IterationScope:
         """Return the scope of an iteration; a ShuffleSampler may have an epoch of its own."""
