@@ -47,6 +47,12 @@ class Entry(NamedTuple):
     def point(self) -> Point:
         return self.epoch, self.step
 
+    def facts(self, spec: OrderSpec) -> dict[str, object]:
+        """Return what a loop must have in common with the state that it loads."""
+        drops = bool(self.drop_last or self.ranks_drop_last)
+        facts = {"order": spec.describe(), "n": spec.n, "drop_last": drops, "slots": self.slots}
+        return facts | {"batch_size": self.batch_size} if self.slots else facts
+
     def layout(self, n: int) -> StepLayout:
         """Return the cut of an order of n positions."""
         flags = bool(self.drop_last), bool(self.ranks_drop_last)
@@ -113,6 +119,11 @@ class History:
     def at_step(self, epoch: int, step: int) -> History:
         """Return the history when another step is the next."""
         return dataclasses.replace(self, epoch=epoch, step=step)
+
+    def until(self, epoch: int, step: int) -> History:
+        """Return the history when another step was the next."""
+        entries = tuple(entry for entry in self.entries if entry.point < (epoch, step))
+        return dataclasses.replace(self, entries=entries, epoch=epoch, step=step)
 
     def with_entry(self, entry: Entry, spec: OrderSpec) -> History:
         """Return the history of a job that continues at ``entry``, whose order is ``spec``.

@@ -51,6 +51,17 @@ class StepLayout(NamedTuple):
         size = self.batch_size * (self.slots or 1)
         return samples // size if self.drop_last else -(-samples // size)
 
+    def batches_of(self, rank: int) -> int:
+        """Return how many batches a rank has of samples that do not begin again at the end."""
+        whole, rest = divmod(self.n, self.step_size)
+        return whole + (rest > rank and not self.drop_last)
+
+    @property
+    def is_even(self) -> bool:
+        """True if all ranks have as many batches of such samples, as far as is known."""
+        is_equal = self.batches_of(0) == self.batches_of(self.ranks - 1)
+        return self.drop_last or (self.n != UNKNOWN and is_equal)
+
     def positions(self, start: int, step: int) -> tuple[int, int]:
         """Return the first position of a step and the one after its last, where 0 is at start."""
         first = start + step * self.step_size

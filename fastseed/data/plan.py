@@ -13,7 +13,9 @@ from typing import Any, NamedTuple
 
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
+from .._utils import validation
 from ..seeder.seeder import Seeder
+from .history import Entry, History, from_json
 from .layout import UNKNOWN, StepLayout, own_slots
 from .loader.seekable import Seekable
 from .order.permutation import Order
@@ -53,6 +55,12 @@ class Plan(NamedTuple):
         return self.source is None and not self.is_divided
 
     @property
+    def share(self) -> tuple[StepLayout, int] | None:
+        """The layout and the rank of a ``Seekable``, which cuts itself."""
+        is_one = self.source is None and self.is_divided
+        return (self.layout._replace(n=self.spec.n), self.rank) if is_one else None
+
+    @property
     def drop_last(self) -> bool:
         """True if the loader or a sampler leaves out what is incomplete."""
         return self.layout.drop_last or self.layout.ranks_drop_last
@@ -61,6 +69,34 @@ class Plan(NamedTuple):
         """Return the plan with the order of a ShuffleSampler in a scope, or in its own task."""
         task = scope.task if self.source.task is None else self.source.task
         return self._replace(order=self.source.spec.at(seeder.master_seed, task, scope.epoch))
+
+    def entry(self, epoch: int, step: int, position: int = 0) -> Entry:
+        """Return the entry of a journal that cuts steps as this plan does."""
+        layout = self.layout
+        flags = int(layout.drop_last), int(layout.ranks_drop_last)
+        size = layout.batch_size, layout.slots
+        return Entry(epoch, step, position, 0, layout.ranks, *size, *flags, layout.assignment)
+
+    def parse_history(self, function: str, text: Any, task: int, new_order: bool) -> History:
+        """Return the history in a state's journal, if it is one of a loop with this plan."""
+        where = "state['journal']"
+        validation.check_instance(function, where, text, str, "the text of a journal")
+        history = from_json(function, where, text)
+        if history.task != task:
+            raise validation.value_error(function, where, f"of task {task}", history.task)
+        if new_order and self.layout.slots and history.step:
+            rule = "False with slots within an epoch: begin the order with an epoch"
+            raise validation.value_error(function, "new_order", rule, new_order)
+        if new_order:
+            return history.with_entry(self.entry(*history.point), self.spec)
+        entry = history.entries[-1]
+        saved = entry.facts(history.latest_order)
+        for name, value in self.entry(0, 0).facts(self.spec).items():
+            if saved.get(name) != value:
+                rule = f"of {name} {value!r}, as for this loop"
+                raise validation.value_error(function, where, rule, saved.get(name))
+        self.check_ranks(function, entry.ranks, history.position_at(*history.point))
+        return history
 
     def position_after(self, batches: int) -> int:
         """Return the position after so many batches of this rank."""

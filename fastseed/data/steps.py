@@ -10,10 +10,11 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from .._utils import StateDict, validation
+from .._utils.log import warn_once
 from ..derivation import context, scopes
 from ..distributed.agreement import agree
 from ..seeder import api
-from .history import Entry, History, from_json, to_json
+from .history import History, Point, to_json
 from .layout import ASSIGNMENTS
 from .lineage import Lineage, check_known, with_quarantine, with_skip
 from .loader.iteration import Iteration
@@ -21,7 +22,6 @@ from .loader.loader import Loader, slot_loader
 from .loader.states import beside_position, check_resumable, check_state
 from .micro_batches import MicroBatches
 from .order.samplers import SlotSampler
-from .order.spec import OrderSpec
 from .plan import Plan, plan_of
 
 Step = tuple[int, int, Any]  # epoch, number in it, batch; with slots an iterator of batches
@@ -116,6 +116,7 @@ class StepLoop:
             validation.check_instance(_NAME, "loader", loader, DataLoader, "a DataLoader")
             loader = Loader(loader)
         self.loader = loader
+        self._since: Point = (0, 0)  # the next step when it was last chosen what comes
         self._continue_at(0, 0, None)
 
     def _continue_at(self, epoch: int, step: int, history: History | None) -> None:
@@ -151,8 +152,8 @@ class StepLoop:
         Raises:
             TypeError, ValueError: ``epoch`` has the wrong type or is out of range; or it is not
                 ``self.epoch``, at which the state that was loaded continues.
-            RuntimeError: from the iterator, if the loader was iterated elsewhere or has a state of
-                another scope, or micro-batches of a step are left.
+            RuntimeError: from the iterator, if a state was loaded into the loader, micro-batches
+                of a step are left, or ``init`` gave another seed inside this epoch.
         """
         function = f"{_NAME}.in_epoch"
         epoch = validation.check_int(function, "epoch", epoch, 0, scopes.MAX_EPOCH)
@@ -196,6 +197,10 @@ class StepLoop:
                 f"fastseed.{_NAME}: a state was loaded into the loader of this loop: load the "
                 "state of the loop into the loop, or call restart() of the loader"
             )
+        try:
+            check_resumable(_NAME, loader)
+        except (TypeError, ValueError) as error:
+            warn_once("%s; this loop is iterated, but state_dict() will raise this", error)
         plan = plan_of(loader, context.current(_NAME))
         if not plan.has_whole_epoch():
             rule = f"of a step in an epoch, which drop_last gives {plan.layout.step_size} samples"
@@ -210,17 +215,14 @@ class StepLoop:
             check_known(_NAME, "the order of the loader", history.latest_order)
         if count:
             plan = plan._replace(order=history.order(epoch, history.latest_order, count))
-        state = self._loaded
-        if state is None:
-            state = self._beside_position() if first else {}
+        beside = self._beside_position() if first and self._loaded is None else {}
+        state = self._loaded or beside
         is_over = epoch == self.epoch and bool(state.get("over"))
         api.reseed(self._task, epoch, step)
         batches: Iterator[Any] = loader._iterate(self._task, epoch, plan, is_over, state)
         self._continue_at(epoch, step, history)
         self._own = loader._latest
-        if self._slots is not None:
-            return self._micro_batches(self._slots, batches)
-        return batches
+        return batches if self._slots is None else self._micro_batches(self._slots, batches)
 
     def _micro_batches(self, slots: SlotSampler, batches: Iterator[Any]) -> Iterator[MicroBatches]:
         own = slots.own_slots()
@@ -240,35 +242,40 @@ class StepLoop:
         seed, history = context.current(_NAME).master_seed, self._history
         if self.step and history is not None and history.master_seed != seed:
             raise RuntimeError(
-                f"fastseed.{_NAME}: epoch {self.epoch} began under master seed "
-                f"{history.master_seed}, but the job has {seed}, and no state repeats both: "
-                f"call fastseed.init({history.master_seed}), or finish the epoch"
+                f"fastseed.{_NAME}: this epoch began under master seed {history.master_seed}, but "
+                f"the job has {seed}, and no state repeats both: finish the epoch first"
             )
 
     def _has_step_left(self) -> bool:
         """Return True if the epoch of a loaded state may have another step."""
-        history, state = self._history, self._loaded
-        assert history is not None and state is not None
-        if state.get("over"):
+        history = self._current_history()
+        if self._loaded is not None and self._loaded.get("over"):
             return False
         plan = plan_of(self.loader, context.current(_NAME))
         plan = plan._replace(start=history.position_at(self.epoch, self.step))
         return self.loader._has_batch_left(self._task, self.epoch, plan)
 
-    def state_dict(self) -> StateDict:
+    def state_dict(self, *, after: tuple[int, int] | None = None) -> StateDict:
         """Return where the loop is: after the step that it is in.
 
+        Args:
+            after: None; or the (epoch, step) that was done last, of this epoch or the one before,
+                where a wrapper took more steps from the loop.
+
         Returns:
-            A dict: the journal, and of an iterable dataset its own state, or of another sampler a
-            digest of the indices so far. All ranks must be in the same step; the state of any rank
-            serves all.
+            A dict: the journal, and of a dataset its own state, or of another sampler a digest of
+            its indices. All ranks must be in the same step; the state of any rank serves all.
 
         Raises:
             RuntimeError: ``fastseed.init`` was not called, or with another seed inside this epoch;
                 or micro-batches of the step are left.
             TypeError, ValueError: the loader cannot resume, as with ``in_order=False``, a sampler
-                of torch with a generator, or an iterable dataset that cannot.
+                of torch with a generator, or an iterable dataset that cannot; or ``after`` is no
+                step of this loop, came before ``skip`` or ``quarantine``, or the dataset has its
+                own state.
         """
+        if after is not None:
+            return self._state_after(after)
         self._check_taken()
         self._check_seed()
         check_resumable(f"{_NAME}.state_dict", self.loader)
@@ -277,6 +284,23 @@ class StepLoop:
             history = self._planned(self.epoch, self.step)
         beside = self._beside_position() if self._loaded is None else self._loaded
         return {**beside, **_FORMAT, "journal": to_json(history)}
+
+    def _state_after(self, after: tuple[int, int]) -> StateDict:
+        """Return the state after a step that was given before."""
+        function, rule = f"{_NAME}.state_dict", "(epoch, step), as the loop yields them"
+        if not (isinstance(after, tuple) and [*map(type, after)] == [int, int]):
+            raise validation.type_error(function, "after", rule, after)
+        epoch, step = after
+        state, history = self.state_dict(), self._current_history()
+        is_given = self._since < (epoch, step + 1) <= (self.epoch, self.step)
+        if not (is_given and epoch >= self.epoch - 1 and history.has_steps(epoch, step)):
+            rule = "a step that this loop gave since skip(), quarantine() or load_state_dict()"
+            raise validation.value_error(function, "after", rule, after)
+        if "dataset" in state:
+            raise validation.value_error(function, "after", "None with a dataset's state", after)
+        if "read" in state:
+            state["read"] = ""
+        return {**state, "journal": to_json(history.until(epoch, step + 1))}
 
     def _beside_position(self) -> StateDict:
         """Return what only a dataset of its own state, or another sampler, can say."""
@@ -287,8 +311,8 @@ class StepLoop:
         dataset: Any = self.loader.dataset
         if self._own is not None and self.loader._latest is not self._own:
             raise RuntimeError(
-                f"fastseed.{_NAME}: the loader was iterated outside of this loop, so the place of "
-                "its dataset is lost: use another loader for that"
+                f"fastseed.{_NAME}: the loader was iterated outside of this loop, where its "
+                "dataset lost its place: use another loader for that"
             )
         is_over = self._own is not None and self._own.is_over
         return {"dataset": dataset.state_dict(), "over": int(is_over)}
@@ -313,7 +337,8 @@ class StepLoop:
         check_resumable(function, self.loader)
         beside = beside_position(self.loader)
         check_state(function, "loop", state, _FORMAT, {"journal", *beside})
-        history = self._parse_history(function, state["journal"], new_order)
+        plan = plan_of(self.loader, context.current(function))
+        history = plan.parse_history(function, state["journal"], self._task, new_order)
         if history.master_seed != master_seed:
             raise ValueError(
                 f"fastseed.{function}: the state was saved under master seed "
@@ -322,30 +347,7 @@ class StepLoop:
             )
         self._continue_at(*history.point, history)
         self._loaded = {name: state[name] for name in beside}
-
-    def _parse_history(self, function: str, text: Any, new_order: bool) -> History:
-        """Return the history of a state, if it is one of this loop."""
-        where = "state['journal']"
-        validation.check_instance(function, where, text, str, "the text of a journal")
-        history = from_json(function, where, text)
-        if history.task != self._task:
-            raise validation.value_error(
-                function, where, f"of task {self._task}, as this loop", history.task
-            )
-        if new_order and self._slots is not None and history.step:
-            rule = "False with slots within an epoch: begin the order with an epoch"
-            raise validation.value_error(function, "new_order", rule, new_order)
-        plan = plan_of(self.loader, context.current(function))
-        if new_order:
-            return history.with_entry(entry_of(plan, *history.point), plan.spec)
-        entry = history.entries[-1]
-        saved = _facts(history.latest_order, entry)
-        for name, value in _facts(plan.spec, entry_of(plan, 0, 0)).items():
-            if saved.get(name) != value:
-                rule = f"of {name} {value!r}, as for this loop"
-                raise validation.value_error(function, where, rule, saved.get(name))
-        plan.check_ranks(function, entry.ranks, history.position_at(*history.point))
-        return history
+        self._since = history.point
 
     def lineage(self) -> Lineage:
         """Return which samples the steps of this job have, before and after now."""
@@ -394,7 +396,7 @@ class StepLoop:
         digest = hashlib.sha256(text.encode()).hexdigest()[:16]
         agree(function, {"next step": list(after.point), "left out": digest}, seconds=60.0)
         if after is not before:
-            self._history, self._is_changed = after, True
+            self._history, self._is_changed, self._since = after, True, after.point
 
     def _current_history(self) -> History:
         """Return the history; that of a loop without a step needs ``fastseed.init``."""
@@ -415,19 +417,4 @@ class StepLoop:
         if self._own is not None and (epoch, step) == history.point and step:
             return history
         position = history.position_at(epoch, step) if step else plan.start
-        return history.with_entry(entry_of(plan, epoch, step, position), plan.spec)
-
-
-def _facts(spec: OrderSpec, entry: Entry) -> dict[str, object]:
-    """Return what a state and the loop that loads it have in common."""
-    is_dropping = bool(entry.drop_last or entry.ranks_drop_last)
-    facts = {"order": spec.describe(), "n": spec.n, "drop_last": is_dropping, "slots": entry.slots}
-    return facts | {"batch_size": entry.batch_size} if entry.slots else facts
-
-
-def entry_of(plan: Plan, epoch: int, step: int, position: int = 0) -> Entry:
-    """Return the entry of a journal that cuts steps as a plan does."""
-    layout = plan.layout
-    flags = int(layout.drop_last), int(layout.ranks_drop_last)
-    size = layout.batch_size, layout.slots
-    return Entry(epoch, step, position, 0, layout.ranks, *size, *flags, layout.assignment)
+        return history.with_entry(plan.entry(epoch, step, position), plan.spec)

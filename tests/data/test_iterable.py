@@ -131,6 +131,15 @@ def test_len_is_that_of_each_rank(n, drop_last, caplog):
     )
 
 
+def test_ranks_of_an_unknown_length_may_be_unequal(caplog):
+    warn_once.cache_clear()
+    start(world_size=2)
+    list(Loader(Seekable(lambda position: iter(range(position, 16))), 4, drop_last=True))
+    assert "one batch less" not in caplog.text
+    list(Loader(Seekable(lambda position: iter(range(position, 16))), 4))
+    assert "one batch less" in caplog.text
+
+
 def range_from(n):
     """A source of known length."""
 

@@ -18,6 +18,7 @@ from torch.utils.data import (
 )
 
 import fastseed
+from fastseed._utils.log import warn_once
 from fastseed.data import ShuffleSampler, per_sample, steps
 
 N = 20
@@ -413,3 +414,85 @@ def test_a_quarantine_does_not_reach_the_users_sampler():
             loop.quarantine([3])
     fastseed.reseed(1, 0)
     assert sorted(sampler) == [*range(N)]
+
+
+def with_last(items):
+    """Is this the last one? As in many training loops."""
+    items = iter(items)
+    before = next(items)
+    for item in items:
+        yield before
+        before = item
+    yield before
+
+
+@pytest.mark.parametrize("kind", MAPS)
+def test_a_wrapper_that_looks_ahead_says_which_step_is_done(kind):
+    whole, _ = run(make(kind))
+    loop = make(kind)
+    states = [(loop.state_dict(after=(e, s))) for e, s, _ in with_last(loop)]
+    for done, state in enumerate(states, 1):
+        resumed = make(kind)
+        resumed.load_state_dict(state)
+        assert run(resumed)[0] == whole[done:]
+
+
+def test_a_step_before_the_steps_were_cut_in_another_way():
+    def loop():
+        fastseed.init(42, rank=0, world_size=1)
+        batches = BatchSampler(ShuffleSampler(N), 5, False)
+        return batches, steps(DataLoader(Items(), batch_sampler=batches, collate_fn=same), 2)
+
+    batches, first = loop()
+    for epoch, step, _ in with_last(first):
+        batches.batch_size = 4
+        if (epoch, step) == (0, 3):
+            assert (first.epoch, first.step) == (1, 1)
+            state = first.state_dict(after=(0, 3))
+    batches, resumed = loop()
+    batches.batch_size = 4
+    resumed.load_state_dict(state)
+    assert [(epoch, len(batch)) for epoch, _, batch in resumed] == [(1, 4)] * 5
+
+
+def test_steps_after_which_there_is_no_state():
+    loop = make("shuffle")
+    taken = loop.in_epoch(0)
+    next(taken), next(taken)
+    for after in ((0, 2), (1, 0), (0, -1), [0, 0], (0, "0")):
+        with pytest.raises((TypeError, ValueError), match=r"steps\.state_dict: after"):
+            loop.state_dict(after=after)
+    state = loop.state_dict(after=(0, 0))
+    loop.quarantine([3])
+    with pytest.raises(ValueError, match=r"this loop gave since skip\(\), quarantine"):
+        loop.state_dict(after=(0, 0))
+    loop.load_state_dict(state)
+    with pytest.raises(ValueError, match="that this loop gave"):
+        loop.state_dict(after=(0, 0))
+    stateful = make("its own state")
+    next(iter(stateful))
+    with pytest.raises(ValueError, match="None with a dataset's state"):
+        stateful.state_dict(after=(0, 0))
+
+
+def test_what_cannot_be_resumed_warns_at_its_first_batch(caplog):
+    warn_once.cache_clear()
+    fastseed.init(42, rank=0, world_size=1)
+    loop = steps(DataLoader(Items(), 4, in_order=False), 1)
+    assert caplog.text == "" and len(list(loop)) == 5
+    assert "in_order must be True" in caplog.text and "state_dict() will raise" in caplog.text
+
+
+def test_a_dataset_that_grows_needs_a_new_loop_if_its_order_is_ours():
+    fastseed.init(42, rank=0, world_size=1)
+    for shuffle in (False, True):
+        data = list(range(10))
+        loop = steps(DataLoader(data, 5, shuffle=shuffle), task=1 + shuffle)
+        assert len(list(loop.in_epoch(0))) == 2
+        data += [0] * 5
+        if not shuffle:
+            assert len(list(loop.in_epoch(1))) == 3
+            continue
+        with pytest.raises(RuntimeError, match="must keep its length 10, of which the order is"):
+            next(loop.in_epoch(1))
+        assert len(list(steps(DataLoader(data, 5, shuffle=True), task=2).in_epoch(1))) == 3

@@ -156,7 +156,7 @@ class Epochs:
         plan = plan_of(self.loader, seeder)._replace(start=start)
         plan = plan.in_scope(seeder, scope) if plan.is_ours else plan
         iteration = Iteration(self.loader, seeder, scope, plan)
-        return flat(self.loader._start(iteration, seeder))
+        return flat(self.loader._start(iteration))
 
 
 def epochs_of(

@@ -54,7 +54,7 @@ class Iteration:
         self.may_begin_at_end = False  # of a dataset whose loaded state is that of an epoch's end
         self.requested = 0  # batches whose indices were handed out
         self.delivered = 0  # batches up to the last one that the loop was given
-        self._seeder, self.master_seed, self._rank = seeder, seeder.master_seed, seeder.data_rank
+        self.seeder, self.master_seed, self._rank = seeder, seeder.master_seed, seeder.data_rank
         self._indices = ReadIndices(plan, read)
 
     @property
@@ -98,9 +98,7 @@ class Iteration:
             return next(iterator, _END)
 
         at = Scope(self.scope.task, self.scope.epoch, 0)
-        place = SamplerPlace(
-            self._seeder, at, lambda name: self._stream(f"{_NAME}.{name}", 0, rank)
-        )
+        place = SamplerPlace(self.seeder, at, lambda name: self._stream(f"{_NAME}.{name}", 0, rank))
         draw = take if is_known else functools.partial(place.run, take)
         lent = without_generator(samplers)
         try:

@@ -23,13 +23,13 @@ from ..order.samplers import (
     warn_of_unprepared,
     without_generator,
 )
-from ..plan import Plan, is_iterable, is_ours, plan_of, sampler_of, samplers_of
+from ..plan import Plan, is_iterable, is_ours, length, plan_of, sampler_of, samplers_of
 from ..worker.per_batch import PerBatch
 from ..worker.per_sample import PerSample
 from ..worker.scope import IterationScope, epoch_scope, tell_epoch
 from . import states
 from .iteration import Iteration
-from .seekable import Seekable, can_seek, slice_of
+from .seekable import Seekable, can_seek
 from .torch_loader import OF_SAMPLERS, LoaderIterator, Settings, TorchLoader, settings_of
 
 _CLASS = "data.Loader"
@@ -130,7 +130,7 @@ class Loader(DataLoader[Any]):
                     "the generator; for another order, give fastseed.init another seed"
                 )
         super().__init__(dataset, batch_size, shuffle, sampler, batch_sampler, **settings)
-        self.name = name
+        self.name, self._length = name, length(dataset)
         self._iterations = 0
         self._torch: TorchLoader | None = None  # with persistent workers
         self._latest: Iteration | None = None  # whose position is that of the state
@@ -148,8 +148,8 @@ class Loader(DataLoader[Any]):
     def __len__(self) -> int:
         """Return the number of batches of this rank in a whole epoch."""
         if isinstance(self.dataset, Seekable) and self.batch_sampler is not None:
-            own = slice_of(self, context.current(_CLASS))
-            return own.count(len(self.dataset)) if own is not None else 0
+            plan = plan_of(self, context.current(_CLASS))
+            return plan.layout._replace(n=len(self.dataset)).batches_of(plan.rank)
         return super().__len__()
 
     @eager
@@ -176,6 +176,7 @@ class Loader(DataLoader[Any]):
             self.dataset.load_state_dict(state["dataset"])  # type: ignore[attr-defined]
             self._has_loaded_dataset = True
         if plan.is_ours:
+            self._check_length(plan)
             refuse_second_division(plan.source, plan.layout.ranks)
             plan = plan if plan.order is not None else plan.in_scope(seeder, scope)
         iteration = Iteration(self, seeder, scope, plan, is_over, state.get("read", ""))
@@ -185,9 +186,19 @@ class Loader(DataLoader[Any]):
         warn_of_unprepared(self)
         self._warn_of_ranks(seeder, plan)
         self._warn_of_equal_streams(scope, seeder)
-        iterator = self._start(iteration, seeder)
+        iterator = self._start(iteration)
         self._latest, self._loaded = iteration, None
         return iter(()) if is_iterable(self) and is_over else iterator
+
+    def _check_length(self, plan: Plan) -> None:
+        """Raise RuntimeError if an epoch begins with another dataset than the order is of."""
+        here = length(self.dataset)
+        if here != self._length and not (plan.start or plan.spec.sources):
+            raise RuntimeError(
+                f"fastseed.{_CLASS}: the dataset must keep its length {self._length}, of which the "
+                f"order is, got {here}: make a new loader, or a new loop, "
+                "fastseed.data.steps(DataLoader(...)).in_epoch(epoch)"
+            )
 
     def _scope_in(self, task: int, epoch: int) -> IterationScope:
         """Return the scope of an iteration; a ShuffleSampler may have an epoch of its own."""
@@ -196,11 +207,11 @@ class Loader(DataLoader[Any]):
         own = next((one for one in chosen if one is not None), epoch)
         return IterationScope(task, own, 0, self._iterations + 1)
 
-    def _start(self, iteration: Iteration, seeder: Seeder) -> LoaderIterator:
+    def _start(self, iteration: Iteration) -> LoaderIterator:
         self._iterations += 1
         kept, self._torch = self._torch, None
-        if kept is None or not kept.can_serve(self, seeder):
-            kept = TorchLoader(self, iteration, seeder)
+        if kept is None or not kept.can_serve(iteration):
+            kept = TorchLoader(self, iteration)
         iterator = kept.start(iteration)
         if self.persistent_workers:
             self._torch = kept
@@ -241,8 +252,7 @@ class Loader(DataLoader[Any]):
                     seeder.data_world_size,
                     type(sampler).__name__,
                 )
-        own = slice_of(self, seeder)
-        if own is not None and not own.is_even(plan.spec.n):
+        if plan.share is not None and not plan.share[0].is_even:
             warn_once(
                 "fastseed.data.Loader: the last ranks have one batch less than the others, for "
                 "which a model that communicates waits: pass drop_last=True"
@@ -263,13 +273,14 @@ class Loader(DataLoader[Any]):
         states.check_resumable(function, self)
         if self._loaded is not None:
             return dict(self._loaded)
-        seeder, latest = context.current(function), self._latest
+        seed, latest = context.current(function).master_seed, self._latest
         if latest is None:
             numbers = 0, 0, 0, 1, 0
         else:
             ranks, is_over = latest.plan.layout.ranks, int(latest.is_over)
             numbers = latest.scope.task, latest.scope.epoch, latest.position, ranks, is_over
-        state = states.make_state(self, seeder.master_seed, *numbers)
+            seed = latest.master_seed
+        state = states.make_state(self, seed, *numbers)
         if latest is not None and latest.plan.is_foreign:
             state["read"] = latest.read
         if states.has_dataset_state(self):

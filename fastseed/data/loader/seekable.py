@@ -8,36 +8,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
-from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+from torch.utils.data import IterableDataset, get_worker_info
 
 from ..._utils import validation
-from ...seeder.seeder import Seeder
+from ..layout import StepLayout
 from ..worker.scope import required_scope, tell_epoch
-
-
-class RankSlice(NamedTuple):
-    """The samples of a rank, in batches, which takes turns with the other ranks."""
-
-    batch: int
-    rank: int
-    world_size: int
-    drop_last: bool
-
-    @property
-    def block(self) -> int:
-        """Samples of a batch of every rank."""
-        return self.batch * self.world_size
-
-    def count(self, n: int) -> int:
-        """Return how many batches this rank has of n samples."""
-        whole, rest = divmod(n, self.block)
-        return whole + (rest > self.rank and not self.drop_last)
-
-    def is_even(self, n: int) -> bool:
-        """Return True if all ranks have as many batches of n samples; -1 is an unknown number."""
-        return self.drop_last or (n >= 0 and not 0 < n % self.block < self.world_size)
 
 
 class Seekable(IterableDataset[object]):
@@ -83,34 +60,27 @@ class Seekable(IterableDataset[object]):
             )
         return _samples_from(self.source, 0)
 
-    def _read_slice(self, own: RankSlice) -> Iterator[object]:
-        """Return the samples of this rank and worker, for a loader."""
+    def _read_share(self, layout: StepLayout, rank: int) -> Iterator[object]:
+        """Return the samples of a rank and this worker, for a loader."""
         scope, source = required_scope("data.Seekable"), self.source
         tell_epoch(source, scope)
         info = get_worker_info()
         worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
         samples: Iterator[object] = iter(())
         position: int | None = None
-        for first in itertools.count(scope.start + worker * own.block, workers * own.block):
+        block = layout.step_size
+        for first in itertools.count(scope.start + worker * block, workers * block):
             if position != first:
                 samples = _samples_from(source, first)
             batch, count = [], 0
-            for count, sample in enumerate(itertools.islice(samples, own.block), 1):
-                if (count - 1) % own.world_size == own.rank:
+            for count, sample in enumerate(itertools.islice(samples, block), 1):
+                if (count - 1) % layout.ranks == rank:
                     batch.append(sample)
             position = first + count
-            if count == own.block or not own.drop_last:
+            if count == block or not layout.drop_last:
                 yield from batch
-            if count < own.block:
+            if count < block:
                 return
-
-
-def slice_of(loader: DataLoader[Any], seeder: Seeder) -> RankSlice | None:
-    """Return the samples of this rank if a loader's dataset is a ``Seekable``."""
-    if not isinstance(loader.dataset, Seekable):
-        return None
-    ranks = seeder.data_rank, seeder.data_world_size
-    return RankSlice(loader.batch_size or 1, *ranks, bool(loader.drop_last))
 
 
 def can_seek(source: Any) -> bool:

@@ -18,14 +18,12 @@ from ..._backend import private_torch
 from ..._backend.compile import eager
 from ..._utils.log import logger
 from ...seeder.fork_rng.stack import open_blocks
-from ...seeder.seeder import Seeder
 from ..plan import is_iterable
 from ..worker.per_sample import PerSample
 from ..worker.scope import ScopeInSharedMemory, fetched, thread_scope
 from ..worker.seeding import ScopedDataset, WorkerInit, WorkerSeeder
 from ..worker.streams import CheckedCollate
 from .iteration import Iteration
-from .seekable import RankSlice, slice_of
 
 Settings = dict[str, Any]  # the arguments of a DataLoader
 
@@ -36,12 +34,12 @@ _PARAMETERS = tuple(inspect.signature(DataLoader.__init__).parameters)[1:]
 class TorchLoader:
     """torch's DataLoader over one iteration, or over one after another if workers persist."""
 
-    def __init__(self, loader: DataLoader[Any], iteration: Iteration, seeder: Seeder) -> None:
+    def __init__(self, loader: DataLoader[Any], iteration: Iteration) -> None:
         self._requests = IndexRequests(iteration, loader)
         self._requests.announce()
         self._generator, dataset = loader.generator, loader.dataset
         self._is_iterable = is_iterable(loader)
-        self._origin = own, workers = _origin_of(loader, seeder)
+        self._origin = own, workers = _origin_of(iteration)
         settings = settings_of(loader)
         if not self._is_iterable:
             settings = {k: v for k, v in settings.items() if k not in OF_SAMPLERS}
@@ -61,13 +59,13 @@ class TorchLoader:
             settings["worker_init_fn"] = init
         self._torch = DataLoader(**settings)
 
-    def can_serve(self, loader: DataLoader[Any], seeder: Seeder) -> bool:
-        """Return True if persistent workers can serve another iteration, of this seeder."""
+    def can_serve(self, iteration: Iteration) -> bool:
+        """Return True if persistent workers can serve another iteration, of its seeder."""
         killed = killed_workers(private_torch.current_iterator(self._torch))
         if killed:
             logger.warning("fastseed.data.Loader: %s; new workers are started", ", ".join(killed))
         is_whole = not (killed or self._requests.has_failed)
-        return is_whole and self._origin == _origin_of(loader, seeder)
+        return is_whole and self._origin == _origin_of(iteration)
 
     def start(self, iteration: Iteration) -> LoaderIterator:
         """Return an iterator over the batches of ``iteration``."""
@@ -84,9 +82,8 @@ class TorchLoader:
             thread_scope.set(before)
 
 
-def _origin_of(loader: DataLoader[Any], seeder: Seeder) -> tuple[RankSlice | None, WorkerSeeder]:
-    own = slice_of(loader, seeder)
-    return own, WorkerSeeder.from_seeder(seeder, getattr(loader, "name", None))
+def _origin_of(iteration: Iteration) -> tuple[object, WorkerSeeder]:
+    return iteration.plan.share, WorkerSeeder.from_seeder(iteration.seeder, iteration.name)
 
 
 class IndexRequests:

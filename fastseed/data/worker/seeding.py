@@ -147,7 +147,7 @@ class WorkerInit:
 class ScopedDataset(DatasetWrapper):
     """What torch reads for a loader; in a worker a new iteration first reseeds all generators."""
 
-    _share: Any  # the samples of a ``Seekable`` that belong to this rank
+    _share: Any  # the layout and the rank by which a ``Seekable`` cuts itself; else None
     _loader: Any  # its WorkerSeeder and batch size; None without per_batch
     _was_iterated: bool
 
@@ -191,7 +191,7 @@ class ScopedDataset(DatasetWrapper):
             _reseed_if_new()
         self._was_iterated = True
         own = self._share
-        samples = iter(self._wrapped if own is None else self._wrapped._read_slice(own))
+        samples = iter(self._wrapped if own is None else self._wrapped._read_share(*own))
         return samples if self._loader is None else self._numbered(samples)
 
     def _numbered(self, samples: Iterator[object]) -> Iterator[object]:
@@ -201,7 +201,7 @@ class ScopedDataset(DatasetWrapper):
         seeder, size = self._loader
         own = self._share
         # Without a share every rank reads for itself: its positions begin at a multiple of 2**40.
-        first, step = (seeder.rank << 40, 1) if own is None else (own.rank, own.world_size)
+        first, step = (seeder.rank << 40, 1) if own is None else (own[1], own[0].ranks)
         for count, sample in enumerate(samples):
             start = first + at.start + (count // size * workers + worker) * size * step
             scope.fetched.set(None)  # what the dataset itself read
