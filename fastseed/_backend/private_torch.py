@@ -393,18 +393,12 @@ def gather_of(module: Any) -> Any:
 
 # ---------------------------------------------------------------- DataLoader
 
+ITERATING = "__iter__", "_get_iterator", "__len__", "_index_sampler", "_auto_collation"
+
 
 def current_iterator(loader: DataLoader[Any]) -> Any:
     """Return the iterator that a loader keeps while its workers persist; None otherwise."""
     return loader._iterator
-
-
-def overridden(loader: DataLoader[Any], *known: type[DataLoader[Any]]) -> str | None:
-    """Return the name of what iterates, if the class of a loader has it from none of ``known``."""
-    for name in ("__iter__", "_get_iterator", "__len__", "_index_sampler", "_auto_collation"):
-        if getattr(type(loader), name) not in [getattr(kind, name) for kind in known]:
-            return name
-    return None
 
 
 def workers_of(iterator: Any) -> list[Any]:
@@ -419,7 +413,7 @@ def received_batches(iterator: Any) -> int | None:
 
 def has_ended(iterator: Any) -> bool:
     """Return True if an iterable dataset that the main process reads was found at its end."""
-    return not _has_workers(iterator) and bool(getattr(iterator._dataset_fetcher, "ended", False))
+    return getattr(getattr(iterator, "_dataset_fetcher", None), "ended", False) is True
 
 
 def _has_workers(iterator: Any) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -400,18 +400,6 @@ _open: set[KeyedBlock] = set()
 def outside_blocks() -> contextlib.AbstractContextManager[object]:
     """Leave this thread's blocks for a while, for samples: they have streams of their own."""
     return private_torch.without_modes(KeyedBlock) if _open else contextlib.nullcontext()
-
-
-@contextlib.contextmanager
-def apart_from_blocks() -> Iterator[None]:
-    """Leave this thread's blocks for a while in which the scope is another one and comes back."""
-    before = {block: block.has_moved for block in tuple(_open)}
-    try:
-        with outside_blocks():
-            yield
-    finally:
-        for block, has_moved in before.items():
-            block.has_moved = has_moved
 
 
 def leave_inherited() -> None:

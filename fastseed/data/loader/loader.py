@@ -343,8 +343,10 @@ def loader_settings(function: str, loader: Any) -> Settings:
     validation.check_instance(
         function, "loader", loader, DataLoader, "a torch.utils.data.DataLoader"
     )
-    own = private_torch.overridden(loader, DataLoader, Loader)
-    if own is not None:
+    for own in private_torch.ITERATING:
+        known = [getattr(kind, own) for kind in (DataLoader, Loader)]
+        if getattr(type(loader), own) in known:
+            continue
         rule = (
             f"a DataLoader without its own {own} (what accelerator.prepare returns has one: use "
             "AcceleratedJob.train of fastseed.integrations.accelerate)"
