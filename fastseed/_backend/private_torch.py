@@ -397,6 +397,8 @@ def gather_of(module: Any) -> Any:
 
 # ---------------------------------------------------------------- DataLoader
 
+ITERATING = "__iter__", "_get_iterator", "__len__", "_index_sampler", "_auto_collation"
+
 
 def current_iterator(loader: DataLoader[Any]) -> Any:
     """Return the iterator that a loader keeps while its workers persist; None otherwise."""
@@ -410,10 +412,9 @@ def workers_of(iterator: Any) -> list[Any]:
 
 def received_batches(iterator: Any) -> int | None:
     """Return how many batches, and errors in their place, came from workers; None without them."""
-    found: int | None = getattr(iterator, "_rcvd_idx", None)
-    return found
+    return getattr(iterator, "_rcvd_idx", None)  # type: ignore[no-any-return]
 
 
 def has_ended(iterator: Any) -> bool:
     """Return True if an iterable dataset that the main process reads was found at its end."""
-    return bool(getattr(getattr(iterator, "_dataset_fetcher", None), "ended", False))
+    return getattr(getattr(iterator, "_dataset_fetcher", None), "ended", False) is True

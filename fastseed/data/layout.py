@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeVar
+from collections.abc import Iterator
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -69,6 +70,15 @@ class StepLayout(NamedTuple):
         if self.slots:
             return first, end
         return first, min(end, start + self.samples_left(start) * self.ranks)
+
+    def micro_batches(self, order: Any, rank: int, start: int) -> Iterator[list[int]]:
+        """Yield the batches of a rank's slots, from a position of an order on."""
+        size, own = self.batch_size, own_slots(self.slots, rank, self.ranks, self.assignment)
+        for step in range(self.steps_left(start)):
+            first, end = self.positions(start, step)
+            indices = list(order.share(first, 0, 1, end - first))
+            for slot in own:
+                yield indices[slot * size : (slot + 1) * size]
 
     def position_after(self, start: int, steps: int) -> int:
         """Return the position after so many steps from ``start`` on; n after the last of them."""

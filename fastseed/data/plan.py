@@ -8,7 +8,7 @@ beginning to its own end, and what was read before is dropped; a ``len()`` ends 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
@@ -134,7 +134,7 @@ class Plan(NamedTuple):
         """
         size, drops = self.layout.batch_size, self.layout.drop_last
         if self.layout.slots:
-            return self._micro_batches()
+            return self.layout.micro_batches(self.order, self.rank, self.start)
         if self.order is not None:
             count = self.layout.samples_left(self.start)
             left: Any = self.order.share(self.start, self.rank, self.layout.ranks, count)
@@ -142,16 +142,6 @@ class Plan(NamedTuple):
             left = iter(self.source)
             drop(itertools.islice(left, -(-self.start // self.layout.ranks)))
         return BatchSampler(left, size, drops) if self.is_batched else left
-
-    def _micro_batches(self) -> Iterator[list[int]]:
-        layout, order = self.layout, self.order
-        assert order is not None
-        size, own = layout.batch_size, self._slots()
-        for step in range(layout.steps_left(self.start)):
-            first, end = layout.positions(self.start, step)
-            indices = list(order.share(first, 0, 1, end - first))
-            for slot in own:
-                yield indices[slot * size : (slot + 1) * size]
 
 
 def plan_of(loader: DataLoader[Any], seeder: Seeder | None) -> Plan:

@@ -305,4 +305,4 @@ def _on_these_ranks(function: str, state: StateDict, loader: DataLoaderShard) ->
     moved = {"position": done * now["ranks"], "ranks": now["ranks"]}
     entry = history.entries[-1]._replace(epoch=history.epoch, step=history.step, **moved)
     history = history.with_entry(entry, history.latest_order)
-    return {**state["steps"], "journal": to_json(history)}
+    return {**state["steps"], "journal": to_json(history), "read": ""}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -379,18 +379,6 @@ def refuse_inside(function: str) -> None:
             f"fastseed.{function}: must not be entered in a block of random.keyed, which does not "
             "draw from torch's generators: give it a keyed block"
         )
-
-
-@contextlib.contextmanager
-def apart_from_blocks() -> Iterator[None]:
-    """Leave this thread's blocks for a while in which the scope is another one and comes back."""
-    before = {block: block.has_moved for block in tuple(_open)}
-    try:
-        with outside_blocks():
-            yield
-    finally:
-        for block, has_moved in before.items():
-            block.has_moved = has_moved
 
 
 def leave_inherited() -> None:

@@ -9,7 +9,6 @@ from helpers import worker_cases
 from helpers.loaders import (
     Indexed,
     Seeking,
-    Stateful,
     draw,
     flat,
     same,
@@ -97,21 +96,6 @@ def test_streams_of_workers_in_iterable_data_sets(persistent):
         epochs.append(flat(batches))
     assert epochs[0] == epochs[2]
     assert len({n for epoch in epochs[:2] for sample in epoch for n in sample[1:]}) == 72
-
-
-@pytest.mark.parametrize("batch", [None, 4])
-def test_data_sets_that_keep_their_own_state(batch):
-    start()
-    batches = Loader(Stateful(18), batch_size=batch, collate_fn=same)
-    states = [batches.state_dict() for _ in batches]
-    assert batches.state_dict()["over"] == 1
-    for k, state in enumerate(states, 1):
-        fresh = Loader(Stateful(18), batch_size=batch, collate_fn=same)
-        fresh.load_state_dict(state)
-        rest = list(fresh)
-        assert (rest if batch is None else flat(rest)) == list(range(k * (batch or 1), 18))
-    with pytest.raises(ValueError, match="state must be a dict of dataset"):
-        fresh.load_state_dict({k: v for k, v in states[0].items() if k != "dataset"})
 
 
 @pytest.mark.parametrize("n", [33, 37, 40])

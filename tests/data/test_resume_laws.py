@@ -3,35 +3,58 @@
 from __future__ import annotations
 
 import pickle
+import random
 
 import numpy as np
 import pytest
 import torch
-from helpers.loaders import Stateful, draw, same
+from helpers.loaders import Indexed, Stateful, draw, same
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
     Dataset,
     IterableDataset,
     RandomSampler,
-    get_worker_info,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
 )
 
 import fastseed
-from fastseed._utils.log import warn_once
-from fastseed.data import ShuffleSampler, per_sample, steps
+from fastseed.data import Loader, Seekable, ShuffleSampler, count_occurrences, per_sample, steps
+from fastseed.data.steps import StepLoop
 
 N = 20
 
 
+def occurrences(index):
+    times = getattr(index, "occurrence", 0)
+    return (int(index), times) if times else int(index)
+
+
 class Items(Dataset):
-    """Sample i is i; of a list the list."""
+    """Sample i is i, and how often it came before; of a list that of each. It counts its reads."""
+
+    read = 0
 
     def __len__(self):
         return N
 
     def __getitem__(self, i):
-        return [int(k) for k in i] if isinstance(i, (list, torch.Tensor)) else int(i)
+        self.read += 1
+        is_list = isinstance(i, (list, torch.Tensor))
+        return [occurrences(k) for k in i] if is_list else occurrences(i)
+
+
+class Balanced:
+    """A sampler as users write it: the order is drawn from the global generators, bit by bit."""
+
+    def __len__(self):
+        return N
+
+    def __iter__(self):
+        left = list(np.random.permutation(N))
+        while left:
+            yield left.pop(random.randrange(len(left)) ^ int(torch.randint(1, ())))
 
 
 class Given:
@@ -119,6 +142,18 @@ def around(sampler, times):
     return Given(lambda: (i for i in sampler for _ in range(times)), N * times, sampler)
 
 
+def in_threes(sampler):
+    def batches():
+        order = list(sampler)
+        return [order[i : i + 3] for i in range(0, N, 3)]
+
+    return Given(batches, 7, sampler)
+
+
+def numbers(position):
+    return iter(range(position, N))
+
+
 # Loops whose workers may change, by what is iterated.
 MAPS = {
     "shuffle": lambda: {"batch_size": 6, "shuffle": True},
@@ -143,6 +178,22 @@ MAPS = {
     "a filter by subclass": lambda: {"batch_size": 4, "sampler": Filtered(N)},
     "twice by subclass": lambda: {"batch_size": 4, "sampler": Twice(N)},
     "buckets": lambda: {"batch_sampler": Given(buckets, 4)},
+    "buckets around ours": lambda: {"batch_sampler": in_threes(ShuffleSampler(N))},
+    "lists of lists": lambda: {"batch_sampler": [[0, 1, 2], [3], [4, 5], [1, 2, 3, 4], [19]]},
+    "in order": lambda: {"batch_size": 4},
+    "subset": lambda: {"batch_size": 4, "sampler": SubsetRandomSampler(range(0, N, 2))},
+    "weighted": lambda: {"batch_size": 4, "sampler": WeightedRandomSampler([1.0] * N, N)},
+    "dropping": lambda: {"batch_size": 3, "sampler": RandomSampler(range(N)), "drop_last": True},
+    "counted": lambda: {
+        "batch_size": 4,
+        "sampler": count_occurrences(WeightedRandomSampler([1.0] * N, N)),
+    },
+    "counted, ours": lambda: {"batch_size": 4, "sampler": count_occurrences(ShuffleSampler(N))},
+    "balanced": lambda: {"batch_size": 4, "sampler": Balanced()},
+    "samples": lambda: {"dataset": per_sample(Indexed(N)), "batch_size": 4, "shuffle": True},
+    "one sample": lambda: {"dataset": per_sample(Indexed(N)), "shuffle": True},
+    "seekable": lambda: {"dataset": Seekable(numbers), "batch_size": 3},
+    "seekable, no batches": lambda: {"dataset": Seekable(numbers), "batch_size": None},
     "empty batches": lambda: {"batch_sampler": Given(lambda: [[0, 1], [], [2], [], [3, 4]], 5)},
 }
 OTHERS = {
@@ -161,39 +212,56 @@ OTHERS = {
 }
 
 
-def make(kind, workers=0):
+class Epochs(list):
+    """A loop over a Loader by hand, which looks like steps."""
+
+    def __init__(self, loader):
+        self.loader, self.dataset, self.state_dict = loader, loader.dataset, loader.state_dict
+
+    def load_state_dict(self, state):
+        self.loader.load_state_dict(state)
+        self.first = state["epoch"]
+
+    first = 0
+
+    def __iter__(self):
+        for epoch in range(self.first, 2):
+            fastseed.reseed(1, epoch)
+            yield from ((epoch, None, batch) for batch in self.loader)
+
+
+def make(kind, workers=0, form=steps):
     fastseed.init(42, rank=0, world_size=1)
     settings = {"dataset": Items(), **{**MAPS, **OTHERS}[kind]()}
-    return steps(DataLoader(**settings, num_workers=workers, collate_fn=same), 2)
+    loader = DataLoader(**settings, num_workers=workers, collate_fn=same)
+    return steps(loader, 2) if form is steps else Epochs(Loader(loader))
 
 
 def run(loop):
     """Each step, what the loop draws in it, and the state after it."""
-    seen = [
-        (epoch, step, batch, draw(), pickle.dumps(loop.state_dict())) for epoch, step, batch in loop
-    ]
-    return [place[:4] for place in seen], [place[4] for place in seen]
+    seen, states = [], []
+    for epoch, step, batch in loop:
+        # Without steps, the loop would have to reseed in the step that resumes.
+        drawn = draw() if isinstance(loop, StepLoop) else None
+        seen.append((epoch, step, batch, drawn))
+        states.append(pickle.dumps(loop.state_dict()))
+    return seen, states
 
 
+@pytest.mark.parametrize("form", [steps, Loader])
 @pytest.mark.parametrize("kind", [*MAPS, *OTHERS])
-def test_resumed_after_each_step_is_the_whole_run(kind):
-    whole, states = run(make(kind))
-    assert {epoch for epoch, *_ in whole} == {0, 1} and len(whole) >= 8
+def test_resumed_after_each_step_is_the_whole_run(kind, form):
+    whole, states = run(make(kind, form=form))
+    assert {epoch for epoch, *_ in whole} == {0, 1} and len(whole) >= 6
     for done, state in enumerate(states, 1):
-        loop = make(kind)
+        loop = make(kind, form=form)
         loop.load_state_dict(pickle.loads(state))
         assert loop.state_dict() == pickle.loads(state)
         assert run(loop) == (whole[done:], states[done:])
-
-
-@pytest.mark.parametrize("kind", OTHERS)
-def test_resumed_between_epochs_is_the_whole_run(kind):
-    whole, _ = run(make(kind))
-    first = make(kind)
-    seen = [(0, step, batch, draw()) for _, step, batch in first.in_epoch(0)]
-    loop = make(kind)
-    loop.load_state_dict(pickle.loads(pickle.dumps(first.state_dict())))
-    assert seen + run(loop)[0] == whole
+        if isinstance(loop.dataset, Items):
+            is_whole = loop.loader.batch_sampler is None
+            read = sum(1 if is_whole else len(batch) for _, _, batch, _ in whole[done:])
+            assert loop.dataset.read == read, "what was seen is not read again"
 
 
 @pytest.mark.parametrize("kind", MAPS)
@@ -204,216 +272,14 @@ def test_with_workers_it_is_the_same_run(kind):
     assert run(loop) == (whole[2:], states[2:])
 
 
-class Epochs(Dataset):
-    """Sample i is (epoch, i, what its worker drew), where somebody says the epoch."""
-
-    epoch = -1
-
-    def set_epoch(self, epoch):
-        self.epoch = epoch
-
-    def __len__(self):
-        return 8
-
-    def __getitem__(self, i):
-        return self.epoch, i, int(np.random.randint(2**62))
-
-
-class Streamed(Epochs, IterableDataset):
-    def __iter__(self):
-        return (self[i] for i in range(8))
-
-
-def seeds_numpy(worker):
-    np.random.seed(get_worker_info().seed % 2**32)
-
-
-@pytest.mark.parametrize("workers", [(0, False), (2, False), (2, True)])
-@pytest.mark.parametrize("kind", [Epochs, Streamed, lambda: per_sample(Epochs())])
-def test_the_epoch_reaches_the_dataset_and_workers_keep_no_seed_of_an_epoch(kind, workers):
-    def epochs(first):
-        fastseed.init(42, rank=0, world_size=1)
-        count, persistent = workers
-        more = {"num_workers": count, "persistent_workers": persistent}
-        init = {"worker_init_fn": seeds_numpy} if count else {}
-        loop = steps(DataLoader(kind(), 4, collate_fn=same, **more, **init))
-        return {e: [s for _, _, batch in loop.in_epoch(e) for s in batch] for e in range(first, 3)}
-
-    whole = epochs(0)
-    assert all(sample[0] == epoch for epoch, samples in whole.items() for sample in samples)
-    assert epochs(1) == {1: whole[1], 2: whole[2]}
-
-
-def keyed():
-    with fastseed.random.keyed("order"):
-        return torch.randperm(N).tolist()
-
-
-def forked():
-    with fastseed.fork_rng("order", index=0):
-        return torch.randperm(N).tolist()
-
-
-def derived():
-    generator = torch.Generator().manual_seed(fastseed.derive_seed("order"))
-    return torch.randperm(N, generator=generator).tolist()
-
-
-def lazily():
-    for i in range(N):
-        with fastseed.random.keyed("pick", index=i):
-            pick = int(torch.randint(N, ()))
-        yield pick
-
-
-class Registered(Given):
-    def __init__(self):
-        self.generator = torch.Generator()
-        super().__init__(lambda: torch.randperm(N, generator=self.generator).tolist())
-        fastseed.register_generator(self.generator, name="order")
-
-
-PLACED = {
-    "keyed": lambda: Given(keyed),
-    "fork_rng": lambda: Given(forked),
-    "derive_seed": lambda: Given(derived),
-    "lazily": lambda: Given(lazily),
-    "registered": Registered,
-}
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("kind", PLACED)
-def test_a_sampler_runs_in_its_own_place(kind, workers):
-    """Whatever step resumes it, and whatever the loop draws in blocks and registered generators."""
-
-    def loop():
-        fastseed.init(42, rank=0, world_size=1)
-        sampler = PLACED[kind]()
-        more = {"collate_fn": same, "num_workers": workers}
-        return sampler, steps(DataLoader(Items(), 6, sampler=sampler, **more), 2)
-
-    def train(sampler, loop):
-        seen = []
-        for epoch, step, batch in loop:
-            with fastseed.random.keyed("order"):  # the sampler's names are its own
-                drawn = float(torch.rand(()))
-            if kind == "registered":
-                drawn += float(torch.rand((), generator=sampler.generator))
-            assert fastseed.derivation.context.seeder.scope == (1, epoch, step)
-            seen.append((epoch, step, batch, drawn, pickle.dumps(loop.state_dict())))
-        return seen
-
-    whole = train(*loop())
-    assert kind == "lazily" or sorted(i for _, _, batch, *_ in whole[:4] for i in batch) == [
-        *range(N)
-    ]
-    for done in (2, 4, 5):
-        sampler, resumed = loop()
-        resumed.load_state_dict(pickle.loads(whole[done - 1][4]))
-        assert train(sampler, resumed) == whole[done:]
-
-
-def test_open_blocks_outlive_a_samplers_place():
-    fastseed.init(42, rank=0, world_size=1)
-    fastseed.reseed(1, 3)
-    with fastseed.random.keyed("outer"):
-        expected = torch.rand(2).tolist()
-    fastseed.reseed(1, 3)
-    validation = fastseed.data.Loader(Items(), 6, sampler=Given(keyed), collate_fn=same)
-    with fastseed.random.keyed("outer"):
-        first = len(list(validation))
-        assert (first, torch.rand(2).tolist(), len(list(validation))) == (4, expected, 4)
-
-
-class Remembering(Given):
-    """Its generator goes on from epoch to epoch."""
-
-    def __init__(self, kind):
-        rng = np.random.default_rng(7) if kind == "numpy" else torch.Generator().manual_seed(7)
-        self.rng, self.passes = rng, 0
-        super().__init__(getattr(self, kind))
-
-    def numpy(self):
-        return self.rng.permutation(N).tolist()
-
-    def torch(self):
-        return torch.randperm(N, generator=self.rng).tolist()
-
-    def turned(self):
-        self.passes += 1
-        return [(i + self.passes) % N for i in range(N)]
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("kind", ["numpy", "torch", "turned"])
-def test_a_sampler_that_remembers_raises_where_it_yields_others(kind, workers):
-    def loop(batch):
-        fastseed.init(42, rank=0, world_size=1)
-        more = {"collate_fn": same, "num_workers": workers}
-        return steps(DataLoader(Items(), batch, sampler=Remembering(kind), **more), 2)
-
-    states = {}
-    first = loop(5)
-    for epoch, step, _ in first:
-        states[epoch, step] = first.state_dict()
-    inside, resumed = loop(4), loop(4)
-    inside.load_state_dict(states[0, 1])  # it has made no pass yet: as the whole run
-    assert sum(len(batch) for *_, batch in inside.in_epoch(0)) == N - 10
-    resumed.load_state_dict(states[1, 1])
-    with pytest.raises(RuntimeError, match="sampler must yield the same indices when it is run"):
-        next(iter(resumed))
-
-
-def test_a_state_that_counts_samples_is_none_of_one_that_counts_batches():
-    _, states = run(make("a user's"))
-    loop = make("buckets")
-    with pytest.raises(ValueError, match="must be of order 'batches of Given', as for this loop"):
-        loop.load_state_dict(pickle.loads(states[0]))
-
-
-def test_an_iteration_keeps_the_size_that_it_began_with():
-    fastseed.init(42, rank=0, world_size=1)
-    batches = BatchSampler(ShuffleSampler(N), 4, False)
-    loop, sizes = steps(DataLoader(Items(), batch_sampler=batches, collate_fn=same), 2), []
-    for epoch, step, batch in loop:
-        sizes.append(len(batch))
-        batches.batch_size = 10
-        if (epoch, step) == (0, 1):
-            state = loop.state_dict()
-    assert sizes == [4] * 5 + [10] * 2
-    resumed = steps(DataLoader(Items(), batch_sampler=batches, collate_fn=same), 1)
-    resumed.load_state_dict(state)
-    assert [len(batch) for *_, batch in resumed] == [10, 2]
-
-
-def test_another_master_seed_inside_an_epoch_is_that_of_the_next():
-    def orders(*seeds):
-        loop = make("shuffle")
-        seen = []
-        for epoch, step, batch in loop:
-            seen.append(batch)
-            if (epoch, step) == (0, 1) and seeds:
-                fastseed.init(*seeds, rank=0, world_size=1)
-                for refused in (loop.state_dict, loop.lineage, lambda: loop.skip(1, 0, 0)):
-                    with pytest.raises(RuntimeError, match=r"began under master seed 42, but .* 7"):
-                        refused()
-        return seen
-
-    whole, changed = orders(), orders(7)
-    assert changed[:4] == whole[:4] and changed[4:] != whole[4:]
-    assert sorted(i for batch in changed[4:] for i in batch) == [*range(N)]
-
-
-def test_a_quarantine_does_not_reach_the_users_sampler():
-    fastseed.init(42, rank=0, world_size=1)
-    sampler = ShuffleSampler(N)
-    loop = steps(DataLoader(Items(), 4, sampler=sampler, collate_fn=same), 1)
-    for _, step, _ in loop:
-        if step == 0:
-            loop.quarantine([3])
-    fastseed.reseed(1, 0)
-    assert sorted(sampler) == [*range(N)]
+@pytest.mark.parametrize("kind", OTHERS)
+def test_resumed_between_epochs_is_the_whole_run(kind):
+    whole, _ = run(make(kind))
+    first = make(kind)
+    seen = [(0, step, batch, draw()) for _, step, batch in first.in_epoch(0)]
+    loop = make(kind)
+    loop.load_state_dict(pickle.loads(pickle.dumps(first.state_dict())))
+    assert seen + run(loop)[0] == whole
 
 
 def with_last(items):
@@ -437,62 +303,8 @@ def test_a_wrapper_that_looks_ahead_says_which_step_is_done(kind):
         assert run(resumed)[0] == whole[done:]
 
 
-def test_a_step_before_the_steps_were_cut_in_another_way():
-    def loop():
-        fastseed.init(42, rank=0, world_size=1)
-        batches = BatchSampler(ShuffleSampler(N), 5, False)
-        return batches, steps(DataLoader(Items(), batch_sampler=batches, collate_fn=same), 2)
-
-    batches, first = loop()
-    for epoch, step, _ in with_last(first):
-        batches.batch_size = 4
-        if (epoch, step) == (0, 3):
-            assert (first.epoch, first.step) == (1, 1)
-            state = first.state_dict(after=(0, 3))
-    batches, resumed = loop()
-    batches.batch_size = 4
-    resumed.load_state_dict(state)
-    assert [(epoch, len(batch)) for epoch, _, batch in resumed] == [(1, 4)] * 5
-
-
-def test_steps_after_which_there_is_no_state():
-    loop = make("shuffle")
-    taken = loop.in_epoch(0)
-    next(taken), next(taken)
-    for after in ((0, 2), (1, 0), (0, -1), [0, 0], (0, "0")):
-        with pytest.raises((TypeError, ValueError), match=r"steps\.state_dict: after"):
-            loop.state_dict(after=after)
-    state = loop.state_dict(after=(0, 0))
-    loop.quarantine([3])
-    with pytest.raises(ValueError, match=r"this loop gave since skip\(\), quarantine"):
-        loop.state_dict(after=(0, 0))
-    loop.load_state_dict(state)
-    with pytest.raises(ValueError, match="that this loop gave"):
-        loop.state_dict(after=(0, 0))
-    stateful = make("its own state")
-    next(iter(stateful))
-    with pytest.raises(ValueError, match="None with a dataset's state"):
-        stateful.state_dict(after=(0, 0))
-
-
-def test_what_cannot_be_resumed_warns_at_its_first_batch(caplog):
-    warn_once.cache_clear()
-    fastseed.init(42, rank=0, world_size=1)
-    loop = steps(DataLoader(Items(), 4, in_order=False), 1)
-    assert caplog.text == "" and len(list(loop)) == 5
-    assert "in_order must be True" in caplog.text and "state_dict() will raise" in caplog.text
-
-
-def test_a_dataset_that_grows_needs_a_new_loop_if_its_order_is_ours():
-    fastseed.init(42, rank=0, world_size=1)
-    for shuffle in (False, True):
-        data = list(range(10))
-        loop = steps(DataLoader(data, 5, shuffle=shuffle), task=1 + shuffle)
-        assert len(list(loop.in_epoch(0))) == 2
-        data += [0] * 5
-        if not shuffle:
-            assert len(list(loop.in_epoch(1))) == 3
-            continue
-        with pytest.raises(RuntimeError, match="must keep its length 10, of which the order is"):
-            next(loop.in_epoch(1))
-        assert len(list(steps(DataLoader(data, 5, shuffle=True), task=2).in_epoch(1))) == 3
+def test_a_state_that_counts_samples_is_none_of_one_that_counts_batches():
+    _, states = run(make("a user's"))
+    loop = make("buckets")
+    with pytest.raises(ValueError, match="must be of order 'batches of Given', as for this loop"):
+        loop.load_state_dict(pickle.loads(states[0]))

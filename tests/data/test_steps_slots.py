@@ -241,3 +241,14 @@ def test_arguments():
         with pytest.raises(ValueError, match="loader must be of a map-style dataset, with batch_"):
             steps(existing, 1, slots=2)
     assert len(steps(Loader(data, B), 1, slots=2)) == -(-N // (2 * B))
+
+
+@pytest.mark.parametrize("assignment", ["blocks", "deal"])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_loader_that_a_framework_makes_of_ours_has_the_same_slots(assignment, rank):
+    """As ``accelerate.skip_first_batches`` does when it resumes."""
+    fastseed.init(42, rank=rank, world_size=2)
+    fastseed.reseed(1, 0)
+    ours = make(Plain(N), assignment=assignment).loader
+    theirs = DataLoader(ours.dataset, batch_sampler=ours.batch_sampler, collate_fn=same)
+    assert list(theirs) == list(ours) and len(theirs) == len(list(theirs)) > 7

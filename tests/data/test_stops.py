@@ -2,34 +2,17 @@
 
 from __future__ import annotations
 
-import random
-
-import numpy as np
 import pytest
-import torch
-from helpers.loaders import Indexed, Plain, dealt, draw, flat, on_ranks, same, start
+from helpers.loaders import Indexed, Plain, dealt, flat, on_ranks, same, start
 from torch.utils.data import (
-    BatchSampler,
     DistributedSampler,
     RandomSampler,
-    Sampler,
     SequentialSampler,
-    SubsetRandomSampler,
     WeightedRandomSampler,
 )
 
 import fastseed
-from fastseed.data import Loader, Seekable, ShuffleSampler, count_occurrences, per_sample
-
-
-class Untouched(Plain):
-    """Counts what is read."""
-
-    read = 0
-
-    def __getitem__(self, i):
-        self.read += 1
-        return int(i)
+from fastseed.data import Loader, count_occurrences, per_sample
 
 
 class Halves:
@@ -48,101 +31,22 @@ class Halves:
         return -(-len(list(self.sampler)) // 4)
 
 
-KINDS = {
-    "in order": lambda: {"batch_size": 4},
-    "random": lambda: {"batch_size": 4, "sampler": RandomSampler(range(30))},
-    "subset": lambda: {"batch_size": 4, "sampler": SubsetRandomSampler(range(0, 30, 2))},
-    "weighted": lambda: {"batch_size": 4, "sampler": WeightedRandomSampler([1.0] * 30, 30)},
-    "dropping": lambda: {"batch_size": 4, "sampler": RandomSampler(range(30)), "drop_last": True},
-    "no batches": lambda: {"batch_size": None, "sampler": RandomSampler(range(30))},
-    "batches of its own": lambda: {"batch_sampler": Halves(RandomSampler(range(30)))},
-    "batches around ours": lambda: {"batch_sampler": Halves(ShuffleSampler(30))},
-    "batches of torch": lambda: {"batch_sampler": BatchSampler(ShuffleSampler(30), 4, False)},
-    "lists": lambda: {
-        "batch_size": None, "sampler": BatchSampler(ShuffleSampler(30), 4, False),
-    },
-    "counted": lambda: {
-        "batch_size": 4,
-        "sampler": count_occurrences(WeightedRandomSampler([1.0] * 30, 30)),
-    },
-    "counted, ours": lambda: {"batch_size": 4, "sampler": count_occurrences(ShuffleSampler(30))},
-    "a user's": lambda: {"batch_size": 4, "sampler": Balanced()},
-    "lists of lists": lambda: {"batch_sampler": [[0, 1, 2], [3], [4, 5], [1, 2, 3, 4], [29]]},
-    "samples": lambda: {"dataset": per_sample(Indexed(30)), "batch_size": 4, "shuffle": True},
-    "one sample": lambda: {"dataset": per_sample(Indexed(30)), "shuffle": True},
-    "seekable": lambda: {"dataset": Seekable(lambda p: range(p, 30)), "batch_size": 4},
-    "seekable, length unknown": lambda: {"dataset": Seekable(numbers), "batch_size": 4},
-    "seekable, no batches": lambda: {"dataset": Seekable(numbers), "batch_size": None},
-}  # fmt: skip
+REGULAR = {
+    "in order": lambda: {},
+    "random": lambda: {"sampler": RandomSampler(range(30))},
+    "counted": lambda: {"sampler": count_occurrences(WeightedRandomSampler([1.0] * 30, 30))},
+}
 
 
-def numbers(position):
-    return iter(range(position, 30))
-
-
-def occurrences(batch):
-    return [(int(i), getattr(i, "occurrence", 0)) for i in batch]
-
-
-class Balanced(Sampler):
-    """A sampler as users write it: the order is drawn from the global generators, bit by bit."""
-
-    def __len__(self):
-        return 30
-
-    def __iter__(self):
-        left = list(np.random.permutation(30))
-        while left:
-            yield left.pop(random.randrange(len(left)) ^ int(torch.randint(1, ())))
-
-
-class Lists(Untouched):
-    """An index: a number, or a list of them; with the number of its occurrence."""
-
-    def __getitem__(self, i):
-        self.read += 1
-        return occurrences(i if isinstance(i, list) else [i])
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("workers", [0, 1])
-def test_every_stop(kind, workers):
-    def make(workers=workers):
-        settings = {"dataset": Lists(30), **KINDS[kind]()}
-        batches = Loader(**settings, num_workers=workers, collate_fn=same)
-        return settings["dataset"], batches
-
-    def train(batches):
-        """Return each batch, what the main process draws after it, and the state."""
-        return [(batch, draw(), batches.state_dict()) for batch in batches]
-
-    start(2)
-    _, batches = make(0)
-    before, first = fastseed.state_dict(rng=True), batches.state_dict()
-    whole = train(batches)
-    states = [first, *(state for *_, state in whole)]
-    assert len(whole) >= 4
-    _, batches = make()
-    fastseed.load_state_dict(before)
-    assert train(batches) == whole, "workers change nothing"
-    for stop in range(len(states)) if not workers else (2, len(states) - 1):
-        dataset, batches = make()
-        batches.load_state_dict(states[stop])
-        assert [batch for batch, *_ in train(batches)] == [batch for batch, *_ in whole[stop:]]
-        if not workers and isinstance(dataset, Lists):
-            counts_one = kind in ("no batches", "lists")
-            read = sum(1 if counts_one or not batch else len(batch) for batch, *_ in whole[stop:])
-            assert dataset.read == read, "what was seen is not read again"
-
-
-@pytest.mark.parametrize("kind", ["in order", "random", "counted"])
+@pytest.mark.parametrize("kind", REGULAR)
 def test_another_batch_size(kind):
+    def make(batch_size):
+        return Loader(Plain(30), batch_size, collate_fn=same, **REGULAR[kind]())
+
     start(2)
-    whole = flat(Loader(Lists(30), collate_fn=same, **KINDS[kind]()))
-    batches = Loader(Lists(30), collate_fn=same, **KINDS[kind]())
+    whole, batches, other = flat(make(4)), make(4), make(7)
     iterator = iter(batches)
     next(iterator), next(iterator)
-    other = Loader(Lists(30), collate_fn=same, **{**KINDS[kind](), "batch_size": 7})
     other.load_state_dict(batches.state_dict())
     sizes = [len(batch) for batch in other]
     assert sizes == [7, 7, 7, 1]

@@ -21,7 +21,7 @@ from ...derivation import context, scopes, streams
 from ...derivation.entries import Entries
 from ...derivation.scopes import Scope
 from ...derivation.streams import Stream
-from ...random.keyed import apart_from_blocks
+from ...random.apart import apart_from_blocks
 from ...seeder.registry import Registration
 from ...seeder.seeder import Seeder
 from ..order.samplers import ShuffleSampler, without_generator
@@ -55,7 +55,8 @@ class Iteration:
         self.requested = 0  # batches whose indices were handed out
         self.delivered = 0  # batches up to the last one that the loop was given
         self.seeder, self.master_seed, self._rank = seeder, seeder.master_seed, seeder.data_rank
-        self._indices = ReadIndices(plan, read)
+        self._indices = ReadIndices(plan, read) if plan.is_foreign else None
+        self.has_own_place = plan.has_own_place
 
     @property
     def position(self) -> int:
@@ -65,13 +66,17 @@ class Iteration:
     @property
     def read(self) -> str:
         """The digest of the indices that the loop was given, of another sampler."""
-        return self._indices.text
+        return "" if self._indices is None else self._indices.text
 
     def deliver(self, count: int) -> None:
         """Note that the loop was given batch number ``count``, from 1."""
-        if self.plan.is_foreign:
+        if self._indices is not None:
             self._indices.deliver(count - self.delivered)
         self.delivered = count
+
+    def _drop(self, indices: Iterable[Any]) -> None:
+        if self._indices is not None:
+            self._indices.drop(indices)
 
     def _stream(self, name: str, step: int, rank: int) -> streams.Stream:
         scope = derive.scope_key(self.master_seed, self.scope.task, self.scope.epoch, step)
@@ -94,7 +99,7 @@ class Iteration:
         def take() -> object:
             nonlocal iterator
             if iterator is None:
-                iterator = iter(() if self.is_over else self.plan.requests(self._indices.drop))
+                iterator = iter(() if self.is_over else self.plan.requests(self._drop))
             return next(iterator, _END)
 
         at = Scope(self.scope.task, self.scope.epoch, 0)
@@ -110,7 +115,7 @@ class Iteration:
                 sampler.generator = None
         while batch is not _END:
             self.requested += 1
-            if self.plan.is_foreign:
+            if self._indices is not None:
                 self._indices.request(batch)
             yield batch
             batch = draw()

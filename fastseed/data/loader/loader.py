@@ -8,6 +8,7 @@ import torch
 from torch.utils import data as torch_data
 from torch.utils.data import DataLoader, IterableDataset, SequentialSampler
 
+from ..._backend import private_torch
 from ..._backend.compile import eager
 from ..._utils import StateDict, validation
 from ..._utils.log import logger, warn_once
@@ -338,16 +339,13 @@ class Loader(DataLoader[Any]):
         return True
 
 
-_ITERATES = "__iter__", "_get_iterator", "__len__", "_index_sampler", "_auto_collation"
-
-
 def loader_settings(function: str, loader: Any) -> Settings:
     """Return the arguments that make a ``Loader`` of a DataLoader; TypeError if none can."""
     validation.check_instance(
         function, "loader", loader, DataLoader, "a torch.utils.data.DataLoader"
     )
     kinds = type(loader), DataLoader, Loader
-    for name in _ITERATES:
+    for name in private_torch.ITERATING:
         own, *known = (getattr(kind, name) for kind in kinds)
         if own not in known:
             rule = (

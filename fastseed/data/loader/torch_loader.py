@@ -167,7 +167,7 @@ class LoaderIterator:
         # With workers an error may be that of a batch, of a worker or a timeout: torch knows.
         received = private_torch.received_batches(self._batches)
         iteration.deliver(self._returned if received is None else received)
-        if iteration.plan.has_own_place:
+        if iteration.has_own_place:
             iteration.is_over = private_torch.has_ended(self._batches)
         return batch
 

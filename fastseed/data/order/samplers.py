@@ -217,7 +217,7 @@ class ShuffleSampler(Sampler[int]):
 
 
 class SlotSampler(BatchSampler):
-    """The micro-batches of this rank: its slots of each step, which a plan yields.
+    """The micro-batches of this rank: its slots of each step, in order.
 
     ``docs/spec/data-order.md`` ("From positions to steps") says which positions a slot has.
     """
@@ -233,6 +233,12 @@ class SlotSampler(BatchSampler):
 
     def __len__(self) -> int:
         return self.steps * len(self.own_slots())
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """Yield them where no plan does: in a DataLoader that a framework made of ours."""
+        sampler, (rank, ranks) = self.order, self.order._rank_and_size()
+        order, first = sampler._order(sampler._path, None, None), sampler._take_position()
+        return self.layout._replace(ranks=ranks).micro_batches(order, rank, first)
 
 
 def check_size(function: str, argument: str, data: Sized | int) -> int:
