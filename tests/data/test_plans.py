@@ -210,6 +210,12 @@ def test_a_sampler_that_remembers_raises_where_it_yields_others(kind, workers):
     resumed.load_state_dict(states[1, 1])
     with pytest.raises(RuntimeError, match="sampler must yield the same indices when it is run"):
         next(iter(resumed))
+    left = loop(5)
+    for epoch, step, _ in left:
+        if (epoch, step) == (0, 1):
+            break
+    with pytest.raises(RuntimeError, match="sampler must yield the same indices when it is run"):
+        next(iter(left))
 
 
 def test_an_iteration_keeps_the_size_that_it_began_with():
