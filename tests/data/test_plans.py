@@ -210,6 +210,12 @@ def test_a_sampler_that_remembers_raises_where_it_yields_others(kind, workers):
     resumed.load_state_dict(states[1, 1])
     with pytest.raises(RuntimeError, match="sampler must yield the same indices when it is run"):
         next(iter(resumed))
+    left = loop(5)
+    for epoch, step, _ in left:
+        if (epoch, step) == (0, 1):
+            break
+    with pytest.raises(RuntimeError, match="sampler must yield the same indices when it is run"):
+        next(iter(left))
 
 
 def test_an_iteration_keeps_the_size_that_it_began_with():
@@ -295,9 +301,10 @@ def test_steps_after_which_there_is_no_state():
     loop.quarantine([3])
     with pytest.raises(ValueError, match=r"this loop gave since skip\(\), quarantine"):
         loop.state_dict(after=(0, 0))
-    loop.load_state_dict(state)
+    resumed = shuffled()
+    resumed.load_state_dict(state)
     with pytest.raises(ValueError, match="that this loop gave"):
-        loop.state_dict(after=(0, 0))
+        resumed.state_dict(after=(0, 0))
     stateful = steps(DataLoader(Stateful(N), 5), 2)
     next(iter(stateful))
     with pytest.raises(ValueError, match="None with a dataset's state"):
