@@ -148,6 +148,11 @@ class Watch:
     def _is_kept(self, key: str) -> bool:
         return kept_tensors.is_kept(self._keep, self._step, key)
 
+    @property
+    def step(self) -> int:
+        """The number of the step that ``record`` records next: save it for a resumed run."""
+        return self._step
+
     def record(self, step: int | None = None) -> bool:
         """Record a step on every rank: after the optimizer's, before gradients are set to zero.
 

@@ -73,7 +73,8 @@ VALID = {
     "sampling_race": race,
     "sampling_histogram": histogram,
 }  # fmt: skip
-ELSEWHERE = {"dropout", "layer_key", "perturb", "exact_sum", "shuffle_of_key"}  # in other folders
+ELSEWHERE = {"dropout", "check_label", "layer_key", "perturb", "exact_sum", "shuffle_of_key"}
+"""Tested in other folders."""
 ALONE = {"advise_huge_pages", "digest"}  # native code only, below
 
 

@@ -246,6 +246,7 @@ def test_steps_recorded_twice_count_once(tmp_path):
         watch.record()
     with Watch(model, path=tmp_path / "b", step=5) as watch:
         assert [watch.record(), watch.record()] == [True, True]
+        assert watch.step == 7  # with which a resumed run begins
     found = bisect(tmp_path / "a", tmp_path / "b")
     assert found.equal
 
