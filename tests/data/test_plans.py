@@ -332,3 +332,22 @@ def test_a_dataset_that_grows_needs_a_new_loop_if_its_order_is_ours():
         with pytest.raises(RuntimeError, match="must keep its length 10, of which the order is"):
             next(loop.in_epoch(1))
         assert len(list(steps(DataLoader(data, 5, shuffle=True), task=2).in_epoch(1))) == 3
+
+
+def test_a_dataset_may_grow_inside_an_epoch():
+    fastseed.init(42, rank=0, world_size=1)
+    data = list(range(10))
+    loop = steps(DataLoader(data, 5, shuffle=True))
+    next(loop.in_epoch(0))
+    data += [0] * 5
+    assert len(list(loop.in_epoch(0))) == 1
+
+
+def test_a_loop_begins_where_its_sampler_was_sought():
+    fastseed.init(42, rank=0, world_size=1)
+    sampler = ShuffleSampler(N)
+    sampler.seek(8)
+    loop = steps(DataLoader(Items(), 4, sampler=sampler, collate_fn=same), 2)
+    batches = [batch for *_, batch in loop]
+    assert len(batches) == 3 + 5
+    assert batches[:3] == [loop.lineage().at(0, step).sample.tolist() for step in range(3)]
