@@ -412,7 +412,7 @@ def workers_of(iterator: Any) -> list[Any]:
 
 def received_batches(iterator: Any) -> int | None:
     """Return how many batches, and errors in their place, came from workers; None without them."""
-    return getattr(iterator, "_rcvd_idx", None)  # type: ignore[no-any-return]
+    return getattr(iterator, "_rcvd_idx", None)
 
 
 def has_ended(iterator: Any) -> bool:
