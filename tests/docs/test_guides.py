@@ -56,6 +56,11 @@ import time
 batches = DataLoader(dataset, batch_size=4, shuffle=True)
 rank, folder, labels, image = 0, ".", ["a", "b"], torch.ones(1, 1, 4, 4)
 path = "checkpoint.pt"
+class Env:
+    np_random = np.random.default_rng()
+    def reset(self, seed):
+        self.np_random = np.random.default_rng(seed)
+env = Env()
 torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, path)
 """,
 }
@@ -76,7 +81,7 @@ NOT_RUN = {
     "rollouts-py-2": "integrations/test_seeded_tokens.py has lines of its own",
     "rollouts-py-3": "integrations/test_vector_environments.py has lines of its own",
 }
-ON_RANKS = ("layouts-py-0", "same-weights-py-1")  # a mesh is of several ranks
+ON_RANKS = ("layouts-py-0", "same-weights-py-1", "several-ranks-py-0")  # a mesh is of several
 ALONE = {
     "several-ranks-0": "its mesh has eight ranks",
     "several-ranks-1": "its mesh has four ranks",
