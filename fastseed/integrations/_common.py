@@ -97,7 +97,11 @@ def run_in_task(task: int, epoch: int = 0, step: int = 0) -> Iterator[None]:
         move_to(*at)
         yield
     finally:
-        api.load_state_dict(before)
+        try:
+            api.load_state_dict(before)
+        except BaseException:  # an interrupt waits until all is restored
+            api.load_state_dict(before)
+            raise
 
 
 def gather(function: str, state: StateDict) -> StateDict:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -20,7 +21,6 @@ from ..generators.setters import BITS, EpochSetter, SeedFunction, is_epoch_sette
 from ..random.bank import StreamBank
 
 _FUNCTION = "register_generator"
-_SEEDING = (np.random.seed, torch.manual_seed, torch.cuda.manual_seed, torch.cuda.manual_seed_all)
 
 
 class Registration(NamedTuple):
@@ -171,8 +171,11 @@ class Registry:
 
 def _is_reseeded(generator: object) -> bool:
     """Return whether this is a global generator of the process, or its function of a seed."""
-    owner = getattr(generator, "__self__", generator)
-    return any(one is owner for one in (*global_generators(), *_SEEDING))
+    owner: Any = getattr(generator, "__self__", generator)
+    torchs = torch.manual_seed, torch.cuda.manual_seed, torch.cuda.manual_seed_all
+    known = (*global_generators(), np.random.seed, *map(inspect.unwrap, torchs))
+    owner = inspect.unwrap(owner) if callable(owner) else owner  # Dynamo wraps torch's functions
+    return any(one is owner for one in known)
 
 
 def _equal(a: Any, b: Any) -> bool:

@@ -78,6 +78,13 @@ def test_what_reseed_sets_already_is_refused(generator):
         seeder().register_generator(generator, name="mine")
 
 
+def test_the_seeding_functions_of_now_are_refused(monkeypatch):
+    """Dynamo wraps those of torch when it is imported."""
+    monkeypatch.setattr(torch, "manual_seed", functools.wraps(torch.manual_seed)(lambda seed: None))
+    with pytest.raises(ValueError, match="generator must be one that reseed does not set already"):
+        seeder().register_generator(torch.manual_seed, name="mine")
+
+
 def test_a_module_is_no_function_of_a_seed():
     with pytest.raises(TypeError, match="generator must be a callable, generator of torch"):
         seeder().register_generator(torch.nn.Identity())
