@@ -73,7 +73,7 @@ def test_the_division_of_accelerated_job_is_not_a_known_order(tmp_path):
             accelerator.save_state(tmp_path / "saved")
     lineage = checkpoints.inspect(tmp_path / "saved").lineage()
     assert lineage.history.point == (0, 3)
-    with pytest.raises(ValueError, match="the order of a job must be a ShuffleSampler"):
+    with pytest.raises(ValueError, match="the order of epoch 0 must be a ShuffleSampler"):
         lineage.at(0, 0)
 
 
