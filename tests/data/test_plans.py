@@ -7,7 +7,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from helpers.loaders import Stateful, same
+from helpers.loaders import Given, Stateful, same
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
@@ -29,21 +29,6 @@ class Items(Dataset):
 
     def __getitem__(self, i):
         return int(i)
-
-
-class Given:
-    """A sampler of a user: what ``make`` returns, with any length."""
-
-    def __init__(self, make, length=N, sampler=None):
-        self.make, self.length = make, length
-        if sampler is not None:
-            self.sampler = sampler
-
-    def __len__(self):
-        return self.length
-
-    def __iter__(self):
-        return iter(self.make())
 
 
 def shuffled():

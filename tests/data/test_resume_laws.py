@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import pickle
-import random
 
-import numpy as np
 import pytest
 import torch
-from helpers.loaders import Indexed, Stateful, draw, same
+from helpers.loaders import Balanced, Given, Indexed, Stateful, draw, same
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
@@ -43,33 +41,6 @@ class Items(Dataset):
         self.read += 1
         is_list = isinstance(i, (list, torch.Tensor))
         return [occurrences(k) for k in i] if is_list else occurrences(i)
-
-
-class Balanced:
-    """A sampler as users write it: the order is drawn from the global generators, bit by bit."""
-
-    def __len__(self):
-        return N
-
-    def __iter__(self):
-        left = list(np.random.permutation(N))
-        while left:
-            yield left.pop(random.randrange(len(left)) ^ int(torch.randint(1, ())))
-
-
-class Given:
-    """A sampler of a user: what ``make`` returns, with any length."""
-
-    def __init__(self, make, length=N, sampler=None):
-        self.make, self.length = make, length
-        if sampler is not None:
-            self.sampler = sampler
-
-    def __len__(self):
-        return self.length
-
-    def __iter__(self):
-        return iter(self.make())
 
 
 class Filtered(ShuffleSampler):
@@ -189,7 +160,7 @@ MAPS = {
         "sampler": count_occurrences(WeightedRandomSampler([1.0] * N, N)),
     },
     "counted, ours": lambda: {"batch_size": 4, "sampler": count_occurrences(ShuffleSampler(N))},
-    "balanced": lambda: {"batch_size": 4, "sampler": Balanced()},
+    "balanced": lambda: {"batch_size": 4, "sampler": Balanced(N)},
     "samples": lambda: {"dataset": per_sample(Indexed(N)), "batch_size": 4, "shuffle": True},
     "one sample": lambda: {"dataset": per_sample(Indexed(N)), "shuffle": True},
     "seekable": lambda: {"dataset": Seekable(numbers), "batch_size": 3},

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import random
 
 import numpy as np
 import pytest
 import torch
-from helpers.loaders import Indexed, Plain, flat, same, start
+from helpers.loaders import Balanced, Indexed, Plain, flat, same, start
 from helpers.support import snapshot
 from torch.utils.data import (
     DistributedSampler,
@@ -23,18 +22,6 @@ import fastseed
 from fastseed.data import Loader, ShuffleSampler, count_occurrences
 
 N = 24
-
-
-class Balanced(Sampler):
-    """A sampler as users write it: the order is drawn from the global generators, bit by bit."""
-
-    def __len__(self):
-        return N
-
-    def __iter__(self):
-        left = list(np.random.permutation(N))
-        while left:
-            yield left.pop(random.randrange(len(left)) ^ int(torch.randint(1, ())))
 
 
 class Batches(Sampler):
@@ -58,7 +45,7 @@ MAKERS = {
     "weighted": lambda: WeightedRandomSampler(torch.arange(1.0, N + 1), N),
     "subset": lambda: SubsetRandomSampler(range(N)),
     "counted": lambda: count_occurrences(WeightedRandomSampler(torch.ones(N), N)),
-    "user's": Balanced,
+    "user's": lambda: Balanced(N),
 }
 POOLS = [(0, False), (1, False), (2, True)]
 

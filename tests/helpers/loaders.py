@@ -173,3 +173,33 @@ def digest(model: torch.nn.Module) -> str:
     """Return the SHA-256 of a model's parameters."""
     held = b"".join(p.detach().numpy().tobytes() for p in model.parameters())
     return hashlib.sha256(held).hexdigest()
+
+
+class Given:
+    """A sampler of a user: what ``make`` returns, with any length."""
+
+    def __init__(self, make, length=20, sampler=None):
+        self.make, self.length = make, length
+        if sampler is not None:
+            self.sampler = sampler
+
+    def __len__(self):
+        return self.length
+
+    def __iter__(self):
+        return iter(self.make())
+
+
+class Balanced(Sampler):
+    """A sampler as users write it: the order is drawn from the global generators, bit by bit."""
+
+    def __init__(self, n):
+        self.n = n
+
+    def __len__(self):
+        return self.n
+
+    def __iter__(self):
+        left = list(np.random.permutation(self.n))
+        while left:
+            yield left.pop(random.randrange(len(left)) ^ int(torch.randint(1, ())))
