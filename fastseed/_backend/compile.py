@@ -55,7 +55,7 @@ def is_exporting() -> bool:
 
 def warn_if_exporting(function: str) -> None:
     """Warn once, where ``torch.export`` traces, that a saved program will not follow the job."""
-    if torch.compiler.is_exporting():
+    if is_exporting():
         warn_once(
             f"fastseed.{function}: an exported program follows fastseed.reseed in this process; "
             "saved and loaded, it repeats the random numbers of this scope for ever: export the "

@@ -71,9 +71,13 @@ class StepLayout(NamedTuple):
             return first, end
         return first, min(end, start + self.samples_left(start) * self.ranks)
 
+    def slots_of(self, rank: int) -> range:
+        """Return the slots of a rank."""
+        return own_slots(self.slots, rank, self.ranks, self.assignment)
+
     def micro_batches(self, order: Any, rank: int, start: int) -> Iterator[list[int]]:
         """Yield the batches of a rank's slots, from a position of an order on."""
-        size, own = self.batch_size, own_slots(self.slots, rank, self.ranks, self.assignment)
+        size, own = self.batch_size, self.slots_of(rank)
         for step in range(self.steps_left(start)):
             first, end = self.positions(start, step)
             indices = list(order.share(first, 0, 1, end - first))

@@ -16,7 +16,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 from .._utils import validation
 from ..seeder.seeder import Seeder
 from .history import Entry, History, from_json
-from .layout import UNKNOWN, StepLayout, own_slots
+from .layout import UNKNOWN, StepLayout
 from .loader.seekable import Seekable
 from .order.permutation import Order
 from .order.samplers import ShuffleSampler, SlotSampler, samplers_in
@@ -101,7 +101,7 @@ class Plan(NamedTuple):
     def position_after(self, batches: int) -> int:
         """Return the position after so many batches of this rank."""
         if self.layout.slots:
-            batches //= max(1, len(self._slots()))
+            batches //= max(1, len(self.layout.slots_of(self.rank)))
         return self.layout.position_after(self.start, batches)
 
     def check_ranks(self, function: str, ranks: int, position: int) -> None:
@@ -123,9 +123,6 @@ class Plan(NamedTuple):
         """Return False if ``drop_last`` leaves nothing of an epoch, as far as is known."""
         n = self.spec.n if self.is_batched else UNKNOWN
         return n <= 0 or self.layout._replace(n=n).steps_left(0) > 0
-
-    def _slots(self) -> range:
-        return own_slots(self.layout.slots, self.rank, self.layout.ranks, self.layout.assignment)
 
     def requests(self, drop: Callable[[Iterable[Any]], None]) -> Iterable[object]:
         """Return the indices that torch fetches, batch by batch, from the start on.

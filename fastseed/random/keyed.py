@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from ..derivation.blocks import BlockPlace
 from . import fills, layout, scope_tensors
 from .fills import Arguments, Fill, Keywords
 from .functional import Key
-from .positions import Checker, positions
+from .positions import Checker, have_moved, positions
 from .scope_tensors import CPU
 from .torch_functions import DRAWS, handler_of_substitute
 
@@ -196,7 +196,7 @@ class KeyedBlock(TorchFunctionMode):
             wrong = f"must draw at most 2**{_DRAW_BITS} times: give parts of it an index"
         elif self.has_moved or self._process != os.getpid():
             pass  # the generators were set
-        elif positions()[: len(self._generators)] != self._generators:
+        elif have_moved(self._generators):
             wrong = (
                 "must draw all from keys, but a generator of torch has moved: an operator in C++ "
                 "or another thread drew from it; keyed(..., check=True) names the operator"
@@ -364,6 +364,18 @@ _open: set[KeyedBlock] = set()
 def outside_blocks() -> contextlib.AbstractContextManager[object]:
     """Leave this thread's blocks for a while, for samples: they have streams of their own."""
     return private_torch.without_modes(KeyedBlock) if _open else contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def apart_from_blocks() -> Iterator[None]:
+    """Leave this thread's blocks for a while in which the scope is another one and comes back."""
+    before = {block: block.has_moved for block in tuple(_open)}
+    try:
+        with outside_blocks():
+            yield
+    finally:
+        for block, has_moved in before.items():
+            block.has_moved = has_moved
 
 
 def open_blocks() -> list[object]:

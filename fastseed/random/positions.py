@@ -26,6 +26,11 @@ def positions() -> list[object]:
     return found
 
 
+def have_moved(before: list[object]) -> bool:
+    """Return whether a generator is elsewhere than ``positions()`` said before."""
+    return positions()[: len(before)] != before
+
+
 class Checker(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Names the operator that moves a default generator."""
 
@@ -38,7 +43,7 @@ class Checker(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return func(*args, **kwargs)
         before = positions()
         found = func(*args, **kwargs)
-        if positions()[: len(before)] != before:
+        if have_moved(before):
             raise RuntimeError(
                 f"fastseed.random.keyed: {func} drew from torch's generator, where Python calls no "
                 "function that has a keyed form"

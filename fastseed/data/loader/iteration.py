@@ -21,7 +21,7 @@ from ...derivation import context, scopes, streams
 from ...derivation.entries import Entries
 from ...derivation.scopes import Scope
 from ...derivation.streams import Stream
-from ...random.apart import apart_from_blocks
+from ...random.keyed import apart_from_blocks
 from ...seeder.registry import Registration
 from ...seeder.seeder import Seeder
 from ..order.samplers import ShuffleSampler, without_generator

@@ -29,7 +29,7 @@ from ...random import layout
 from ...random.fills import Arguments, Fill, Keywords, keep_part
 from ...random.keyed import KeyedBlock, outside_blocks
 from ...random.layout import local_part
-from ...random.positions import positions
+from ...random.positions import have_moved, positions
 from ..module_names import check_prefix, sharded_modules
 from .fills import FILLS, INITIALIZERS
 from .names import EqualNames, KeyOf, Owner, OwnerTable, keys_at, storage_of, untied_weights
@@ -367,7 +367,7 @@ def initialize(
     before = positions()
     with _original_classes(model), _active(mode):
         yield
-    if not mode.has_moved and positions()[: len(before)] != before:
+    if not mode.has_moved and have_moved(before):
         raise RuntimeError(
             f"fastseed.{_FUNCTION}: all must be drawn from keys of names, but a generator of torch "
             "has moved: an operator in C++ or another thread drew from it; initialize in the "

@@ -31,9 +31,8 @@ class _Kept(NamedTuple):
     copies: Sequence[torch.Tensor] = ()  # the numbers, where the list would be too long
 
 
-_open: weakref.WeakSet[Perturbation] = (
-    weakref.WeakSet()
-)  # the blocks that were entered and not left
+_open: weakref.WeakSet[Perturbation] = weakref.WeakSet()
+"""The blocks that were entered and not left."""
 
 
 class Perturbation:
