@@ -19,8 +19,7 @@ CXX_SOURCES = $(NATIVE) $(wildcard tests/*/*.cpp tests/*/*.h tests/*/*.cu tests/
 JOBS ?= 2
 PYTEST_ARGS ?= -n $(JOBS) --dist loadfile --durations=25
 TEST_ARGS ?=
-# The tests of this tier alone are collected: those of the others import what is not installed for it.
-OTHERS = --ignore=tests/integrations --ignore=tests/statistics
+TIER ?= fast
 # In folders without a folder `fastseed`, which Python would import instead of the wheel.
 TEST_THE_WHEEL = cd tests && ../build/test-wheel/bin/python -m pytest -q package/test_wheel.py \
   derivation/test_vectors.py 'docs/test_guides.py::test_block_runs_alone[README-0]' \
@@ -92,18 +91,17 @@ $(VENV)/.proofs: $(VENV)/.integrations
 	@touch $@
 
 test: setup
-	$(PY) -m pytest $(PYTEST_ARGS) $(OTHERS) --ignore=tests/csrc --ignore=tests/benchmarks \
-	  -m "not slow and not integrations and not proof" $(TEST_ARGS)
+	$(PY) -m pytest $(PYTEST_ARGS) --tier $(TIER) $(TEST_ARGS)
 
 test-slow: setup
-	$(PY) -m pytest $(PYTEST_ARGS) $(OTHERS) -m slow $(TEST_ARGS)
+	$(PY) -m pytest $(PYTEST_ARGS) --tier slow $(TEST_ARGS)
 
 test-integrations: $(VENV)/.integrations
-	$(PY) -m pytest $(PYTEST_ARGS) --ignore=tests/statistics -m integrations $(TEST_ARGS)
+	$(PY) -m pytest $(PYTEST_ARGS) --tier integrations $(TEST_ARGS)
 
 # Statements about constants: they change when what tests/proofs.sha256 stands for does.
 proofs: $(VENV)/.proofs
-	$(PY) -m pytest $(PYTEST_ARGS) -m proof $(TEST_ARGS)
+	$(PY) -m pytest $(PYTEST_ARGS) --tier proof $(TEST_ARGS)
 	$(PY) tests/helpers/proofs.py --write
 
 # The oldest and the newest Python, NumPy, torch and pytest; MATRIX and MATRIX_ARGS choose others, see

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 import torch
 from helpers.isolation import choose_device_guard, choose_mkl_branch, unchanged_process
 from helpers.support import LAUNCHER_VARIABLES
+from helpers.tiers import chosen, pytest_addoption, pytest_ignore_collect, select
 from helpers.watchdog import pytest_collection_modifyitems as set_limits
 from helpers.watchdog import pytest_configure, pytest_runtest_protocol, pytest_unconfigure
 
 from fastseed import pyt
 from fastseed.derivation import blocks, context
 
-__all__ = ["pytest_configure", "pytest_runtest_protocol", "pytest_unconfigure"]  # hooks
+__all__ = [  # hooks
+    "pytest_addoption",
+    "pytest_configure",
+    "pytest_ignore_collect",
+    "pytest_runtest_protocol",
+    "pytest_unconfigure",
+]
 
 choose_mkl_branch()
 choose_device_guard()
@@ -26,30 +34,17 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-TESTS = Path(__file__).resolve().parent
-# The tier of a folder's tests, but for those marked as the smoke test of their subject.
-TIERS = {
-    **dict.fromkeys(("benchmarks", "csrc", "examples"), "slow"),
-    "integrations": "integrations",
-    "statistics": "proof",
-}
-TIER_MARKS = ("slow", "integrations", "proof")
-
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def pytest_report_header() -> str:
-    """Name the device of the tests that are marked ``cuda``."""
-    return f"tests marked cuda: on {DEVICE}"
+def pytest_report_header(config: pytest.Config) -> str:
+    """Name the tiers, and the device of the tests that are marked ``cuda``."""
+    return f"tier: {', '.join(chosen(config))}; tests marked cuda: on {DEVICE}"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every test with its tier; ``make test`` runs those without a mark."""
-    for item in items:
-        tier = TIERS.get(item.path.relative_to(TESTS).parts[0])
-        marked = any(item.get_closest_marker(name) for name in (*TIER_MARKS, "smoke"))
-        if tier is not None and not marked:
-            item.add_marker(tier)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the tests of the tiers that were asked for; give each a limit."""
+    select(config, items)
     set_limits(items)
 
 
@@ -68,6 +63,18 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def device() -> str:
     """Return the device of the tests marked ``cuda``: the CPU where there is no CUDA device."""
     return DEVICE
+
+
+@pytest.fixture(scope="module")
+def frozen_objects() -> Iterator[None]:
+    """Hide what is there from the garbage collector, whose objects ``debug.check`` goes through.
+
+    A process of tests holds ten times as many as a script.
+    """
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)

@@ -40,11 +40,11 @@ def main() -> int:
     else:
         run.environment()
         run.native_programs()
-        run.tests("tests", "not slow", "not 31 and not large", 120)
+        run.tests("tests", "fast", "not 31 and not large", 120)
         run.sanitizer()
         run.times()
         run.tests("rest", "slow", "", 90)
-        run.tests("large", "not slow", "31 or large", 60)
+        run.tests("large", "fast", "31 or large", 60)
     text = table.text(run.ended, run.rows, rehearsal=options.rehearse)
     run.write(text)
     return int(table.failed(run.ended, run.rows))

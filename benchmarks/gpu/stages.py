@@ -148,7 +148,7 @@ class Run:
         }
         self._finish(running, self.left(90))
 
-    def tests(self, title: str, marks: str, chosen: str, limit: float) -> None:
+    def tests(self, title: str, tier: str, chosen: str, limit: float) -> None:
         """Run tests on the device; the workers of pytest-xdist where it is there."""
         seconds = self.left(limit, reserve=5)
         if seconds < 10:
@@ -158,7 +158,7 @@ class Run:
         files = [file for file in TESTS if (ROOT / file).exists()]
         process = self._start(
             sys.executable, "-m", "pytest", *files, "-q", "-p", "no:cacheprovider", *workers,
-            "-m", f"(cuda or needs_cuda) and {marks}", "-k", chosen, "--maxfail", "60",
+            "--tier", tier, "-m", "cuda or needs_cuda", "-k", chosen, "--maxfail", "60",
             "--tb=line", f"--junitxml={self._out / title}.xml",
             FAIL_WITHOUT_CUDA="1", FASTSEED_BACKEND="native",
         )  # fmt: skip

@@ -119,7 +119,7 @@ def test_without_a_gpu_each_stage_fails_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(run, "left", lambda limit=0, reserve=0: 3 if limit == 90 else 60)
     run.environment()
     run.native_programs()
-    run.tests("tests", "not slow", "inverse", 120)
+    run.tests("tests", "fast", "inverse", 120)
     run.sanitizer()
     run.times()
     how = {ended.name: ended for ended in run.ended}

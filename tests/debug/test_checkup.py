@@ -17,6 +17,8 @@ import fastseed
 from fastseed import cli
 from fastseed.debug import checkup
 
+pytestmark = pytest.mark.usefixtures("frozen_objects")
+
 
 def rows(topic: str = "streams") -> dict[str, tuple[str, str]]:
     """The rows of a topic; without those of accelerators, which this machine may lack."""

@@ -16,6 +16,8 @@ import fastseed
 from fastseed.debug import generator_use
 from fastseed.derivation import context
 
+pytestmark = pytest.mark.usefixtures("frozen_objects")
+
 
 def start() -> None:
     fastseed.init(42, rank=0, world_size=1)

@@ -33,7 +33,6 @@ else:
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "build" / "matrix"
-NOT_FAST = ("integrations", "statistics", "csrc", "benchmarks")
 VERSIONS = """
 import importlib.metadata as m, json, platform
 import numpy, torch, fastseed
@@ -167,9 +166,8 @@ def test(name: str, python: Path, sources: Path, arguments: argparse.Namespace) 
         print(f"{name}: the native parts are not used: {have}", file=sys.stderr)
         return 1
     command = [str(python), "-m", "pytest", "-q", "-n", str(arguments.jobs), "--dist", "loadfile"]
-    command += ["-p", "no:cacheprovider", "-m", arguments.markers]
+    command += ["-p", "no:cacheprovider", "--tier", arguments.tier]
     command += [f"tests/{folder}" for folder in arguments.tests]
-    command += [f"--ignore=tests/{folder}" for folder in NOT_FAST]
     start = time.monotonic()
     with subprocess.Popen(
         command, cwd=sources, env=environment, stdout=subprocess.PIPE, text=True
@@ -198,9 +196,7 @@ def main() -> int:
     parser.add_argument("--numpy", help="a version of NumPy")
     parser.add_argument("--extras", default="test", help="extras of pyproject.toml to install")
     parser.add_argument("--tests", nargs="+", default=[""], help="folders or files in tests/")
-    parser.add_argument(
-        "--markers", default="not slow and not integrations and not proof", help="pytest -m"
-    )
+    parser.add_argument("--tier", default="fast", help="tiers of tests, as pytest's --tier")
     parser.add_argument("--jobs", default=2, type=int, help="processes that test at once")
     parser.add_argument("--keep", action="store_true", help="use the environment that is there")
     parser.add_argument("--delete", action="store_true", help="delete the environment afterwards")

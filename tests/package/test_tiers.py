@@ -1,0 +1,82 @@
+"""Which tests a call of pytest runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from helpers import tiers
+
+
+class Item:
+    """What `select` asks of a test."""
+
+    def __init__(self, name: str, *marks: str) -> None:
+        file, _, inside = name.partition("::")
+        self.path, self.nodeid, self.marks = tiers.TESTS / file, f"tests/{name}", [*marks]
+        self.add_marker = self.marks.append
+        self.name = inside
+
+    def get_closest_marker(self, name: str) -> str | None:
+        return name if name in self.marks else None
+
+
+def config(tier: str, *arguments: str) -> SimpleNamespace:
+    return SimpleNamespace(
+        getoption=lambda name: tiers._parse(tier),
+        args=arguments,
+        invocation_params=SimpleNamespace(dir=tiers.TESTS.parent),
+        hook=SimpleNamespace(pytest_deselected=lambda items: None),
+    )
+
+
+def selected(*how: str) -> list[str]:
+    items = [
+        Item("data/test_a.py::fast"),
+        Item("data/test_a.py::slow", "slow"),
+        Item("csrc/test_b.py::programs"),
+        Item("examples/test_c.py::whole"),
+        Item("examples/test_c.py::small", "smoke"),
+        Item("statistics/test_d.py::proof"),
+        Item("statistics/test_d.py::slow", "slow"),
+        Item("integrations/test_e.py::trainer"),
+    ]
+    tiers.select(config(*how), items)
+    return [item.name for item in items]
+
+
+def test_every_folder_of_a_tier_is_there():
+    for name in {**tiers.FOLDERS, **tiers.FOLDERS_WITH_SMOKE}:
+        assert (tiers.TESTS / name).is_dir(), name
+
+
+def test_tiers_are_by_mark_then_by_folder_and_the_long_ones_come_first():
+    assert selected("fast") == ["fast", "small"]
+    assert selected("fast,slow") == ["slow", "programs", "whole", "slow", "fast", "small"]
+    assert selected("proof") == ["proof"]
+    assert selected("integrations") == ["trainer"]
+    assert len(selected("all")) == 8
+    with pytest.raises(ValueError, match="--tier must be of fast, slow"):
+        tiers._parse("quick")
+
+
+def test_a_test_that_is_named_runs_whatever_its_tier():
+    assert selected("fast", "tests/data/test_a.py::slow") == ["slow", "fast", "small"]
+    assert selected("fast", "tests/data/test_a.py") == ["fast", "small"]
+
+
+@pytest.mark.parametrize(
+    "tier, argument, ignored",
+    [
+        ("fast", "tests", True),
+        ("fast", "tests/statistics", None),
+        ("fast", "tests/statistics/test_d.py::proof", None),
+        ("fast,proof", "tests", None),
+    ],
+)
+def test_folders_of_other_tiers_are_not_imported(tier, argument, ignored):
+    asked = config(tier, argument)
+    assert tiers.pytest_ignore_collect(tiers.TESTS / "statistics", asked) is ignored
+    assert tiers.pytest_ignore_collect(tiers.TESTS / "data", asked) is None
+    assert tiers.pytest_ignore_collect(Path("/statistics"), asked) is None
