@@ -29,7 +29,7 @@ BENCH_ARGS ?=
 OLDEST_NUMPY_TESTS = generators checkpoint derivation/test_vectors.py seeder/test_registry.py \
   random/test_draw_vectors.py
 
-.PHONY: help setup demo test test-slow test-integrations proofs test-matrix test-oldest-numpy lint \
+.PHONY: help setup demo test test-slow test-integrations test-changed mutants proofs test-matrix test-oldest-numpy lint \
   lint-python lint-native docs wheel test-wheel check-wheel bench gpu gpu-prepare \
   cuda-check clean
 
@@ -38,6 +38,8 @@ help:
 	@echo "make test      known answers and each subject, in process (three minutes on two cores)"
 	@echo "make test-slow what compiles, trains, kills, or starts many processes"
 	@echo "make test-integrations  what needs a training framework"
+	@echo "make test-changed SINCE=main  the fast tests of the folders that differ from a commit"
+	@echo "make mutants SINCE=main  plant faults in lines that differ, and name those that no test notices"
 	@echo "make proofs    statistics, vectors made anew, defects of other libraries, Ray"
 	@echo "make test-matrix  the fast tests beside the oldest and the newest of what is declared, in"
 	@echo "               environments of their own; make test-oldest-numpy beside the torch that is here"
@@ -98,6 +100,16 @@ test-slow: setup
 
 test-integrations: $(VENV)/.integrations
 	$(PY) -m pytest $(PYTEST_ARGS) --tier integrations $(TEST_ARGS)
+
+# The fast tests of the folders whose files differ from SINCE.
+SINCE ?= HEAD
+test-changed: setup
+	$(PY) -m pytest $(PYTEST_ARGS) $(TEST_ARGS) $$($(PY) tests/helpers/changed.py $(SINCE))
+
+# Faults in the lines that differ from SINCE: which does no test notice?
+MUTANT_ARGS ?=
+mutants: setup
+	$(PY) tests/helpers/mutants.py --since $(SINCE) $(MUTANT_ARGS)
 
 # Statements about constants: they change when what tests/proofs.sha256 stands for does.
 proofs: $(VENV)/.proofs
