@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 from helpers.isolation import choose_device_guard, choose_mkl_branch, unchanged_process
+from helpers.small import set_small_limits
 from helpers.support import LAUNCHER_VARIABLES
 from helpers.tiers import chosen, pytest_addoption, pytest_ignore_collect, select
 from helpers.watchdog import pytest_collection_modifyitems as set_limits
@@ -85,6 +86,7 @@ def isolated(monkeypatch):
     """
     for variable in LAUNCHER_VARIABLES:
         monkeypatch.delenv(variable, raising=False)
+    set_small_limits(monkeypatch)
     monkeypatch.setattr(context, "seeder", None)
     monkeypatch.setattr(pyt, "_fwr13y", None)
     monkeypatch.setattr(blocks, "worker_place", None)  # tests run a worker in this process

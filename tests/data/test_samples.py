@@ -91,6 +91,20 @@ def test_every_generator_has_the_key_of_the_sample(index, sample):
     assert holds_key(held, reference_sample_key("dataset.rng", *sample))
 
 
+@pytest.mark.parametrize("bits", [31, 32, 63])
+def test_a_function_with_few_bits_gets_the_lowest_of_the_samples_key(bits):
+    seeds = []
+    fastseed.register_generator(seeds.append, name="env", bits=bits)
+    fastseed.reseed(1, 5)
+    data = per_sample(States())
+    seeds.clear()
+    assert data[2] and data[Repeat(1, 3)]
+    keys = [reference_sample_key("env", *sample) for sample in ((2, 0), (1, 3))]
+    assert [seed for seed in seeds if seed in [key % 2**bits for key in keys]] == [
+        key % 2**bits for key in keys
+    ]
+
+
 def test_a_batch_is_its_samples():
     fastseed.reseed(1, 5)
     data = per_sample(everything())

@@ -96,6 +96,7 @@ def occurrences(sampler):
     [
         ([3, 1, 3, np.int64(3), 1], [(3, 0), (1, 0), (3, 1), (3, 2), (1, 1)]),
         ([Repeat(5, 2), 5, 4], [(5, 2), (5, 1), (4, 0)]),
+        ([3, Repeat(3, 5), Repeat(4, 2)], [(3, 0), (3, 5), (4, 2)]),
     ],
 )
 def test_counting(indices, expected):

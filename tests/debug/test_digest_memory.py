@@ -7,6 +7,7 @@ import torch
 from torch._subclasses import FakeTensorMode
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
 
+from fastseed.debug import tensor_digest
 from fastseed.debug.tree_digest import compare, digest
 
 
@@ -47,6 +48,15 @@ def test_digest_refuses_tensors_without_memory(kind):
     for call in (digest, lambda tree: compare(tree, {"w": torch.ones(1)})):
         with pytest.raises(TypeError, match=r"the tensor at 'w' must be one with memory of"):
             call({"w": tensor})
+
+
+def test_digest_where_tensors_have_no_values_leaves_later_ones_right():
+    tensors = {f"{i}": torch.full((3,), float(i)) for i in range(5)}
+    with FakeTensorMode(allow_non_fake_inputs=True), pytest.raises(RuntimeError, match="must not be called in a mode"):
+        digest(tensors)
+    digest_before = digest({**tensors, "more": 1})
+    tensor_digest._table.cache_clear()
+    assert digest({**tensors, "more": 1}) == digest_before
 
 
 def test_digest_of_views_at_the_end_of_memory():

@@ -109,6 +109,15 @@ def test_tensorflow_that_is_imported_is_seeded(monkeypatch, caplog):
     assert "['mine']" in message  # tensorflow is registered again
 
 
+def test_cupy_that_is_imported_is_seeded(monkeypatch):
+    seeds = []
+    cupy = types.ModuleType("cupy")
+    cupy.random = types.SimpleNamespace(seed=seeds.append)
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    fastseed.enforce_reproducibility(7)
+    assert seeds == [reference_narrow_seed("cupy", master=7, task=0)]
+
+
 def test_a_wrong_seed_changes_nothing():
     before, states = switches(), snapshot()
     with pytest.raises(ValueError, match=r"fastseed.enforce_reproducibility: seed must be"):

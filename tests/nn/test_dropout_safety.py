@@ -310,6 +310,19 @@ def test_attention_without_features():
     assert torch.equal(found, torch.ones(2, 3, 4))
 
 
+def test_rows_with_other_steps_overlap_where_they_meet(layer):
+    fastseed.reseed(1, 0, 1)
+    with nn.rows(0, total=12, step=3, count=4):  # 0 3 6 9
+        layer(torch.ones(4, 8))
+    with nn.rows(2, total=12, step=2, count=1):
+        layer(torch.ones(1, 8))
+    with (
+        nn.rows(1, total=12, step=2, count=4),  # 1 3 5 7
+        pytest.raises(RuntimeError, match="rows"),
+    ):
+        layer(torch.ones(4, 8))
+
+
 def test_the_last_row_has_a_mask():
     with nn.rows(2**53 - 1, total=2**53):
         found = nn.Dropout(0.5, name="b")(torch.ones(1, 8192))

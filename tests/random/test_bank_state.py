@@ -56,6 +56,23 @@ def test_state_of_a_bank_without_keys():
         fastseed.random.uniform(bank, 1)
 
 
+def test_an_interrupted_load_leaves_a_bank_without_keys(monkeypatch):
+    bank, copy_, calls = bank_of(3), torch.Tensor.copy_, []
+
+    def interrupted(tensor, source):
+        calls.append(tensor)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return copy_(tensor, source)
+
+    monkeypatch.setattr(torch.Tensor, "copy_", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        bank.load_state_dict(bank_of(3).state_dict())
+    monkeypatch.undo()
+    with pytest.raises(RuntimeError, match="no keys yet"):
+        fastseed.random.uniform(bank, 1)
+
+
 FOURS = torch.full((73,), 4, dtype=torch.uint8)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 import torch
 from torch import nn
@@ -131,6 +133,13 @@ def test_linearize_is_refused_where_it_would_lose_the_numbers():
     ):
         with pytest.raises(RuntimeError, match=r"^fastseed\..*: must not draw in torch.func.lin"):
             torch.func.linearize(draw, torch.ones(8))
+
+
+@pytest.mark.parametrize("draws", [2**24, 2**24 + 1])
+def test_a_block_draws_at_most_as_often_as_an_index_has_keys(draws):
+    ends = pytest.raises(RuntimeError, match=r"must draw at most 2\*\*24 times")
+    with contextlib.nullcontext() if draws == 2**24 else ends, keyed("flow", 3) as block:
+        block._next[0] += draws
 
 
 def test_the_default_device():

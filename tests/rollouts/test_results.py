@@ -142,6 +142,25 @@ def test_stale_drops_are_the_same_after_a_restart(path):
     again.close()
 
 
+def test_a_stale_unit_is_not_issued_again_after_a_restart(path):
+    options = {"batch_size": 1, "window": 2, "max_staleness": 1, "on_stale": "drop"}
+    book = ledger(path, **options)
+    state = book.state_dict()
+    for _ in range(2):
+        book.complete(book.lease()[0], "text")
+        book.mark_trained(book.next_batch())
+    assert not book.complete(book.lease()[0], "text", version=0)
+    book.close()
+    again = ledger(path, **options)
+    again.load_state_dict(state)
+    while again.version < 2:
+        for unit in again.lease(1):
+            again.complete(unit, "text")
+        again.mark_trained(again.next_batch())
+    assert [unit.number for unit in again.lease()] == [3] and again.dropped == {"stale": 1}
+    again.close()
+
+
 def test_rows_that_the_loaded_state_includes_are_deleted(path):
     book = ledger(path)
     for _ in range(3):

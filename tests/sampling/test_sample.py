@@ -154,6 +154,14 @@ def test_filters_keep_what_sorting_keeps(filters):
     assert np.array_equal(kept, survivors(x, **filters).numpy())
 
 
+def test_a_row_without_a_filter_keeps_tokens_without_weight():
+    x = torch.tensor([[0.0, -1000.0], [0.0, -1000.0]])
+    heat, top_p = torch.ones(2, dtype=torch.float64), torch.tensor([1.0, 0.5])
+    least = threshold_of(Rows(x, heat), check_filters("sampling.sample", 0, top_p, 0.0, x))
+    kept = [token_codes(row.numpy(), 0) >= int(c) for row, c in zip(x, least, strict=True)]
+    assert np.array_equal(kept, [[True, True], [True, False]])
+
+
 @pytest.mark.parametrize("filters", FILTERS[2:])
 def test_tokens_are_those_of_the_survivors_alone(filters):
     x, k, at = logits(1).expand(500, V), keys(1).expand(500, 2), torch.arange(500)

@@ -239,9 +239,10 @@ def test_another_seed_than_that_of_fastseed_run_is_a_warning(monkeypatch, caplog
     assert "call init() without a seed" in warning
 
 
-def test_a_master_seed_of_the_environment_that_is_none_names_the_variable(monkeypatch):
-    monkeypatch.setenv("FASTSEED_MASTER_SEED", "abc")
-    says = r"^fastseed\.init: FASTSEED_MASTER_SEED must be an integer in .*, got 'abc'$"
+@pytest.mark.parametrize("text", ["abc", "²", "٣", str(2**64), "-1"])
+def test_a_master_seed_of_the_environment_that_is_none_names_the_variable(monkeypatch, text):
+    monkeypatch.setenv("FASTSEED_MASTER_SEED", text)
+    says = rf"^fastseed\.init: FASTSEED_MASTER_SEED must be an integer in .*, got '{text}'$"
     for module in (fastseed, fastseed.pyt):
         with pytest.raises(ValueError, match=says):
             module.init()
