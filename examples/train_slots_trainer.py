@@ -12,8 +12,6 @@ without DistributedDataParallel; the Trainer clips, steps, schedules and saves a
 from __future__ import annotations
 
 import argparse
-import collections
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +20,7 @@ import transformers
 from torch.utils.data import DataLoader
 
 import fastseed
-from fastseed.elastic import Slot, SlotGradients
+from fastseed.elastic import SlotGradients
 
 LOADER = ("collate_fn", "num_workers", "pin_memory", "persistent_workers", "prefetch_factor")
 
@@ -56,12 +54,9 @@ class SlotTrainer(transformers.Trainer):
         self.add_callback(Reseed())
         self.accelerator.prepare_model(self.model, evaluation_mode=True)  # so it is not wrapped
         self._gradients: SlotGradients | None = None
-        self._step: Iterator[tuple[Slot, Any]] = iter(())
-        self._inputs: collections.deque[Any] = collections.deque()
 
     def get_train_dataloader(self) -> DataLoader[Any]:
-        self._gradients, self._step = None, iter(())
-        self._inputs.clear()
+        self._gradients = None
         base = super().get_train_dataloader()  # which drops unused columns
         loader: DataLoader[Any] = DataLoader(
             base.dataset,
@@ -75,28 +70,19 @@ class SlotTrainer(transformers.Trainer):
     def training_step(
         self, model: torch.nn.Module, inputs: Any, num_items_in_batch: Any = None
     ) -> torch.Tensor:
-        self._inputs.append(inputs)
-        slot, inputs = next(self._step, None) or self._begin(model)
-        one = None
-        if num_items_in_batch is not None:
-            slot.weight = self._get_num_items_in_batch([inputs], self.args.device)
-            one = torch.ones((), device=self.args.device)
-        with fastseed.fork_rng("slot", index=slot.number, distinct_over=()):
-            loss: torch.Tensor = super().training_step(model, inputs, one)
-        if self.accelerator.sync_gradients:  # the last of the step
-            next(self._step, None)
-        count: Any = self.args.gradient_accumulation_steps if one is None else num_items_in_batch
-        return torch.div(loss, count)
-
-    def _begin(self, model: torch.nn.Module) -> tuple[Slot, Any]:
         if self._gradients is None:
             self._gradients = SlotGradients(model, self._slots)
-        self._step = self._gradients.step(self._taken())
-        return next(self._step)
-
-    def _taken(self) -> Iterator[Any]:
-        while self._inputs:
-            yield self._inputs.popleft()
+        one = None
+        with self._gradients.slot() as slot:
+            if num_items_in_batch is not None:
+                slot.weight = self._get_num_items_in_batch([inputs], self.args.device)
+                one = torch.ones((), device=self.args.device)
+            with fastseed.fork_rng("slot", index=slot.number, distinct_over=()):
+                loss: torch.Tensor = super().training_step(model, inputs, one)
+        if self.accelerator.sync_gradients:  # the last of the step
+            self._gradients.finish()
+        count: Any = self.args.gradient_accumulation_steps if one is None else num_items_in_batch
+        return torch.div(loss, count)
 
 
 class Reseed(transformers.TrainerCallback):

@@ -2,6 +2,7 @@
 
 from .clipping import clip_grad_norm_, get_total_norm
 from .means import mean
-from .slots import Slot, SlotGradients
+from .slot import Slot
+from .slots import SlotGradients
 
 __all__ = ["Slot", "SlotGradients", "clip_grad_norm_", "get_total_norm", "mean"]

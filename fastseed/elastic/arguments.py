@@ -15,6 +15,7 @@ from ..debug.tensor_digest import is_in_memory
 from ..debug.tree_digest import table_of
 from ..derivation import context
 from ..distributed.discovery import discover_rank
+from ..distributed.rendezvous import name_ranks
 from ..random.layout import is_dtensor
 from .buffers import bytes_of, is_expanded
 from .collector import SlotPlan
@@ -157,3 +158,27 @@ def _held(model: nn.Module, *, shards: bool = False) -> dict[str, torch.Tensor]:
     return {
         n: t.to_local() if is_dtensor(t) else t for n, t in found.items() if is_dtensor(t) == shards
     }
+
+
+def check_ranks(rows: list[list[int]], rank: int) -> None:
+    """RuntimeError on every rank if collectives of other steps, or other modules, were mixed.
+
+    A row is the number of steps that a rank began, of those that left a mean, and its order.
+    """
+    if any(row[:2] != rows[0][:2] for row in rows):
+        least = min(began - means for began, means, _ in rows)
+        others = [other for other, row in enumerate(rows) if row[0] - row[1] > least]
+        raise RuntimeError(
+            f"fastseed.{FUNCTION}.step: all ranks must be in one step, but "
+            f"{name_ranks(others or [*range(len(rows))])} of the group left an earlier one and "
+            "went on: this step is a mix of two; end the job"
+        )
+    others = [other for other, row in enumerate(rows) if row[2] != rows[rank][2]]
+    if others:
+        raise RuntimeError(
+            f"fastseed.{FUNCTION}.step: all ranks must run the same modules under fully_shard "
+            f"in each micro-step, in one order, but {name_ranks(others)} did not as rank "
+            f"{rank} of the group: torch then mixes up what they exchange; a module "
+            "that only some slots run must be under the fully_shard of the module that calls "
+            "it, without one of its own"
+        )

@@ -150,6 +150,14 @@ class Collector:
         """Take the gradients of the next backward pass as the leaf of ``plan.slot(micro_step)``."""
         raise NotImplementedError
 
+    def skip(self) -> None:
+        """Take +0 as this slot's leaf; RuntimeError where that is too late, or not possible."""
+        raise RuntimeError(
+            "fastseed.elastic.Slot.skip: must not be called under fully_shard, whose ranks run "
+            "the passes of a micro-step together: leave a bad sample out before the step, or "
+            "multiply the loss by 0"
+        )
+
     def collect(self) -> bool:
         """Send the rest of the leaves of a micro-step; False without a backward pass."""
         raise NotImplementedError

@@ -31,6 +31,7 @@ class ReplicatedCollector(Collector):
         self._micro_step: int | None = None
         self._missing: list[set[int]] = []  # the parameters of each bucket without a leaf so far
         self._sent = 0  # buckets of this micro-step
+        self._is_skipped = False
         self._nodes = [get_gradient_edge(p).node for p in self.parameters]
         for index, parameter in enumerate(self.parameters):
             check = weak(self._check, index)
@@ -38,8 +39,18 @@ class ReplicatedCollector(Collector):
             self._after_gradient(parameter, weak(self._take, index))
 
     def start(self, micro_step: int) -> None:
-        self._micro_step, self._sent = micro_step, 0
+        self._micro_step, self._sent, self._is_skipped = micro_step, 0, False
         self._missing = [set(range(len(bucket))) for bucket in self._buckets]
+
+    def _is_empty(self) -> bool:
+        return sum(map(len, self._missing)) == len(self.parameters)
+
+    def skip(self) -> None:
+        if not self._is_empty():
+            raise RuntimeError(
+                "fastseed.elastic.Slot.skip: must be called before the backward pass of the slot"
+            )
+        self._is_skipped = True
 
     def _check(self, index: int, _: object) -> None:
         """RuntimeError before a gradient is added where none is expected."""
@@ -47,8 +58,13 @@ class ReplicatedCollector(Collector):
         if self._micro_step is None or self._plan.slot(self._micro_step) is None:
             raise RuntimeError(
                 f"fastseed.{FUNCTION}: a backward pass reaches {name!r} outside of a slot: "
-                "backward() belongs into the loop over gradients.step(batches), and a model has "
-                "one SlotGradients at a time"
+                "backward() belongs into the loop over gradients.step(batches), or into "
+                "gradients.slot(), and a model has one SlotGradients at a time"
+            )
+        if self._is_skipped:
+            raise RuntimeError(
+                f"fastseed.{FUNCTION}: a backward pass reaches {name!r} in slot "
+                f"{self._plan.slot(self._micro_step)}, which is skipped"
             )
         bucket, place = self._where[index]
         if place not in self._missing[bucket]:
@@ -84,7 +100,7 @@ class ReplicatedCollector(Collector):
         """Send the remaining buckets, with leaves of +0 for parameters without a gradient."""
         assert self._micro_step is not None
         has_slot = self._plan.slot(self._micro_step) is not None
-        if has_slot and sum(map(len, self._missing)) == len(self.parameters):
+        if has_slot and not self._is_skipped and self._is_empty():
             return False
         while self._sent < len(self._buckets):
             for place in self._missing[self._sent] if has_slot else ():

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 import weakref
 from collections.abc import Iterable, Iterator
-from fractions import Fraction
 from typing import TypeVar
 
 import torch
@@ -18,7 +18,6 @@ from .._utils import validation
 from .._utils.log import logger
 from ..data.micro_batches import MicroBatches
 from ..distributed.agreement import agree
-from ..distributed.rendezvous import name_ranks
 from ..nn.dropout.rows import rows
 from . import arguments
 from .buffers import SlotBuffers
@@ -27,58 +26,11 @@ from .draws import DrawWatch
 from .peers import FUNCTION
 from .replicated import ReplicatedCollector
 from .sharded import ShardedCollector
+from .slot import Slot, divisor_of
 
 Batch = TypeVar("Batch")
 
-_NO_WEIGHT = -1.0
 _COMPARED = 1000  # steps from one comparison of the ranks to the next
-
-
-class Slot:
-    """One slot of a step: a micro-batch with a forward and a backward pass of its own.
-
-    Attributes:
-        number: the slot, [0, V); None where the passes only keep collectives in step.
-
-    Examples:
-        >>> import torch
-        >>> model = torch.nn.Linear(1, 1, bias=False)
-        >>> gradients = fastseed.elastic.SlotGradients(model, slots=2)
-        >>> for slot, batch in gradients.step([torch.ones(1, 1), torch.ones(3, 1)]):
-        ...     model(batch).sum().backward()
-        ...     slot.weight = len(batch)
-        >>> model.weight.grad
-        tensor([[1.]])
-    """
-
-    __slots__ = ("_weight", "number")
-
-    def __init__(self, number: int | None) -> None:
-        self.number = number
-        self._weight: float | None = None
-
-    def __repr__(self) -> str:
-        return f"Slot(number={self.number}, weight={self._weight})"
-
-    @property
-    def is_padding(self) -> bool:
-        """Whether the passes only keep collectives in step: no gradient or loss counts."""
-        return self.number is None
-
-    @property
-    def weight(self) -> float | None:
-        """The weight of the slot in [0, 2**53], such as its number of tokens; None if not set.
-
-        Either all slots of a step have one, or none. The loss of a slot is then a sum, over tokens
-        for example: gradients are added as they are, and divided once by the sum of the weights.
-        """
-        return self._weight
-
-    @weight.setter
-    def weight(self, value: object) -> None:
-        if isinstance(value, torch.Tensor) and value.numel() == 1:
-            value = value.item()
-        self._weight = validation.check_float("elastic.Slot", "weight", value, 0, 2**53)
 
 
 class SlotGradients:
@@ -89,6 +41,9 @@ class SlotGradients:
     and so on. Gradients are added in an order that the numbers of the slots fix, and divided once.
     After a step ``p.grad`` lies in memory that the next step writes; it is None where no slot had a
     gradient.
+
+    A step is a loop over ``step(batches)``; or, where a framework calls the passes one by one,
+    ``with gradients.slot() as slot:`` around each of ``passes``, and ``finish()``.
 
     Every rank makes the object. The first step, and then every 1,000th, compares arguments, model
     and machine. A backward pass outside of a slot is an error as long as the object exists.
@@ -156,7 +111,10 @@ class SlotGradients:
         self._record["broadcast"] = self._sends = sends
         self._name: str | None = None  # of these ranks, since they agreed
         self._steps = self._means = 0  # steps that began, and those that left a mean
-        self._left: str | None = None  # where the last step is, until its end
+        self._left: str | None = None  # where the last step is, until its end or discard()
+        self._micro_step: int | None = None  # of the step that is under way
+        self._is_in_slot = False
+        self._weights: dict[int, float] = {}
         guard = register_optimizer_step_pre_hook(weak(self._refuse_step))
         weakref.finalize(self, guard.remove)
 
@@ -174,6 +132,12 @@ class SlotGradients:
     def own_slots(self) -> range:
         """The slots of this rank, in the order of its micro-batches; there may be none."""
         return self._plan.own
+
+    @property
+    def passes(self) -> int:
+        """How many forward and backward passes this rank runs in a step; there may be none."""
+        plan = self._plan
+        return plan.micro_steps if self._collector.needs_every_rank else len(plan.own)
 
     def step(self, batches: Iterable[Batch]) -> Iterator[tuple[Slot, Batch]]:
         """Yield each slot of this rank with its micro-batch; afterwards ``p.grad`` is the mean.
@@ -199,43 +163,97 @@ class SlotGradients:
                 them for others; only some slots have a weight, or all weights are 0.
             TimeoutError: some ranks did not come to the first step in time.
         """
-        self._steps += 1
-        number = self._steps
-        self._begin()
-        self._left = "before its first slot"
-        weights: dict[int, float | None] = {}
-        try:
-            try:
-                source = iter(batches)
-            except TypeError:
+        self._leave(self._steps)  # where another loop is in one
+        self._begin_step()
+        with self._left_on_error():
+            if not isinstance(batches, Iterable):
                 name = f"{FUNCTION}.step"
-                raise validation.type_error(name, "batches", "iterable", batches) from None
-            for slot, batch in self._slots(source):
-                self._left = f"in slot {slot.number}"
-                yield slot, batch
-                if slot.number is not None:
-                    weights[slot.number] = slot.weight
-            self._finish(weights)
-            self._means += 1
-            self._left = None
-        finally:
-            self._draws.end()
-            if self._left is not None and self._steps == number:  # else discard() was called
-                logger.warning(
-                    "fastseed.%s: a step was left %s; it has no gradients", FUNCTION, self._left
+                raise validation.type_error(name, "batches", "iterable", batches)
+            source = iter(batches)
+            for micro_step in range(self.passes):
+                number = self._plan.slot(micro_step)
+                if number is not None:
+                    batch = self._next(source, number)
+                with self.slot() as slot:
+                    yield slot, batch
+            for _ in source:
+                raise self._wrong_batches("more")
+        self.finish()
+
+    @contextlib.contextmanager
+    def slot(self) -> Iterator[Slot]:
+        """Take the forward and the backward pass in this block as those of the next slot.
+
+        The first of a step begins it. The block is within ``fastseed.nn.rows(slot, slots,
+        count=1)``; left by an exception, it leaves the step, as a loop over ``step`` does. Where
+        ``Slot.is_padding`` run the passes with the batch before, again.
+
+        Yields:
+            The slot; these are ``own_slots`` in their order, and then padding.
+
+        Raises:
+            RuntimeError: the step has had its ``passes``, or another slot is open; that and what
+                ``step`` raises end the step on every rank.
+
+        Examples:
+            >>> import torch
+            >>> model = torch.nn.Linear(1, 1, bias=False)
+            >>> gradients = fastseed.elastic.SlotGradients(model, slots=2)
+            >>> for i in range(gradients.passes):
+            ...     with gradients.slot() as slot:
+            ...         model(torch.full((1, 1), 1.0 + slot.number)).sum().backward()
+            >>> gradients.finish()
+            >>> model.weight.grad
+            tensor([[1.5000]])
+        """
+        if self._micro_step is None:
+            self._begin_step()
+        plan, number = self._plan, self._steps
+        with self._left_on_error():
+            micro_step = self._check_passes("slot", self.passes - 1)
+            slot = Slot(plan.slot(micro_step))
+            slot._skip = self._collector.skip
+            self._left, self._is_in_slot = f"in slot {slot.number}", True
+            self._collector.start(micro_step)
+            # Where the slot is padding, rows that this rank has not used in this step.
+            row = (plan.rank + 1) % plan.ranks if slot.number is None else slot.number
+            with rows(row, plan.slots, count=1), self._draws.slot(slot.number):
+                yield slot
+            if self._micro_step is None or self._steps != number:
+                raise RuntimeError(
+                    f"fastseed.{FUNCTION}.slot: a step must not be left, by discard() or another "
+                    "step, in one of its slots"
                 )
-                self._plan.peers.leave(self._left)
-                self._drop()
+            self._collect(slot)
+
+    def finish(self) -> None:
+        """End a step, after ``passes`` blocks of ``slot``: ``p.grad`` is the mean.
+
+        Raises:
+            RuntimeError: a slot is open, or the step has had fewer passes; that and what ``step``
+                raises end the step on every rank.
+        """
+        if self._micro_step is None:
+            self._begin_step()
+        with self._left_on_error():
+            for micro_step in range(self._check_passes("finish", None), self._plan.micro_steps):
+                self._collector.start(micro_step)
+                self._collect(Slot(None))
+            self._add_up()
+        self._means += 1
+        self._left = self._micro_step = None
+        self._draws.end()
 
     def discard(self) -> None:
         """Drop the gradients of a step that was left, on every rank in the same slot."""
         if self._left is not None:
             self._plan.peers.leave(self._left)
             self._drop()
-        self._left = None
+        self._left = self._micro_step = None
 
-    def _begin(self) -> None:
+    def _begin_step(self) -> None:
         """Check the model; from time to time, also that all ranks have the same."""
+        self._steps += 1
         problem: Exception | None = None
         try:
             if self._left is not None:
@@ -257,6 +275,46 @@ class SlotGradients:
         if problem is not None:
             self._plan.peers.leave("before its first slot")
             raise problem
+        self._left, self._micro_step = "before its first slot", 0
+        self._is_in_slot, self._weights = False, {}
+
+    def _check_passes(self, name: str, last: int | None) -> int:
+        """Return the micro-step; RuntimeError unless it is at most ``last``, or (None) the end."""
+        assert self._micro_step is not None
+        done, passes = self._micro_step, self.passes
+        if self._is_in_slot:
+            rule = f"be called after the block of slot {self._plan.slot(done)}"
+        elif last is not None and done > last:
+            rule = "be called once for each pass, and finish() after the last"
+        elif last is None and done < passes:
+            rule = "be called after the last pass"
+        else:
+            return done
+        raise RuntimeError(
+            f"fastseed.{FUNCTION}.{name}: must {rule}; this rank has had {done} of the {passes} "
+            "passes of the step"
+        )
+
+    @contextlib.contextmanager
+    def _left_on_error(self) -> Iterator[None]:
+        """Leave the step that is under way if the block raises."""
+        number = self._steps
+        try:
+            yield
+        except BaseException:
+            self._leave(number)
+            raise
+
+    def _leave(self, number: int) -> None:
+        """Drop a step, and tell the ranks that wait for this one."""
+        if self._micro_step is not None and self._left and self._steps == number:
+            self._micro_step = None
+            self._draws.end()
+            logger.warning(
+                "fastseed.%s: a step was left %s; it has no gradients", FUNCTION, self._left
+            )
+            self._plan.peers.leave(self._left)
+            self._drop()
 
     def _agree(self, problem: Exception | None) -> str:
         """Raise on every rank unless all have, or get, the same; return a name of these ranks."""
@@ -294,51 +352,40 @@ class SlotGradients:
         self._buffers.restore()
         self._buffers.discard()
 
-    def _slots(self, batches: Iterator[Batch]) -> Iterator[tuple[Slot, Batch]]:
-        plan, held = self._plan, []
-        for micro_step in range(plan.micro_steps):
-            slot = Slot(plan.slot(micro_step))
-            self._collector.start(micro_step)
-            if not slot.is_padding:
-                held = [self._next(batches, slot)]
-            if not slot.is_padding or self._collector.needs_every_rank:
-                # Where the slot is padding, rows that this rank has not used in this step.
-                row = (plan.rank + 1) % plan.ranks if slot.number is None else slot.number
-                with rows(row, plan.slots, count=1), self._draws.slot(slot.number):
-                    yield slot, held[0]
-            if not self._collector.collect():
-                raise RuntimeError(
-                    f"fastseed.{FUNCTION}.step: slot {slot.number} has no backward pass"
-                )
-            if not slot.is_padding:
-                self._buffers.keep()
-            self._buffers.restore(kept=not slot.is_padding)
-        for _ in batches:
-            raise self._wrong_batches("more")
+    def _collect(self, slot: Slot) -> None:
+        """Take the gradients of a slot, and put back the buffers that its passes changed."""
+        if not self._collector.collect():
+            raise RuntimeError(f"fastseed.{FUNCTION}.step: slot {slot.number} has no backward pass")
+        if slot.number is not None:
+            self._buffers.keep()
+            self._weights[slot.number] = slot.word()
+        self._buffers.restore(kept=not slot.is_padding)
+        assert self._micro_step is not None
+        self._micro_step, self._is_in_slot = self._micro_step + 1, False
 
-    def _next(self, batches: Iterator[Batch], slot: Slot) -> Batch:
+    def _next(self, batches: Iterator[Batch], slot: int) -> Batch:
         MicroBatches.latest = None  # the batch may come through an iterator that wraps them
         for batch in batches:
             if MicroBatches.latest not in (None, self.own_slots):
                 raise self._wrong_batches(
                     f"those of slots in {MicroBatches.latest}: give data.steps "
-                    f"slots={self.slots} and assignment={self.assignment!r}"
+                    "slots=gradients, this object"
                 )
             return batch
-        raise self._wrong_batches(f"none for slot {slot.number}")
+        raise self._wrong_batches(f"none for slot {slot}")
 
     def _wrong_batches(self, found: str) -> ValueError:
         rank, ranks, own = self._plan.rank, self._plan.ranks, self.own_slots
         rule = f"{len(own)} micro-batches, those of slots in {own} for rank {rank} of {ranks}"
         return ValueError(f"fastseed.{FUNCTION}.step: batches must be {rule}, got {found}")
 
-    def _finish(self, weights: dict[int, float | None]) -> None:
+    def _add_up(self) -> None:
         """Add up what each rank knows of the step, and leave the mean."""
         self._collector.check()
         plan, used, changed = self._plan, self._collector.used(), self._buffers.changed()
         known = torch.zeros(plan.slots, dtype=torch.float64)
-        for slot, weight in weights.items():
-            known[slot] = _NO_WEIGHT if weight is None else weight
+        for slot, weight in self._weights.items():
+            known[slot] = weight
         ranks = torch.zeros(plan.ranks, 3, dtype=torch.int64)
         ranks[plan.rank] = torch.tensor([self._steps, self._means, self._collector.order])
         flags = torch.tensor([*used, *changed], dtype=torch.int64)
@@ -350,45 +397,8 @@ class SlotGradients:
             plan.peers.wait(work, on_device)
             known = on_device.cpu()
         values, flags, ranks = torch.split(known, [plan.slots, len(flags), 3 * plan.ranks])
-        self._check_ranks(ranks.view(-1, 3).tolist())
-        divisor = _divisor(values.view(torch.float64).tolist())
+        arguments.check_ranks(ranks.view(-1, 3).tolist(), plan.rank)
+        divisor = divisor_of(values.view(torch.float64).tolist())
         some = [count > 0 for count in flags.tolist()]
         self._buffers.finish(some[len(used) :])
         self._collector.finish(divisor, some[: len(used)])
-
-    def _check_ranks(self, rows: list[list[int]]) -> None:
-        """RuntimeError on every rank if collectives of other steps, or other modules, were mixed.
-
-        A row is the number of steps that a rank began, of those that left a mean, and its order.
-        """
-        if any(row[:2] != rows[0][:2] for row in rows):
-            least = min(began - means for began, means, _ in rows)
-            others = [rank for rank, row in enumerate(rows) if row[0] - row[1] > least]
-            raise RuntimeError(
-                f"fastseed.{FUNCTION}.step: all ranks must be in one step, but "
-                f"{name_ranks(others or [*range(len(rows))])} of the group left an earlier one and "
-                "went on: this step is a mix of two; end the job"
-            )
-        others = [rank for rank, row in enumerate(rows) if row[2] != self._collector.order]
-        if others:
-            raise RuntimeError(
-                f"fastseed.{FUNCTION}.step: all ranks must run the same modules under fully_shard "
-                f"in each micro-step, in one order, but {name_ranks(others)} did not as rank "
-                f"{self._plan.rank} of the group: torch then mixes up what they exchange; a module "
-                "that only some slots run must be under the fully_shard of the module that calls "
-                "it, without one of its own"
-            )
-
-
-def _divisor(weights: list[float]) -> Fraction:
-    """Return the number of slots, or the exact sum of their weights if they have some."""
-    given = [None if weight == _NO_WEIGHT else weight for weight in weights]
-    if not any(weight is not None for weight in given):
-        return Fraction(len(weights))
-    if None in given:
-        rule = "set for all slots of a step or for none"
-        raise validation.value_error("elastic.Slot", "weight", rule, given)
-    total = sum(map(Fraction, weights), Fraction())
-    if total == 0:
-        raise validation.value_error("elastic.Slot", "weight", "above 0 for some slot", given)
-    return total

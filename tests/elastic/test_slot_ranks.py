@@ -197,7 +197,7 @@ def test_batches_of_other_slots_are_an_error_that_names_both():
     ]:
         for rank, found in enumerate(ranks(2, error_of_other_batches, own, others)):
             assert f"those of slots in {mine[rank]} for rank {rank} of 2, got those of" in found
-            assert f"in {theirs[rank]}: give data.steps slots=4 and assignment='{own}'" in found
+            assert f"in {theirs[rank]}: give data.steps slots=gradients, this object" in found
 
 
 def test_all_reduce_depends_on_the_ranks():

@@ -17,10 +17,10 @@ LIMITS = (
     (discovery, "_LONG", 20),
     (recent_scopes, "_SLOTS", 8),
     (slots, "_COMPARED", 3),
-    (philox, "_CHUNK", 8),
-    (shuffle, "_CHUNK", 8),
-    (digest, "_CHUNK", 8),
-    (exact_sum, "_CHUNK", 8),
+    (philox, "_CHUNK", 256),
+    (shuffle, "_CHUNK", 256),
+    (digest, "_CHUNK", 256),
+    (exact_sum, "_CHUNK", 256),
 )
 
 
