@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from helpers.costs import pytest_runtest_call, pytest_terminal_summary
 from helpers.isolation import choose_device_guard, choose_mkl_branch, unchanged_process
 from helpers.small import set_small_limits
 from helpers.support import LAUNCHER_VARIABLES
@@ -23,7 +24,9 @@ __all__ = [  # hooks
     "pytest_addoption",
     "pytest_configure",
     "pytest_ignore_collect",
+    "pytest_runtest_call",
     "pytest_runtest_protocol",
+    "pytest_terminal_summary",
     "pytest_unconfigure",
 ]
 

@@ -52,7 +52,10 @@ def test_digest_refuses_tensors_without_memory(kind):
 
 def test_digest_where_tensors_have_no_values_leaves_later_ones_right():
     tensors = {f"{i}": torch.full((3,), float(i)) for i in range(5)}
-    with FakeTensorMode(allow_non_fake_inputs=True), pytest.raises(RuntimeError, match="must not be called in a mode"):
+    with (
+        FakeTensorMode(allow_non_fake_inputs=True),
+        pytest.raises(RuntimeError, match="must not be called in a mode"),
+    ):
         digest(tensors)
     digest_before = digest({**tensors, "more": 1})
     tensor_digest._table.cache_clear()

@@ -6,7 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from helpers import tiers
+from helpers import costs, tiers
 
 
 class Item:
@@ -80,3 +80,12 @@ def test_folders_of_other_tiers_are_not_imported(tier, argument, ignored):
     assert tiers.pytest_ignore_collect(tiers.TESTS / "statistics", asked) is ignored
     assert tiers.pytest_ignore_collect(tiers.TESTS / "data", asked) is None
     assert tiers.pytest_ignore_collect(Path("/statistics"), asked) is None
+
+
+def test_tests_above_the_limit_are_named_the_dearest_first():
+    def report(seconds, when="call"):
+        properties = [("CPU seconds", seconds)] if seconds else []
+        return SimpleNamespace(when=when, user_properties=properties, nodeid=f"{seconds}")
+
+    rows = costs.above([report(0.4), report(0.6), report(2.0), report(9.0, "setup"), report(0)])
+    assert rows == [(2.0, "2.0"), (0.6, "0.6")]
