@@ -172,7 +172,7 @@ def test_inverse_of_every_position():
     check_inverse((*range(1, 301), 65536, 65537))
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 @needs_native
 def test_inverse_of_every_position_of_every_size():
     check_inverse(range(301, 10_001))

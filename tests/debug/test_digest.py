@@ -111,7 +111,7 @@ def test_strides_that_are_never_used_do_not_matter(path, shape):
     assert value(tensor) == by_hand("float32", shape, tensor.clone().numpy().tobytes())
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 @pytest.mark.skipif(derive.simd() != "avx512", reason="64 GiB take too long otherwise")
 def test_more_groups_than_32_bits_count():
     """One row read again and again: all of it in one call is the sum of its parts."""

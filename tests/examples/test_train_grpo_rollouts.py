@@ -5,7 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from helpers.support import clean_environment
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "train_grpo_rollouts.py"
@@ -24,7 +23,6 @@ def run(out: Path, *arguments: str) -> dict[str, tuple[list[float], str, str]]:
     return found
 
 
-@pytest.mark.smoke
 def test_two_steps(tmp_path):
     results = run(tmp_path, "--steps", "2")
     _, first, last = results["rollouts.seeds"]

@@ -31,10 +31,15 @@ INPUTS = (
 def digest() -> str:
     """Return the SHA-256 over the names and contents of the inputs."""
     found = hashlib.sha256()
-    for path in sorted(path for pattern in INPUTS for path in ROOT.glob(pattern)):
-        if path.is_file():
-            content = hashlib.sha256(path.read_bytes()).hexdigest()
-            found.update(f"{path.relative_to(ROOT)} {content}\n".encode())
+    paths = []
+    for pattern in INPUTS:
+        files = [path for path in ROOT.glob(pattern) if path.is_file()]
+        if not files:
+            raise FileNotFoundError(f"no file is named by the pattern {pattern}")
+        paths += files
+    for path in sorted(paths):
+        content = hashlib.sha256(path.read_bytes()).hexdigest()
+        found.update(f"{path.relative_to(ROOT)} {content}\n".encode())
     return found.hexdigest()
 
 

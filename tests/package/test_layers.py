@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import sys
 from collections.abc import Iterator
@@ -84,8 +85,14 @@ def imported_modules(name: str, tree: ast.AST) -> set[str]:
     return found - {name}
 
 
-TREES = {name: ast.parse(path.read_text()) for name, path in MODULES.items()}
-IMPORTS = {name: imported_modules(name, tree) for name, tree in TREES.items()}
+@functools.cache
+def trees() -> dict[str, ast.Module]:
+    return {name: ast.parse(path.read_text()) for name, path in MODULES.items()}
+
+
+@functools.cache
+def imports() -> dict[str, set[str]]:
+    return {name: imported_modules(name, tree) for name, tree in trees().items()}
 
 
 def folder_of(name: str) -> str:
@@ -100,7 +107,7 @@ def test_the_root_of_the_package_holds_no_modules():
 def test_folders_import_downwards():
     upward = [
         f"{name} imports {other}"
-        for name, others in IMPORTS.items()
+        for name, others in imports().items()
         for other in sorted(others)
         if folder_of(name) not in ROOT_MODULES and folder_of(name) != folder_of(other)
         if LEVEL.get(folder_of(other), len(LAYERS)) >= LEVEL[folder_of(name)]
@@ -109,14 +116,14 @@ def test_folders_import_downwards():
 
 
 def test_modules_import_without_a_circle():
-    graph = {name: others for name, others in IMPORTS.items() if name not in ROOT_MODULES}
+    graph = {name: others for name, others in imports().items() if name not in ROOT_MODULES}
     list(TopologicalSorter(graph).static_order())  # CycleError names the circle
 
 
 def test_folders_inside_a_package_import_without_a_circle():
     """Those beside each other; modules that lie beside them may import all of them."""
     graph: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
-    for name, others in IMPORTS.items():
+    for name, others in imports().items():
         for other in others:
             paths = name.split(".")[:-1], other.split(".")[:-1]
             pairs = enumerate(zip(*paths, strict=False))
@@ -139,7 +146,7 @@ def private_names(tree: ast.AST) -> Iterator[str]:
 
 
 def test_private_names_of_torch_are_in_one_file():
-    found = {name: {*private_names(tree)} - DOCUMENTED for name, tree in TREES.items()}
+    found = {name: {*private_names(tree)} - DOCUMENTED for name, tree in trees().items()}
     assert {name for name, used in found.items() if used} == {"_backend.private_torch"}
 
 

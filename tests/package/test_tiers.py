@@ -6,7 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from helpers import costs, tiers
+from helpers import costs, proofs, tiers
 
 
 class Item:
@@ -89,3 +89,10 @@ def test_tests_above_the_limit_are_named_the_dearest_first():
 
     rows = costs.above([report(0.4), report(0.6), report(2.0), report(9.0, "setup"), report(0)])
     assert rows == [(2.0, "2.0"), (0.6, "0.6")]
+
+
+def test_a_pattern_of_the_proofs_that_finds_no_file_is_an_error(monkeypatch):
+    assert len(proofs.digest()) == 64
+    monkeypatch.setattr(proofs, "INPUTS", (*proofs.INPUTS, "csrc/gone/*.h"))
+    with pytest.raises(FileNotFoundError, match=r"csrc/gone/\*\.h"):
+        proofs.digest()

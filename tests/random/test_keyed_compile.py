@@ -76,7 +76,8 @@ def test_compiled_functions_draw_the_bits_of_eager_ones(backend, names):
     with keyed("flow", 1):
         found = compiled(calls, backend)()
         assert torch.equal(torch.rand(2), following), "an eager call continues the count"
-    for name, *values in zip(names, expected, found, compiled(opens, backend)(), strict=True):
+    within = backend if backend != "inductor" else "aot_eager"  # one graph takes it a minute
+    for name, *values in zip(names, expected, found, compiled(opens, within)(), strict=True):
         for value in values[1:]:
             if name in ROUNDED and backend == "inductor":
                 torch.testing.assert_close(value, values[0])

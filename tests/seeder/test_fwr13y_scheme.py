@@ -250,7 +250,7 @@ def equal_pairs(seeds):
     return int((counts * (counts - 1) // 2).sum())
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_narrow_seeds_of_one_scope_differ_and_others_collide_by_chance():
     """The figures of docs/migration.md for 31 bits; 2,000,000 random ones would have 931 pairs."""
     ours, next_master = narrow_seeds_here(42), narrow_seeds_here(43)
@@ -264,7 +264,7 @@ def test_narrow_seeds_of_one_scope_differ_and_others_collide_by_chance():
     assert np.intersect1d(ours, next_master).size == 1_871
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_neighbouring_master_seeds_share_no_seeds():
     """There, masters 42 and 43 share 1,999,998 of 2,000,000."""
     theirs = np.intersect1d(keys_there(42), keys_there(43), assume_unique=True)
@@ -284,7 +284,7 @@ def _seeds_of(keys):
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.proof
 def test_no_two_seeds_of_one_master_collide():
     """There, 965 pairs of the 2,000,000 seeds of master 42 are equal: they have 31 bits."""
     keys = keys_there(42)
