@@ -21,8 +21,6 @@ from fastseed import SHARED, GeneratorPool
 from fastseed._utils.log import warn_once
 from fastseed.seeder import registry
 
-# Two names whose SHA-256 begin with the same four bytes, found by trying 50,000.
-
 
 class Recorder:
     """A callable that keeps what it was given."""
