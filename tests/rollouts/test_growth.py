@@ -8,10 +8,15 @@ import sys
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 
+from fastseed.debug import Watch, bisect
+from fastseed.elastic import SlotGradients
 from fastseed.rollouts import Ledger, seeds
+from fastseed.tools.verify import comparison
 
 GROWTH = 4**1.3
 
@@ -66,9 +71,75 @@ def seeds_of_prompts(path: Path, n: int) -> int:
     return calls(lambda: seeds(0, [f"prompt {i}" for i in range(n)], 4, master_seed=1))
 
 
+def record(path: Path, *, steps: int = 1, layers: int = 1) -> Path:
+    model = torch.nn.Sequential(*(torch.nn.Linear(1, 1) for _ in range(layers)))
+    path.mkdir(parents=True)
+    with Watch(model, path=path, modules=True) as watch:
+        for _ in range(steps):
+            model(torch.rand(1, 1)).sum().backward()
+            watch.record()
+    return path
+
+
+def recording_steps(path: Path, n: int) -> int:
+    return calls(lambda: record(path, steps=n))
+
+
+def recording_layers(path: Path, n: int) -> int:
+    return calls(lambda: record(path, layers=n))
+
+
+def bytes_of_a_recording(path: Path, n: int) -> int:
+    return sum(file.stat().st_size for file in record(path, steps=n).iterdir())
+
+
+def comparing_steps(path: Path, n: int) -> int:
+    folders = [record(path / name, steps=n) for name in "ab"]  # every step differs
+    return calls(lambda: bisect(*folders))
+
+
+def comparing_layers(path: Path, n: int) -> int:
+    folders = [record(path / name, layers=n) for name in "ab"]
+    return calls(lambda: bisect(*folders))
+
+
+def verifying_ranks(path: Path, n: int) -> int:
+    runs = [
+        SimpleNamespace(number=ranks, recording=record(path / str(ranks), steps=n))
+        for ranks in (1, 2)
+    ]
+    return calls(lambda: comparison.compare_ranks(runs))
+
+
+def step(slots: int, layers: int) -> int:
+    model = torch.nn.Sequential(*(torch.nn.Linear(1, 1) for _ in range(layers)))
+    gradients = SlotGradients(model, slots)
+
+    def run() -> None:
+        for _, x in gradients.step(torch.ones(1, 1) for _ in range(slots)):
+            model(x).sum().backward()
+        model.zero_grad()
+
+    run()
+    return calls(run)
+
+
+def slots_of_a_step(path: Path, n: int) -> int:
+    return step(n, 1)
+
+
+def parameters_of_a_step(path: Path, n: int) -> int:
+    return step(2, n)
+
+
 @pytest.mark.parametrize(
-    "quantity", [batches_of_a_ledger, loading_a_state, completing_many, seeds_of_prompts]
-)
+    "quantity",
+    [
+        batches_of_a_ledger, loading_a_state, completing_many, seeds_of_prompts, recording_steps,
+        recording_layers, bytes_of_a_recording, comparing_steps, comparing_layers, verifying_ranks,
+        slots_of_a_step, parameters_of_a_step,
+    ],
+)  # fmt: skip
 def test_nothing_grows_faster_than_its_input(tmp_path, quantity):
     quantity(tmp_path / "first", 24)  # imports, caches
     few, many = (quantity(tmp_path / str(n), n) for n in (24, 96))
