@@ -9,6 +9,7 @@ import argparse
 import contextlib
 import importlib
 import os
+import re
 import sys
 from collections.abc import Collection, Sequence
 from typing import Any, NoReturn
@@ -41,7 +42,7 @@ class Parser(argparse.ArgumentParser):
         return found, unknown
 
     def error(self, message: str) -> NoReturn:
-        raise exit_codes.Exit(f"{self.format_usage()}{self.prog}: error: {message}")
+        raise exit_codes.Exit(f"{self.format_usage()}{self.prog}: {message}")
 
 
 def parser(commands: Collection[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
@@ -82,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as done:  # argparse, after --help and --version
         return done.code if isinstance(done.code, int) else exit_codes.OK
     except (Exception, KeyboardInterrupt) as error:
-        return _report(error)
+        return _report(error, " ".join(["fastseed", *COMMANDS.keys() & arguments[:1]]))
     finally:
         output.json_only = False
 
@@ -99,7 +100,8 @@ def _summary() -> int:
     devices = ["cpu", *map(torch.cuda.get_device_name, range(torch.cuda.device_count()))]
     output.emit({**info, "devices": devices, "variables": variables})
     output.say(f"fastseed {info['version']}, torch {info['torch']}")
-    output.say(f"backend    {info['backend']} ({info['simd']}; native part: {info['native']})")
+    simd = f"{info['simd']}; " if info["simd"] else ""
+    output.say(f"backend    {info['backend']} ({simd}native part: {info['native']})")
     output.say(f"CUDA part  {info['cuda']}")
     output.say(f"devices    {', '.join(devices)}")
     for name, value in variables.items():
@@ -109,8 +111,8 @@ def _summary() -> int:
     return exit_codes.OK
 
 
-def _report(error: BaseException) -> int:
-    """Print an error that ended the command, and return the exit code."""
+def _report(error: BaseException, command: str) -> int:
+    """Print an error that ended the command, by its name, and return the exit code."""
     code = exit_codes.code_of(error)
     if code == exit_codes.PIPE:
         # The interpreter would report the broken pipe again when it flushes at its end.
@@ -127,7 +129,9 @@ def _report(error: BaseException) -> int:
     message = str(error) or type(error).__name__
     if isinstance(error, OSError) and error.errno is not None:
         name = "" if error.filename is None else f"{error.filename!r}: "
-        message = f"fastseed: {name}{error.strerror}"
-    output.say(message if isinstance(error, exit_codes.Exit) else f"error: {message}", error=True)
+        message = f"{name}{error.strerror}"
+    if not isinstance(error, exit_codes.Exit):  # a function of the library is not what was called
+        message = f"{command}: {re.sub(r'^fastseed[. a-zA-Z_]*: ', '', message)}"
+    output.say(message, error=True)
     output.emit({"error": {"exit_code": code, "message": message}})
     return code

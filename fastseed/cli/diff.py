@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
     """Compare what both paths hold, and print."""
     from .. import tools
 
-    one, other = (tools.parts_of("diff", x, getattr(args, x)) for x in ("a", "b"))
+    one, other = (tools.parts_of("diff", x, getattr(args, x.lower())) for x in ("A", "B"))
     kinds = [kind for kind in one if kind in other]
     if not kinds:
         held = " and ".join(f"{', '.join(side)}" for side in (one, other))
@@ -47,6 +47,9 @@ def run(args: argparse.Namespace) -> int:
         same, found = compare[kind](args, one[kind], other[kind])
         equal = equal and same
         document |= found
+    for side, kind in [*(("A", kind) for kind in one), *(("B", kind) for kind in other)]:
+        if kind not in kinds:
+            output.say(f"note: {side} alone has a {kind}, which is not compared")
     output.emit({"a": args.a, "b": args.b, "equal": equal, **document})
     return exit_codes.OK if equal else exit_codes.FOUND
 

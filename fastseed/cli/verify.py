@@ -117,7 +117,7 @@ def _print(report: Report, args: argparse.Namespace) -> None:
         output.say(f"wrote {args.out}")
         has_picture = os.path.exists(os.path.join(args.out, "losses.png"))
         if not has_picture and any(map(report.losses_of, report.runs)):
-            output.say('note: no losses.png without matplotlib: pip install "fastseed[report]"')
+            output.say("note: no losses.png without matplotlib: pip install matplotlib")
     output.say(report.verdict.upper())
 
 

@@ -117,8 +117,8 @@ def check_data_over(function: str, given: object, mesh: Mesh | None) -> Dimensio
     unclear = [n for n, s in named if s > 1 and not n.startswith(DATA) and n not in MODEL]
     if unclear:
         rule = (
-            f"given: a tuple of those of the dimensions {mesh.names} that divide the data "
-            f"(nothing says whether {', '.join(map(repr, unclear))} do)"
+            f"given, those of {mesh.names} that divide the data, such as ({unclear[0]!r},): "
+            f"nothing says whether {', '.join(map(repr, unclear))} do"
         )
         raise value_error(function, "data_over", rule, None)
     return tuple(name for name in mesh.names if name.startswith(DATA))

@@ -73,11 +73,13 @@ def exchange_records(
     *,
     group: dist.ProcessGroup | None = None,
     seconds: float | None = None,
+    name: str | None = None,
 ) -> Record:
     """Return the verdict of ``decide`` on the records of all ranks of ``group``, the same on each.
 
     ``decide`` is called with the ranks and their records on the first rank of the group. A record
-    with a text under ``"problem"`` is decided alone at once; no rank waits for that one.
+    with a text under ``"problem"`` is decided alone at once; no rank waits for that one. Calls of
+    several functions meet under one ``name``.
 
     Raises:
         TimeoutError: ranks did not come in time (the message names them), or the process that
@@ -88,8 +90,9 @@ def exchange_records(
     store = private_torch.default_store()
     limit = store.timeout.total_seconds() if seconds is None else seconds
     ranks = dist.get_process_group_ranks(group)
-    name = hashlib.sha256(json.dumps(ranks).encode()).hexdigest()[:16]
-    store = dist.distributed_c10d.PrefixStore(f"fastseed.{function}/{_attempt()}{name}", store)
+    digest = hashlib.sha256(json.dumps(ranks).encode()).hexdigest()[:16]
+    prefix = f"fastseed.{name or function}/{_attempt()}{digest}"
+    store = dist.distributed_c10d.PrefixStore(prefix, store)
     results: list[Any] = []
     left = threading.Event()
 
@@ -120,9 +123,10 @@ def exchange_records(
         ) from result
     if isinstance(result, Exception):
         raise result
-    if result.get("missing"):
+    if lost := result.get("missing"):
+        lost = [rank for rank in lost if rank != dist.get_rank()] or lost  # this one is late only
         raise TimeoutError(
-            f"fastseed.{function}: {name_ranks(result['missing'])} did not call it within "
+            f"fastseed.{function}: {name_ranks(lost)} did not call it within "
             f"{result['seconds']:g} seconds of the others; look there for the cause"
         )
     return dict(result)
@@ -138,14 +142,15 @@ def collective(
     """Call a collective of torch; where it fails, RuntimeError names ranks that do not answer.
 
     A rank that is stopped is noticed at the time limit of the process group; others that wait for
-    it in the call cannot answer either.
+    it in the call cannot answer either. The first ranks that fail decide who is named, also by
+    those that fail later, as their peers have left by then.
     """
     try:
         return operation(*args, group=group, **more)
     except RuntimeError as error:
         reason = str(error).strip().partition("\n")[0]
         try:
-            exchange_records(function, {}, lambda *_: {}, group=group, seconds=GRACE)
+            exchange_records(function, {}, lambda *_: {}, group=group, seconds=GRACE, name="failed")
         except (TimeoutError, RuntimeError) as lost:
             raise RuntimeError(f"{lost} ({reason})") from error
         raise RuntimeError(

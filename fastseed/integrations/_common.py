@@ -22,13 +22,13 @@ INIT, TRAIN, VALIDATE, TEST, PREDICT = range(5)
 
 
 def import_framework(module: str, extra: str) -> Any:
-    """Import a framework; an ImportError names the extra if it is not installed."""
+    """Import a framework; an ImportError says what to install if it is not there."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise  # it is installed, and one of its own imports fails
-        text = f'fastseed.integrations.{extra} needs {module}: pip install "fastseed[{extra}]"'
+        text = f"fastseed.integrations.{extra} needs {module}: pip install {module}"
         raise ImportError(text, name=error.name) from error
 
 

@@ -30,8 +30,7 @@ class Ledger:
     units that the checkpoint has not trained or dropped. Units are numbered in the order of
     (epoch, position, sample); prompt j is planned for batch j // batch_size.
 
-    Several threads may call all methods. After an interrupt in a call, go on from a state, by
-    ``load_state_dict``: no unit is lost, and the file of results is whole.
+    Threads may call all methods at once. After an interrupt in a call load a state: none is lost.
 
     Args:
         prompts: the number of prompts in the dataset, [1, 2**48].
@@ -39,8 +38,8 @@ class Ledger:
         samples: the number of rollouts of a prompt, [1, 2**20].
         epochs: [1, 2**32). A state or file of a job with fewer is taken where ``batch_size``
             divides ``prompts``, so that every batch is whole.
-        window: with w a batch holds first all that is left of what was planned w - 1 batches
-            before, then prompts up to w - 1 batches ahead, as they complete; [1, lag + 1].
+        window: with w a batch first takes all that is left over from w - 1 batches ago, then
+            complete prompts of the next w - 1 batches; [1, lag + 1].
         lag: how many batches before its own a unit is generated, [0, 2**31]; 0 is on-policy.
         max_staleness: by how many batches a unit may be older than its own, [lag, lag + window -
             1]; None: the largest.
@@ -122,7 +121,7 @@ class Ledger:
             kept.read(self._plan, state, self._results.rows())
         units = OpenUnits(self._plan, state, kept.drops)
         units.restore(kept.results, self._plan.end_of(state.batches + self._plan.lag))
-        if self._results is not None and kept.settled:
+        if self._results is not None:
             self._results.delete_to(kept.settled)
         self._units, self._recorded, self._batch = units, kept.batches, None
         self._version = state.batches
@@ -145,16 +144,13 @@ class Ledger:
             end = self._plan.end_of(self._version + self._plan.lag)
             while len(found) < count and (number := self._units.take(end)) is not None:
                 self._next_lease += 1
-                until = now + self._lease_seconds
-                found.append(self._units.lease(number, self._next_lease, until))
+                found.append(self._units.lease(number, self._next_lease, now + self._lease_seconds))
             return found
 
     def renew(self, units: Iterable[Unit]) -> None:
         """Let the time of leases begin again; LeaseError, and none is renewed, if one is over."""
         name = f"{_CLASS}.renew"
-        if not isinstance(units, Iterable) or hasattr(units, "dtype"):  # a tensor may be endless
-            raise validation.type_error(name, "units", "a list of what lease returned", units)
-        units = list(units)
+        units = _read_list(name, "units", "a list of what lease returned", units)
         with self._entered("renew"):
             for unit in units:
                 self._units.check_held(name, unit)
@@ -188,24 +184,59 @@ class Ledger:
             LeaseError: the unit is generated, trained or dropped already, or leased again.
             OSError: the file of results cannot be written; the lease still holds.
         """
-        function = f"{_CLASS}.complete"
-        with self._entered("complete"):
-            self._units.check_held(function, unit)
-            number = unit.number
-            if version is None:
-                version = self._units.version_of(number)
-            else:
+        return self._complete("complete", [(unit, result)], version)[0]
+
+    def complete_many(
+        self, results: Iterable[tuple[Unit, Any]], *, version: int | None = None
+    ) -> list[bool]:
+        """Take many results, all in one write or none; return for each what ``complete`` does.
+
+        Args:
+            results: pairs of a unit and its result; no unit twice.
+            version: as for ``complete``, of all.
+
+        Raises:
+            TypeError, ValueError, LeaseError, OSError: as for ``complete``; nothing has changed.
+        """
+        name, rule = f"{_CLASS}.complete_many", "a list of pairs of a unit and its result"
+        pairs = _read_list(name, "results", rule, results)
+        for i, pair in enumerate(pairs):
+            if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+                raise validation.type_error(name, f"results[{i}]", "a unit and its result", pair)
+        return self._complete("complete_many", pairs, version)
+
+    def _complete(
+        self, method: str, pairs: list[tuple[Unit, Any]], version: int | None
+    ) -> list[bool]:
+        function = f"{_CLASS}.{method}"
+        with self._entered(method):
+            if version is not None:
                 version = validation.check_int(function, "version", version, 0, self._version)
-            if self._plan.is_stale(number, version, self._version):
-                if self._on_stale == "drop":
-                    self._record({"unit": number, "reason": "stale"})
-                self._refuse([number], self._version)
-                return False
-            if self._results is not None and result is not None:
-                record = {"unit": number, "version": version, "result": result}
-                result = self._results.add(record)["result"]
-            self._units.generate(number, Generated(version, unit.lease, result))
-            return True
+            is_taken: dict[int, bool] = {}
+            taken: dict[int, Generated] = {}
+            rows: list[StateDict] = []
+            for unit, result in pairs:
+                self._units.check_held(function, unit)
+                number = unit.number
+                if number in is_taken:
+                    rule = "pairs with different units"
+                    raise validation.value_error(function, "results", rule, f"{number} twice")
+                by = self._units.version_of(number) if version is None else version
+                is_taken[number] = not self._plan.is_stale(number, by, self._version)
+                if is_taken[number]:
+                    taken[number] = Generated(by, unit.lease, result)
+                    if result is not None:
+                        rows.append({"unit": number, "version": by, "result": result})
+                elif self._on_stale == "drop":
+                    rows.append({"unit": number, "reason": "stale"})
+            for row in self._record(rows):
+                if "result" in row:
+                    taken[row["unit"]] = taken[row["unit"]]._replace(result=row["result"])
+            stale = [number for number, is_in_time in is_taken.items() if not is_in_time]
+            self._units.refuse(stale, self._on_stale, self._version)
+            for number, generated in taken.items():
+                self._units.generate(number, generated)
+            return list(is_taken.values())
 
     def drop(self, unit: Unit, reason: str) -> None:
         """Leave a unit out for good: one that cannot be generated, or is not wanted.
@@ -223,13 +254,13 @@ class Ledger:
         reason = validation.check_text(f"{_CLASS}.drop", "reason", reason)
         with self._entered("drop"):
             self._units.check_held(f"{_CLASS}.drop", unit, or_generated=True)
-            self._record({"unit": unit.number, "reason": reason})
+            self._record([{"unit": unit.number, "reason": reason}])
             self._batch = None
             self._units.drop([unit.number], reason)
 
-    def _record(self, document: StateDict) -> None:
-        if self._results is not None:
-            self._results.add(document)
+    def _record(self, rows: list[StateDict]) -> list[StateDict]:
+        """Write to the file of results, all or nothing, and return what is in it."""
+        return rows if self._results is None or not rows else self._results.add(rows)
 
     def next_batch(self) -> Batch | None:
         """Return the next batch, the same until ``mark_trained``; None if it is not generated yet.
@@ -274,19 +305,12 @@ class Ledger:
             stale = [n for n in others if self._plan.is_stale(n, generated[n].version, after)]
             dropped = stale if self._on_stale == "drop" else []
             if dropped or self._recorded.get(self._version) != numbers:
-                self._record({"batch": self._version, "units": numbers, "stale": dropped})
+                self._record([{"batch": self._version, "units": numbers, "stale": dropped}])
             for trained in numbers:
                 self._units.finish(trained)
-            self._refuse(stale, after)
+            self._units.refuse(stale, self._on_stale, after)
             self._recorded.pop(self._version, None)
             self._version, self._batch = after, None
-
-    def _refuse(self, numbers: list[int], version: int) -> None:
-        """Drop units that are too old, or let ``version`` generate them again."""
-        if self._on_stale == "drop":
-            self._units.drop(numbers, "stale")
-        else:
-            self._units.reopen(numbers, version)
 
     @property
     def version(self) -> int:
@@ -345,7 +369,31 @@ class Ledger:
             OSError: the file of results cannot be read or written.
         """
         with self._entered("load_state_dict"):
-            self._start(ledger_state.read(self._plan, state))
+            self._start(ledger_state.read(f"{_CLASS}.load_state_dict", self._plan, state))
+
+    def forget(self, state: StateDict) -> None:
+        """Delete from the file of results what a saved state includes; leases go on.
+
+        Call it once the checkpoint is on the disk. From an earlier state, what was deleted is then
+        generated again.
+
+        Args:
+            state: what ``state_dict`` returned.
+
+        Raises:
+            TypeError, ValueError, OSError: as for ``load_state_dict``; or the state has more
+                batches than this ledger.
+        """
+        function = f"{_CLASS}.forget"
+        with self._entered("forget"):
+            saved = ledger_state.read(function, self._plan, state)
+            if saved.batches > self._version:
+                rule = f"at most the {self._version} of this ledger"
+                raise validation.value_error(function, "state['batches']", rule, saved.batches)
+            if self._results is not None:
+                kept = ledger_state.Kept()
+                kept.read(self._plan, saved, self._results.rows())
+                self._results.delete_to(kept.settled)
 
     def close(self) -> None:
         """Let another ledger use the file of results, as the end of the process does."""
@@ -361,6 +409,12 @@ class Ledger:
         if os.getpid() != self._process:
             raise RuntimeError(f"fastseed.{_CLASS}.{method}: {_STAYS}")
         return self._lock
+
+
+def _read_list(function: str, argument: str, rule: str, values: Any) -> list[Any]:
+    if not isinstance(values, Iterable) or hasattr(values, "dtype"):  # a tensor may be endless
+        raise validation.type_error(function, argument, rule, values)
+    return list(values)
 
 
 _STAYS = "a ledger stays in the process that made it; send units and results, not the ledger"

@@ -11,7 +11,6 @@ from typing import Any
 from .._utils import JSON, StateDict, validation
 from .units import Plan
 
-_FUNCTION = "rollouts.Ledger.load_state_dict"
 _FORMAT, _VERSION = "fastseed.rollouts.Ledger", 1
 
 
@@ -41,30 +40,31 @@ class Kept:
     batches: dict[int, list[int]] = field(default_factory=dict)
     settled: int = 0  # rows up to this one are in the state
 
-    def read(self, plan: Plan, state: State, rows: Iterable[tuple[int, StateDict]]) -> None:
+    def read(self, plan: Plan, state: State, rows: Iterable[tuple[int, list[Any]]]) -> None:
         """Keep what is not in the state; the last row of a unit or batch counts."""
         holes, frontier = set(state.holes), state.groups * plan.samples
         all_are = True
-        for number, row in rows:
-            unit = row.get("unit")
-            if unit is None:
-                is_in_state = row["batch"] < state.batches
-            else:
-                is_in_state = unit < frontier and unit not in holes
-            all_are = all_are and is_in_state
+        for number, documents in rows:
+            for row in documents:
+                unit = row.get("unit")
+                if unit is None:
+                    is_in_state = row["batch"] < state.batches
+                else:
+                    is_in_state = unit < frontier and unit not in holes
+                all_are = all_are and is_in_state
+                if is_in_state:
+                    continue
+                if unit is None:
+                    self.batches[row["batch"]] = row["units"]
+                    self.drops.update(dict.fromkeys(row["stale"], "stale"))
+                elif "reason" in row:
+                    self.drops[unit] = row["reason"]
+                elif row["version"] <= state.batches and not plan.is_stale(
+                    unit, row["version"], state.batches
+                ):  # else by a policy that is no more, or too old by now
+                    self.results[unit] = row["version"], row["result"]
             if all_are:
                 self.settled = number
-            if is_in_state:
-                continue
-            if unit is None:
-                self.batches[row["batch"]] = row["units"]
-                self.drops.update(dict.fromkeys(row["stale"], "stale"))
-            elif "reason" in row:
-                self.drops[unit] = row["reason"]
-            elif row["version"] <= state.batches and not plan.is_stale(
-                unit, row["version"], state.batches
-            ):  # else by a policy that is no more, or too old by now
-                self.results[unit] = row["version"], row["result"]
 
 
 def header(plan: Plan) -> StateDict:
@@ -107,10 +107,10 @@ def _digest(entries: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def read(plan: Plan, state: object) -> State:
+def read(function: str, plan: Plan, state: object) -> State:
     """Return what ``write`` was called with; an error if it is of another job, or was changed."""
-    given = validation.check_instance(_FUNCTION, "state", state, Mapping, "a dict")
-    check(_FUNCTION, "state", header(plan), given)
+    given = validation.check_instance(function, "state", state, Mapping, "a dict")
+    check(function, "state", header(plan), given)
     entries: dict[str, Any] = {name: given.get(name) for name in write(plan, State())}
     digest = entries.pop("sha256")
     try:
@@ -119,7 +119,7 @@ def read(plan: Plan, state: object) -> State:
         is_whole = False
     if not is_whole:
         rule = "as state_dict returned it"
-        raise validation.value_error(_FUNCTION, "state", rule, "one with another SHA-256")
+        raise validation.value_error(function, "state", rule, "one with another SHA-256")
     return State(
         entries["batches"], entries["frontier"] // plan.samples, list(entries["holes"]),
         dict(entries["versions"]), dict(entries["dropped"]), entries["expired"],

@@ -147,8 +147,10 @@ class OpenUnits:
             if self.is_missing(number):
                 self.generate(number, Generated(version, 0, result))
 
-    def reopen(self, numbers: Sequence[int], version: int) -> None:
-        """Let a policy version generate units again."""
+    def refuse(self, numbers: Sequence[int], on_stale: str, version: int) -> None:
+        """Drop units that are too old, or let a policy version generate them again."""
+        if on_stale == "drop":
+            return self.drop(numbers, "stale")
         self.regenerated += len(numbers)
         for number in numbers:
             group = number // self.plan.samples

@@ -1,8 +1,8 @@
 """The results of a ledger: rows of an SQLite file, on the disk when ``add`` returns.
 
 One connection holds the file's lock from the first statement to the last. Each row is a JSON
-document and its SHA-256; row 0 is the header. One statement adds a row, and is a transaction: a
-kill, an interrupt or an error leaves all of it or nothing.
+document, or a list of them, and its SHA-256; row 0 is the header. One statement adds a row, and is
+a transaction: a kill, an interrupt or an error leaves all of it or nothing.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import sqlite3
 
 _LEDGER_FILE = "a new file, or one of a ledger"
+_PAGE = 64  # rows that are read at once
 _TABLE = "CREATE TABLE rows (id INTEGER PRIMARY KEY, document BLOB NOT NULL, sha256 BLOB NOT NULL)"
 
 
@@ -91,33 +92,34 @@ class Results:
             raise value_error(self._function, "results", _LEDGER_FILE, self._path)
         if self._run("PRAGMA quick_check") != [("ok",)]:
             raise self._damaged("the structure of the file")
-        _, theirs = next(self.rows("id = 0"), (None, None))
-        if theirs is None:
+        headers = list(self.rows("id = 0"))
+        if not headers:
             raise self._damaged("no header")
+        [(_, [theirs])] = headers
         ledger_state.check(self._function, f"results {self._path}", header, theirs)
         if theirs != header:  # more epochs
             self._insert(0, self._write(header)[0])
 
-    def rows(self, where: str = "id > 0") -> Iterator[tuple[int, StateDict]]:
-        """Yield number and document of rows, in the order in which they were added."""
-        rows = self._run(f"SELECT id, document, sha256 FROM rows WHERE {where} ORDER BY id")
-        for number, document, digest in rows:
-            if not isinstance(document, bytes) or hashlib.sha256(document).digest() != digest:
-                raise self._damaged(f"another SHA-256 in row {number}")
-            found = strict_json.parse(document)
-            assert isinstance(found, dict)
-            yield number, found
+    def rows(self, where: str = "id > 0") -> Iterator[tuple[int, list[Any]]]:
+        """Yield number and documents of rows as they were added; a page of them is in memory."""
+        last, page = -1, f"WHERE {where} AND id > ? ORDER BY id LIMIT {_PAGE}"
+        while rows := self._run(f"SELECT id, document, sha256 FROM rows {page}", (last,)):
+            for last, document, digest in rows:
+                if not isinstance(document, bytes) or hashlib.sha256(document).digest() != digest:
+                    raise self._damaged(f"another SHA-256 in row {last}")
+                found = strict_json.parse(document)
+                yield last, found if isinstance(found, list) else [found]
 
-    def add(self, document: StateDict) -> StateDict:
-        """Add a row, wait until it is on the disk, and return the document as it was written."""
-        text, found = self._write(document)
+    def add(self, documents: list[StateDict]) -> list[StateDict]:
+        """Add a row, wait until it is on the disk, and return the documents as they are in it."""
+        texts, found = zip(*map(self._write, documents), strict=True)
         if self._connection is not None and self._is_moved():
             raise OSError(
                 f"fastseed.{self._function}: results {self._path} must be the file that was "
                 "opened, got another one or none: it was deleted, moved or replaced since"
             )
-        self._insert(None, text)
-        return found
+        self._insert(None, texts[0] if len(texts) == 1 else b"[%b]" % b",".join(texts))
+        return list(found)
 
     def delete_to(self, number: int) -> None:
         """Delete the rows up to a number."""
@@ -189,6 +191,7 @@ class Results:
 def _close(connection: sqlite3.Connection, process: int) -> None:
     if os.getpid() == process:
         connection.close()
+        ctypes.pythonapi.Py_DecRef(ctypes.py_object(connection))
 
 
 def _identity(path: str) -> tuple[int, int] | None:

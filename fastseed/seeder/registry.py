@@ -129,7 +129,7 @@ class Registry:
         adapter = EpochSetter(generator) if is_setter else adapter_for(generator, bits)
         old = next((entry for entry in self if entry.generator is generator), None)
         if old is not None and not isinstance(adapter, SeedFunction):  # the last name would win
-            rule = f"one that is not registered yet, as {old.name!r}"
+            rule = f"registered once: it is already, as {old.name!r}; unregister it first"
             raise validation.value_error(_FUNCTION, "generator", rule, generator)
         return adapter
 

@@ -284,4 +284,5 @@ def test_export_is_refused():
 
 
 def test_an_empty_choice_of_backend_is_no_choice():
-    run_python("-c", "import fastseed; fastseed.build_info()", FASTSEED_BACKEND="")
+    code = "import fastseed; print(fastseed.build_info()['backend'])"
+    assert run_python("-c", code, FASTSEED_BACKEND="").strip() == derive.backend

@@ -155,5 +155,8 @@ def test_the_folder_of_a_run_is_shown_and_compared_with_all_that_it_holds(folder
     assert code == exit_codes.FOUND and not found["recordings"]["equal"]
     assert found["environments"] == []
     assert document(capsys, "diff", "x", "x")[0] == exit_codes.OK
+    _, shown = ran(capsys, "diff", "x/environment", "y")
+    assert "note: B alone has a recording, which is not compared" in shown.out
+    assert "A must exist, got 'z'" in ran(capsys, "diff", "z", "y")[1].err
     code, shown = ran(capsys, "show", "x", "--all")
     assert "weights" in shown.out and "OMP_NUM_THREADS" not in shown.err

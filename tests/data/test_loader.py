@@ -19,8 +19,6 @@ from torch.utils.data import (
 import fastseed
 from fastseed.data import Loader, ShuffleSampler
 
-FORK = "fork"
-
 
 def epoch_of(batches, epoch=0, task=1):
     fastseed.reseed(task, epoch)
@@ -204,9 +202,6 @@ def test_stop_iteration_of_a_collate_function_is_an_error(workers, quick_shutdow
         seen += batches
     batches.collate_fn = same
     assert flat(batches) == list(range(10))
-
-
-# ---------------------------------------------------------------- workers
 
 
 # ---------------------------------------------------------------- settings

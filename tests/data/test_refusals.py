@@ -25,7 +25,6 @@ from fastseed.data import (
 
 OVERRIDDEN = ("__iter__", "_get_iterator", "__len__", "_index_sampler", "_auto_collation")
 NUMBERS = Numbers(9)
-META = torch.ones(1, dtype=torch.int64, device="meta")
 RANDOM = RandomSampler(range(9), generator=torch.Generator())
 WEIGHTED = WeightedRandomSampler([1.0] * 9, 9, generator=torch.Generator())
 SIZES = {"web": 700, "code": 90}

@@ -213,9 +213,3 @@ def test_resuming_is_for_one_iteration():
     batches.load_state_dict(state)
     next(iter(batches))
     assert flat(batches) == whole, "abandoned, so it restarts"
-
-
-# ---------------------------------------------------------------- refusals
-
-
-# ---------------------------------------------------------------- the documented recipe

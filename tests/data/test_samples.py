@@ -321,6 +321,3 @@ def test_copies_and_pickles():
         assert twin[3] == expected
         twin.set_scope(1, 6)
         assert twin[3] != expected == data[3]
-
-
-# ---------------------------------------------------------------- refusals

@@ -119,9 +119,6 @@ def test_laws_narrow_seeds_differ_between_ranks(at, name, some_ranks, worker, i,
     assert all(0 <= seed < 2**bits for seed in found)
 
 
-# ---------------------------------------------------------------- order-free
-
-
 # ---------------------------------------------------------------- ranges
 
 keys_of_names = st.tuples(numbers(64), numbers(64))

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import re
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import torch.distributed as dist
+from helpers.ranks import ranks
 from helpers.support import run_script
+
+from fastseed.distributed import rendezvous
 
 PATHS = {
     "digest": "debug.digest",
@@ -51,3 +56,26 @@ def test_a_rank_that_leaves_a_step_is_named_long_before_the_time_limit(messages)
         for name in ("replicated", "fully_shard"):
             assert "step: rank 2 left the step in slot 2, and this rank waits" in found[name]
         assert found["seconds"] < 30  # of 60
+
+
+def failing_call():
+    """Fail in one of two functions, on two ranks long after the others; return the message."""
+    rank, rendezvous.GRACE = dist.get_rank(), 1.0
+    time.sleep(2 * (rank > 1))
+    try:
+        rendezvous.collective("ab"[rank % 2], fail)
+    except RuntimeError as error:
+        return str(error)
+    finally:
+        rendezvous.GRACE = 5.0
+
+
+def fail(group):
+    raise RuntimeError("Connection closed by peer")
+
+
+def test_ranks_in_several_functions_name_those_that_are_lost_and_not_themselves():
+    named = ("ranks 2, 3", "ranks 2, 3", "rank 3", "rank 2")
+    for rank, text in enumerate(ranks(4, failing_call)):
+        late = f"fastseed.{'ab'[rank % 2]}: {named[rank]} did not call it within 1 seconds of the"
+        assert text.startswith(late)

@@ -180,7 +180,7 @@ def test_on_another_mesh_only_coordinates_carry_over(where, distinct_over, caplo
 def test_a_mesh_that_does_not_say_what_divides_the_data_is_refused(sizes, unclear):
     """Each rank along these dimensions would otherwise train on the same samples, silently."""
     where = {"mesh": {name: (1, size) for name, size in sizes.items()}}
-    message = rf"data_over must be given: .* {re.escape(str(tuple(sizes)))} .* whether {unclear} do"
+    message = rf"data_over must be given, .* {re.escape(str(tuple(sizes)))} .* whether {unclear} do"
     with pytest.raises(ValueError, match=message):
         fastseed.Seeder(42, **where)
     names = tuple(name for name in sizes if name != "tp")

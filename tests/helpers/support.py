@@ -22,18 +22,14 @@ from helpers.processes import (
 )
 
 __all__ = [
-    "LAUNCHER_VARIABLES", "LOW64", "SCRIPTS", "SETS_SEED_SEQUENCES", "clean_environment",
-    "free_port", "holds_key", "needs_native", "needs_seed_sequences", "reference_key",
+    "LAUNCHER_VARIABLES", "LOW64", "SCRIPTS", "clean_environment",
+    "free_port", "holds_key", "needs_native", "reference_key",
     "reference_narrow_seed", "reference_sample_key", "repr_state", "run_python", "run_script",
     "scramble", "seeder", "snapshot", "torch_words", "without_scope",
 ]  # fmt: skip
 
 LOW64 = 2**64 - 1
 
-SETS_SEED_SEQUENCES = isinstance(np.random.MT19937(0).__getstate__(), tuple)  # from NumPy 2.0
-needs_seed_sequences = pytest.mark.skipif(
-    not SETS_SEED_SEQUENCES, reason="NumPy before 2.0 cannot set a seed sequence"
-)
 needs_native = pytest.mark.skipif(
     derive.backend != "native", reason="needs the native code, which is not in use here"
 )

@@ -5,11 +5,9 @@ from __future__ import annotations
 import random
 from itertools import chain
 
-import accelerate
 import numpy as np
 import pytest
 import torch
-from accelerate import Accelerator
 from helpers.loaders import Continuing, digest, point
 from helpers.processes import run_ranks
 from helpers.support import snapshot
@@ -18,7 +16,11 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, WeightedRandomSa
 import fastseed
 from fastseed.data import Loader, ShuffleSampler
 from fastseed.integrations import run_in_task
-from fastseed.integrations.accelerate import AcceleratedJob
+
+accelerate = pytest.importorskip("accelerate")
+from accelerate import Accelerator  # noqa: E402
+
+from fastseed.integrations.accelerate import AcceleratedJob  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 N, BATCH, EPOCHS = 12, 3, 3

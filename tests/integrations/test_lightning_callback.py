@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 import random
 
@@ -18,11 +17,11 @@ import fastseed
 from fastseed._utils.log import warn_once
 from fastseed.data import Loader, ShuffleSampler
 
-lightning = importlib.import_module("pytorch_lightning")
+lightning = pytest.importorskip("pytorch_lightning")
 from fastseed.integrations.lightning import FastseedCallback  # noqa: E402
 from fastseed.tools import checkpoints  # noqa: E402
 
-ModelCheckpoint = importlib.import_module("pytorch_lightning.callbacks").ModelCheckpoint
+ModelCheckpoint = lightning.callbacks.ModelCheckpoint
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 N, BATCH, EPOCHS = 12, 3, 3

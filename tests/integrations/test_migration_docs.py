@@ -8,13 +8,14 @@ import re
 from itertools import chain
 from pathlib import Path
 
-import accelerate
 import numpy as np
 import pytest
 import torch
-import transformers
 from helpers.loaders import point
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
+
+accelerate = pytest.importorskip("accelerate")
+transformers = pytest.importorskip("transformers")
 
 PAGES = Path(__file__).resolve().parents[2] / "docs" / "migration"
 NAMES = ("fwr13y", "lightning", "accelerate", "trainer", "megatron", "distributed-sampler")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-import transformers
 from helpers.paths import EXAMPLES
 from helpers.processes import run_ranks
 
 import fastseed
+
+transformers = pytest.importorskip("transformers")
 
 
 def on_ranks(world_size, *arguments):

@@ -6,19 +6,20 @@ import logging
 import random
 from pathlib import Path
 
-import datasets
 import numpy as np
 import pytest
 import torch
-import transformers
 from helpers.loaders import Continuing, digest
 from helpers.processes import run_ranks
 from torch.utils.data import Dataset
 
 import fastseed
 from fastseed.data import Loader, per_sample
-from fastseed.integrations.transformers import FastseedCallback
 from fastseed.tools import checkpoints
+
+datasets = pytest.importorskip("datasets")
+transformers = pytest.importorskip("transformers")
+from fastseed.integrations.transformers import FastseedCallback  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 N, BATCH, EPOCHS = 12, 3, 3

@@ -60,7 +60,7 @@ def torch_models():
 
 
 def transformers_models():
-    import transformers as t
+    t = pytest.importorskip("transformers")
 
     text = dict(vocab_size=61, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
                 intermediate_size=24, max_position_embeddings=20)  # fmt: skip

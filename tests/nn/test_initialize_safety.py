@@ -64,6 +64,7 @@ def test_weights_without_elements_are_left_as_they_are(shape):
     with fastseed.nn.initialize(model):
         nn.init.orthogonal_(model.weight)
         nn.init.kaiming_uniform_(model.weight)
+    assert model.weight.shape == shape and not model.weight.numel()
 
 
 # ---------------------------------------------------------------- blocks

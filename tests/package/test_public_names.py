@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import pickle
 import traceback
-from pathlib import Path
 
 import pytest
 from helpers.paths import SCRIPTS
 from helpers.support import run_python
 
 import fastseed
-
-ROOT = str(Path(fastseed.__file__).parents[1])
 
 
 def test_import_loads_neither_torch_nor_numpy():

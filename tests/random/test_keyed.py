@@ -19,7 +19,6 @@ import fastseed
 from fastseed.derivation import context
 from fastseed.random import fills, keyed
 from fastseed.random.fills import _exp
-from fastseed.random.torch_functions import DRAWS
 
 UNKEYED = {
     "poisson": lambda: torch.poisson(ONES),
@@ -396,10 +395,6 @@ def test_every_seeded_operator_of_torch_is_known():
     page = (paths.ROOT / "docs/same-noise.md").read_text()
     assert len(names) > 60
     assert {name for name in names if f"`{name}`" not in page} == set()
-
-
-def test_handlers_are_functions_that_a_mode_sees():
-    assert all(callable(function) for function in DRAWS)
 
 
 def test_ranks_draw_distinct_numbers_unless_told_otherwise():

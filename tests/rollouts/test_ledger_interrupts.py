@@ -36,6 +36,8 @@ class Interrupted:
             book.lease(9)
         elif self.call == "load_state_dict":
             book.load_state_dict(book.state_dict())
+        elif self.call == "complete_many":
+            book.complete_many([(self.units[0], 0)])
         elif self.call == "release":
             book.release(self.units[0])
         else:
@@ -63,7 +65,8 @@ class Interrupted:
 
 @pytest.mark.parametrize("with_file", [False, True], ids=["memory", "file"])
 @pytest.mark.parametrize(
-    "call", ["lease", "complete", "drop", "release", "mark_trained", "load_state_dict"]
+    "call",
+    ["lease", "complete", "complete_many", "drop", "release", "mark_trained", "load_state_dict"],
 )
 def test_an_interrupt_loses_no_unit_and_leaves_a_usable_file(tmp_path, call, with_file):
     job = Interrupted(tmp_path / "results" if with_file else None, call)

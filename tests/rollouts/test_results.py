@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import resource
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 from helpers.support import run_python
 
-from fastseed.rollouts import Ledger
+from fastseed.rollouts import LeaseError, Ledger
 
 
 @pytest.fixture
@@ -33,9 +34,13 @@ def count_generated(path: Path) -> int:
         return book.counts()["generated"]
 
 
-def rows(path: Path) -> int:
+def rows(path: Path, book: Ledger | None = None) -> int:
+    """Return the number of rows of a file, which an open ledger has to read itself."""
+    count = "SELECT count(*) FROM rows WHERE id > 0"
+    if book is not None:
+        return book._results._run(count)[0][0]
     with contextlib.closing(sqlite3.connect(path)) as connection:
-        return connection.execute("SELECT count(*) FROM rows WHERE id > 0").fetchone()[0]
+        return connection.execute(count).fetchone()[0]
 
 
 # ---------------------------------------------------------------- what survives
@@ -175,6 +180,74 @@ def test_rows_that_the_loaded_state_includes_are_deleted(path):
     assert again.counts()["generated"] == 2
     again.close()
     assert 2 <= rows(path) <= 4 and count_generated(path) == 0
+
+
+def test_what_a_saved_state_includes_is_forgotten_and_all_else_goes_on(path):
+    book = ledger(path)
+    old = book.state_dict()
+    units = book.lease(4)
+    taken = book.complete_many([(unit, (unit.number,)) for unit in units[1:]])
+    assert taken == [True] * 3 and rows(path, book) == 1  # one write
+    assert book.complete(units[0], [0])
+    book.mark_trained(book.next_batch())
+    held, state = book.lease(9), book.state_dict()
+    with pytest.raises(ValueError, match=r"forget: state must be as state_dict returned it"):
+        book.forget({**state, "frontier": 0})
+    book.forget(old)
+    assert rows(path, book) == 3
+    book.forget(state)  # row 1 has two results that the state has not
+    assert rows(path, book) == 3
+    book.mark_trained(book.next_batch())
+    later = book.state_dict()
+    book.forget(later)
+    assert rows(path, book) == 0
+    assert book.complete_many([(unit, None) for unit in held]) == [True] * 2
+    book.close()
+    again = ledger(path)
+    with pytest.raises(ValueError, match=r"forget: state\['batches'\] must be at most the 0 of"):
+        again.forget(later)
+    again.load_state_dict(later)
+    assert again.next_batch() is None and [unit.number for unit in again.lease(9)] == [4, 5, 6, 7]
+    again.close()
+
+
+def test_many_results_are_taken_together_or_not_at_all(path):
+    book = ledger(path, batch_size=1, on_stale="drop")
+    first, second = book.lease(2)
+    book.release(second)
+    refused = [
+        ([(first, 1), (second, 2)], LeaseError, "unit 1 is open"),
+        ([(first, 1), (first, 2)], ValueError, "results must be pairs with different units, got"),
+        ([first], TypeError, r"results\[0\] must be a unit and its result, got"),
+        (first.number, TypeError, "results must be a list of pairs of a unit and its result"),
+        ([(first, object())], TypeError, "result must be plain JSON"),
+    ]
+    for pairs, error, text in refused:
+        with pytest.raises(error, match=text):
+            book.complete_many(pairs)
+    assert book.counts()["leased"] == 1 and rows(path, book) == 0 and not book.complete_many([])
+    book.complete(first)
+    book.mark_trained(book.next_batch())
+    state, units = book.state_dict(), book.lease(2)
+    answers = book.complete_many([(unit, (unit.number,)) for unit in units], version=0)
+    assert answers == [True, False]  # the second one is of the next batch, and dropped
+    for _ in range(2):
+        assert book.lease(9) == [] and book.dropped == {"stale": 1}
+        assert book.next_batch().results == [[1]]
+        book.load_state_dict(state)
+    book.close()
+
+
+def test_a_closed_ledger_leaves_no_objects(path):
+    def count():
+        with contextlib.closing(ledger(path)) as book:
+            book.lease()
+        gc.collect()
+        return len(gc.get_objects())
+
+    count(), count()
+    before = count()
+    assert [count() for _ in range(3)][-1] - before < 10
 
 
 # ---------------------------------------------------------------- damage

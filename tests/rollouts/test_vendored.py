@@ -62,7 +62,8 @@ NO_PROMPTS = [
 
 
 @pytest.mark.parametrize("bad", [{"bits": 64}, {"bits": 5}, {"bits": 63.0}, {"name": ""},
-                                 {"name": b"a"}, {"sample": True}, {"step": 1.0}])  # fmt: skip
+                                 {"name": b"a"}, {"sample": True}, {"step": 1.0},
+                                 *({"prompt": no} for no in NO_PROMPTS)])  # fmt: skip
 def test_it_refuses_other_arguments_that_the_library_refuses(bad):
     for function in (FILE["seed"], seed):
         with pytest.raises((TypeError, ValueError)):

@@ -21,8 +21,6 @@ from fastseed import SHARED, GeneratorPool
 from fastseed._utils.log import warn_once
 from fastseed.seeder import registry
 
-# Two names whose SHA-256 begin with the same four bytes, found by trying 50,000.
-
 
 class Recorder:
     """A callable that keeps what it was given."""
@@ -353,9 +351,7 @@ def test_a_generator_has_one_registration():
     seeds = seeder()
     generator = torch.Generator()
     seeds.register_generator(generator, name="a")
-    with pytest.raises(
-        ValueError, match="generator must be one that is not registered yet, as 'a'"
-    ):
+    with pytest.raises(ValueError, match="must be registered once: it is already, as 'a'"):
         seeds.register_generator(generator, name="b")
     assert [entry.name for entry in seeds._registry] == ["a"]
     seeds.unregister_generator(generator)

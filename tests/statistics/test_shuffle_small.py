@@ -22,7 +22,6 @@ from helpers.shuffle_orders import (
 HIGHEST = 5.0
 EPOCHS = 4000
 SIZES = (*range(2, 41), 48, 49, 63, 64, 65, 100, 101, 144)
-FEW = (4, 5, 6, 7, 9, 12, 16, 17)
 
 
 def position_score(found: np.ndarray) -> float:

@@ -101,7 +101,8 @@ def _run_experiments(
     first = whole[0]
     if not (first.lines or first.losses.values or first.recording):
         rule = "a program that prints something, or records with fastseed.debug.Watch"
-        raise ValueError(f"fastseed.{_FUNCTION}: command must be {rule}, got no output")
+        got = "got no output (standard error, as of logging, is not compared)"
+        raise ValueError(f"fastseed.{_FUNCTION}: command must be {rule}, {got}")
     notes: list[str] = []
     pairs: list[tuple[Run, Run]] = []
     if middle is not None:
@@ -183,6 +184,7 @@ def _run_ranks(starter: Starter, command: Sequence[str], counts: Sequence[int]) 
         logs = ("--redirects", "3", "--log-dir", str(starter.root / f"ranks-{count}" / "ranks"))
         words = (*runs.TORCHRUN, "--nproc-per-node", str(count), *logs, *command)
         started.append(starter.start("ranks", count, words, variables=variables))
+        comparison.recordings(started[-1])  # or an error, before the next run
     found, more = comparison.compare_ranks(started)
     different = [run.difference for run in found if run.difference]
     message = f"first difference: {different[0]}" if different else "the same bits on every number"

@@ -95,17 +95,20 @@ def test_types_of_arrays_are_not_trusted(tmp_path):
 def test_every_truncation_and_many_flipped_bits(tmp_path):
     path = tmp_path / "rng_state_0.pth"
     torch.save({"cpu": torch.get_rng_state(), "python": random.getstate()}, path)
-    whole = path.read_bytes()
+    whole, (states, _) = path.read_bytes(), inspect(path)
+    assert len(states) == 2
     chosen = random.Random(5)
     for cut in range(0, len(whole), 997):
         path.write_bytes(whole[:cut])
-        inspect(path)
+        found, why = inspect(path)
+        assert found == () and "rng_state_0.pth is not read" in why
     for _ in range(50):
         data = bytearray(whole)
         for _ in range(3):
             data[chosen.randrange(len(data))] ^= 1 << chosen.randrange(8)
         path.write_bytes(data)
-        inspect(path)
+        found, why = inspect(path)
+        assert found == states or "rng_state_0.pth" in why
 
 
 def test_huge_pickles_are_refused(tmp_path, monkeypatch):

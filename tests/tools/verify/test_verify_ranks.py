@@ -163,6 +163,7 @@ def test_command_checks_what_it_is_given(capsys, given, message):
 def test_errors(record, tmp_path):
     with pytest.raises(ValueError, match="command must be a script that records"):
         compared(tmp_path, [1, 2])
+    assert not list(tmp_path.rglob("ranks-2"))  # it is noticed in the first run
     with pytest.raises(RuntimeError, match="run ranks-1 ended with code 1"):
         compared(tmp_path / "x", [1, 2])
 
