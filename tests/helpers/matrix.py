@@ -163,7 +163,7 @@ def test(name: str, python: Path, sources: Path, arguments: argparse.Namespace) 
         return asked.returncode
     have = json.loads(asked.stdout)
     built = have["native"] == have["generators"] == "loaded"
-    if not built or (name == "cuda" and have["cuda"] != "built"):
+    if not built or (name == "cuda" and have["cuda"] != "loaded"):
         print(f"{name}: the native parts are not used: {have}", file=sys.stderr)
         return 1
     command = [str(python), "-m", "pytest", "-q", "-n", str(arguments.jobs), "--dist", "loadfile"]

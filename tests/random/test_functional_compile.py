@@ -148,10 +148,10 @@ def test_a_compiled_function_has_the_eager_bits():
 
 
 def test_build_info_says_whether_there_is_cuda(monkeypatch):
-    monkeypatch.setattr(native, "has_cuda", False)
-    assert fastseed.build_info()["cuda"].startswith("not built")
-    monkeypatch.setattr(native, "has_cuda", True)
-    assert fastseed.build_info()["cuda"] == "built"
+    monkeypatch.setattr(native, "cuda_missing", "there is no nvcc")
+    assert fastseed.build_info()["cuda"] == "not used: there is no nvcc"
+    monkeypatch.setattr(native, "cuda_missing", None)
+    assert fastseed.build_info()["cuda"] == "loaded"
 
 
 @needs_native
@@ -165,7 +165,7 @@ def test_other_devices_are_refused(monkeypatch):
     monkeypatch.setattr(native, "has_cuda", False)
     with pytest.raises(
         ValueError,
-        match=r"^fastseed\.random\.rand: keys must be on the CPU, as .* without CUDA .*, got "
+        match=r"^fastseed\.random\.rand: keys must be on the CPU, as .* kernels are not used .*, got "
         r"cuda:0$",
     ):
         tensors.check_supported("random.rand", "keys", cuda)
