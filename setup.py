@@ -134,7 +134,7 @@ class BuildPy(build_py):
 def leave_out(part: str, reason: str) -> None:
     """Print that a part is not built, and remember why; fail where it was asked for."""
     if FORCE_CUDA:
-        raise SystemExit(f"setup.py: FORCE_CUDA must be unset where {part} cannot be built: {reason}")
+        raise SystemExit(f"setup.py: FORCE_CUDA=1, but {part} cannot be built: {reason}")
     print(f"setup.py: building without {part}: {reason}", file=sys.stderr)
     not_built.append(reason)
 
@@ -205,7 +205,7 @@ def cuda_library(cxx: list[str], headers: list[str]) -> list[Library]:
               "--expt-relaxed-constexpr", *architectures(wanted, nvcc)]  # fmt: skip
     commands = {source: device for source in sources("csrc/cuda/*.cu")}
     commands["csrc/ops/cuda.cpp"] = [*cxx, f"-DTORCH_TARGET_VERSION={TARGET_TORCH}", *headers]
-    # nvcc links the static runtime. Its symbols are hidden: torch may have another one of the same names.
+    # nvcc links the static runtime, whose symbols are hidden: torch may have another one of them.
     hide = ["-Xlinker", "--no-as-needed", "-Xlinker", "--exclude-libs", "-Xlinker", "ALL"]
     link = [str(nvcc), "-ccbin", cxx[0], *hide, *named("c10", "torch_cpu", "torch_cuda")]
     return [Library(f"{PARTS['CUDA']}.abi3.so", commands, link)]

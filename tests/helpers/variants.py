@@ -42,7 +42,7 @@ def headers(version: str, python: str, folder: Path) -> Path:
     """Return the headers of a torch, of which everything else is deleted."""
     home = folder / version
     include = home / "torch" / "include"
-    if not include.exists():
+    if not include.exists() or list(home.glob("*.whl")):  # the wheel is deleted last
         pip("download", "--no-deps", "--only-binary=:all:", "--python-version", python,
             "--dest", str(home), f"torch=={version}")  # fmt: skip
         (wheel,) = home.glob("*.whl")
@@ -60,7 +60,9 @@ def main(folder: Path) -> None:
         asked = subprocess.run([find_python(python), "-c", ASK], capture_output=True, text=True)
         include, _, suffix = asked.stdout.strip().partition("|")
         for minor, version in sorted(first_releases(python).items()):
-            lines.append("\t".join((version, str(headers(version, python, folder)), include, suffix)))
+            lines.append(
+                "\t".join((version, str(headers(version, python, folder)), include, suffix))
+            )
             print(f"torch {minor[0]}.{minor[1]}, Python {python}", flush=True)
     (folder / "pairs.txt").write_text("\n".join(lines) + "\n")
 
