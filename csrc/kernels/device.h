@@ -7,7 +7,8 @@ namespace fastseed {
 int cuda_driver_version();
 int cuda_runtime_version();
 
-// Launches of this thread go to the device from here on: the runtime has a current device of its own.
+// Launches of this thread go to the device from here on: the runtime has a current device of its
+// own.
 void use_cuda_device(int index, const char* op);
 
 }  // namespace fastseed
