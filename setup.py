@@ -1,19 +1,20 @@
-"""Builds the two native parts of fastseed; everything else is in pyproject.toml.
+"""Builds the native parts of fastseed; everything else is in pyproject.toml.
 
-``fastseed._kernels_N``     the operators, behind LibTorch's stable ABI (no CPython symbol in it)
-``fastseed._generators_N``  the generators of the process, against ATen and pybind11; calls the
-                            loops of ``_kernels_N``
+``_kernels``     the operators on the CPU, behind LibTorch's stable ABI (no CPython symbol in it)
+``_cuda``        the operators on CUDA devices, likewise; the CUDA runtime is linked into it
+``_generators``  the generators of the process, against ATen and pybind11, for one minor version of
+                 torch and one Python; calls the loops of ``_kernels``
 
-N is INTERFACE of fastseed/_backend/native.py.
+Of torch only the headers are used. The names of the files are in fastseed/_backend/parts.py.
 
 Environment:
-  FASTSEED_NO_EXT=1     build neither: the NumPy reference does everything
-  FASTSEED_NO_CUDA=1    build without the CUDA part
-  FASTSEED_PORTABLE=1   build `_kernels` alone, for the CPU: one wheel for every torch from 2.10 and
-                        every Python from 3.10
-  FORCE_CUDA=1          fail where the CUDA part cannot be built (it is never required otherwise)
-  TORCH_CUDA_ARCH_LIST  the architectures to compile CUDA sources for (those of the GPUs that are
-                        here; without a GPU, those that this torch was built for)
+  FASTSEED_NO_EXT=1     build none: the NumPy reference does everything
+  FASTSEED_NO_CUDA=1    build without `_cuda`
+  FORCE_CUDA=1          build `_cuda` beside a CPU build of torch too, and fail where it cannot be
+  TORCH_CUDA_ARCH_LIST  the architectures of `_cuda`, as "9.0;12.0+PTX", in place of ARCHITECTURES
+  FASTSEED_VARIANTS     a file that tests/helpers/variants.py wrote: `_generators` for each line, in
+                        place of one for the torch and the Python that are here
+  MAX_JOBS              how many files to compile at a time
   DEBUG=1               -O0 -g
 """
 
@@ -21,29 +22,102 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
+import shlex
 import shutil
 import subprocess
 import sys
 import sysconfig
-import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from setuptools import setup
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
-ROOT = Path(__file__).parent
-NATIVE = "fastseed/_backend/native.py"
+ROOT = Path(__file__).resolve().parent
+PARTS: Any = runpy.run_path(str(ROOT / "fastseed" / "_backend" / "parts.py"))
 DEBUG = os.environ.get("DEBUG") == "1"
 FORCE_CUDA = os.environ.get("FORCE_CUDA") == "1"
-PORTABLE = os.environ.get("FASTSEED_PORTABLE") == "1"
-NO_CUDA = os.environ.get("FASTSEED_NO_CUDA") == "1"
+JOBS = int(os.environ.get("MAX_JOBS") or os.cpu_count() or 1)
+ARCHITECTURES = "8.0;8.6;8.9;9.0;10.0;12.0+PTX"
 # Reals are computed by single operations: no fused multiply-add, on host or device. The others
 # change no value: nothing here uses errno or floating-point traps, and loops become vector code.
 EXACT = ["-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
-TARGET_TORCH = "0x020a000000000000"  # the oldest torch that `_kernels` runs on: 2.10
-INTERFACE = re.findall(r"^INTERFACE = (\d+)$", Path(ROOT, NATIVE).read_text(), re.MULTILINE)[0]
+FLAGS = ["-fvisibility=hidden", *EXACT, *(["-O0", "-g"] if DEBUG else ["-O3", "-g0", "-DNDEBUG"])]
+TARGET_TORCH = "0x020a000000000000"  # the oldest torch whose stable ABI is enough: 2.10
+TEMPORARY = Path("build", "native")
 not_built: list[str] = []  # why a part is missing, if one is
+
+
+class Library(Extension):
+    """A shared library that is compiled by ``commands``, one for each source, and linked so."""
+
+    def __init__(self, file: str, commands: dict[str, list[str]], link: list[str]) -> None:
+        # a dot in a name would begin a package
+        super().__init__("fastseed." + file.replace(".", ":"), list(commands))
+        self.file, self.commands, self.link = file, commands, link
+
+    def objects(self) -> dict[Path, list[str]]:
+        """Return the commands by the objects that they write."""
+        folder = TEMPORARY / self.file.partition(".so")[0]
+        named = {folder / f"{source.replace('/', '-')}.o": source for source in self.commands}
+        return {
+            out: [*self.commands[source], "-MD", "-MF", f"{out}.d", "-c", source, "-o", str(out)]
+            for out, source in named.items()
+        }
+
+
+def call(command: list[str]) -> None:
+    """Run a command; what it printed is shown where it fails."""
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    if done.returncode:
+        raise SystemExit(f"setup.py: {shlex.join(command)}\n{done.stdout.decode()}")
+
+
+def is_current(out: Path, command: list[str]) -> bool:
+    """Return whether an object is of this command and newer than all that was read for it."""
+    made_by, depends = Path(f"{out}.command"), Path(f"{out}.d")
+    if not (out.exists() and depends.exists() and made_by.exists()):
+        return False
+    read = depends.read_text().replace("\\\n", " ").partition(": ")[2].split()
+    made = out.stat().st_mtime
+    return made_by.read_text() == shlex.join(command) and all(
+        os.path.exists(path) and os.stat(path).st_mtime < made for path in read
+    )
+
+
+def compile_object(out: Path, command: list[str]) -> None:
+    """Compile one source, unless that has been done."""
+    if not is_current(out, command):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        call(command)
+        Path(f"{out}.command").write_text(shlex.join(command))
+
+
+class BuildExt(build_ext):
+    """Compile the objects of all libraries, several at a time, then link."""
+
+    def get_ext_filename(self, fullname: str) -> str:
+        """Return the name that a library has, whichever Python builds it."""
+        return os.path.join(*fullname.split(".")).replace(":", ".")
+
+    def build_extensions(self) -> None:
+        """Build every library."""
+        os.chdir(ROOT)
+        with ThreadPoolExecutor(JOBS) as pool:
+            objects = {out: c for e in self.extensions for out, c in e.objects().items()}
+            list(pool.map(compile_object, objects, objects.values()))
+            list(pool.map(self.build_extension, self.extensions))
+
+    def build_extension(self, ext: Library) -> None:
+        """Link a library; of torch's libraries only the names are needed."""
+        to = Path(self.get_ext_fullpath(ext.name))
+        to.parent.mkdir(parents=True, exist_ok=True)
+        partial = to.with_suffix(".partial")
+        call([ext.link[0], "-shared", *map(str, ext.objects()), *ext.link[1:], "-o", str(partial)])
+        partial.replace(to)  # a process may have the old one open
 
 
 class BuildPy(build_py):
@@ -58,7 +132,9 @@ class BuildPy(build_py):
 
 
 def leave_out(part: str, reason: str) -> None:
-    """Print that a part is not built, and remember why."""
+    """Print that a part is not built, and remember why; fail where it was asked for."""
+    if FORCE_CUDA:
+        raise SystemExit(f"setup.py: FORCE_CUDA=1, but {part} cannot be built: {reason}")
     print(f"setup.py: building without {part}: {reason}", file=sys.stderr)
     not_built.append(reason)
 
@@ -75,147 +151,112 @@ def compiler() -> str | None:
     return next((found for name in names if (found := shutil.which(name))), None)
 
 
-def asked(*command: str | Path) -> str:
-    """Return the output of a program, or nothing if it cannot run."""
-    try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
-    except (OSError, subprocess.SubprocessError):
-        return ""
+def find_nvcc() -> Path | None:
+    """Return nvcc itself, no link to it: of CUDA_HOME, on the path, or of the usual folder."""
+    home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
+    found = f"{home}/bin/nvcc" if home else shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
+    return Path(found).resolve() if os.path.exists(found) else None
 
 
-def unusable_nvcc(home: str | None, version: str) -> str | None:
-    """Why the toolkit in ``home`` cannot build for a torch of this CUDA version, if it cannot."""
-    if home is None or not (nvcc := Path(home, "bin", "nvcc")).exists():
-        return "there is no nvcc"
-    release = re.search(r"release (\d+)", asked(nvcc, "--version"))
-    if release is not None and release[1] != version.split(".")[0]:  # torch refuses to build then
-        return f"nvcc is of CUDA {release[1]}, this torch of CUDA {version}"
-    return None
+def architectures(wanted: str, nvcc: Path) -> list[str]:
+    """Return nvcc's options for a list as "9.0;12.0+PTX", without what it does not know."""
+    command = [nvcc, "--list-gpu-arch"]
+    known = subprocess.run(command, capture_output=True, text=True).stdout.split()
+    options = []
+    for name in filter(None, re.split(r"[;,\s]+", wanted)):
+        parsed = re.fullmatch(r"(\d+)\.(\d+[a-z]?)(\+PTX)?", name)
+        if parsed is None:
+            raise SystemExit(f"setup.py: an architecture must be as 9.0 or 9.0+PTX, got {name}")
+        number = parsed[1] + parsed[2]
+        if f"compute_{number}" in known or not known:
+            codes = f"sm_{number}" + (f",compute_{number}" if parsed[3] else "")
+            options.append(f"-gencode=arch=compute_{number},code=[{codes}]")
+    return options
 
 
-def toolkit() -> str | None:
-    """The CUDA toolkit that torch builds with: that of ``nvcc`` itself, not of a link to it."""
-    from torch.utils import cpp_extension
-
-    home = cpp_extension.CUDA_HOME
-    if home is not None and not any(os.environ.get(name) for name in ("CUDA_HOME", "CUDA_PATH")):
-        nvcc = Path(home, "bin", "nvcc").resolve()
-        if nvcc.exists():
-            home = cpp_extension.CUDA_HOME = str(nvcc.parents[1])
-    return home
-
-
-def can_link(*folders: str) -> bool:
-    """Return whether a library can be linked with the CUDA runtime in these folders."""
-    with tempfile.TemporaryDirectory() as folder:
-        source, out = Path(folder, "empty.cpp"), Path(folder, "empty.so")
-        source.write_text("")
-        command = [compiler() or "c++", "-shared", "-fPIC", str(source), "-o", str(out)]
-        asked(*command, *(f"-L{f}" for f in folders), "-lcudart")
-        return out.exists()
+def named(*libraries: str) -> list[str]:
+    """Return the linker's options for libraries of torch, of which it needs the names alone."""
+    folder = TEMPORARY / "names"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in libraries:
+        file = f"lib{name}.so"
+        call([compiler() or "c++", "-shared", f"-Wl,-soname,{file}", "-x", "c++", os.devnull,
+              "-o", str(folder / file)])  # fmt: skip
+    return [f"-L{folder}", *(f"-l{name}" for name in libraries)]
 
 
-def runtime_folders(home: str | None) -> list[str] | None:
-    """Where the linker finds the CUDA runtime beside torch's own folders; None if nowhere.
-
-    Python's packages bring it under a name with a version, to which the build makes a link.
-    """
-    from torch.utils.cpp_extension import library_paths
-
-    usual = library_paths("cuda")
-    if can_link(*usual):
-        return []
-    for found in (f for p in sys.path for f in Path(p).glob("nvidia/*/lib/libcudart.so.*")):
-        link = ROOT / "build" / "cudart" / "libcudart.so"
-        link.parent.mkdir(parents=True, exist_ok=True)
-        link.unlink(missing_ok=True)
-        link.symlink_to(found)
-        if can_link(str(link.parent), *usual):
-            return [str(link.parent.absolute())]
-    return None
-
-
-def architectures(built: str, supported: str) -> str:
-    """A TORCH_CUDA_ARCH_LIST of what torch was ``built`` for ("sm_80 sm_90") and nvcc supports."""
-    named = re.findall(r"\bsm_(\d+)(?!\w)", built)
-    known = [n for n in named if f"compute_{n}" in supported.split()] or named
-    return ";".join(f"{n[:-1]}.{n[-1]}" for n in known) + "+PTX" if known else ""
-
-
-def name_architectures(nvcc: Path) -> None:
-    """Set TORCH_CUDA_ARCH_LIST where it is missing: without a GPU torch would fail."""
+def cuda_library(cxx: list[str], headers: list[str]) -> list[Library]:
+    """The library for CUDA devices, whether or not there is a GPU."""
     import torch
 
-    if not os.environ.get("TORCH_CUDA_ARCH_LIST") and torch.cuda.device_count() == 0:
-        found = architectures(torch._C._cuda_getArchFlags() or "", asked(nvcc, "--list-gpu-arch"))
-        os.environ["TORCH_CUDA_ARCH_LIST"] = found or "9.0+PTX"
-
-
-def cuda_sources() -> tuple[list[str], list[str]]:
-    """The CUDA part and the library folders that it needs, whether or not there is a GPU."""
-    import torch
-
-    found = sources("csrc/cuda/*.cu", "csrc/ops/cuda.cpp")
-    home, folders = toolkit(), None
+    nvcc = find_nvcc()
     missing = (
-        "this wheel is for every torch" if PORTABLE
-        else "FASTSEED_NO_CUDA=1" if NO_CUDA
-        else "there are no CUDA sources in this version" if not found
-        else "this torch is built without CUDA" if torch.version.cuda is None
-        else unusable_nvcc(home, torch.version.cuda)
+        "FASTSEED_NO_CUDA=1" if os.environ.get("FASTSEED_NO_CUDA") == "1"
+        else "torch was built without CUDA" if torch.version.cuda is None and not FORCE_CUDA
+        else "there is no nvcc" if nvcc is None
+        else None
     )  # fmt: skip
-    if missing is None and (folders := runtime_folders(home)) is None:
-        missing = (
-            f"the CUDA runtime (libcudart) of {home} cannot be linked; set CUDA_HOME to the "
-            "toolkit's folder"
-        )
-    if missing and FORCE_CUDA:
-        raise SystemExit(
-            f"setup.py: FORCE_CUDA must be unset where CUDA cannot be built: {missing}"
-        )
-    if missing:
-        leave_out("the CUDA part", missing)
-        return [], []
-    name_architectures(Path(home or "", "bin", "nvcc"))
-    return found, folders or []
+    if nvcc is None or missing:
+        leave_out("the CUDA part", missing or "")
+        return []
+    wanted = os.environ.get("TORCH_CUDA_ARCH_LIST") or ARCHITECTURES
+    host = ",".join(["-fPIC", "-fvisibility=hidden", *EXACT])
+    device = [str(nvcc), "-ccbin", cxx[0], "-std=c++17", "-O3", "-fmad=false", "-Xcompiler", host,
+              "--expt-relaxed-constexpr", *architectures(wanted, nvcc)]  # fmt: skip
+    commands = {source: device for source in sources("csrc/cuda/*.cu")}
+    commands["csrc/ops/cuda.cpp"] = [*cxx, f"-DTORCH_TARGET_VERSION={TARGET_TORCH}", *headers]
+    # nvcc links the static runtime, whose symbols are hidden: torch may have another one of them.
+    hide = ["-Xlinker", "--no-as-needed", "-Xlinker", "--exclude-libs", "-Xlinker", "ALL"]
+    link = [str(nvcc), "-ccbin", cxx[0], *hide, *named("c10", "torch_cpu", "torch_cuda")]
+    return [Library(f"{PARTS['CUDA']}.abi3.so", commands, link)]
 
 
-def extensions() -> tuple[list[Any], dict[str, Any]]:
-    """The extension modules and the command that builds them."""
+def generators_library(cxx: list[str], version: str, headers: list[str], suffix: str) -> Library:
+    """The module of the generators, for a torch and a Python."""
+    name = PARTS["generators"](version)
+    command = [*cxx, f"-DTORCH_EXTENSION_NAME={name}", *headers]
+    link = [cxx[0], "-Wl,--no-as-needed", *named("c10", "torch_cpu", "torch_python")]
+    return Library(name + suffix, dict.fromkeys(sources("csrc/python/*.cpp"), command), link)
+
+
+def extensions() -> list[Library]:
+    """The libraries to build."""
     if os.environ.get("FASTSEED_NO_EXT") == "1":
-        return [], {}
-    if compiler() is None:
-        if FORCE_CUDA:
-            raise SystemExit("setup.py: FORCE_CUDA needs a C++ compiler, found none")
+        return []
+    if (found := compiler()) is None:
         leave_out("native code", "there is no C++ compiler")
-        return [], {}
-    from torch.utils.cpp_extension import BuildExtension, CppExtension, CUDAExtension
+        return []
+    import torch
+    from torch.utils.cpp_extension import include_paths
 
-    flags = ["-fvisibility=hidden", *EXACT, *(["-O0", "-g"] if DEBUG else ["-O3", "-g0"])]
-    nvcc = ["-O3", "-fmad=false", "--expt-relaxed-constexpr", "-Xcompiler", "-fvisibility=hidden"]
+    cxx = [found, "-std=c++20", "-fPIC", *FLAGS, *shlex.split(os.environ.get("CXXFLAGS", ""))]
+    headers = [f"-isystem{path}" for path in include_paths()]
     ops = [path for path in sources("csrc/ops/*.cpp") if not path.endswith("/cuda.cpp")]
-    headers = sources("csrc/**/*.h", "csrc/**/*.cuh")
-    cuda, folders = cuda_sources()
-    kernels = (CUDAExtension if cuda else CppExtension)(
-        f"fastseed._kernels_{INTERFACE}",
-        [*ops, *sources("csrc/cpu/*.cpp"), *cuda],
-        library_dirs=folders,
-        define_macros=[("TORCH_TARGET_VERSION", TARGET_TORCH)],
-        extra_compile_args={"cxx": flags, "nvcc": nvcc},
-        depends=headers,
-        py_limited_api=True,
-    )
-    generators = CppExtension(
-        f"fastseed._generators_{INTERFACE}",
-        sources("csrc/python/*.cpp"),
-        extra_compile_args={"cxx": flags},
-        depends=headers,
-    )
-    parts = [kernels] if PORTABLE else [kernels, generators]
-    return parts, {"build_ext": BuildExtension}
+    command = [*cxx, f"-DTORCH_TARGET_VERSION={TARGET_TORCH}", *headers]
+    kernels = dict.fromkeys([*ops, *sources("csrc/cpu/*.cpp")], command)
+    link = [found, "-Wl,--no-as-needed", *named("c10", "torch_cpu")]
+    here = (torch.__version__, include_paths()[0], sysconfig.get_path("include"),
+            sysconfig.get_config_var("EXT_SUFFIX"))  # fmt: skip
+    pairs = [here]
+    if variants := os.environ.get("FASTSEED_VARIANTS"):
+        pairs = [line.split("\t") for line in Path(variants).read_text().splitlines()]
+    return [
+        Library(f"{PARTS['KERNELS']}.abi3.so", kernels, link),
+        *cuda_library(cxx, headers),
+        *(
+            generators_library(cxx, version, [
+                f"-isystem{of_torch}", f"-isystem{of_torch}/torch/csrc/api/include",
+                f"-isystem{of_python}",
+            ], suffix)
+            for version, of_torch, of_python, suffix in pairs
+        ),
+    ]  # fmt: skip
 
 
-ext_modules, cmdclass = extensions()
-# The tag of a wheel that has no CPython symbol in it: its `_kernels` is a plain shared library.
-options = {"bdist_wheel": {"py_limited_api": "cp310"}} if PORTABLE and ext_modules else {}
-setup(ext_modules=ext_modules, cmdclass={"build_py": BuildPy, **cmdclass}, options=options)
+found = extensions()
+setup(
+    ext_modules=found,
+    cmdclass={"build_py": BuildPy, "build_ext": BuildExt},
+    # One wheel for every Python: what of it is for one Python alone has that in its file's name.
+    options={"bdist_wheel": {"py_limited_api": "cp310"}} if found else {},
+)

@@ -1,6 +1,6 @@
 """``python -m benchmarks.gpu.prepare``: build here what the machine with the GPU then only runs.
 
-Makes an environment with that machine's Python, torch and NumPy, compiles both libraries and the
+Makes an environment with that machine's Python, torch and NumPy, compiles the libraries and the
 test programs for its architecture into ``build/gpu``, and prints what has to travel with the
 repository: some 40 MB, beside the tracked files. Needs nvcc of torch's CUDA version and no GPU.
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from .programs import FOLDER, ROOT
 
-TOOLS = ("setuptools>=77", "packaging>=24.2", "wheel", "ninja", "pytest")
+TOOLS = ("setuptools>=77", "packaging>=24.2", "wheel", "pytest")
 
 
 def run(*command: object, **environment: str) -> None:

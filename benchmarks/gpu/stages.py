@@ -21,7 +21,7 @@ import json, sys, torch, fastseed
 info = fastseed.build_info()
 where = [torch.cuda.get_device_name(0)] if torch.cuda.is_available() else ["no device"]
 print(json.dumps([*where, info["native"], info["generators"], info["cuda"], info["torch"]]))
-sys.exit(len(sys.argv) > 1 and (info["cuda"] != "built" or where == ["no device"]))
+sys.exit(len(sys.argv) > 1 and (info["cuda"] != "loaded" or where == ["no device"]))
 """
 TESTS = (
     "tests/cuda", "tests/random/test_draw_vectors.py", "tests/nn/test_perturb_vectors.py",
@@ -124,7 +124,7 @@ class Run:
         self._finish({"libraries": libraries}, self.left(60))
 
     def _has_cuda(self) -> bool:
-        probe = "import sys, fastseed; sys.exit(fastseed.build_info()['cuda'] != 'built')"
+        probe = "import sys, fastseed; sys.exit(fastseed.build_info()['cuda'] != 'loaded')"
         process = self._start(sys.executable, "-W", "ignore", "-c", probe)
         try:
             return process.wait(60) == 0

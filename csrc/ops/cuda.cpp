@@ -14,6 +14,7 @@
 #include <type_traits>
 
 #include "../kernels/derive.h"
+#include "../kernels/device.h"
 #include "digest_args.h"
 #include "draw_ops.h"
 #include "dropout_ops.h"
@@ -26,10 +27,18 @@
 namespace fastseed {
 namespace {
 
-// While it lives, the device of a tensor is the current one.
+// Under an older driver no launch would work: torch must have no operator of these then.
+bool is_driver_too_old() {
+  const int driver = cuda_driver_version();
+  return driver != 0 && driver < cuda_runtime_version();
+}
+
+// While it lives, the device of a tensor is the current one of torch; that of the runtime which the
+// kernels are linked with is set each time, and nobody else reads it.
 class OnDevice {
  public:
   explicit OnDevice(const Tensor& tensor) : guard_(tensor.get_device_index()) {
+    use_cuda_device(tensor.get_device_index(), "cuda");
     const AOTITorchError error =
         aoti_torch_get_current_cuda_stream(tensor.get_device_index(), &stream_);
     STD_TORCH_CHECK(error == AOTI_TORCH_SUCCESS, "fastseed: torch names no current CUDA stream");
@@ -236,8 +245,19 @@ void exact_sum(const Tensor& total, std::vector<Tensor> values, std::vector<Tens
 }  // namespace
 }  // namespace fastseed
 
+// For fastseed/_backend/native.py, which says why nothing is registered.
+extern "C" __attribute__((visibility("default"))) int fastseed_cuda_driver() {
+  return fastseed::cuda_driver_version();
+}
+extern "C" __attribute__((visibility("default"))) int fastseed_cuda_runtime() {
+  return fastseed::cuda_runtime_version();
+}
+
 STABLE_TORCH_LIBRARY_IMPL(fastseed, CUDA, m) {
   using namespace fastseed;
+  if (is_driver_too_old()) {
+    return;
+  }
   FS_REGISTER_DRAWS(m, Cuda);
   FS_REGISTER_KEYS(m, Cuda);
   FS_REGISTER_DROPOUT(m, Cuda);

@@ -2,6 +2,7 @@
 #include <torch/csrc/stable/library.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "../kernels/derive.h"
 #include "huge_pages.h"
@@ -59,6 +60,27 @@ struct Cpu {
   }
 };
 
+// Rows as Generator.get_state() of a CPU generator of torch: the seed, how many words are left (1)
+// and whether it is seeded, the position, the words in 64 bits each, no cached normals.
+void mt19937_states(const Tensor& out, const Tensor& keys) {
+  constexpr int64_t kHead = 3, kRow = kHead + kMtWords + 5;
+  check_tensor(keys, "mt19937_states", "keys", Dtype::UInt64, {kAnySize, 2}, out);
+  check_tensor(out, "mt19937_states", "out", Dtype::Long, {keys.size(0), kRow}, out);
+  check_disjoint(out, keys, "mt19937_states", "keys");
+  mark_written(out);
+  int64_t* row = longs_of(out);
+  const uint64_t* key = words_of(keys);
+  for (int64_t i = 0; i < keys.size(0); ++i, row += kRow, key += 2) {
+    uint32_t words[kMtWords];
+    launch_mt19937_expand(Key{key[0], key[1]}, words);
+    row[0] = static_cast<int64_t>(key[0]);
+    row[1] = int64_t{1} << 32 | 1;
+    row[2] = 0;
+    std::copy(std::begin(words), std::end(words), row + kHead);
+    std::fill(row + kHead + kMtWords, row + kRow, 0);
+  }
+}
+
 void advise_huge_pages(const Tensor& out) {
   check_memory(out, "advise_huge_pages", "out");
   ask_for_huge_pages(out.data_ptr(), bytes_of(out));
@@ -89,6 +111,7 @@ int64_t loop_table() {
 STABLE_TORCH_LIBRARY_IMPL(fastseed, CPU, m) {
   using namespace fastseed;
   FS_REGISTER_KEYS(m, Cpu);
+  m.impl("mt19937_states", TORCH_BOX(&fastseed::mt19937_states));
   m.impl("advise_huge_pages", TORCH_BOX(&fastseed::advise_huge_pages));
 }
 

@@ -14,8 +14,9 @@ def build_info() -> dict[str, object]:
 
     Returns:
         A dict with ``version``, ``derivation``, ``backend`` (``"native"`` or ``"reference"``),
-        ``native`` (the operators) and ``generators`` (what sets generators faster): ``"loaded"``,
-        or why it is not used; ``simd``, ``simd_paths``, ``cuda`` and ``torch``.
+        ``native`` (the operators), ``generators`` (what sets generators faster) and ``cuda`` (the
+        operators for CUDA devices): ``"loaded"``, or why it is not used; ``simd``, ``simd_paths``
+        and ``torch``.
 
     Examples:
         >>> import fastseed
@@ -30,7 +31,7 @@ def build_info() -> dict[str, object]:
         "generators": _loaded(native.generators_missing),
         "simd": derive.simd(),
         "simd_paths": list(derive.simd_paths()),
-        "cuda": "built" if native.has_cuda else f"not built{native.why_not_built()}",
+        "cuda": _loaded(native.cuda_missing),
         "torch": torch.__version__,
     }
 

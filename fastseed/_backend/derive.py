@@ -11,11 +11,10 @@ from . import native
 from .ops import keys, shuffle
 from .reference import scalar
 from .reference.philox import U32
-from .reference.scalar import DOMAIN_SHUFFLE, DOMAIN_STATE, DOMAIN_STREAM, Name, NameKey, ScopeKey
+from .reference.scalar import DOMAIN_SHUFFLE, DOMAIN_STREAM, Name, NameKey, ScopeKey
 from .reference.scalar import signed as _signed
 
 _LOW32, _LOW64 = 2**32 - 1, 2**64 - 1
-_MT_BLOCKS = 156  # 624 words
 _HUGE = 4 << 20  # bytes from which a fresh output is worth huge pages
 
 backend = "reference" if native.kernels is None else "native"
@@ -71,6 +70,13 @@ def fill(
     return out
 
 
+def member_keys(name: NameKey, rank_word: int, worker: int, count: int) -> torch.Tensor:
+    """Return the keys of the first ``count`` members of a stream, (count, 2)."""
+    out = empty_words(count, 2)
+    keys.derive_keys(out, _signed(name[0]), _signed(name[1]), rank_word, worker, 0)
+    return out
+
+
 def empty_words(*shape: int, dtype: torch.dtype = torch.uint64) -> torch.Tensor:
     """Return a fresh tensor on the CPU, of 8 bytes an element; a large one gets huge pages."""
     out = torch.empty(shape, dtype=dtype, device="cpu")
@@ -81,13 +87,9 @@ def empty_words(*shape: int, dtype: torch.dtype = torch.uint64) -> torch.Tensor:
 
 def mt19937_state(key: int) -> U32:
     """Return the 624 words of an MT19937, expanded from all 128 bits of ``key``."""
-    out = torch.empty(_MT_BLOCKS, 2, dtype=torch.uint64, device="cpu")
-    hi = key >> 64
-    # block j has the counter (j, domain, hi): the tweak holds the domain in its upper half
-    keys.derive_keys(out, _signed(key & _LOW64), DOMAIN_STATE << 56, hi & _LOW32, hi >> 32, 0)
-    words: U32 = out.numpy().astype("<u8", copy=False).view("<u4").reshape(-1).astype(np.uint32)
-    words[0] |= np.uint32(0x80000000)
-    return words
+    out = torch.empty(1, keys.STATE_WORDS, dtype=torch.int64, device="cpu")
+    keys.mt19937_states(out, torch.from_numpy(np.array([[key & _LOW64, key >> 64]], np.uint64)))
+    return out.numpy()[0, keys.MT19937].astype(np.uint32)
 
 
 def shuffle_key(scope: ScopeKey, name: Name, n: int) -> int:

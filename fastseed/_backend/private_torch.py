@@ -24,11 +24,6 @@ if TYPE_CHECKING:
     from torch.utils.data import DataLoader
 
 
-def has_kernel(operator: str, dispatch_key: str) -> bool:
-    """Return whether an operator has a kernel: no public query covers the stable ABI's ones."""
-    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(operator, dispatch_key))
-
-
 def is_wrapped(tensor: torch.Tensor) -> bool:
     """Return whether a transform of ``torch.func`` wraps a tensor, whose memory cannot be read."""
     return bool(torch._C._functorch.is_functorch_wrapped_tensor(tensor))

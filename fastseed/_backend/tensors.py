@@ -39,7 +39,7 @@ def check_supported(function: str, argument: str, device: torch.device) -> torch
         return device
     rule = "on the CPU or a CUDA device"
     if not native.has_cuda:
-        rule = "on the CPU, as fastseed was built without CUDA (see fastseed.build_info())"
+        rule = "on the CPU, as the CUDA kernels are not used (see fastseed.build_info())"
     raise ValueError(f"fastseed.{function}: {argument} must be {rule}, got {device}")
 
 

@@ -89,7 +89,7 @@ def _build() -> Iterator[Row]:
     native = info["backend"] == "native"
     detail = f"{info['simd']}, torch {info['torch']}" if native else str(info["native"])
     yield Row("build", f"backend {info['backend']}", FINE if native else NOTE, detail)
-    if torch.version.cuda is not None and info["cuda"] != "built":
+    if torch.version.cuda is not None and info["cuda"] != "loaded":
         yield Row("build", "CUDA part", NOTE, f"{info['cuda']}; keys are derived on the CPU")
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import functools
 from typing import NamedTuple
 
+import torch
+
 from .._backend import derive
 from .._backend.reference import scalar
 from .scopes import NARROW_BITS, Scope
@@ -34,6 +36,10 @@ class Stream(NamedTuple):
         """Return the 128-bit key of member ``index``."""
         where = self.rank_field, self.worker, index, self.domain
         return derive.stream_key(self.name_key, *where)
+
+    def keys(self, count: int) -> torch.Tensor:
+        """Return the keys of the first ``count`` members, (count, 2), of dtype uint64."""
+        return derive.member_keys(self.name_key, self.rank_word, self.worker, count)
 
     def seed(self, bits: int, index: int = 0) -> int:
         """Return the seed of ``bits`` bits of member ``index``.

@@ -47,21 +47,21 @@ def accumulate(
 ) -> torch.Tensor:
     """Return an accumulator of all elements, or of their products with ``factors``.
 
-    It lies where the first tensor does. Those of a device without the operator are copied.
+    It lies where the first tensor does. No tensor is copied to another device.
     """
     devices = list(dict.fromkeys(t.device for t in tensors)) or [torch.device("cpu")]
     parts = []
     for device in devices:
-        readable = device.type == "cpu" or (device.type == "cuda" and native.has_cuda)
-        work = device if readable else torch.device("cpu")
+        has_operator = device.type == "cpu" or (device.type == "cuda" and native.has_cuda)
         here = [i for i, t in enumerate(tensors) if t.device == device]
-        values = [tensors[i].to(work).contiguous() for i in here]
+        values = [tensors[i].contiguous() for i in here]
         others = values
         if factors is not tensors:
-            others = [factors[i].to(work).contiguous() for i in here if factors]
-        total = torch.zeros(_REFUSING + 1, dtype=torch.int64, device=work)
+            others = [factors[i].to(device).contiguous() for i in here if factors]
+        total = torch.zeros(_REFUSING + 1, dtype=torch.int64, device=device)
         total[_WIDE] = sum(t.dtype == torch.float64 for t in values)
-        exact_op.exact_sum(total[: exact_op.SIZE], values, others)
+        add = exact_op.exact_sum if has_operator else exact_op.in_torch
+        add(total[: exact_op.SIZE], values, others)
         parts.append(total.to(devices[0]))
     return torch.stack(parts).sum(0)  # limbs are below 2**32: those of 2**30 devices and ranks
 

@@ -16,7 +16,7 @@ from ..derivation import context, member_states, reserved, scopes, streams
 from ..derivation.shared_use import StreamUsers
 from ..derivation.streams import Stream
 from .adapter import LOW64
-from .torch_rng import TorchGenerator, pack_states, parse_states
+from .torch_rng import TorchGenerator, pack_states, parse_states, seed_all
 
 _users: StreamUsers[GeneratorPool] = StreamUsers(
     "fastseed.GeneratorPool.reseed: another pool with the name %r has the same streams in this "
@@ -56,6 +56,8 @@ class GeneratorPool:
         self._native: Any = None
         if native.generators is not None:
             self._native = native.generators.Pool(self._generators)
+        else:
+            self._are_mt19937 = [TorchGenerator(g).is_mt19937() for g in self._generators]
 
     def __reduce__(self) -> tuple[type[GeneratorPool], tuple[object, ...]]:
         return GeneratorPool, (self._generators, self.name)
@@ -99,8 +101,7 @@ class GeneratorPool:
         if self._native is not None:
             self._native.reseed(*stream.name_key, stream.rank_word, stream.worker)
             return
-        for i, generator in enumerate(self._generators):
-            TorchGenerator(generator).seed(stream.key(i))
+        seed_all(self._generators, self._are_mt19937, stream.keys(len(self)))
 
     @eager
     def reseed_from_seeds(self, seeds: torch.Tensor | npt.ArrayLike | Sequence[int]) -> None:

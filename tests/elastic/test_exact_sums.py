@@ -14,6 +14,7 @@ from fastseed._backend.ops import exact as exact_op
 from fastseed._backend.ops.draws import REALS
 from fastseed._backend.ops.register import REFERENCES
 from fastseed._backend.reference import exact_sum as reference
+from fastseed.elastic import sums
 
 DTYPES = REALS
 
@@ -149,3 +150,26 @@ def test_wrong_arguments_are_refused(rule):
     with pytest.raises((TypeError, ValueError, RuntimeError), match=rule):
         torch.ops.fastseed.exact_sum(*WRONG[rule](total, torch.ones(8)))
     assert not total.any()
+
+
+@pytest.mark.parametrize("with_factors", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_torchs_operations_give_the_sums_of_the_operator(monkeypatch, dtype, with_factors):
+    monkeypatch.setattr(exact_op, "_CHUNK", 1000)
+    for kind, values in sums_of_all_kinds(dtype).items():
+        factors = [values.flip(0)] if with_factors else []
+        total = torch.zeros(exact_op.SIZE, dtype=torch.int64)
+        exact_op.in_torch(total, [values], factors)
+        expected = total_of([values], factors)
+        assert fraction_of(total) == fraction_of(expected), kind
+        assert torch.equal(total[reference.LIMBS :], expected[reference.LIMBS :])
+        limbs = total[: reference.LIMBS - 1]
+        assert limbs.min() >= -1 and limbs.max() <= 2**32
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_device_without_the_operator_copies_nothing_to_the_host(dtype):
+    """A copy of a meta tensor raises."""
+    tensors = [torch.ones(3, 4, dtype=dtype, device="meta").t(), torch.ones(0, device="meta")]
+    for factors in ([], tensors):
+        assert sums.accumulate(tensors, factors).device.type == "meta"

@@ -12,7 +12,7 @@ from helpers.support import holds_key, needs_native
 
 import fastseed
 from fastseed import GeneratorPool
-from fastseed._backend import derive
+from fastseed._backend import derive, native
 from fastseed.derivation.shared_use import StreamUsers
 from fastseed.generators import pool as pool_module
 
@@ -171,6 +171,26 @@ def test_reseed_of_duplicates_the_last_wins():
     GeneratorPool([a, b, a, a, b], name="p").reseed(1)
     assert holds_key(a, fastseed.derive_key("p", task=1, index=3))
     assert holds_key(b, fastseed.derive_key("p", task=1, index=4))
+
+
+@needs_native
+def test_without_generators_it_gives_the_same_states(monkeypatch):
+    """More of them than one call makes; one twice, and one whose states torch does not make."""
+    members = used(150)
+    members[149] = members[3]
+    expected = GeneratorPool(members, "pool")
+    fastseed.init(42, rank=0, world_size=1)
+    expected.reseed(1)
+    native_states = states(members)
+    monkeypatch.setattr(native, "generators", None)
+    members = used(150)
+    members[149] = members[3]
+    pool = GeneratorPool(members, "pool")
+    pool._are_mt19937[5] = False
+    pool.reseed(1)
+    assert states(members)[:5] + states(members)[6:] == native_states[:5] + native_states[6:]
+    key = fastseed.derive_key("pool", task=1, index=5)
+    assert states(members[5:6]) == states([torch.Generator().manual_seed(key % 2**64)])
 
 
 def test_pool_as_a_sequence():

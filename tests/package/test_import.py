@@ -6,8 +6,10 @@ import functools
 import json
 import logging
 import shutil
+import subprocess
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,7 +17,7 @@ from helpers.processes import Script
 from helpers.support import SCRIPTS, needs_native, run_python, run_script
 
 import fastseed
-from fastseed._backend import derive
+from fastseed._backend import derive, native, parts
 
 
 @functools.cache
@@ -126,7 +128,12 @@ class Twin:
             junk = b"junk" + content[4:] if binary.name.startswith(damaged) else content
             (self.package / binary.name).write_bytes(junk)
 
-    def imported(self, backend):
+    def pretend(self, name, value):
+        """Let the script see another value in torch."""
+        line = f"import torch\ntorch.{name} = {value!r}\n"
+        self.script.write_text(line + self.script.read_text())
+
+    def imported(self, backend="auto"):
         return json.loads(run_python(self.script, FASTSEED_BACKEND=backend).splitlines()[-1])
 
     def failing(self):
@@ -149,7 +156,7 @@ def test_without_native_code_the_reference_is_used_and_says_why(twin):
     found = twin.imported("auto")
     reason = "the package was built without native code: there is no C++ compiler"
     assert found["build_info"]["native"] == f"not used: {reason}"
-    assert found["build_info"]["cuda"] == "not built: there is no C++ compiler"
+    assert found["build_info"]["cuda"] == f"not used: {reason}"
     assert found["warnings"] == [f"fastseed: its native code is not used: {reason}"]
 
 
@@ -180,6 +187,67 @@ def test_operators_are_used_without_the_module_of_generators(twin):
         assert (info["backend"], info["native"]) == ("native", "loaded")
         assert info["generators"].startswith("not used: ") and "_generators" in info["generators"]
         assert warning.startswith("fastseed: part of its native code is not used: ")
+
+
+RELEASE = ".".join(torch.__version__.split(".")[:2])
+needs_release = pytest.mark.skipif(
+    parts.generators(torch.__version__) != parts.generators(f"{RELEASE}.0"),
+    reason="the module is of this very torch",
+)
+
+
+@needs_native
+@needs_release
+@pytest.mark.parametrize(
+    ("version", "is_used"),
+    [(f"{RELEASE}.7", True), (f"{RELEASE}.0+cu130", True), (f"{RELEASE}.0a0+git5", False),
+     (f"{RELEASE}.0.dev20261101", False), (f"{RELEASE}.0.post3", False), ("2.99.0", False)],
+)  # fmt: skip
+def test_generators_are_used_beside_final_releases_of_their_minor_version(twin, version, is_used):
+    twin.add_native_code("none")
+    twin.pretend("__version__", version)
+    found = twin.imported()
+    if is_used:
+        assert (found["build_info"]["generators"], found["warnings"]) == ("loaded", [])
+    else:
+        said = f"the package has no _generators for torch {version} and Python "
+        assert found["build_info"]["generators"].startswith(f"not used: {said}")
+        (warning,) = found["warnings"]
+        assert warning.startswith(f"fastseed: part of its native code is not used: {said}")
+
+
+@needs_native
+def test_generators_that_do_not_reach_torchs_states_are_refused(monkeypatch):
+    def without_effect(generators):
+        return SimpleNamespace(manual_seed=lambda seeds: None)
+
+    module = SimpleNamespace(connect=lambda table: None, Pool=without_effect, __name__="other")
+    monkeypatch.setattr(native.importlib, "import_module", lambda name: module)
+    with pytest.raises(ImportError, match="other does not set the states of torch"):
+        native._load_generators()
+
+
+@needs_native
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+@pytest.mark.parametrize(("driver", "is_used"), [(0, True), (13000, True), (12080, False)])
+def test_cuda_kernels_are_not_used_under_a_driver_older_than_their_runtime(twin, driver, is_used):
+    """A library in the place of `_cuda` gives the versions, beside what says to be a CUDA build."""
+    twin.add_native_code("none")
+    stub = twin.package / f"{parts.CUDA}.abi3.so"
+    stub.unlink(missing_ok=True)
+    code = f"int fastseed_cuda_driver() {{ return {driver}; }}"
+    code += "int fastseed_cuda_runtime() { return 13000; }"
+    command = ["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", stub]
+    subprocess.run(command, input=code, text=True, check=True)
+    twin.pretend("version.cuda", "13.0")
+    found = twin.imported()
+    if is_used:
+        assert (found["build_info"]["cuda"], found["warnings"]) == ("loaded", [])
+    else:
+        said = "the NVIDIA driver is of CUDA 12.8, the CUDA kernels need one of 13.0; "
+        assert found["build_info"]["cuda"].startswith(f"not used: {said}")
+        (warning,) = found["warnings"]
+        assert said in warning and found["build_info"]["generators"] == "loaded"
 
 
 def test_log_line_names_the_backend(caplog):

@@ -1,9 +1,10 @@
-"""setup.py's choice of the CUDA part: no GPU is needed, and a toolkit that does not fit is left."""
+"""What setup.py builds: no GPU is needed, and objects are compiled when something has changed."""
 
 from __future__ import annotations
 
 import os
 import runpy
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -27,106 +28,82 @@ def script(monkeypatch):
 
 
 @pytest.fixture
-def toolkit(tmp_path):
-    """Return the folder of a program that claims to be nvcc of CUDA 12.8."""
+def toolkit(tmp_path, monkeypatch):
+    """A toolkit whose nvcc knows two architectures, behind CUDA_HOME."""
     nvcc = tmp_path / "bin" / "nvcc"
     nvcc.parent.mkdir()
-    nvcc.write_text(
-        "#!/bin/sh\ncase $1 in\n"
-        "--version) echo Cuda compilation tools, release 12.8, V12.8.93 ;;\n"
-        "--list-gpu-arch) echo compute_75; echo compute_80; echo compute_120 ;;\nesac\n"
-    )
+    nvcc.write_text("#!/bin/sh\necho compute_80; echo compute_120\n")
     nvcc.chmod(0o755)
-    return str(tmp_path)
-
-
-def test_setup_takes_an_nvcc_of_torchs_major_version_alone(script, toolkit, tmp_path):
-    assert script.unusable_nvcc(toolkit, "12.6") is None
-    assert script.unusable_nvcc(toolkit, "13.0") == "nvcc is of CUDA 12, this torch of CUDA 13.0"
-    assert script.unusable_nvcc(None, "12.6") == "there is no nvcc"
-    assert script.unusable_nvcc(str(tmp_path / "bin"), "12.6") == "there is no nvcc"
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    return nvcc
 
 
 @pytest.mark.parametrize(
-    ("built", "supported", "expected"),
+    ("wanted", "expected"),
     [
-        ("sm_70 sm_80 sm_120", "compute_80 compute_90 compute_120", "8.0;12.0+PTX"),
-        ("sm_80 sm_90a compute_120", "compute_80 compute_90", "8.0+PTX"),
-        ("sm_80", "", "8.0+PTX"),  # an nvcc that does not say
-        ("", "compute_80", ""),
+        ("8.0;12.0+PTX", ["80,code=[sm_80]", "120,code=[sm_120,compute_120]"]),
+        ("8.0 9.0", ["80,code=[sm_80]"]),  # without what this nvcc does not know
+        ("8.0+PTX, 12.0", ["80,code=[sm_80,compute_80]", "120,code=[sm_120]"]),
     ],
 )
-def test_setup_architectures_are_torchs_that_nvcc_has(script, built, supported, expected):
-    assert script.architectures(built, supported) == expected
+def test_setup_architectures_are_those_that_nvcc_knows(script, toolkit, wanted, expected):
+    found = script.architectures(wanted, toolkit)
+    assert found == [f"-gencode=arch=compute_{option}" for option in expected]
 
 
-@pytest.mark.parametrize(
-    ("named", "devices", "expected"),
-    [(None, 0, "8.0;12.0+PTX"), (None, 1, None), ("9.0", 0, "9.0"), ("", 0, "8.0;12.0+PTX")],
-)
-def test_setup_names_architectures_where_there_is_no_gpu(
-    script, toolkit, monkeypatch, named, devices, expected
-):
-    """torch's own default are those of the GPUs here: it fails without one."""
+def test_setup_refuses_an_architecture_by_name(script, toolkit):
+    with pytest.raises(SystemExit, match=r"must be as 9\.0 or 9\.0\+PTX, got Hopper"):
+        script.architectures("8.0;Hopper", toolkit)
+
+
+def test_setup_finds_nvcc_itself_and_not_a_link_to_it(script, toolkit, monkeypatch, tmp_path):
+    link = tmp_path / "usual" / "nvcc"
+    link.parent.mkdir()
+    link.symlink_to(toolkit)
+    assert script.find_nvcc() == toolkit
+    monkeypatch.delenv("CUDA_HOME")
+    monkeypatch.delenv("CUDA_PATH", raising=False)
+    monkeypatch.setenv("PATH", str(link.parent))
+    assert script.find_nvcc() == toolkit
+
+
+def test_setup_builds_the_cuda_part_where_torch_can_use_it(script, toolkit, monkeypatch, capsys):
+    """No GPU is asked for, nor a toolkit of torch's version: the runtime is linked statically."""
+    asked = script.cuda_library.__globals__
+    monkeypatch.setitem(asked, "named", lambda *_: [])
     monkeypatch.setattr(torch.version, "cuda", "12.6")
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: devices)
-    monkeypatch.setattr(torch._C, "_cuda_getArchFlags", lambda: "sm_80 sm_120", raising=False)
-    monkeypatch.setattr("torch.utils.cpp_extension.CUDA_HOME", toolkit)
-    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "unset")  # put back afterwards, whatever is set
-    monkeypatch.delenv("TORCH_CUDA_ARCH_LIST")
-    if named is not None:
-        monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", named)
-    monkeypatch.setitem(script.cuda_sources.__globals__, "can_link", lambda *_: True)
-    found, _ = script.cuda_sources()
-    assert "csrc/cuda/derive.cu" in found and "csrc/ops/cuda.cpp" in found
-    assert all((SETUP.parent / file).is_file() for file in found)
-    assert script.os.environ.get("TORCH_CUDA_ARCH_LIST") == expected
+    (library,) = script.cuda_library(["c++"], [])
+    assert "csrc/cuda/derive.cu" in library.commands and "csrc/ops/cuda.cpp" in library.commands
+    assert all((SETUP.parent / file).is_file() for file in library.commands)
+    monkeypatch.setattr(torch.version, "cuda", None)
+    assert script.cuda_library(["c++"], []) == []
+    assert "without the CUDA part: torch was built without CUDA" in capsys.readouterr().err
+    monkeypatch.setitem(asked, "FORCE_CUDA", True)
+    assert len(script.cuda_library(["c++"], [])) == 1
+    toolkit.unlink()
+    with pytest.raises(SystemExit, match=r"FORCE_CUDA=1, but .*: there is no nvcc"):
+        script.cuda_library(["c++"], [])
 
 
-def test_setup_without_a_toolkit_that_fits_builds_for_the_cpu(script, toolkit, monkeypatch, capsys):
-    monkeypatch.setattr(torch.version, "cuda", "13.0")
-    monkeypatch.setattr("torch.utils.cpp_extension.CUDA_HOME", toolkit)
-    assert script.cuda_sources() == ([], [])
-    assert "without the CUDA part: nvcc is of CUDA 12" in capsys.readouterr().err
-    script.cuda_sources.__globals__["FORCE_CUDA"] = True
-    with pytest.raises(SystemExit, match="FORCE_CUDA must be unset"):
-        script.cuda_sources()
-
-
-def test_setup_takes_the_runtime_of_the_toolkit_or_of_pip(
-    script, toolkit, monkeypatch, capsys, tmp_path
-):
-    """The linker of this machine is called: the made-up toolkit has no libcudart."""
-    monkeypatch.setattr(torch.version, "cuda", "12.6")
-    monkeypatch.setattr("torch.utils.cpp_extension.CUDA_HOME", toolkit)
-    monkeypatch.setattr("torch.utils.cpp_extension.library_paths", lambda _: [toolkit])
-    if script.compiler() is None:
-        pytest.skip("there is no C++ compiler")
-    without = [path for path in sys.path if not Path(path, "nvidia").exists()]  # as of a CPU build
-    monkeypatch.setattr(sys, "path", without)
-    assert script.cuda_sources() == ([], [])
-    assert "cannot be linked; set CUDA_HOME to the toolkit's folder" in capsys.readouterr().err
-    runtime = tmp_path / "packages" / "nvidia" / "cu12" / "lib" / "libcudart.so.12"
-    runtime.parent.mkdir(parents=True)
-    subprocess.run(
-        [script.compiler(), "-shared", "-o", runtime, "-x", "c++", "/dev/null"], check=True
-    )
-    monkeypatch.setitem(script.cuda_sources.__globals__, "ROOT", tmp_path)
-    monkeypatch.setattr(sys, "path", [str(tmp_path / "packages"), *sys.path])
-    assert script.runtime_folders(toolkit) == [str(tmp_path / "build" / "cudart")]
-
-
-def test_setup_finds_the_toolkit_behind_a_link(script, toolkit, monkeypatch, tmp_path):
-    link = tmp_path / "usual" / "bin" / "nvcc"
-    link.parent.mkdir(parents=True)
-    link.symlink_to(Path(toolkit, "bin", "nvcc"))
-    for name in ("CUDA_HOME", "CUDA_PATH"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("torch.utils.cpp_extension.CUDA_HOME", str(tmp_path / "usual"))
-    assert script.toolkit() == toolkit == torch.utils.cpp_extension.CUDA_HOME
-    monkeypatch.setattr("torch.utils.cpp_extension.CUDA_HOME", str(tmp_path / "usual"))
-    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "usual"))  # what somebody sets is what it is
-    assert script.toolkit() == str(tmp_path / "usual")
+@pytest.mark.skipif(shutil.which("c++") is None, reason="needs a C++ compiler")
+def test_setup_compiles_what_is_older_than_what_it_includes(script, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(script.call.__globals__, "ROOT", tmp_path)
+    for name, text in (("a.h", "int a();"), ("a.cpp", '#include "a.h"')):
+        Path(name).write_text(text)
+        os.utime(name, (1, 1))
+    objects = script.Library("a.so", {"a.cpp": ["c++"], "b/a.cpp": ["c++"]}, []).objects()
+    assert len(objects) == 2
+    out, command = next(iter(objects.items()))
+    assert not script.is_current(out, command)
+    script.compile_object(out, command)
+    assert script.is_current(out, command)
+    assert not script.is_current(out, [*command, "-DB"])
+    Path("a.h").touch()
+    os.utime("a.h", (2**32, 2**32))
+    assert not script.is_current(out, command)
+    Path("a.h").unlink()
+    assert not script.is_current(out, command)
 
 
 def test_setup_writes_down_why_a_part_is_missing(tmp_path):

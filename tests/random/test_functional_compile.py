@@ -62,13 +62,14 @@ def key_inputs(op, n):
         "reseed_streams": (keys, positions, *map(signed, NAME), *stream),
         "reseed_streams_at": (keys, positions, scope, *words, *stream),
         "reseed_streams_from": (keys, positions, seeds, torch.arange(n) + 5, *words),
+        "mt19937_states": (torch.ones(n, 632, dtype=torch.int64), keys),
         "shuffle": (positions, signed(SCOPE[0]), signed(SCOPE[1]), 1000, 3, 7),
         "shuffle_positions": (positions, torch.arange(n) * 4, *map(signed, SCOPE), 1000),
     }[op]
 
 
 KEY_OPS = ["derive_keys", "derive_seeds", "reseed_streams", "reseed_streams_at"]
-KEY_OPS += ["reseed_streams_from", "shuffle", "shuffle_positions"]
+KEY_OPS += ["reseed_streams_from", "mt19937_states", "shuffle", "shuffle_positions"]
 OPS = [*DTYPES, *KEY_OPS]
 
 
@@ -148,10 +149,10 @@ def test_a_compiled_function_has_the_eager_bits():
 
 
 def test_build_info_says_whether_there_is_cuda(monkeypatch):
-    monkeypatch.setattr(native, "has_cuda", False)
-    assert fastseed.build_info()["cuda"].startswith("not built")
-    monkeypatch.setattr(native, "has_cuda", True)
-    assert fastseed.build_info()["cuda"] == "built"
+    monkeypatch.setattr(native, "cuda_missing", "there is no nvcc")
+    assert fastseed.build_info()["cuda"] == "not used: there is no nvcc"
+    monkeypatch.setattr(native, "cuda_missing", None)
+    assert fastseed.build_info()["cuda"] == "loaded"
 
 
 @needs_native
@@ -165,8 +166,7 @@ def test_other_devices_are_refused(monkeypatch):
     monkeypatch.setattr(native, "has_cuda", False)
     with pytest.raises(
         ValueError,
-        match=r"^fastseed\.random\.rand: keys must be on the CPU, as .* without CUDA .*, got "
-        r"cuda:0$",
+        match=r"^fastseed\.random\.rand: keys must be on the CPU, as .* not used .*, got cuda:0$",
     ):
         tensors.check_supported("random.rand", "keys", cuda)
     monkeypatch.setattr(native, "has_cuda", True)

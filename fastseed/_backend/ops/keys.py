@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 from torch import Tensor
 
-from ..reference import philox, scalar
+from ..reference import draws, philox, scalar
 from .register import define, operator
 
 _LOW64 = 2**64 - 1
+
+STATE_WORDS, MT19937 = 632, slice(3, 627)
+"""The integers of 64 bits of a state of torch's CPU generator, and which are its MT19937."""
 
 
 def _derive(out: Tensor, name: scalar.NameKey, rank_word: int, worker: int, start: int) -> None:
@@ -25,6 +29,19 @@ def _derive_of_words(
 _WORDS = "(Tensor(a0!) out, int key, int tweak, int rank_word, int worker, int start) -> ()"
 derive_keys = define(f"derive_keys{_WORDS}", _derive_of_words)
 derive_seeds = define(f"derive_seeds{_WORDS}", _derive_of_words)
+
+
+@operator("(Tensor(a0!) out, Tensor keys) -> ()")
+def mt19937_states(out: Tensor, keys: Tensor) -> None:
+    """Write the states of torch's CPU generator that belong to keys, (n, 632) of int64."""
+    begin = np.full(len(keys), 4 * (scalar.DOMAIN_STATE << 56), np.uint64)  # in words
+    words = draws.bits(keys.numpy(), begin, 0, 624, 1)
+    words[:, 0] |= np.uint32(1 << 31)
+    states = out.numpy()
+    states[:] = 0
+    states[:, 0] = keys.numpy()[:, 0].view(np.int64)
+    states[:, 1] = 1 | 1 << 32
+    states[:, MT19937] = words
 
 
 @operator(
