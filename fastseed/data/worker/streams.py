@@ -15,13 +15,14 @@ from torch.utils.data import get_worker_info
 from ..._backend import derive
 from ..._backend.reference.scalar import ScopeKey
 from ..._utils import validation
-from ..._utils.log import logger
+from ..._utils.log import logger, warn_once
 from ...derivation import blocks, scopes, streams
 from ...generators.adapter import GeneratorAdapter
 from ...generators.pool import MembersAdapter
 from ...generators.torch_rng import TorchGenerator
 from ...random.keyed import outside_blocks
 from ...seeder.errors import ReseedError
+from ...seeder.process_lock import process
 from ...seeder.registry import Registration
 from .discovery import found_in
 from .scope import IterationScope, ScopeInSharedMemory
@@ -184,7 +185,15 @@ def read_in_streams(
                 f"fastseed.{function}: two threads read samples at once, and share the generators "
                 "that are reseeded: read in workers, or use per_sample(generator=)"
             )
-        if restores or depth or get_worker_info() is None:
+        is_main = get_worker_info() is None
+        if is_main and thread != process.thread:
+            warn_once(
+                "fastseed.%s: samples are read in another thread than that of reseed, and share "
+                "the generators with what draws there: read in workers, or use "
+                "per_sample(generator=)",
+                function,
+            )
+        if restores or depth or is_main:
             restore = current.snapshot()
         with outside_blocks():
             return read()
