@@ -24,9 +24,10 @@ from ...random.keyed import outside_blocks
 from ...seeder.errors import ReseedError
 from ...seeder.process_lock import process
 from ...seeder.registry import Registration
+from . import scope
 from .discovery import found_in
 from .scope import IterationScope, ScopeInSharedMemory
-from .seeding import GENERATORS, WorkerSeeder, is_on_device
+from .seeding import GENERATORS, WorkerSeeder, is_on_device, moved_since, states_of
 
 T = TypeVar("T")
 
@@ -94,14 +95,8 @@ def find_draws(
     call: Callable[[], T], adapters: Iterable[tuple[str, GeneratorAdapter]]
 ) -> tuple[T, list[str]]:
     """Return what ``call()`` returns, and the names of the generators that it drew from."""
-    before = [(name, adapter, adapter.state()) for name, adapter in adapters]
-    result = call()
-    names = []
-    for name, adapter, old in before:
-        new = adapter.state()  # None of a callable
-        if old is not None and new is not None and not torch.equal(old, new):
-            names.append(name)
-    return result, names
+    before = states_of(adapters)
+    return call(), moved_since(before)
 
 
 class CheckedCollate:
@@ -195,6 +190,8 @@ def read_in_streams(
             )
         if restores or depth or is_main:
             restore = current.snapshot()
+        elif scope.worker is not None:
+            scope.worker.states = []  # these draws are the sample's
         with outside_blocks():
             return read()
     finally:
