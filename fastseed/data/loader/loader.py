@@ -133,6 +133,7 @@ class Loader(DataLoader[Any]):
         super().__init__(dataset, batch_size, shuffle, sampler, batch_sampler, **settings)
         self.name, self._length = name, length(dataset)
         self._iterations = 0
+        self._kept_by_samplers: dict[str, int] = {}  # of their latest run
         self._torch: TorchLoader | None = None  # with persistent workers
         self._latest: Iteration | None = None  # whose position is that of the state
         self._loaded: StateDict | None = None  # a state, until the next iteration
