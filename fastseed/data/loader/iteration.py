@@ -136,7 +136,6 @@ class Iteration:
     def _warn_of_memory(self, attributes: dict[str, int]) -> None:
         """Log a warning if a sampler begins with what its latest run has left behind."""
         kept = sorted(name for name in self._kept if self._kept[name] == attributes.get(name))
-        self._kept.clear()
         if kept:
             warn_once(
                 "fastseed.data.Loader: %s changed while the sampler ran and is kept for its next "

@@ -34,7 +34,8 @@ class IterationScope(NamedTuple):
     number: int  # of the iteration among those of its loader; 0: there was none yet
 
 
-NOTES = (
+DRAWS, REPEATS = 1, 2
+_NOTES = (
     "",
     "fastseed.data.Loader: the dataset draws in workers, whose streams depend on where they begin: "
     "resumed in mid-epoch, its samples are others than in the whole epoch; wrap it, "
@@ -44,7 +45,6 @@ NOTES = (
     "seek(position), with which Loader divides it over workers and ranks",
 )
 """What the main process logs, by the number that a worker has written."""
-DRAWS, REPEATS = 1, 2
 
 
 class ScopeInSharedMemory:
@@ -75,22 +75,15 @@ class ScopeInSharedMemory:
     def number(self) -> int:
         return int(self._words[0])
 
-    def note(self, note: int) -> None:
-        """Let the main process log a note; in a worker."""
-        self._words[4] = note
-
-    def note_first(self, worker: int, sample: int) -> None:
-        """Compare the digests of the first samples of workers 0 and 1, as the later of them."""
-        firsts = self._words[5:]
-        if worker < 2 and not firsts[worker]:
-            firsts[worker] = sample
-            if firsts[1 - worker] == sample:
-                self.note(REPEATS)
+    @property
+    def notes(self) -> memoryview[int]:
+        """What workers write: the number of a note, and the first samples of workers 0 and 1."""
+        return self._words[4:]
 
     def warn(self) -> None:
         """Log once what a worker has noted."""
         if note := self._words[4]:
-            warn_once(NOTES[note])
+            warn_once(_NOTES[note])
 
     def __reduce__(self) -> tuple[type[ScopeInSharedMemory], tuple[torch.Tensor]]:
         return ScopeInSharedMemory, (self._tensor,)

@@ -193,7 +193,7 @@ class ScopedDataset(DatasetWrapper):
         worker = scope.worker
         if worker is not None and worker.states:
             if moved_since(worker.states):
-                worker.source.note(scope.DRAWS)
+                worker.source.notes[0] = scope.DRAWS
             worker.states = []
         if self._loader is not None:
             note, seeder = scope.fetched.get(), self._loader[0]
@@ -234,10 +234,13 @@ class ScopedDataset(DatasetWrapper):
 
 
 def _noting_first(samples: Iterator[object], worker: int) -> Iterator[object]:
-    """Yield the samples of a worker, and note the first one."""
+    """Yield the samples of a worker, and note where workers 0 and 1 begin with the same."""
+    notes = scope.worker.source.notes
     for first in samples:
         with contextlib.suppress(Exception):  # it may have no pickle
-            scope.worker.source.note_first(worker, zlib.crc32(pickle.dumps(first)) + 1)
+            if worker < 2 and not notes[1 + worker]:
+                notes[1 + worker] = zlib.crc32(pickle.dumps(first)) + 1
+                notes[0] = scope.REPEATS if notes[1] == notes[2] else notes[0]
         yield first
         break
     yield from samples
