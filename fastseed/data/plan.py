@@ -7,13 +7,18 @@ beginning to its own end, and what was read before is dropped; a ``len()`` ends 
 
 from __future__ import annotations
 
+import hashlib
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset
+import numpy as np
+from torch.utils.data import BatchSampler, ConcatDataset, DataLoader, IterableDataset, Subset
 
 from .._utils import validation
+from ..derivation import context
+from ..distributed.agreement import check_first
+from ..distributed.rendezvous import group_size
 from ..seeder.seeder import Seeder
 from .history import Entry, History, from_json
 from .layout import UNKNOWN, StepLayout
@@ -21,7 +26,7 @@ from .loader.seekable import Seekable
 from .order.permutation import Order
 from .order.samplers import ShuffleSampler, SlotSampler, samplers_in
 from .order.spec import OrderSpec, OtherSpec
-from .worker.scope import IterationScope
+from .worker.scope import DatasetWrapper, IterationScope
 
 
 class Plan(NamedTuple):
@@ -77,13 +82,21 @@ class Plan(NamedTuple):
         size = layout.batch_size, layout.slots
         return Entry(epoch, step, position, 0, layout.ranks, *size, *flags, layout.assignment)
 
-    def parse_history(self, function: str, text: Any, task: int, new_order: bool) -> History:
+    def parse_history(
+        self, function: str, text: Any, master_seed: int, task: int, new_order: bool
+    ) -> History:
         """Return the history in a state's journal, if it is one of a loop with this plan."""
         where = "state['journal']"
         validation.check_instance(function, where, text, str, "the text of a journal")
         history = from_json(function, where, text)
         if history.task != task:
             raise validation.value_error(function, where, f"of task {task}", history.task)
+        if history.master_seed != master_seed:
+            raise ValueError(
+                f"fastseed.{function}: the state was saved under master seed "
+                f"{history.master_seed}, but the job has {master_seed}: call "
+                f"fastseed.init({history.master_seed})"
+            )
         if new_order and self.layout.slots and history.step:
             rule = "False with slots within an epoch: begin the order with an epoch"
             raise validation.value_error(function, "new_order", rule, new_order)
@@ -186,6 +199,39 @@ def _spec_of(samplers: list[Any], dataset: object, is_regular: bool, divider: An
     elif divider is not None:
         n = length(getattr(divider, "dataset", dataset))
     return OtherSpec(name if is_regular else f"batches of {name}", n)
+
+
+def compare_ranks(function: str, loader: DataLoader[Any], plan: Plan, *at: int) -> None:
+    """Raise RuntimeError if a rank that iterates in this place already shares another order."""
+    seeder = context.current(function)
+    divider = next((s for s in samplers_of(loader) if hasattr(s, "num_replicas")), None)
+    is_shared = plan.is_ours or plan.share is not None or divider is not None
+    is_of_all = plan.layout.ranks == seeder.data_world_size
+    if not (is_shared and is_of_all and 1 < group_size() == seeder.world_size):
+        return
+    digest = hashlib.sha256()
+    for indices in _subsets(loader.dataset):
+        digest.update(np.asarray(indices, np.int64).tobytes())
+    facts = {"order": plan.spec.describe(), **plan.layout._asdict(), "n": plan.spec.n}
+    facts["seed of the sampler"] = getattr(divider, "seed", None)
+    facts["indices of Subset"] = digest.hexdigest()[:16]
+    advice = (
+        "give all ranks the same loader; if each is to have its own, pass check=False to steps, or "
+        "name= to Loader"
+    )
+    check_first(function, f"{at} {getattr(loader, 'name', None)}", facts, advice)
+
+
+def _subsets(dataset: Any) -> Iterator[Any]:
+    """Yield the indices of each Subset in a dataset."""
+    if isinstance(dataset, DatasetWrapper):
+        yield from _subsets(dataset._wrapped)
+    elif isinstance(dataset, Subset):
+        yield dataset.indices
+        yield from _subsets(dataset.dataset)
+    elif isinstance(dataset, ConcatDataset):
+        for part in dataset.datasets:
+            yield from _subsets(part)
 
 
 def is_ours(sampler: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -19,10 +20,10 @@ from .layout import ASSIGNMENTS
 from .lineage import Lineage, check_known, with_quarantine, with_skip
 from .loader.iteration import Iteration
 from .loader.loader import Loader, slot_loader
-from .loader.states import beside_position, check_resumable, check_state
+from .loader.states import beside_position, check_resumable, check_state, has_dataset_state
 from .micro_batches import MicroBatches
 from .order.samplers import SlotSampler
-from .plan import Plan, plan_of
+from .plan import Plan, compare_ranks, plan_of
 
 Step = tuple[int, int, Any]  # epoch, number in it, batch; with slots an iterator of batches
 
@@ -37,6 +38,7 @@ def steps(
     task: int = 1,
     slots: int | None = None,
     assignment: str = "blocks",
+    check: bool = True,
 ) -> StepLoop:
     """Iterate the batches of all epochs as (epoch, step, batch), each step in its own scope.
 
@@ -45,31 +47,30 @@ def steps(
     ``break``, another loop continues with the next step.
 
     Args:
-        loader: a ``Loader``. Any other DataLoader becomes one with its settings; the argument is
-            not changed. Under Accelerate, use
+        loader: a ``Loader``, or any other DataLoader, which is not changed. Under Accelerate, use
             ``fastseed.integrations.accelerate.AcceleratedJob.train`` instead.
         epochs: the number of epochs, [0, 2**32); None for a script that has the loop over epochs
             itself and calls ``in_epoch``.
         task: the task of ``reseed``, [0, 2**24).
-        slots: None; or the number of micro-batches of a step, [1, 2**24), whatever the number of
-            ranks, as for ``fastseed.elastic.SlotGradients``. In place of a batch the loop then
-            yields an iterator of this rank's micro-batches, which must be exhausted before the next
-            step; a rank may have none. The loader must have ``batch_size``, and ``shuffle=True``,
-            its dataset's order, a ``ShuffleSampler`` or a ``MixtureSampler``.
-        assignment: which slots a rank has, as ``SlotGradients.assignment``. ``"blocks"``: rank r of
-            w has slots floor(r V / w) to floor((r + 1) V / w) - 1. ``"deal"``, for models under
-            ``fully_shard``: r, r + w, r + 2 w, and so on. A job may resume with the other one.
+        slots: None; or the number of micro-batches of a step of all ranks, [1, 2**24), as for
+            ``fastseed.elastic.SlotGradients``. In place of a batch the loop then yields an iterator
+            of this rank's micro-batches, if any, which must be exhausted before the next step. The
+            loader must have ``batch_size``, and ``shuffle=True``, its dataset's order, a
+            ``ShuffleSampler`` or a ``MixtureSampler``.
+        assignment: which slots a rank has, as ``SlotGradients.assignment``: ``"blocks"``, or
+            ``"deal"`` for models under ``fully_shard``. A job may resume with the other one.
+        check: compare the order, its length and layout, the seed of a ``DistributedSampler`` and
+            the indices of a ``Subset`` with a rank that began this loop before. No rank waits.
 
     Returns:
-        The loop. ``iter()`` of it yields the steps; ``len()`` is the number of steps of an epoch on
-        this rank, for schedulers. Its attributes ``epoch`` and ``step`` are those of the next step
-        (``step`` may be one after the last step of the epoch), ``loader`` is the ``Loader``, and
-        ``dataset`` that of the loader. Its methods: ``in_epoch(epoch)``, ``state_dict()``,
-        ``load_state_dict(state)``, ``lineage()``, ``quarantine(samples)``, ``skip(...)``.
+        The loop. ``iter()`` yields the steps; ``len()`` is the number of steps of an epoch on this
+        rank, for schedulers. ``epoch`` and ``step`` are those of the next step (``step`` may be one
+        after the last of the epoch), ``loader`` is the ``Loader``, ``dataset`` its dataset.
 
     Raises:
         TypeError, ValueError: an argument has the wrong type or value; or, from the loop, an epoch
-            has no step, as with ``drop_last`` and fewer samples than a batch.
+            has no step, as with ``drop_last``.
+        RuntimeError: from the loop, a rank differs in what ``check`` compares.
 
     Examples:
         >>> import fastseed, torch
@@ -88,7 +89,7 @@ def steps(
         >>> [(epoch, step, batch.tolist()) for epoch, step, batch in resumed]
         [(0, 2, [9, 1])]
     """
-    return StepLoop(loader, epochs, task, slots, assignment)
+    return StepLoop(loader, epochs, task, slots, assignment, check)
 
 
 class StepLoop:
@@ -101,12 +102,14 @@ class StepLoop:
         task: int,
         slots: int | None,
         assignment: str,
+        check: bool,
     ) -> None:
         if epochs is not None:
             epochs = validation.check_int(_NAME, "epochs", epochs, 0, scopes.MAX_EPOCH)
         self._epochs = epochs
         self._task = validation.check_int(_NAME, "task", task, 0, scopes.MAX_TASK)
         assignment = validation.check_choice(_NAME, "assignment", assignment, ASSIGNMENTS)
+        self._is_compared = not validation.check_bool(_NAME, "check", check)  # with other ranks
         self._slots: SlotSampler | None = None
         if slots is not None:
             slots = validation.check_int(_NAME, "slots", slots, 1, scopes.MAX_RANK)
@@ -125,6 +128,7 @@ class StepLoop:
         self._loaded: StateDict | None = None  # a state, and no loop began since
         self._own: Iteration | None = None  # the loader's iteration that this loop is in
         self._given = MicroBatches((), range(0))  # those of the step that the loop is in
+        self._thread: int | None = None  # of the loop's last next()
 
     @property
     def dataset(self) -> Any:
@@ -150,8 +154,7 @@ class StepLoop:
                 unless a state was loaded or a loop was left in that epoch.
 
         Raises:
-            TypeError, ValueError: ``epoch`` has the wrong type or is out of range; or it is not
-                ``self.epoch``, at which the state that was loaded continues.
+            TypeError, ValueError: ``epoch`` is none, or not that in which a loaded state continues.
             RuntimeError: from the iterator, if a state was loaded into the loader, micro-batches
                 of a step are left, or ``init`` gave another seed inside this epoch.
         """
@@ -170,7 +173,7 @@ class StepLoop:
             batches, is_cut = self._begin(epoch), False
             own = self._own
             for batch in batches:
-                self.step += 1
+                self.step, self._thread = self.step + 1, threading.get_ident()
                 yield epoch, self.step - 1, batch
                 if self._own is not own:
                     raise RuntimeError(
@@ -207,6 +210,9 @@ class StepLoop:
             raise validation.value_error(_NAME, "loader", rule, f"{plan.spec.n} samples")
         if plan.is_ours and not first:
             plan = plan._replace(start=plan.source._take_position())  # of the user's seek
+        if not self._is_compared:
+            compare_ranks(_NAME, loader, plan, self._task, epoch, first)
+            self._is_compared = True
         history = self._planned(epoch, first, plan)
         step = history.first_kept(epoch, first)
         plan = plan._replace(start=history.position_at(epoch, step))
@@ -215,8 +221,7 @@ class StepLoop:
             check_known(_NAME, "the order of the loader", history.latest_order)
         if count:
             plan = plan._replace(order=history.order(epoch, history.latest_order, count))
-        beside = self._beside_position() if first and self._loaded is None else {}
-        state = self._loaded or beside
+        state = self._loaded or (self._beside_position() if first and self._loaded is None else {})
         is_over = epoch == self.epoch and bool(state.get("over"))
         api.reseed(self._task, epoch, step)
         batches: Iterator[Any] = loader._iterate(self._task, epoch, plan, is_over, state)
@@ -225,9 +230,8 @@ class StepLoop:
         return batches if self._slots is None else self._micro_batches(self._slots, batches)
 
     def _micro_batches(self, slots: SlotSampler, batches: Iterator[Any]) -> Iterator[MicroBatches]:
-        own = slots.own_slots()
         for _ in range(self.step, slots.steps):
-            self._given = MicroBatches(batches, own)
+            self._given = MicroBatches(batches, slots.own_slots())
             yield self._given
         next(batches, None)  # the end, which the loader notices only then
 
@@ -268,14 +272,22 @@ class StepLoop:
 
         Raises:
             RuntimeError: ``fastseed.init`` was not called, or with another seed inside this epoch;
-                or micro-batches of the step are left.
+                micro-batches of the step are left; or without ``after``, another thread took the
+                latest step from the loop.
             TypeError, ValueError: the loader cannot resume, as with ``in_order=False``, a sampler
                 of torch with a generator, or an iterable dataset that cannot; or ``after`` is no
-                step of this loop, came before ``skip`` or ``quarantine``, or the dataset has its
-                own state.
+                step of this loop since ``skip`` or ``quarantine``, or the dataset has a state.
         """
         if after is not None:
             return self._state_after(after)
+        if self._thread not in (None, threading.get_ident()):
+            raise RuntimeError(
+                f"fastseed.{_NAME}.state_dict: another thread takes the steps, which may be ahead: "
+                "pass after=(epoch, step), the step that was done last"
+            )
+        return self._state()
+
+    def _state(self) -> StateDict:
         self._check_taken()
         self._check_seed()
         check_resumable(f"{_NAME}.state_dict", self.loader)
@@ -291,7 +303,7 @@ class StepLoop:
         if not (isinstance(after, tuple) and [*map(type, after)] == [int, int]):
             raise validation.type_error(function, "after", rule, after)
         epoch, step = after
-        state, history = self.state_dict(), self._current_history()
+        state, history = self._state(), self._current_history()
         is_given = self._since < (epoch, step + 1) <= (self.epoch, self.step)
         if not (is_given and epoch >= self.epoch - 1 and history.has_steps(epoch, step)):
             rule = "a step that this loop gave since skip(), quarantine() or load_state_dict()"
@@ -304,18 +316,13 @@ class StepLoop:
 
     def _beside_position(self) -> StateDict:
         """Return what only a dataset of its own state, or another sampler, can say."""
-        fields = beside_position(self.loader)
-        if "dataset" not in fields:
-            read = self._own.read if self._own is not None and self.step else ""
-            return dict.fromkeys(fields, read)
-        dataset: Any = self.loader.dataset
-        if self._own is not None and self.loader._latest is not self._own:
+        is_lost = self._own is not None and self.loader._latest is not self._own
+        if is_lost and has_dataset_state(self.loader):
             raise RuntimeError(
                 f"fastseed.{_NAME}: the loader was iterated outside of this loop, where its "
                 "dataset lost its place: use another loader for that"
             )
-        is_over = self._own is not None and self._own.is_over
-        return {"dataset": dataset.state_dict(), "over": int(is_over)}
+        return self.loader._beside_position(self._own)
 
     def load_state_dict(self, state: StateDict, *, new_order: bool = False) -> None:
         """Start the next loop after the step in which ``state`` was taken.
@@ -328,23 +335,16 @@ class StepLoop:
         Raises:
             TypeError, ValueError: ``state`` is damaged, or of another version, task, master seed,
                 order, size of the dataset, number of slots or size of theirs; nothing is changed.
-            RuntimeError: ``fastseed.init`` was not called; or the order is not ours, and there were
-                other ranks.
+            RuntimeError: there was no ``init``; or the order is not ours, and the ranks are others.
         """
         function = f"{_NAME}.load_state_dict"
-        master_seed = context.current(function).master_seed
+        seeder = context.current(function)
         new_order = validation.check_bool(function, "new_order", new_order)
         check_resumable(function, self.loader)
         beside = beside_position(self.loader)
         check_state(function, "loop", state, _FORMAT, {"journal", *beside})
-        plan = plan_of(self.loader, context.current(function))
-        history = plan.parse_history(function, state["journal"], self._task, new_order)
-        if history.master_seed != master_seed:
-            raise ValueError(
-                f"fastseed.{function}: the state was saved under master seed "
-                f"{history.master_seed}, but the job has {master_seed}: call "
-                f"fastseed.init({history.master_seed})"
-            )
+        plan, job = plan_of(self.loader, seeder), (seeder.master_seed, self._task)
+        history = plan.parse_history(function, state["journal"], *job, new_order)
         self._continue_at(*history.point, history)
         self._loaded = {name: state[name] for name in beside}
         self._since = history.point
@@ -389,7 +389,7 @@ class StepLoop:
         self._change("skip", with_skip, epoch, first_step, last_step)
 
     def _change(self, method: str, make: Callable[..., History], *arguments: Any) -> None:
-        """Continue with another history; all ranks must make the same call in the same step."""
+        """Continue with another history."""
         function, before = f"{_NAME}.{method}", self._planned(self.epoch, self.step)
         after = make(function, before, *arguments)
         text = to_json(dataclasses.replace(after, orders=(), entries=()))

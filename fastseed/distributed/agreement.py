@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from .._backend.reference import scalar
 from .._utils import validation, version
-from .._utils.log import logger
+from .._utils.log import logger, warn_once
 from ..derivation import context
 from . import rendezvous
 from .discovery import find_rank, process_group_size
@@ -142,6 +142,24 @@ def agree(
     if "error" in verdict:
         raise RuntimeError(verdict["error"])
     return verdict["chosen"]
+
+
+def check_first(function: str, name: str, record: Record, advice: str) -> None:
+    """Raise RuntimeError if the rank that came first to this call of ``name`` has another record.
+
+    No rank is waited for, and one that comes alone is right.
+    """
+    if group_size() == 1 or not rendezvous.has_group():
+        return
+    here = dist.get_rank()
+    try:
+        first = rendezvous.first_record(function, name, {**record, "rank": here})
+    except (OSError, RuntimeError, ValueError) as error:  # a store that cannot, as that of MPI
+        warn_once("fastseed.%s: the ranks are not compared (%s)", function, str(error))
+        return
+    found = compare([first["rank"], here], [first, record])
+    if found:
+        raise RuntimeError(f"{_error(function, found)['error']}: {advice}")
 
 
 def record_of(seeder: Seeder) -> Record:

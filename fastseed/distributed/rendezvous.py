@@ -30,6 +30,8 @@ GRACE = 5.0
 
 _NAMED = 16  # ranks, at most, in one part of a message
 
+_posted: dict[str, list[str]] = {}  # the records of this process, by name
+
 _of_parent: object = None  # the process group that was there when this process was forked
 
 
@@ -93,22 +95,45 @@ def exchange_records(
     digest = hashlib.sha256(json.dumps(ranks).encode()).hexdigest()[:16]
     prefix = f"fastseed.{name or function}/{_attempt()}{digest}"
     store = dist.distributed_c10d.PrefixStore(prefix, store)
-    results: list[Any] = []
     left = threading.Event()
+    try:
+        result = _ask(function, lambda: _meet(store, ranks, limit, record, decide, left), limit)
+    finally:
+        left.set()  # the thread posts nothing more
+    if lost := result.get("missing"):
+        lost = [rank for rank in lost if rank != dist.get_rank()] or lost  # this one is late only
+        raise TimeoutError(
+            f"fastseed.{function}: {name_ranks(lost)} did not call it within "
+            f"{result['seconds']:g} seconds of the others; look there for the cause"
+        )
+    return dict(result)
+
+
+def first_record(function: str, name: str, record: Record) -> Record:
+    """Return what the first rank posted that came to this call of a name; ``record`` if it is this.
+
+    No rank is waited for. A process may post several records under one name, one after another.
+    """
+    store, text, own = private_torch.default_store(), json.dumps(record), _posted.get(name, [])
+    own = _posted[name] = own if text in own else [*own, text]
+    key = f"fastseed.{function}/{_attempt()}{name}/{own.index(text)}"
+    return dict(json.loads(_ask(function, lambda: store.compare_set(key, "", text), GRACE)))
+
+
+def _ask(function: str, call: Callable[[], Any], limit: float) -> Any:
+    """Return what ``call``, which asks the store, returns."""
+    results: list[Any] = []
 
     def run() -> None:
         try:
-            results.append(_meet(store, ranks, limit, record, decide, left))
+            results.append(call())
         except Exception as error:
             results.append(error)
 
     # A client waits for ever for a store whose process is stopped, so another thread waits there.
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    try:
-        thread.join(limit + 2 * GRACE)
-    finally:
-        left.set()  # the thread posts nothing more
+    thread.join(limit + 2 * GRACE)
     keeper = "the process that keeps it (rank 0, unless a launcher does)"
     if not results:
         raise TimeoutError(
@@ -123,13 +148,7 @@ def exchange_records(
         ) from result
     if isinstance(result, Exception):
         raise result
-    if lost := result.get("missing"):
-        lost = [rank for rank in lost if rank != dist.get_rank()] or lost  # this one is late only
-        raise TimeoutError(
-            f"fastseed.{function}: {name_ranks(lost)} did not call it within "
-            f"{result['seconds']:g} seconds of the others; look there for the cause"
-        )
-    return dict(result)
+    return result
 
 
 def collective(

@@ -27,6 +27,7 @@ class ProcessLock:
         # Taken in a reseed by the thread that holds `lock`. `with` of a C lock always releases it.
         self.reseeding = threading.Lock()
         self.blocks: tuple[ForkEntry, ...] = ()  # of fork_rng, the outermost first
+        self.thread = threading.get_ident()  # of the last reseed
 
     def refuse_nested(self, function: str) -> None:
         """Raise RuntimeError in a generator that this thread reseeds. The lock must be held."""

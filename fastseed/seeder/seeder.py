@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import threading
 from typing import Any
 
 import torch
@@ -140,6 +141,7 @@ class Seeder:
             if failures:
                 raise ReseedError(failures)
             self.scope, self.fork_count = at, context.fork_count
+            process.thread = threading.get_ident()
             self.entries.clear()
             if remember:
                 self._recent_scopes.note((self.master_seed, *at))

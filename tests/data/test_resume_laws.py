@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -272,6 +273,25 @@ def test_a_wrapper_that_looks_ahead_says_which_step_is_done(kind):
         resumed = make(kind)
         resumed.load_state_dict(state)
         assert run(resumed)[0] == whole[done:]
+
+
+def test_another_thread_that_takes_the_steps_says_which_is_done():
+    whole, _ = run(make("a user's"))
+    loop, states = make("a user's"), []
+    items = iter(loop)
+    with ThreadPoolExecutor(1) as pool:
+        for *_, drawn in whole:
+            epoch, step, _ = pool.submit(next, items).result()
+            assert draw() == drawn
+            with pytest.raises(
+                RuntimeError, match=r"pass after=\(epoch, step\), the step that was"
+            ):
+                loop.state_dict()
+            states.append(loop.state_dict(after=(epoch, step)))
+    for done, state in enumerate(states, 1):
+        loop.load_state_dict(state)
+        loop.state_dict()  # without a step since
+        assert run(loop)[0] == whole[done:]
 
 
 def test_a_state_that_counts_samples_is_none_of_one_that_counts_batches():

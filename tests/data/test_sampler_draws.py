@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from torch.utils.data import (
 )
 
 import fastseed
+from fastseed._utils.log import warn_once
 from fastseed.data import Loader, ShuffleSampler, count_occurrences
 
 N = 24
@@ -119,6 +121,57 @@ def test_torchs_seed_of_a_worker_comes_again_only_with_its_iteration():
             seen.append(tuple(flat(itertools.islice(batches, 2))))
     assert seen[0::4] == seen[2::4] and seen[1::4] == seen[3::4], "reproducible"
     assert len({seed for seeds in seen for seed in seeds}) == 3 * 2 * 2
+
+
+# ---------------------------------------------------------------- samplers that remember
+
+
+class Remembering(Sampler):
+    """It keeps everything from run to run that a sampler may keep."""
+
+    def __init__(self, seeds=False):
+        self.passes, self.order, self.cache, self.seeds = 0, [*range(N)], None, seeds
+        self.rng, self.torch = random.Random(7), torch.Generator().manual_seed(7)
+        self.numpy, self.array, self.tensor = (
+            np.random.default_rng(7),
+            np.arange(N),
+            torch.arange(N),
+        )
+
+    def set_epoch(self, epoch):
+        if self.seeds:
+            self.__init__(seeds=True)
+
+    def __iter__(self):
+        self.passes += 1
+        self.cache = self.cache or [1]
+        for held in (self.order, self.array):
+            self.rng.shuffle(held)
+        self.tensor += int(torch.randint(9, (), generator=self.torch)) + self.numpy.integers(1, 9)
+        return iter(self.order)
+
+
+@pytest.mark.parametrize(
+    ("make_sampler", "names"),
+    [
+        (Remembering, "array numpy order passes rng tensor torch"),
+        (lambda: Remembering(seeds=True), ""),
+        (lambda: Balanced(N), ""),
+        (lambda: count_occurrences(Remembering()), "array numpy order passes rng tensor torch"),
+        (lambda: ShuffleSampler(N), ""),
+    ],
+)
+def test_what_a_sampler_keeps_for_its_next_run_is_named(make_sampler, names, caplog):
+    warn_once.cache_clear()
+    start()
+    batches = make(Loader, make_sampler())
+    for epoch in range(3):
+        assert "is kept for its next run" not in caplog.text or epoch == 2
+        fastseed.reseed(1, epoch)
+        list(batches)
+    said = [r.message.split(" changed while")[0] for r in caplog.records if "is kept" in r.message]
+    named = ", ".join(f"Remembering.{name}" for name in names.split())
+    assert said == ([f"fastseed.data.Loader: {named}"] if names else [])
 
 
 # ---------------------------------------------------------------- samplers with set_epoch

@@ -313,6 +313,21 @@ def test_threads_that_iterate_loaders_have_a_scope_each():
     assert found == [epoch_of(7, Given()), epoch_of(8, Given())]
 
 
+@pytest.mark.parametrize(
+    ("data", "warns"), [(per_sample(Given(), "numpy"), False), (per_sample(Draws("python")), True)]
+)
+def test_a_thread_that_prefetches_needs_samples_with_a_generator_of_their_own(data, warns, caplog):
+    warn_once.cache_clear()
+    found, said = [], []
+    with ThreadPoolExecutor(1) as pool:
+        for read in (list, lambda batches: pool.submit(list, batches).result()):
+            fastseed.reseed(1, 7)
+            samples = read(Loader(data, 2, shuffle=True, collate_fn=list))
+            found.append((flat(samples), random.random()))
+            said.append("are read in another thread than that of reseed" in caplog.text)
+    assert found[0] == found[1] and said == [False, warns]
+
+
 def test_a_forked_child_has_no_reads_of_other_threads(reading):
     expected = 1 + per_sample(Given(), "numpy")[1]
     read, write = os.pipe()

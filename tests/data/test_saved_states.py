@@ -304,6 +304,25 @@ def test_ranks_that_are_meant_to_read_the_same_are_not(caplog):
     assert not any("ranks reads all" in record.message for record in caplog.records)
 
 
+@pytest.mark.parametrize(
+    ("settings", "is_registered", "warns"),
+    [({}, False, True), ({}, True, False), ({"seed": 3}, False, False), ({"shuffle": False}, 0, 0)],
+)
+def test_a_divided_order_that_ignores_the_seed_of_the_job_is_warned_of(
+    settings, is_registered, warns, caplog
+):
+    def make():
+        sampler = DistributedSampler(range(8), 2, 0, **settings)
+        if is_registered:
+            fastseed.register_generator(sampler)
+        return steps(DataLoader(Plain(8), sampler=sampler, **MORE))
+
+    read(make)
+    assert (
+        any("DistributedSampler follows its seed 0" in r.message for r in caplog.records) == warns
+    )
+
+
 # ---------------------------------------------------------------- init alone
 
 

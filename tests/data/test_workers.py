@@ -10,23 +10,26 @@ import random
 import numpy as np
 import pytest
 import torch
+from helpers.loaders import Numbers, start
 from helpers.support import Key, without_scope
 from helpers.worker_cases import (
     KINDS,
     Draws,
     DrawsAll,
     Epochs,
+    N,
     Stream,
     draw_from,
     epochs_of,
     flat,
     options,
 )
-from torch.utils.data import DataLoader, get_worker_info
+from torch.utils.data import DataLoader, Subset, get_worker_info
 
 import fastseed
 from fastseed import GeneratorPool
-from fastseed.data import worker_init_fn
+from fastseed._utils.log import warn_once
+from fastseed.data import Loader, ShuffleSampler, per_sample, worker_init_fn
 from fastseed.data.worker.scope import IterationScope, ScopeInSharedMemory
 from fastseed.random import StreamBank
 
@@ -217,6 +220,42 @@ def test_the_users_function_sees_its_data_set():
 
 
 # ---------------------------------------------------------------- worker_init_fn alone
+
+
+@pytest.mark.parametrize(("first", "workers"), [(4, 2), (0, 2), (4, 0)])
+@pytest.mark.parametrize(
+    ("data", "draws"),
+    [
+        (Draws("python"), True),
+        (Draws(random.Random(1)), True),
+        (range(N), False),
+        (per_sample(Draws("python")), False),
+        (Subset(per_sample(Draws("numpy")), range(N)), False),
+    ],
+)
+def test_draws_that_differ_after_a_resume_are_warned_of(data, draws, first, workers, caplog):
+    warn_once.cache_clear()
+    start(5)
+    batches = Loader(data, 2, sampler=ShuffleSampler(N), num_workers=workers, collate_fn=list)
+    batches.sampler.seek(first)
+    list(batches)
+    assert ("the dataset draws in workers" in caplog.text) == (draws and first > 0 and workers > 0)
+
+
+@pytest.mark.parametrize(
+    ("data", "workers", "is_twice"),
+    [
+        (Numbers(6), 2, True),
+        (Numbers(6), 1, False),
+        (Numbers(0), 2, False),
+        (Stream(random.Random(1)), 2, False),
+    ],
+)
+def test_an_iterable_dataset_that_comes_twice_is_warned_of(data, workers, is_twice, caplog):
+    warn_once.cache_clear()
+    start(5)
+    list(Loader(data, 2, num_workers=workers))
+    assert ("workers 0 and 1 begin with the same sample" in caplog.text) == is_twice
 
 
 def test_worker_init_fn_needs_a_scope_and_init(monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 import time
 from unittest import mock
@@ -13,10 +14,12 @@ import torch.distributed as dist
 from helpers.processes import run_ranks
 from helpers.ranks import ranks
 from helpers.support import seeder
+from torch.utils.data import ConcatDataset, DataLoader, DistributedSampler, Subset
 
 import fastseed
 from fastseed._backend import private_torch
 from fastseed._utils import version
+from fastseed.data import Loader, Seekable, ShuffleSampler, per_sample, steps
 from fastseed.derivation import context
 from fastseed.distributed import agreement, rendezvous
 
@@ -221,6 +224,56 @@ def test_ended_and_stopped_processes_do_not_hang_the_others():
 
 
 # ---------------------------------------------------------------- in one process
+
+
+def loaders_of(rank):
+    """Loaders that differ by rank, by what differs; the last six are right, in one task."""
+    data, part = range(8), Subset(range(8), [rank, 5])
+    divided = [DistributedSampler(data, 2, rank, seed=seed) for seed in (7, rank + 1)]
+    both = per_sample(ConcatDataset([Subset(part, [0]), data]))
+    return {
+        "seed of the sampler": DataLoader(data, sampler=divided[1]),
+        "indices of Subset": DataLoader(both, shuffle=True),
+        "batch_size": DataLoader(data, rank + 1, shuffle=True),
+        "n": Loader(range(8 + rank), shuffle=True),
+        "order": Loader(data, sampler=ShuffleSampler(8, shuffle=rank == 0)),
+        "drop_last": DataLoader(Seekable(lambda i: iter(data[i:])), drop_last=rank == 0),
+        "nothing": DataLoader(data, sampler=divided[0]),
+        "nothing of another loop here": DataLoader(data, 2, sampler=divided[0]),
+        "its own order": DataLoader(part),
+        "its own name": Loader(part, shuffle=True, name=f"of {rank}"),
+        "a group of its own": Loader(part, sampler=ShuffleSampler(2, rank=0, world_size=1)),
+        "alone": DataLoader(part, shuffle=True),
+    }
+
+
+def begin(check):
+    """Return what the first batches of loaders raise, where rank 0 begins before rank 1."""
+    fastseed.init(42)
+    rank, said = dist.get_rank(), []
+    for number, (what, loader) in enumerate(loaders_of(rank).items()):
+        fastseed.reseed(task := min(number, 6))
+        loop = loader
+        if type(loader) is DataLoader or not check:
+            loop = steps(loader, 1, task=task, check=check)
+        for turn in (0,) if what == "alone" else (0, 1):
+            try:
+                if rank == turn:
+                    next(iter(loop))
+            except RuntimeError as error:
+                said.append((what, str(error)))
+            dist.barrier()
+    return said
+
+
+def test_ranks_that_share_an_order_are_compared_and_none_waits():
+    first, second = ranks(2, begin, True)
+    assert not first and [what for what, _ in second] == [*loaders_of(0)][:6]
+    for what, error in second:
+        assert re.fullmatch(
+            rf"fastseed\.data\..*: all ranks .* but {what} is .* rank 0 but .* rank 1: .*", error
+        )
+    assert ranks(2, begin, False) == [[], []]
 
 
 @pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf"), 86401, "1", None, True])

@@ -7,20 +7,24 @@ Samplers follow the scope of the iteration and leave the generators of the main 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
 from ..._backend import derive
+from ..._utils.log import warn_once
 from ...derivation import context, scopes, streams
 from ...derivation.entries import Entries
 from ...derivation.scopes import Scope
 from ...derivation.streams import Stream
+from ...generators.adapter import adapter_of
 from ...random.keyed import apart_from_blocks
 from ...seeder.registry import Registration
 from ...seeder.seeder import Seeder
@@ -50,6 +54,7 @@ class Iteration:
     ) -> None:
         self.index_sampler, self._samplers = index_sampler_of(loader), samplers_of(loader)
         self.scope, self.plan, self.name = scope, plan, getattr(loader, "name", None)
+        self._kept = getattr(loader, "_kept_by_samplers", {})
         self.is_over = is_over
         self.may_begin_at_end = False  # of a dataset whose loaded state is that of an epoch's end
         self.requested = 0  # batches whose indices were handed out
@@ -90,10 +95,12 @@ class Iteration:
         """Yield the indices, batch by batch; nothing happens before the first is asked for."""
         samplers = self._samplers
         _set_scope(samplers, self.scope.task, self.scope.epoch)
+        attributes = _attributes_of(samplers)
+        self._warn_of_memory(attributes)
         # What divides an order into replicas needs one that is the same on all ranks.
         is_shared = any(hasattr(sampler, "num_replicas") for sampler in samplers)
         rank = scopes.SHARED if is_shared else self._rank
-        is_known = all(type(s).__module__.startswith(_KNOWN_MODULES) for s in samplers)
+        is_known = all(map(_is_known, samplers))
         iterator: Iterator[object] | None = None
 
         def take() -> object:
@@ -113,12 +120,29 @@ class Iteration:
         finally:
             for sampler in lent:
                 sampler.generator = None
-        while batch is not _END:
-            self.requested += 1
-            if self._indices is not None:
-                self._indices.request(batch)
-            yield batch
-            batch = draw()
+        try:
+            while batch is not _END:
+                self.requested += 1
+                if self._indices is not None:
+                    self._indices.request(batch)
+                yield batch
+                batch = draw()
+        finally:
+            after = _attributes_of(samplers)
+            self._kept.update(
+                {k: after[k] for k in attributes.keys() & after if after[k] != attributes[k]}
+            )
+
+    def _warn_of_memory(self, attributes: dict[str, int]) -> None:
+        """Log a warning if a sampler begins with what its latest run has left behind."""
+        kept = sorted(name for name in self._kept if self._kept[name] == attributes.get(name))
+        if kept:
+            warn_once(
+                "fastseed.data.Loader: %s changed while the sampler ran and is kept for its next "
+                "run, but a resumed job begins with a new sampler: if the order follows from it, "
+                "set it in set_epoch(epoch), or draw from the global generators",
+                ", ".join(kept),
+            )
 
 
 class ReadIndices:
@@ -210,6 +234,29 @@ class SamplerPlace:
         GENERATORS.restore(states[0])
         for entry, state in zip(own, states[1:], strict=False):
             entry.adapter.restore(state)
+
+
+def _is_known(sampler: object) -> bool:
+    """Return True for a sampler of torch or fastseed."""
+    return type(sampler).__module__.startswith(_KNOWN_MODULES)
+
+
+def _attributes_of(samplers: list[object]) -> dict[str, int]:
+    """Return hashes of the numbers, generators and lists that users' samplers hold."""
+    found = {}
+    for sampler in samplers:
+        held = {} if _is_known(sampler) else getattr(sampler, "__dict__", {})
+        for name, value in held.items():
+            with contextlib.suppress(Exception):  # such as a list of lists, which has no hash
+                if (adapter := adapter_of(type(value))) is not None:
+                    value = adapter(value).state()
+                if isinstance(value, torch.Tensor):
+                    value = value.numpy(force=True)
+                value = value.tobytes() if isinstance(value, np.ndarray) else value
+                value = tuple(value) if isinstance(value, list) else value
+                if isinstance(value, (int, float, str, bytes, tuple)) and value != ():
+                    found[f"{type(sampler).__name__}.{name}"] = hash(value)
+    return found
 
 
 def _set_scope(samplers: list[object], task: int, epoch: int) -> None:

@@ -24,7 +24,7 @@ from ..order.samplers import (
     warn_of_unprepared,
     without_generator,
 )
-from ..plan import Plan, is_iterable, is_ours, length, plan_of, sampler_of, samplers_of
+from ..plan import Plan, compare_ranks, is_iterable, is_ours, length, plan_of, samplers_of
 from ..worker.per_batch import PerBatch
 from ..worker.per_sample import PerSample
 from ..worker.scope import IterationScope, epoch_scope, tell_epoch
@@ -133,6 +133,7 @@ class Loader(DataLoader[Any]):
         super().__init__(dataset, batch_size, shuffle, sampler, batch_sampler, **settings)
         self.name, self._length = name, length(dataset)
         self._iterations = 0
+        self._kept_by_samplers: dict[str, int] = {}  # of their latest run
         self._torch: TorchLoader | None = None  # with persistent workers
         self._latest: Iteration | None = None  # whose position is that of the state
         self._loaded: StateDict | None = None  # a state, until the next iteration
@@ -159,6 +160,8 @@ class Loader(DataLoader[Any]):
         seeder.check_group(_CLASS)
         at = context.scope_of(seeder, _CLASS)
         plan, state = plan_of(self, seeder), self._loaded or {}
+        if not self._iterations:
+            compare_ranks(_CLASS, self, plan, *at)
         resumed = state if self._is_resumed_in(at.task, at.epoch, plan) else None
         if resumed is None and plan.is_ours:
             start = plan.source._take_position()  # of the user's seek
@@ -186,7 +189,7 @@ class Loader(DataLoader[Any]):
             self._has_loaded_dataset = False
         warn_of_unprepared(self)
         self._warn_of_ranks(seeder, plan)
-        self._warn_of_equal_streams(scope, seeder)
+        self._warn_of_equal_streams(scope, seeder, plan)
         iterator = self._start(iteration)
         self._latest, self._loaded = iteration, None
         return iter(()) if is_iterable(self) and is_over else iterator
@@ -218,7 +221,7 @@ class Loader(DataLoader[Any]):
             self._torch = kept
         return iterator
 
-    def _warn_of_equal_streams(self, at: IterationScope, seeder: Seeder) -> None:
+    def _warn_of_equal_streams(self, at: IterationScope, seeder: Seeder, plan: Plan) -> None:
         """Log a warning if another loader has the same streams or order, or every epoch has."""
         samplers = samplers_of(self)
         is_random = any(getattr(s, "shuffle", False) is True for s in samplers)
@@ -233,14 +236,22 @@ class Loader(DataLoader[Any]):
             self.dataset._enter_scope(at.task, at.epoch)
         elif self.name is None and (self.num_workers or isinstance(self.collate_fn, PerBatch)):
             _stream_users.warn_if_shared(self, at.task, at.epoch, at.start)
-        sampler = sampler_of(self)
-        if isinstance(sampler, ShuffleSampler) and sampler.spec.describe() == _ORDER:
-            _order_users.warn_if_shared(self, at.task, at.epoch, sampler.n)
+        source = plan.source
+        if isinstance(source, ShuffleSampler) and source.spec.describe() == _ORDER:
+            _order_users.warn_if_shared(self, at.task, at.epoch, source.n)
 
     def _warn_of_ranks(self, seeder: Seeder, plan: Plan) -> None:
         """Log a warning if every rank reads every sample, or ranks have unequal steps."""
         if seeder.data_world_size == 1:
             return
+        for sampler in samplers_of(self):
+            is_known = isinstance(sampler, torch_data.DistributedSampler)
+            if is_known and sampler.shuffle and not sampler.seed:
+                warn_once(
+                    "fastseed.data.Loader: the order of DistributedSampler follows its seed 0, not "
+                    "fastseed.init: pass shuffle=True in its place, or "
+                    "fastseed.register_generator(sampler), which gives it a seed"
+                )
         is_whole = not (plan.is_ours or plan.is_divided)
         for sampler in samplers_of(self) if is_whole else ():
             is_whole = type(sampler) in (SequentialSampler, torch_data.SubsetRandomSampler)
@@ -281,12 +292,15 @@ class Loader(DataLoader[Any]):
             ranks, is_over = latest.plan.layout.ranks, int(latest.is_over)
             numbers = latest.scope.task, latest.scope.epoch, latest.position, ranks, is_over
             seed = latest.master_seed
-        state = states.make_state(self, seed, *numbers)
-        if latest is not None and latest.plan.is_foreign:
-            state["read"] = latest.read
-        if states.has_dataset_state(self):
-            state["dataset"] = self.dataset.state_dict()  # type: ignore[attr-defined]
-        return state
+        return states.make_state(self, seed, *numbers) | self._beside_position(latest)
+
+    def _beside_position(self, latest: Iteration | None) -> StateDict:
+        """Return what only a dataset of its own state, or another sampler, can say."""
+        fields = states.beside_position(self)
+        if "dataset" not in fields:
+            return dict.fromkeys(fields, "" if latest is None else latest.read)
+        is_over = int(latest is not None and latest.is_over)
+        return {"dataset": self.dataset.state_dict(), "over": is_over}  # type: ignore[attr-defined]
 
     def load_state_dict(self, state: StateDict) -> None:
         """Start the next iteration where ``state`` was taken.

@@ -167,6 +167,8 @@ class LoaderIterator:
         # With workers an error may be that of a batch, of a worker or a timeout: torch knows.
         received = private_torch.received_batches(self._batches)
         iteration.deliver(self._returned if received is None else received)
+        if requests.scope is not None:
+            requests.scope.warn()
         if iteration.has_own_place:
             iteration.is_over = private_torch.has_ended(self._batches)
         return batch

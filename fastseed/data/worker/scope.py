@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 
+from ..._utils.log import warn_once
 from ...derivation import context
 from ...derivation.scopes import Scope
 from ...generators.adapter import pack
@@ -33,12 +34,25 @@ class IterationScope(NamedTuple):
     number: int  # of the iteration among those of its loader; 0: there was none yet
 
 
+DRAWS, REPEATS = 1, 2
+_NOTES = (
+    "",
+    "fastseed.data.Loader: the dataset draws in workers, whose streams depend on where they begin: "
+    "resumed in mid-epoch, its samples are others than in the whole epoch; wrap it, "
+    "fastseed.data.per_sample(dataset)",
+    "fastseed.data.Loader: workers 0 and 1 begin with the same sample, so each seems to read the "
+    "whole dataset: divide it in its __iter__ by torch.utils.data.get_worker_info(), or give it "
+    "seek(position), with which Loader divides it over workers and ranks",
+)
+"""What the main process logs, by the number that a worker has written."""
+
+
 class ScopeInSharedMemory:
     """An ``IterationScope`` that workers of any start method read while they live."""
 
     def __init__(self, tensor: Any = None) -> None:
         if tensor is None:
-            tensor = torch.zeros(4, dtype=torch.int64, device="cpu")
+            tensor = torch.zeros(7, dtype=torch.int64, device="cpu")
         if not tensor.is_shared():
             tensor.share_memory_()
         self._tensor = tensor
@@ -54,12 +68,22 @@ class ScopeInSharedMemory:
 
     def read(self) -> IterationScope:
         """Return what was written last; number 0 before the first write."""
-        number, task, epoch, start = self._words
+        number, task, epoch, start, *_ = self._words
         return IterationScope(task, epoch, start, number)
 
     @property
     def number(self) -> int:
         return int(self._words[0])
+
+    @property
+    def notes(self) -> memoryview[int]:
+        """What workers write: the number of a note, and the first samples of workers 0 and 1."""
+        return self._words[4:]
+
+    def warn(self) -> None:
+        """Log once what a worker has noted."""
+        if note := self._words[4]:
+            warn_once(_NOTES[note])
 
     def __reduce__(self) -> tuple[type[ScopeInSharedMemory], tuple[torch.Tensor]]:
         return ScopeInSharedMemory, (self._tensor,)

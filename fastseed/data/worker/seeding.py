@@ -5,11 +5,14 @@ A child of ``os.fork`` in a worker continues in the streams of its parent (docs/
 
 from __future__ import annotations
 
+import contextlib
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 from weakref import ref
 
+import torch
 from torch.utils.data import get_worker_info
 
 from ..._backend import derive
@@ -17,6 +20,7 @@ from ..._utils import validation
 from ..._utils.log import warn_once
 from ...derivation import blocks, context, scopes, streams
 from ...derivation.entries import Entries
+from ...generators.adapter import GeneratorAdapter
 from ...generators.default import DefaultGenerators
 from ...random.bank import StreamBank
 from ...random.keyed import leave_inherited
@@ -97,6 +101,7 @@ class WorkerInit:
         self.source, self._user_init = source, user_init
         self.seeder = seeder or WorkerSeeder.from_seeder(context.current(_FUNCTION))
         self._worker_id = 0
+        self.states: list[Any] = []  # after a resume in mid-epoch, until a sample was read
         self.scope: IterationScope | None = None  # of a fastseed loader, for all threads
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -132,9 +137,8 @@ class WorkerInit:
             blocks.worker_place = blocks.BlockPlace(*place)
             leave_inherited()
         failures = GENERATORS.reseed(stream_of)
-        for entry in (*self.seeder.entries, *found):
-            if is_on_device(entry):
-                continue
+        entries = [e for e in (*self.seeder.entries, *found) if not is_on_device(e)]
+        for entry in entries:
             try:
                 entry.adapter.reseed(stream_of(entry.name, entry.shared))
             except Exception as error:
@@ -142,6 +146,19 @@ class WorkerInit:
         if failures:
             raise ReseedError(failures)
         self.scope = at if isinstance(source, ScopeInSharedMemory) else None
+        own = [*GENERATORS.adapters.items(), *((e.name, e.adapter) for e in entries)]
+        self.states = states_of(own) if self.scope is not None and at.start else []
+
+
+def states_of(adapters: Iterable[tuple[str, GeneratorAdapter]]) -> list[Any]:
+    """Return the states of generators, for ``moved_since``."""
+    return [(name, adapter, adapter.state()) for name, adapter in adapters]
+
+
+def moved_since(states: list[Any]) -> list[str]:
+    """Return the names of the generators that were drawn from."""
+    pairs = [(name, old, adapter.state()) for name, adapter, old in states if old is not None]
+    return [name for name, old, new in pairs if new is not None and not torch.equal(old, new)]
 
 
 class ScopedDataset(DatasetWrapper):
@@ -173,6 +190,11 @@ class ScopedDataset(DatasetWrapper):
 
     def _note(self, indices: Sequence[object], samples: object) -> object:
         """Note for ``per_batch`` what was fetched; what ``per_sample`` noted of it stays."""
+        worker = scope.worker
+        if worker is not None and worker.states:
+            if moved_since(worker.states):
+                worker.source.notes[0] = scope.DRAWS
+            worker.states = []
         if self._loader is not None:
             note, seeder = scope.fetched.get(), self._loader[0]
             if note is None or note.samples is not samples:
@@ -192,6 +214,9 @@ class ScopedDataset(DatasetWrapper):
         self._was_iterated = True
         own = self._share
         samples = iter(self._wrapped if own is None else self._wrapped._read_share(*own))
+        info: Any = get_worker_info()
+        if own is None and info is not None and info.dataset is self:
+            samples = _noting_first(samples, info.id)
         return samples if self._loader is None else self._numbered(samples)
 
     def _numbered(self, samples: Iterator[object]) -> Iterator[object]:
@@ -206,6 +231,19 @@ class ScopedDataset(DatasetWrapper):
             start = first + at.start + (count // size * workers + worker) * size * step
             scope.fetched.set(None)  # what the dataset itself read
             yield self._note((start,), sample)
+
+
+def _noting_first(samples: Iterator[object], worker: int) -> Iterator[object]:
+    """Yield the samples of a worker, and note where workers 0 and 1 begin with the same."""
+    notes = scope.worker.source.notes
+    for first in samples:
+        with contextlib.suppress(Exception):  # it may have no pickle
+            if worker < 2 and not notes[1 + worker]:
+                notes[1 + worker] = zlib.crc32(pickle.dumps(first)) + 1
+                notes[0] = scope.REPEATS if notes[1] == notes[2] else notes[0]
+        yield first
+        break
+    yield from samples
 
 
 def _reseed_if_new() -> None:

@@ -15,17 +15,19 @@ from torch.utils.data import get_worker_info
 from ..._backend import derive
 from ..._backend.reference.scalar import ScopeKey
 from ..._utils import validation
-from ..._utils.log import logger
+from ..._utils.log import logger, warn_once
 from ...derivation import blocks, scopes, streams
 from ...generators.adapter import GeneratorAdapter
 from ...generators.pool import MembersAdapter
 from ...generators.torch_rng import TorchGenerator
 from ...random.keyed import outside_blocks
 from ...seeder.errors import ReseedError
+from ...seeder.process_lock import process
 from ...seeder.registry import Registration
+from . import scope
 from .discovery import found_in
 from .scope import IterationScope, ScopeInSharedMemory
-from .seeding import GENERATORS, WorkerSeeder, is_on_device
+from .seeding import GENERATORS, WorkerSeeder, is_on_device, moved_since, states_of
 
 T = TypeVar("T")
 
@@ -93,14 +95,8 @@ def find_draws(
     call: Callable[[], T], adapters: Iterable[tuple[str, GeneratorAdapter]]
 ) -> tuple[T, list[str]]:
     """Return what ``call()`` returns, and the names of the generators that it drew from."""
-    before = [(name, adapter, adapter.state()) for name, adapter in adapters]
-    result = call()
-    names = []
-    for name, adapter, old in before:
-        new = adapter.state()  # None of a callable
-        if old is not None and new is not None and not torch.equal(old, new):
-            names.append(name)
-    return result, names
+    before = states_of(adapters)
+    return call(), moved_since(before)
 
 
 class CheckedCollate:
@@ -184,8 +180,18 @@ def read_in_streams(
                 f"fastseed.{function}: two threads read samples at once, and share the generators "
                 "that are reseeded: read in workers, or use per_sample(generator=)"
             )
-        if restores or depth or get_worker_info() is None:
+        is_main = get_worker_info() is None
+        if is_main and thread != process.thread:
+            warn_once(
+                "fastseed.%s: samples are read in another thread than that of reseed, and share "
+                "the generators with what draws there: read in workers, or use "
+                "per_sample(generator=)",
+                function,
+            )
+        if restores or depth or is_main:
             restore = current.snapshot()
+        elif scope.worker is not None:
+            scope.worker.states = []  # these draws are the sample's
         with outside_blocks():
             return read()
     finally:
