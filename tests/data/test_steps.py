@@ -7,7 +7,7 @@ import itertools
 import pytest
 import torch
 from helpers.loaders import Indexed, dealt, draw, point, same
-from torch.utils.data import DataLoader
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, SequentialSampler
 
 import fastseed
 from fastseed.data import Loader, per_sample, steps
@@ -164,6 +164,31 @@ def test_an_iteration_that_cannot_start_changes_nothing(monkeypatch):
     assert loop.state_dict() == before
     points = [(epoch, step) for epoch, step, _ in loop]
     assert points == [(0, step) for step in range(4, 20)]
+
+
+class Short(SequentialSampler):
+    """Its length is too small."""
+
+    def __len__(self):
+        return 3
+
+
+@pytest.mark.parametrize(
+    ("make", "size"),
+    [
+        (lambda: DistributedSampler(range(20), 2, 0, drop_last=True), [4, 4, 2]),
+        (lambda: BatchSampler(SequentialSampler(range(5)), 4, True), [4]),
+        (lambda: BatchSampler(Short(range(5)), 4, True), [4]),
+    ],
+    ids=["what a sampler leaves out, not its batches", "each rank has all", "no length ends it"],
+)
+def test_only_what_the_loader_drops_is_dropped(make, size):
+    fastseed.init(42, rank=0, world_size=2)
+    sampler = make()
+    name = "batch_sampler" if isinstance(sampler, BatchSampler) else "sampler"
+    more = {} if name == "batch_sampler" else {"batch_size": 4}
+    loop = steps(DataLoader(range(20), **{name: sampler}, **more), 1)
+    assert [len(batch) for _, _, batch in loop] == size
 
 
 @pytest.mark.parametrize("more", [{}, {"slots": 2}])
