@@ -47,6 +47,21 @@ def test_what_was_seen_is_not_read_again():
     assert source.read == 37 - 24
 
 
+def test_each_rank_reads_on_without_a_seek_for_each_batch():
+    """Runs of its own would cost seeks, and leave the last ranks without a batch at the end."""
+    for rank in range(3):
+        start(rank=rank, world_size=3)
+        source = Seeking(29)
+        seeks, seek = [], source.seek
+        source.seek = lambda position, seek=seek, seeks=seeks: (
+            seeks.append(position),
+            seek(position),
+        )
+        batches = list(Loader(source, batch_size=4, collate_fn=same))
+        assert flat(batches) == list(range(rank, 29, 3)) and len(batches) == 3
+        assert (source.read, seeks) == (29, [0])
+
+
 def test_augmentation_that_belongs_to_the_sample():
     """A dataset of per_sample as the source: neither workers nor resuming change a bit."""
     start(5)
