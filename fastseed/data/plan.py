@@ -15,7 +15,8 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from .._utils import validation
 from ..seeder.seeder import Seeder
-from .history import Entry, History, from_json
+from .history import Entry, History
+from .journal import from_json
 from .layout import UNKNOWN, StepLayout
 from .loader.seekable import Seekable
 from .order.permutation import Order

@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 import fastseed
 from fastseed._backend import derive
 from fastseed.data import Lineage, MixtureSampler, per_sample, steps
-from fastseed.data.history import to_dict
+from fastseed.data.journal import to_dict
 from fastseed.derivation import streams
 
 EPOCHS = 2

@@ -17,7 +17,8 @@ from helpers.histories import Job, as_tuples, chosen_samples
 from helpers.real_histories import RealJob
 
 from fastseed.data import Lineage
-from fastseed.data.history import Entry, History, to_dict
+from fastseed.data.history import Entry, History
+from fastseed.data.journal import to_dict
 from fastseed.data.layout import StepLayout
 from fastseed.data.order import quarantine
 from fastseed.data.order.permutation import Permutation
