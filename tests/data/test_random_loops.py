@@ -118,7 +118,7 @@ class Case:
         self.drop_last = self.of != "single" and self.choose.random() < 0.3
         self.ranks_drop = self.choose.random() < 0.3
         self.slots = self.choose.randint(1, 5)
-        self.ranks = self.size = 1
+        self.ranks, self.size, self.is_dealt = 1, 1, False
 
     def __repr__(self):
         flags = f"drop_last={self.drop_last}, ranks_drop={self.ranks_drop}, slots={self.slots}"
@@ -199,7 +199,7 @@ class Case:
         if self.form == "Loader":
             return ByHand(Loader(loader), EPOCHS)
         slots = self.slots if self.kind == "slots" else None
-        return steps(loader, EPOCHS, slots=slots, assignment=("blocks", "deal")[self.seed % 2])
+        return steps(loader, EPOCHS, slots=slots, assignment=("blocks", "deal")[self.is_dealt])
 
     # ------------------------------------------------------------ what lists say
 
@@ -249,7 +249,7 @@ class Case:
             block, most = size * self.slots, n
             drop = drop or (self.ranks_drop and self.of not in ("shuffle", "plain"))
             edges = [r * self.slots // ranks for r in (rank, rank + 1)]
-            mine = slice(rank, None, ranks) if self.seed % 2 else slice(*edges)
+            mine = slice(rank, None, ranks) if self.is_dealt else slice(*edges)
             begins = chunks(range(position, n), block, drop)
             own = [chunks(order[first[0] : first[0] + block], size)[mine] for first in begins]
         elif self.kind == "seekable":
@@ -281,7 +281,7 @@ class Case:
             self.ranks = choose.randint(1, 3)
         if is_first or self.kind != "slots":
             self.size = choose.randint(1, 6)
-        found = []
+        self.is_dealt, found = choose.random() < 0.5, []
         for rank in range(self.ranks):
             rest = self.rest(at[0], position, rank) if at[0] < EPOCHS else []
             rest = [(*at, batch, end) for batch, end in rest]

@@ -165,7 +165,8 @@ OTHERS = {
 def make(kind, workers=0, form=steps):
     fastseed.init(42, rank=0, world_size=1)
     settings = {"dataset": Items(N), **{**MAPS, **OTHERS}[kind]()}
-    loader = DataLoader(**settings, num_workers=workers, collate_fn=same)
+    more = {"num_workers": workers, "persistent_workers": workers > 0}
+    loader = DataLoader(**settings, **more, collate_fn=same)
     return steps(loader, 2) if form is steps else ByHand(Loader(loader))
 
 
