@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 from helpers import worker_cases
+from helpers.inside import warn_once
 from helpers.loaders import (
     Indexed,
     Seeking,
@@ -17,7 +18,6 @@ from helpers.loaders import (
 from torch.utils.data import DataLoader, IterableDataset
 
 import fastseed
-from fastseed._utils.log import warn_once
 from fastseed.data import Loader, Seekable, per_sample, steps
 
 
