@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fastseed.data import Lineage
-from fastseed.data.history import signed
+from fastseed.data.journal import signed
 from fastseed.data.lineage import Visits
 
 from ..case import Case, Contest, Side, expect

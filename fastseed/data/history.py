@@ -1,30 +1,30 @@
 """The history of a job in a few integers: from where on steps were cut in which way.
 
 A history describes the steps that led to its last one. Steps after the state from which another
-attempt resumed are not part of it. As JSON it is a journal, whose digest is checked on loading.
+attempt resumed are not part of it.
 """
 
 from __future__ import annotations
 
 import bisect
 import dataclasses
-import hashlib
 import itertools
-import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
-from .._backend.reference import scalar
-from .._utils import JSON, strict_json, validation
+from .._backend import tensors
+from .._utils import validation
+from ..derivation import scopes
 from .layout import StepLayout
-from .order.mixture import Source
 from .order.permutation import Array, Order
-from .order.quarantine import Quarantined
-from .order.spec import KINDS, OrderSpec
+from .order.quarantine import RESERVE, Quarantined
+from .order.spec import OrderSpec
 
 STOPPED = -1  # in place of the number of an order: no step follows
+MOST_REMOVED = 0.5  # the part of the positions: each needs two spare ones then
 
 Point = tuple[int, int]  # an epoch and the number of a step in it
 
@@ -239,124 +239,91 @@ class History:
         return Quarantined(order, spec.n, self.removed(quarantines)) if quarantines else order
 
 
-# docs/spec/data-order.md ("The journal") specifies its fields.
-_VERSIONS: JSON = {
-    "format": "fastseed.lineage",
-    "version": 1,
-    "derivation": scalar.DERIVATION_VERSION,
-}
-_NUMBERS = ("master_seed", "task", "epoch", "step")
-_LISTS = ("orders", "entries", "skips", "quarantines")
-MOST = 10**6
-"""The parts that a journal may have, and the steps that are compared one by one: more is wrong."""
-
-
-def to_dict(history: History) -> JSON:
-    """Return the journal as a JSON object; ``from_dict`` reads it."""
-    return signed(
-        {
-            **_VERSIONS,
-            **{name: getattr(history, name) for name in _NUMBERS},
-            "orders": [_order_to_dict(spec) for spec in history.orders],
-            "entries": [_entry_to_dict(entry) for entry in history.entries],
-            "skips": [skip._asdict() for skip in history.skips],
-            "quarantines": [
-                {**q._asdict(), "samples": list(q.samples)} for q in history.quarantines
-            ],
-        }
-    )
-
-
-def signed(fields: JSON) -> JSON:
-    """Return the fields of a journal with their digest, which finds damage."""
-    text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
-    return {**fields, "sha256": hashlib.sha256(text.encode()).hexdigest()}
-
-
-def _entry_to_dict(entry: Entry) -> JSON:
-    default = Entry._field_defaults.items()
-    return {name: value for name, value in entry._asdict().items() if (name, value) not in default}
-
-
-def _order_to_dict(spec: OrderSpec) -> JSON:
-    fields: JSON = {"kind": spec.kind, **vars(spec)}
-    if spec.sources:
-        fields["sources"] = [source._asdict() for source in spec.sources]
-    return fields
-
-
-def to_json(history: History) -> str:
-    """Return the journal as JSON text; ``from_json`` reads it."""
-    return json.dumps(to_dict(history), separators=(",", ":"), ensure_ascii=False)
-
-
-def from_json(function: str, argument: str, text: str | bytes) -> History:
-    """Read a journal; TypeError or ValueError if it is damaged."""
-    try:
-        given = strict_json.parse(text)
-    except strict_json.Invalid as error:
-        raise validation.value_error(function, argument, str(error), text) from error
-    return from_dict(function, argument, given)
-
-
-def from_dict(function: str, argument: str, given: JSON) -> History:
-    """Read a journal; TypeError or ValueError if it is damaged."""
-    validation.check_instance(function, argument, given, dict, "a journal, an object of JSON")
-    for field, value in _VERSIONS.items():
-        if given.get(field) != value:
-            rule = f"{value!r}, as of this version of fastseed"
-            found = given.get(field)
-            raise validation.value_error(function, f"{argument}[{field!r}]", rule, found)
-    try:
-        is_whole = signed({k: v for k, v in given.items() if k != "sha256"}) == given
-    except (TypeError, ValueError, RecursionError):  # no JSON
-        is_whole = False
-    if not is_whole:
-        rule = "the digest of the other fields, one of which is damaged"
-        found = given.get("sha256")
-        raise validation.value_error(function, f"{argument}['sha256']", rule, found)
-    count = sum(len(given[name]) for name in _LISTS)
-    if count > MOST:
-        rule = f"one of at most {MOST} orders, entries, skips and quarantines"
-        raise validation.value_error(function, argument, rule, count)
-    history = History(
-        **{name: given[name] for name in _NUMBERS},
-        orders=tuple(_order_from_dict(function, argument, order) for order in given["orders"]),
-        entries=tuple(Entry(**entry) for entry in given["entries"]),
-        skips=tuple(Skip(**skip) for skip in given["skips"]),
-        quarantines=tuple(
-            Quarantine(**{**q, "samples": tuple(q["samples"])}) for q in given["quarantines"]
-        ),
-    )
-    problem = _problem(history)
-    if problem is not None:
-        raise validation.value_error(function, argument, problem, given)
-    return history
-
-
-def _order_from_dict(function: str, argument: str, given: JSON) -> OrderSpec:
-    fields = dict(given)
-    kind = validation.check_choice(
-        function, f"{argument}['orders'][...]['kind']", fields.pop("kind"), tuple(KINDS)
-    )
-    if "sources" in fields:
-        fields["sources"] = tuple(Source(**source) for source in fields["sources"])
-    make: Any = KINDS[kind]
-    spec: OrderSpec = make(**fields)
+def check_known(function: str, argument: str, spec: OrderSpec) -> OrderSpec:
+    """Return an order; ValueError unless it is a function of the epoch."""
+    if not spec.is_function:
+        rule = "a ShuffleSampler or MixtureSampler, or of shuffle=True: a function of the epoch"
+        raise validation.value_error(function, argument, rule, spec.name)
     return spec
 
 
-def _problem(history: History) -> str | None:
-    """Return the rule that a journal breaks: its parts are in the order of time."""
-    points = [entry.point for entry in history.entries]
-    if any(a >= b for a, b in itertools.pairwise(points)):
-        return "one whose entries are in order"
-    if not points or points[-1] > history.point or history.entries[-1].order == STOPPED:
-        return "one whose last entry is not after its step"
-    begins = [q.point for q in history.quarantines]
-    if begins != sorted(begins):
-        return "one whose quarantines are in order"
-    ranges = sorted(history.skips)
-    if any(a.epoch == b.epoch and a.last >= b.first for a, b in itertools.pairwise(ranges)):
-        return "one whose skips are ranges apart"
-    return None
+def indices_of(
+    function: str, argument: str, specs: list[OrderSpec], given: Any, source: str | None
+) -> Array:
+    """Return one index or several, of the dataset or of a source, that one of the orders has."""
+    if not specs:
+        raise RuntimeError(f"fastseed.{function}: the journal has no step yet: iterate first")
+    if not any(spec.is_function for spec in specs):
+        check_known(function, "the order", specs[-1])
+    sizes = [spec.size for spec in specs]
+    if source is not None:
+        parts = [part for spec in specs for part in spec.sources]
+        names = dict.fromkeys(part.name for part in parts)
+        validation.check_choice(function, "source", source, tuple(names) or (None,))
+        sizes = [part.size for part in parts if part.name == source]
+    top = max(sizes) - 1
+    if isinstance(given, torch.Tensor):
+        tensors.check_dense(function, argument, given)
+    if getattr(given, "ndim", 1) == 0:
+        given = given.reshape(1)
+    if isinstance(given, (str, bytes)) or not hasattr(given, "__iter__"):
+        given = [validation.check_int(function, argument, given, 0, top)]
+    elif isinstance(given, np.ndarray) and given.dtype.kind in "iu":
+        given = torch.from_numpy(given.astype(np.int64))
+    elif not isinstance(given, torch.Tensor):
+        given = list(given)
+    cpu = torch.device("cpu")
+    found: Any = tensors.as_int64(function, argument, given, len(given), 0, top, cpu).to(cpu)
+    tensors.check_values(function, argument, found, top)
+    return found.numpy()  # type: ignore[no-any-return]
+
+
+def shift(spec: OrderSpec, samples: Array, source: str | None) -> Array:
+    """Return those of ``samples``, of the dataset or of a source, that an order has."""
+    if source is None:
+        return samples[samples < spec.size]
+    for part, offset in zip(spec.sources, spec.offsets(), strict=False):
+        if part.name == source:
+            return samples[samples < part.size] + offset
+    return samples[:0]
+
+
+def with_skip(function: str, history: History, epoch: int, first: int, last: int) -> History:
+    """Return a history without some steps to come; ValueError if they are not."""
+    epoch = validation.check_int(function, "epoch", epoch, 0, scopes.MAX_EPOCH)
+    first = validation.check_int(function, "first_step", first, 0, scopes.MAX_STEP)
+    last = validation.check_int(function, "last_step", last, first, scopes.MAX_STEP)
+    if (epoch, first) < history.point:
+        rule = f"not before step {history.step} of epoch {history.epoch}, which is next"
+        raise validation.value_error(function, "first_step", rule, (epoch, first))
+    check_known(function, "the order of the loader", history.latest_order)
+    entry = history.entry_at(epoch, first)
+    end = 0 if entry is None else history.end_of(entry)
+    if last >= end:
+        rule = f"below {end}, the number of steps of epoch {epoch}"
+        raise validation.value_error(function, "last_step", rule, last)
+    for skip in history.skips:
+        if skip.epoch == epoch and skip.first <= last and first <= skip.last:
+            rule = f"apart from steps {skip.first} to {skip.last}, which are skipped already"
+            raise validation.value_error(function, "first_step", rule, (first, last))
+    return dataclasses.replace(history, skips=(*history.skips, Skip(epoch, first, last)))
+
+
+def with_quarantine(function: str, history: History, samples: Any, source: str | None) -> History:
+    """Return a history without samples from the next step on; ValueError if they are too many."""
+    spec = check_known(function, "the order of the loader", history.latest_order)
+    indices = shift(spec, indices_of(function, "samples", [spec], samples, source), source)
+    known = {sample for q in history.quarantines for sample in q.samples}
+    new = sorted({*indices.tolist()} - known)
+    if not new:
+        return history
+    gone = np.array(sorted({*new} | known), np.int64)
+    entry = history.entries[-1]
+    if entry.layout(spec.end).step_size > RESERVE:
+        rule = f"no samples in steps of more than {RESERVE}"
+        raise validation.value_error(function, "samples", rule, len(new))
+    if spec.share_of(gone) > MOST_REMOVED:
+        rule = "of at most half of the positions of the order, with those removed before"
+        raise validation.value_error(function, "samples", rule, len(gone))
+    quarantine = Quarantine(*history.point, tuple(new))
+    return dataclasses.replace(history, quarantines=(*history.quarantines, quarantine))

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
-from .._backend import derive, tensors
+from .._backend import derive
 from .._backend.reference import philox
 from .._utils import JSON, atomic_file, regular_file, validation
 from ..derivation import scopes, streams
-from .history import STOPPED, History, Quarantine, Skip, Span, from_dict, from_json, to_json
+from .history import STOPPED, History, Span, check_known, indices_of, shift
+from .journal import from_dict, from_json, to_json
 from .order.permutation import MOST_VISITS, Array, visits_of
-from .order.quarantine import RESERVE
-from .order.spec import OrderSpec
 
 _CLASS = "data.Lineage"
 _MOST_BYTES = 1 << 24
@@ -252,101 +249,3 @@ def _joined(parts: list[Visits]) -> Visits:
     kinds = (part.dtype for part in parts)  # the widest has the longest names of sources
     kind = max(kinds, key=lambda kind: kind.itemsize, default=_record_type("<U1"))
     return np.concatenate([np.empty(0, kind), *parts], dtype=kind).view(np.recarray)
-
-
-# ------------------------------------------------------------------ samples that are asked for
-
-
-def check_known(function: str, argument: str, spec: OrderSpec) -> OrderSpec:
-    """Return an order; ValueError unless it is a function of the epoch."""
-    if not spec.is_function:
-        rule = "a ShuffleSampler or MixtureSampler, or of shuffle=True: a function of the epoch"
-        raise validation.value_error(function, argument, rule, spec.name)
-    return spec
-
-
-def indices_of(
-    function: str, argument: str, specs: list[OrderSpec], given: Any, source: str | None
-) -> Array:
-    """Return one index or several, of the dataset or of a source, that one of the orders has."""
-    if not specs:
-        raise RuntimeError(f"fastseed.{function}: the journal has no step yet: iterate first")
-    if not any(spec.is_function for spec in specs):
-        check_known(function, "the order", specs[-1])
-    sizes = [spec.size for spec in specs]
-    if source is not None:
-        parts = [part for spec in specs for part in spec.sources]
-        names = dict.fromkeys(part.name for part in parts)
-        validation.check_choice(function, "source", source, tuple(names) or (None,))
-        sizes = [part.size for part in parts if part.name == source]
-    top = max(sizes) - 1
-    if isinstance(given, torch.Tensor):
-        tensors.check_dense(function, argument, given)
-    if getattr(given, "ndim", 1) == 0:
-        given = given.reshape(1)
-    if isinstance(given, (str, bytes)) or not hasattr(given, "__iter__"):
-        given = [validation.check_int(function, argument, given, 0, top)]
-    elif isinstance(given, np.ndarray) and given.dtype.kind in "iu":
-        given = torch.from_numpy(given.astype(np.int64))
-    elif not isinstance(given, torch.Tensor):
-        given = list(given)
-    cpu = torch.device("cpu")
-    found: Any = tensors.as_int64(function, argument, given, len(given), 0, top, cpu).to(cpu)
-    tensors.check_values(function, argument, found, top)
-    return found.numpy()  # type: ignore[no-any-return]
-
-
-def shift(spec: OrderSpec, samples: Array, source: str | None) -> Array:
-    """Return those of ``samples``, of the dataset or of a source, that an order has."""
-    if source is None:
-        return samples[samples < spec.size]
-    for part, offset in zip(spec.sources, spec.offsets(), strict=False):
-        if part.name == source:
-            return samples[samples < part.size] + offset
-    return samples[:0]
-
-
-# ------------------------------------------------------------------ what is left out
-
-MOST_REMOVED = 0.5  # the part of the positions: each needs two spare ones then
-
-
-def with_skip(function: str, history: History, epoch: int, first: int, last: int) -> History:
-    """Return a history without some steps to come; ValueError if they are not."""
-    epoch = validation.check_int(function, "epoch", epoch, 0, scopes.MAX_EPOCH)
-    first = validation.check_int(function, "first_step", first, 0, scopes.MAX_STEP)
-    last = validation.check_int(function, "last_step", last, first, scopes.MAX_STEP)
-    if (epoch, first) < history.point:
-        rule = f"not before step {history.step} of epoch {history.epoch}, which is next"
-        raise validation.value_error(function, "first_step", rule, (epoch, first))
-    check_known(function, "the order of the loader", history.latest_order)
-    entry = history.entry_at(epoch, first)
-    end = 0 if entry is None else history.end_of(entry)
-    if last >= end:
-        rule = f"below {end}, the number of steps of epoch {epoch}"
-        raise validation.value_error(function, "last_step", rule, last)
-    for skip in history.skips:
-        if skip.epoch == epoch and skip.first <= last and first <= skip.last:
-            rule = f"apart from steps {skip.first} to {skip.last}, which are skipped already"
-            raise validation.value_error(function, "first_step", rule, (first, last))
-    return dataclasses.replace(history, skips=(*history.skips, Skip(epoch, first, last)))
-
-
-def with_quarantine(function: str, history: History, samples: Any, source: str | None) -> History:
-    """Return a history without samples from the next step on; ValueError if they are too many."""
-    spec = check_known(function, "the order of the loader", history.latest_order)
-    indices = shift(spec, indices_of(function, "samples", [spec], samples, source), source)
-    known = {sample for q in history.quarantines for sample in q.samples}
-    new = sorted({*indices.tolist()} - known)
-    if not new:
-        return history
-    gone = np.array(sorted({*new} | known), np.int64)
-    entry = history.entries[-1]
-    if entry.layout(spec.end).step_size > RESERVE:
-        rule = f"no samples in steps of more than {RESERVE}"
-        raise validation.value_error(function, "samples", rule, len(new))
-    if spec.share_of(gone) > MOST_REMOVED:
-        rule = "of at most half of the positions of the order, with those removed before"
-        raise validation.value_error(function, "samples", rule, len(gone))
-    quarantine = Quarantine(*history.point, tuple(new))
-    return dataclasses.replace(history, quarantines=(*history.quarantines, quarantine))

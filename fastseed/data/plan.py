@@ -20,7 +20,8 @@ from ..derivation import context
 from ..distributed.agreement import check_first
 from ..distributed.rendezvous import group_size
 from ..seeder.seeder import Seeder
-from .history import Entry, History, from_json
+from .history import Entry, History
+from .journal import from_json
 from .layout import UNKNOWN, StepLayout
 from .loader.seekable import Seekable
 from .order.permutation import Order
@@ -134,8 +135,11 @@ class Plan(NamedTuple):
 
     def has_whole_epoch(self) -> bool:
         """Return False if ``drop_last`` leaves nothing of an epoch, as far as is known."""
-        n = self.spec.n if self.is_batched else UNKNOWN
-        return n <= 0 or self.layout._replace(n=n).steps_left(0) > 0
+        is_known = self.is_ours or type(self.source).__module__.startswith("torch.utils.data.")
+        if not is_known or self.spec.n <= 0:
+            return True
+        ranks = self.layout.ranks if self.is_divided else 1  # else each reads all samples
+        return self.layout._replace(n=self.spec.n, ranks=ranks).steps_left(0) > 0
 
     def requests(self, drop: Callable[[Iterable[Any]], None]) -> Iterable[object]:
         """Return the indices that torch fetches, batch by batch, from the start on.
@@ -179,11 +183,12 @@ def plan_of(loader: DataLoader[Any], seeder: Seeder | None) -> Plan:
         if not (source.task is None and source.epoch is None):
             spec = OtherSpec(spec.describe(), source.n)
         return Plan(spec, layout, source, rank, is_batched)
-    drops = drops or any(getattr(s, "drop_last", False) is True for s in samplers)
+    behind = samplers[1:] if is_batched else samplers
+    one_drops = any(getattr(s, "drop_last", False) is True for s in behind)
     divider: Any = next((s for s in samplers if hasattr(s, "num_replicas")), None)
     ranks = job if divider is None else int(divider.num_replicas)
     is_regular = is_batched or loader.batch_sampler is None
-    layout = StepLayout(UNKNOWN, size if is_regular else 1, ranks, 0, drops)
+    layout = StepLayout(UNKNOWN, size, ranks, 0, drops, one_drops)
     is_divided = is_regular and divider is not None
     name = _spec_of(samplers, dataset, is_regular, divider)
     return Plan(name, layout, source, rank, is_batched, is_divided)

@@ -15,9 +15,10 @@ from .._utils.log import warn_once
 from ..derivation import context, scopes
 from ..distributed.agreement import agree
 from ..seeder import api
-from .history import History, Point, to_json
+from .history import History, Point, check_known, with_quarantine, with_skip
+from .journal import to_json
 from .layout import ASSIGNMENTS
-from .lineage import Lineage, check_known, with_quarantine, with_skip
+from .lineage import Lineage
 from .loader.iteration import Iteration
 from .loader.loader import Loader, slot_loader
 from .loader.states import beside_position, check_resumable, check_state, has_dataset_state
@@ -252,11 +253,10 @@ class StepLoop:
 
     def _has_step_left(self) -> bool:
         """Return True if the epoch of a loaded state may have another step."""
-        history = self._current_history()
+        start = self._current_history().position_at(self.epoch, self.step)
         if self._loaded is not None and self._loaded.get("over"):
             return False
-        plan = plan_of(self.loader, context.current(_NAME))
-        plan = plan._replace(start=history.position_at(self.epoch, self.step))
+        plan = plan_of(self.loader, context.current(_NAME))._replace(start=start)
         return self.loader._has_batch_left(self._task, self.epoch, plan)
 
     def state_dict(self, *, after: tuple[int, int] | None = None) -> StateDict:

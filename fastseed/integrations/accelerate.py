@@ -22,7 +22,7 @@ from torch.utils.data import BatchSampler, IterableDataset, RandomSampler
 from .._utils import StateDict, validation
 from ..data import Loader, ShuffleSampler
 from ..data import steps as make_steps
-from ..data.history import from_json, to_json
+from ..data.journal import from_json, to_json
 from ..data.loader.states import check_state
 from ..data.loader.torch_loader import settings_of
 from ..data.order.samplers import RANDOM_SAMPLERS, samplers_in

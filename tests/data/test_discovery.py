@@ -11,16 +11,13 @@ import re
 import numpy as np
 import pytest
 import torch
+from helpers.inside import ScopedDataset, discovery, warn_once
 from helpers.support import seeder
 from helpers.worker_cases import KINDS, Draws, Transform, Transformed
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
 from fastseed import GeneratorPool
-from fastseed._utils.log import warn_once
 from fastseed.data import per_sample
-from fastseed.data.worker import discovery
-from fastseed.data.worker.discovery import discover, found_in
-from fastseed.data.worker.seeding import ScopedDataset
 
 
 class Bare:
@@ -35,7 +32,7 @@ def rng():
 
 
 def paths(dataset, **more):
-    return [found.path for found in discover(dataset, **more)]
+    return [found.path for found in discovery.discover(dataset, **more)]
 
 
 # ---------------------------------------------------------------- what is found
@@ -44,7 +41,7 @@ def paths(dataset, **more):
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_kind_is_found_as_an_attribute(kind):
     generator = KINDS[kind]()
-    (found,) = discover(Draws(generator))
+    (found,) = discovery.discover(Draws(generator))
     assert found.path == "dataset.rng" and found.generator is generator
 
 
@@ -154,7 +151,7 @@ def test_paths(make, expected):
 def test_partial_functions_are_searched():
     generators = [rng(), rng()]
     data = Bare(partial=functools.partial(print, generators[0], rng=generators[1]))
-    assert [(x.path, generators.index(x.generator)) for x in discover(data)] == [
+    assert [(x.path, generators.index(x.generator)) for x in discovery.discover(data)] == [
         ("dataset.partial.args[0]", 0),
         ("dataset.partial.keywords['rng']", 1),
     ]
@@ -192,17 +189,17 @@ HIDDEN = {
 
 def test_a_closure_in_a_closure_is_not_searched(caplog):
     inner = closure(rng())
-    assert discover(Bare(held=lambda x: inner(x))) == [] and caplog.records == []
+    assert discovery.discover(Bare(held=lambda x: inner(x))) == [] and caplog.records == []
 
 
 @pytest.mark.parametrize("place", HIDDEN)
 def test_a_generator_without_a_path_is_warned_of(place, caplog):
     warn_once.cache_clear()
     data = Bare(held=HIDDEN[place](rng()))
-    assert discover(data) == []
+    assert discovery.discover(data) == []
     (record,) = caplog.records
     assert re.search(r"dataset\.held.* refer\(s\) to a random generator in a place", record.message)
-    discover(data)
+    discovery.discover(data)
     assert len(caplog.records) == 1
 
 
@@ -215,8 +212,8 @@ def test_generators_with_another_path_and_of_the_process_are_not_warned_of(caplo
         of_globals=(random.random, np.random.normal, np.random.rand, torch.rand, print),
         method=Transform(generator).__call__,
     )
-    assert [found.path for found in discover(data)] == ["dataset.rng"]
-    assert discover(Bare(draw=closure(generator)), "dataset", [generator]) == []
+    assert [found.path for found in discovery.discover(data)] == ["dataset.rng"]
+    assert discovery.discover(Bare(draw=closure(generator)), "dataset", [generator]) == []
     assert caplog.records == []
 
 
@@ -230,14 +227,14 @@ def test_registered_generators_stay_with_their_names():
     s.register_generator([listed], name="list")
     s.register_generator(by_method.seed, name="method")
     data = Bare(a=single, b=[pooled, listed], c=by_method, d=free)
-    (found,) = found_in(data, s._registry.generators)
+    (found,) = discovery.found_in(data, s._registry.generators)
     assert found.name == "dataset.d" and found.generator is free and not found.shared
 
 
 def test_a_path_whose_id_is_taken_gets_a_prime():
     s = seeder()
     s.register_generator(rng(), name="dataset.rng")
-    (found,) = found_in(Draws(rng()), s._registry.generators)
+    (found,) = discovery.found_in(Draws(rng()), s._registry.generators)
     assert found.name == "dataset.rng'"
 
 

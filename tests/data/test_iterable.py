@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 from helpers import worker_cases
+from helpers.inside import warn_once
 from helpers.loaders import (
     Indexed,
     Seeking,
@@ -17,7 +18,6 @@ from helpers.loaders import (
 from torch.utils.data import DataLoader, IterableDataset
 
 import fastseed
-from fastseed._utils.log import warn_once
 from fastseed.data import Loader, Seekable, per_sample, steps
 
 
@@ -45,6 +45,21 @@ def test_what_was_seen_is_not_read_again():
     batches.load_state_dict(state)
     list(batches)
     assert source.read == 37 - 24
+
+
+def test_each_rank_reads_on_without_a_seek_for_each_batch():
+    """Runs of its own would cost seeks, and leave the last ranks without a batch at the end."""
+    for rank in range(3):
+        start(rank=rank, world_size=3)
+        source = Seeking(29)
+        seeks, seek = [], source.seek
+        source.seek = lambda position, seek=seek, seeks=seeks: (
+            seeks.append(position),
+            seek(position),
+        )
+        batches = list(Loader(source, batch_size=4, collate_fn=same))
+        assert flat(batches) == list(range(rank, 29, 3)) and len(batches) == 3
+        assert (source.read, seeks) == (29, [0])
 
 
 def test_augmentation_that_belongs_to_the_sample():

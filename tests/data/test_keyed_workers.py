@@ -6,15 +6,13 @@ import contextlib
 
 import pytest
 import torch
+from helpers.inside import blocks, scalar, streams
 from helpers.support import restart
 from helpers.worker_cases import flat, options
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 import fastseed
-from fastseed._backend.reference import scalar
 from fastseed.data import Loader, per_batch, per_sample, worker_init_fn
-from fastseed.data.worker.streams import torch_generator
-from fastseed.derivation import blocks
 from fastseed.random import keyed
 
 
@@ -150,7 +148,7 @@ def test_fork_rng_in_a_sample_of_the_main_process():
     found = flat(Loader(per_sample(Once(fastseed.fork_rng)), **options(workers=0)))
     for i, drawn in found:
         key = key_in(scope_in(job, "noise/torch.cpu", i), "noise/torch.cpu", 0, 2)
-        assert drawn == torch.rand(2, generator=torch_generator(key)).tolist()
+        assert drawn == torch.rand(2, generator=streams.torch_generator(key)).tolist()
 
 
 @pytest.mark.parametrize("generator", [None, "numpy"])

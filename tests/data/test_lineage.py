@@ -13,15 +13,13 @@ import pytest
 import torch
 import torch.distributed as dist
 from helpers import vectors
+from helpers.inside import derivation_streams, derive, to_dict
 from helpers.loaders import Indexed, dealt, draw, same
 from helpers.ranks import ranks
 from torch.utils.data import DataLoader
 
 import fastseed
-from fastseed._backend import derive
 from fastseed.data import Lineage, MixtureSampler, per_sample, steps
-from fastseed.data.history import to_dict
-from fastseed.derivation import streams
 
 EPOCHS = 2
 
@@ -131,7 +129,7 @@ def test_keys_are_those_of_the_samples():
     assert keys.shape == (4, 2) and keys.dtype == np.uint64
     for (_, number), (lo, hi) in zip(batch, keys.tolist(), strict=True):
         assert int(np.random.Generator(np.random.PCG64(lo | hi << 64)).integers(2**62)) == number
-    stream = streams.sample_stream(derive.scope_key(42, 1, 0, 0), "numpy", batch[2][0])
+    stream = derivation_streams.sample_stream(derive.scope_key(42, 1, 0, 0), "numpy", batch[2][0])
     low, high = map(int, lineage.keys(visits, "numpy")[2])
     assert stream.key() == low | high << 64
 

@@ -14,14 +14,10 @@ import numpy as np
 import pytest
 from helpers import vectors
 from helpers.histories import Job, as_tuples, chosen_samples
+from helpers.inside import Entry, History, Permutation, ShuffleSpec, StepLayout, quarantine, to_dict
 from helpers.real_histories import RealJob
 
 from fastseed.data import Lineage
-from fastseed.data.history import Entry, History, to_dict
-from fastseed.data.layout import StepLayout
-from fastseed.data.order import quarantine
-from fastseed.data.order.permutation import Permutation
-from fastseed.data.order.spec import ShuffleSpec
 
 # All histories take minutes: FASTSEED_SCALE=1. Otherwise a part of them.
 PART = 1 if os.environ.get("FASTSEED_SCALE") == "1" else 10

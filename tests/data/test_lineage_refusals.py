@@ -10,11 +10,12 @@ import re
 from random import Random
 
 import pytest
+from helpers.inside import signed
 from helpers.loaders import Plain, same
 from torch.utils.data import DataLoader, SequentialSampler
 
 import fastseed
-from fastseed.data import Lineage, MixtureSampler, history, steps
+from fastseed.data import Lineage, MixtureSampler, steps
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +42,7 @@ def contract():
     return json.loads(loop.state_dict()["journal"])
 
 
-def edited(path, value, signed=history.signed):
+def edited(path, value, signed=signed):
     """Return a journal with another value, and the digest of that unless told otherwise."""
     found = contract()
     *parents, last = path
@@ -194,7 +195,7 @@ def test_answers_without_end_are_refused(edit, message):
     order, step = edit.pop("order", None), edit.pop("step", 0)
     found = edited(("entries", 0), {**contract()["entries"][0], **edit}, dict)
     found |= {"quarantines": [], "orders": [order] if order else found["orders"]}
-    lineage = Lineage.load(history.signed(found))
+    lineage = Lineage.load(signed(found))
     with pytest.raises((ValueError, RuntimeError), match=message):
         if question == "where" or epochs:
             lineage.where([] if edit.get("slots") else 0, epochs=epochs)
@@ -205,9 +206,9 @@ def test_answers_without_end_are_refused(edit, message):
 def test_many_quarantines_are_answered_soon():
     found = edited(("orders", 0, "n"), 10**9, dict)
     found["quarantines"] = [{"epoch": 0, "step": i, "samples": [i]} for i in range(10_000)]
-    journal = Lineage.load(history.signed(found)).history
-    assert [journal.quarantines_at(0, step) for step in (0, 9, 10_000)] == [1, 10, 10_000]
-    assert len(journal.spans(0)) == 10_000 and journal.spans(0)[7].quarantines == 8
+    history = Lineage.load(signed(found)).history
+    assert [history.quarantines_at(0, step) for step in (0, 9, 10_000)] == [1, 10, 10_000]
+    assert len(history.spans(0)) == 10_000 and history.spans(0)[7].quarantines == 8
 
 
 def test_a_quarantine_that_is_accepted_lasts_in_every_epoch():

@@ -14,14 +14,12 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from helpers.inside import ScopedDataset, WorkerInit, scope
 from helpers.loaders import Indexed, Plain, draw, flat, same, start
 from torch.utils.data import IterableDataset, Subset, get_worker_info
 
 import fastseed
 from fastseed.data import Loader, per_sample
-from fastseed.data.worker import scope
-from fastseed.data.worker.scope import IterationScope, ScopeInSharedMemory, current_scope
-from fastseed.data.worker.seeding import ScopedDataset, WorkerInit
 
 
 @pytest.fixture(autouse=True)
@@ -131,16 +129,16 @@ def test_a_worker_that_comes_late_draws_the_same(monkeypatch):
     monkeypatch.setattr(scope, "worker", None)
     info = SimpleNamespace(id=0, num_workers=1, seed=0, dataset=None)
     monkeypatch.setattr(torch.utils.data._utils.worker, "_worker_info", info)
-    cell = ScopeInSharedMemory()
+    cell = scope.ScopeInSharedMemory()
     source = ScopedDataset(Endless())
-    cell.write(IterationScope(1, 1, 0, 1))
+    cell.write(scope.IterationScope(1, 1, 0, 1))
     setup = WorkerInit(cell)
     setup(0)
     abandoned = iter(source)
     first = [next(abandoned) for _ in range(3)]
     again = iter(source)
     assert [next(again) for _ in range(3)] == first
-    cell.write(IterationScope(1, 2, 0, 2))
+    cell.write(scope.IterationScope(1, 2, 0, 2))
     assert next(iter(source)) not in first
 
 
@@ -148,10 +146,10 @@ def test_a_worker_that_cannot_be_seeded_has_no_scope(monkeypatch):
     start()
     monkeypatch.setattr(scope, "worker", None)
     fastseed.register_generator(lambda seed: 1 / 0, name="broken")
-    setup = WorkerInit(ScopeInSharedMemory())
+    setup = WorkerInit(scope.ScopeInSharedMemory())
     with pytest.raises(fastseed.ReseedError, match="broken"):
         setup(0)
-    assert current_scope() is None and scope.worker is None
+    assert scope.current_scope() is None and scope.worker is None
 
 
 class Threaded(Indexed):

@@ -8,12 +8,11 @@ import itertools
 import numpy as np
 import pytest
 from helpers import vectors
+from helpers.inside import BLOCK, Mixture, Source, scalar, shuffle
 from helpers.loaders import Indexed, Plain, dealt, flat, on_ranks, same, start
 from torch.utils.data import ConcatDataset, DataLoader
 
-from fastseed._backend.reference import scalar, shuffle
 from fastseed.data import Loader, MixtureSampler, Repeat, per_sample
-from fastseed.data.order.mixture import BLOCK, Mixture, Source
 
 SIZES = {"web": 700, "code": 90, "math": 1500}
 WEIGHTS = {"web": 0.5, "code": 0.2, "math": 0.3}

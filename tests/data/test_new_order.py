@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from helpers.inside import Bijection, OrderSpec
 from torch.utils.data import DataLoader
 
 import fastseed
 from fastseed.data import Lineage, ShuffleSampler, steps
-from fastseed.data.order.permutation import Bijection
-from fastseed.data.order.spec import OrderSpec
 
 N = 10
 

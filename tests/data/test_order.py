@@ -9,14 +9,10 @@ import numpy as np
 import pytest
 import torch
 from helpers import vectors
+from helpers.inside import Permutation, derive, scalar, shuffle
 from helpers.sampled import sampler_at
 from helpers.simd import set_simd
 from helpers.support import needs_native, run_python
-
-from fastseed._backend import derive
-from fastseed._backend.reference import scalar
-from fastseed._backend.reference import shuffle as _reference_shuffle
-from fastseed.data.order.permutation import Permutation
 
 LARGE = (65536, 65537, 10**6 + 3, 10**9, 2**32 + 1, 2**48 - 1, 2**48)
 RELEASES = [
@@ -67,15 +63,15 @@ def test_known_answers_of_the_reference():
         key = key_at(where, n)
         at = np.arange(start, start + count * stride, stride)
         if kind == "inverse":
-            found = _reference_shuffle.positions(key, n, at)
+            found = shuffle.positions(key, n, at)
             expect(kind, found.tolist(), answers)
             continue
-        found = _reference_shuffle.indices(key, n, start, stride, count).tolist()
+        found = shuffle.indices(key, n, start, stride, count).tolist()
         expect(kind, found, answers)
-        assert np.array_equal(_reference_shuffle.positions(key, n, np.array(found)), at)
+        assert np.array_equal(shuffle.positions(key, n, np.array(found)), at)
         for k in range(0, count, 40):
             i = start + k * stride
-            assert _reference_shuffle.indices(key, n, i, 1, 1) == found[k]
+            assert shuffle.indices(key, n, i, 1, 1) == found[k]
 
 
 def test_known_answers_of_the_functions():
@@ -187,9 +183,9 @@ def test_inverse_of_random_positions():
         found = derive.shuffle_positions(key, n, at)
         forward = [derive.shuffle_index(key, n, i) for i in found[:50].tolist()]
         assert forward == at[:50].tolist()
-        there = _reference_shuffle.positions(key, n, at.numpy())
+        there = shuffle.positions(key, n, at.numpy())
         assert np.array_equal(found.numpy(), there)
-        some = np.concatenate([_reference_shuffle.indices(key, n, int(i), 1, 1) for i in there[:9]])
+        some = np.concatenate([shuffle.indices(key, n, int(i), 1, 1) for i in there[:9]])
         assert np.array_equal(some, at.numpy()[:9])
 
 

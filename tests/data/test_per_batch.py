@@ -9,16 +9,14 @@ import numpy as np
 import pytest
 import torch
 from helpers.batches import noisy
+from helpers.inside import derive, scalar, streams
 from helpers.loaders import Indexed, Numbers, Plain, Seeking, draw, on_ranks, start
 from helpers.support import snapshot
 from helpers.worker_cases import flat
 from torch.utils.data import BatchSampler, DataLoader
 
 import fastseed
-from fastseed._backend import derive
-from fastseed._backend.reference import scalar
 from fastseed.data import Loader, Repeat, Seekable, per_batch, per_sample, steps
-from fastseed.data.worker.streams import torch_generator
 
 N, BATCH = 20, 4
 
@@ -56,7 +54,7 @@ def expected(index, occurrence=0, name=None, epoch=3):
     return (
         random.Random(keys[0]).getrandbits(62),
         int(legacy.randint(2**62)),
-        int(torch.randint(2**62, (), generator=torch_generator(keys[2]))),
+        int(torch.randint(2**62, (), generator=streams.torch_generator(keys[2]))),
     )
 
 

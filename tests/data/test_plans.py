@@ -7,6 +7,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from helpers.inside import context, warn_once
 from helpers.loaders import Given, Stateful, same
 from torch.utils.data import (
     BatchSampler,
@@ -17,7 +18,6 @@ from torch.utils.data import (
 )
 
 import fastseed
-from fastseed._utils.log import warn_once
 from fastseed.data import ShuffleSampler, per_sample, steps
 
 N = 20
@@ -132,7 +132,7 @@ def test_a_sampler_runs_in_its_own_place(kind, workers):
                 drawn = float(torch.rand(()))
             if kind == "registered":
                 drawn += float(torch.rand((), generator=sampler.generator))
-            assert fastseed.derivation.context.seeder.scope == (1, epoch, step)
+            assert context.seeder.scope == (1, epoch, step)
             seen.append((epoch, step, batch, drawn, pickle.dumps(loop.state_dict())))
         return seen
 

@@ -7,11 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from helpers.loaders import Balanced, Given, Indexed, Stateful, draw, same
+from helpers.loaders import Balanced, ByHand, Given, Indexed, Items, Stateful, draw, same
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
-    Dataset,
     IterableDataset,
     RandomSampler,
     SubsetRandomSampler,
@@ -20,28 +19,8 @@ from torch.utils.data import (
 
 import fastseed
 from fastseed.data import Loader, Seekable, ShuffleSampler, count_occurrences, per_sample, steps
-from fastseed.data.steps import StepLoop
 
 N = 20
-
-
-def occurrences(index):
-    times = getattr(index, "occurrence", 0)
-    return (int(index), times) if times else int(index)
-
-
-class Items(Dataset):
-    """Sample i is i, and how often it came before; of a list that of each. It counts its reads."""
-
-    read = 0
-
-    def __len__(self):
-        return N
-
-    def __getitem__(self, i):
-        self.read += 1
-        is_list = isinstance(i, (list, torch.Tensor))
-        return [occurrences(k) for k in i] if is_list else occurrences(i)
 
 
 class Filtered(ShuffleSampler):
@@ -184,29 +163,12 @@ OTHERS = {
 }
 
 
-class Epochs(list):
-    """A loop over a Loader by hand, which looks like steps."""
-
-    def __init__(self, loader):
-        self.loader, self.dataset, self.state_dict = loader, loader.dataset, loader.state_dict
-
-    def load_state_dict(self, state):
-        self.loader.load_state_dict(state)
-        self.first = state["epoch"]
-
-    first = 0
-
-    def __iter__(self):
-        for epoch in range(self.first, 2):
-            fastseed.reseed(1, epoch)
-            yield from ((epoch, None, batch) for batch in self.loader)
-
-
 def make(kind, workers=0, form=steps):
     fastseed.init(42, rank=0, world_size=1)
-    settings = {"dataset": Items(), **{**MAPS, **OTHERS}[kind]()}
-    loader = DataLoader(**settings, num_workers=workers, collate_fn=same)
-    return steps(loader, 2) if form is steps else Epochs(Loader(loader))
+    settings = {"dataset": Items(N), **{**MAPS, **OTHERS}[kind]()}
+    more = {"num_workers": workers, "persistent_workers": workers > 0}
+    loader = DataLoader(**settings, **more, collate_fn=same)
+    return steps(loader, 2) if form is steps else ByHand(Loader(loader))
 
 
 def run(loop):
@@ -214,7 +176,7 @@ def run(loop):
     seen, states = [], []
     for epoch, step, batch in loop:
         # Without steps, the loop would have to reseed in the step that resumes.
-        drawn = draw() if isinstance(loop, StepLoop) else None
+        drawn = None if isinstance(loop, ByHand) else draw()
         seen.append((epoch, step, batch, drawn))
         states.append(pickle.dumps(loop.state_dict()))
     return seen, states

@@ -10,7 +10,7 @@ from helpers.loaders import Indexed, dealt, flat, on_ranks, same
 from helpers.support import run_script
 
 import fastseed
-from fastseed.data import Loader, Seekable, per_sample
+from fastseed.data import Loader, per_sample
 
 
 def make(n, batch, workers=0, **more):
@@ -34,8 +34,8 @@ def order(n):
     return flat(run(n, 1, 1)[0][0])
 
 
-@pytest.mark.parametrize("n", [pytest.param(50, marks=pytest.mark.slow), 7])
-def test_any_world_and_batch_after_any_other(n):
+def test_any_world_and_batch_after_any_other():
+    n = 7
     expected = order(n)
     for world, batch, new_world, new_batch in itertools.product(
         (1, 2, 3, 4), (1, 3), (1, 2, 3, 4), (2, 5)
@@ -51,29 +51,6 @@ def test_any_world_and_batch_after_any_other(n):
             assert len(rest) == -(-left // new_world) * new_world, "only the end is filled up"
             sizes = {tuple(map(len, batches)) for batches in after}
             assert len(sizes) == 1, "ranks do the same number of steps"
-
-
-def test_drop_last_drops_what_does_not_fill_a_batch_of_the_reader():
-    expected = order(50)
-    before, state = run(50, 2, 4, stop=3, drop_last=True)
-    assert state["position"] == 24
-    after, _ = run(50, 3, 2, state=state, drop_last=True)
-    assert dealt(before) + dealt(after) == expected[: 24 + 4 * 6]
-    assert all(len(batch) == 2 for batches in after for batch in batches)
-
-
-def test_iterable_data_sets_change_worlds_too():
-    def numbers_from(position):
-        return range(100 + position, 145)
-
-    def made(batch):
-        return lambda rank: Loader(Seekable(numbers_from), batch, collate_fn=same)
-
-    for world, batch, new_world, new_batch in itertools.product((1, 2, 3), (1, 4), (1, 2, 4), (3,)):
-        before, state = on_ranks(made(batch), world, stop=2)
-        after, _ = on_ranks(made(new_batch), new_world, state=state)
-        done = dealt(before) + sorted(s for share in after for s in flat(share))
-        assert done == list(range(100, 145))
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from helpers.inside import context, scopes
 from helpers.sampled import SIZES, WORLDS, order, turns
 from helpers.support import without_scope
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
@@ -152,9 +153,9 @@ def test_rank_and_size_are_the_jobs():
 def test_the_mesh_says_how_data_are_shared(monkeypatch):
     seeder = SimpleNamespace(
         master_seed=42, fork_count=0, data_rank=1, data_world_size=2,
-        scope=fastseed.derivation.scopes.Scope(1, 7, 0), rank=5, world_size=8,
+        scope=scopes.Scope(1, 7, 0), rank=5, world_size=8,
     )  # fmt: skip
-    monkeypatch.setattr(fastseed.derivation.context, "seeder", seeder)
+    monkeypatch.setattr(context, "seeder", seeder)
     assert list(ShuffleSampler(10)) == order(10)[1::2]
 
 

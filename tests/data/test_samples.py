@@ -9,6 +9,7 @@ import random
 import numpy as np
 import pytest
 import torch
+from helpers.inside import context, derive, scopes
 from helpers.support import holds_key, reference_sample_key, scramble, snapshot
 from helpers.worker_cases import (
     KINDS,
@@ -24,9 +25,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import fastseed
 from fastseed import GeneratorPool
-from fastseed._backend import derive
 from fastseed.data import Repeat, per_sample
-from fastseed.derivation.scopes import MAX_INDEX, MAX_WORKER
 from fastseed.random import StreamBank
 
 GLOBALS = ("python", "numpy", "torch")
@@ -75,8 +74,8 @@ class States(Dataset):
         (torch.tensor(1), (1, 0)),
         (Repeat(1), (1, 1)),
         (Repeat(2, 7), (2, 7)),
-        (MAX_INDEX, (2**64 - 1, 0)),
-        (Repeat(MAX_INDEX, MAX_WORKER), (2**64 - 1, 2**32 - 1)),
+        (scopes.MAX_INDEX, (2**64 - 1, 0)),
+        (Repeat(scopes.MAX_INDEX, scopes.MAX_WORKER), (2**64 - 1, 2**32 - 1)),
     ],
 )
 def test_every_generator_has_the_key_of_the_sample(index, sample):
@@ -203,7 +202,7 @@ def test_without_any_scope_it_refuses():
     assert isinstance(data[0], int)
     with pytest.raises(RuntimeError, match=r"call its set_epoch\(epoch\) before each iteration"):
         flat(DataLoader(data, **options()))
-    fastseed.derivation.context.seeder = None
+    context.seeder = None
     with pytest.raises(RuntimeError, match=r"per_sample: call fastseed.init\(...\) first"):
         data[0]
     assert snapshot() != before  # by the reseed

@@ -11,19 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import torch
+from helpers.inside import StreamUsers, plain_loader, sample_rng, scalar, scope, streams, warn_once
 from helpers.support import scramble, snapshot
 from helpers.worker_cases import Draws, DrawsAll, draw_from, flat, options
 from torch.utils.data import ConcatDataset, Dataset
 
 import fastseed
-from fastseed._backend.reference import scalar
-from fastseed._utils.log import warn_once
 from fastseed.data import Loader, per_batch, per_sample
-from fastseed.data.loader import loader as plain_loader
-from fastseed.data.worker import per_sample as sample_rng
-from fastseed.data.worker.scope import current_scope
-from fastseed.data.worker.streams import _depths
-from fastseed.derivation.shared_use import StreamUsers
 
 GLOBALS = ("python", "numpy", "torch")
 
@@ -249,7 +243,7 @@ class Permuted:
 
 
 def test_an_interrupt_restores_the_generators():
-    data, scope = per_sample(Reads()), current_scope()
+    data, before_scope = per_sample(Reads()), scope.current_scope()
     data[0]
     scramble()
     before, held = snapshot(), data.rng.bit_generator.state
@@ -258,7 +252,7 @@ def test_an_interrupt_restores_the_generators():
     assert data.rng.bit_generator.state == held
     with pytest.raises(KeyboardInterrupt):
         list(Loader(data, 2, sampler=Permuted(), collate_fn=list))
-    assert snapshot() == before and _depths == {} and current_scope() == scope
+    assert snapshot() == before and streams._depths == {} and scope.current_scope() == before_scope
 
 
 class Slow(Draws):
@@ -284,7 +278,7 @@ def reading():
     yield found
     slow.leave.set()
     thread.join()
-    assert found == [per_sample(Draws("python"))[0]] and _depths == {}
+    assert found == [per_sample(Draws("python"))[0]] and streams._depths == {}
 
 
 def test_a_thread_that_reads_meanwhile_is_an_error(reading):

@@ -9,6 +9,7 @@ import re
 import numpy as np
 import pytest
 import torch
+from helpers.inside import context, warn_once
 from helpers.loaders import Indexed, Plain, same
 from helpers.support import snapshot
 from torch.utils.data import (
@@ -20,9 +21,7 @@ from torch.utils.data import (
 )
 
 import fastseed
-from fastseed._utils.log import warn_once
 from fastseed.data import Loader, ShuffleSampler, per_sample, steps
-from fastseed.derivation import context
 
 
 @pytest.fixture(autouse=True)

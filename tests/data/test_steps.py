@@ -5,12 +5,11 @@ from __future__ import annotations
 import itertools
 
 import pytest
-import torch
-from helpers.loaders import Indexed, dealt, draw, point, same
-from torch.utils.data import DataLoader
+from helpers.loaders import Indexed, draw, point, same
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, SequentialSampler
 
 import fastseed
-from fastseed.data import Loader, per_sample, steps
+from fastseed.data import Loader, steps
 
 EPOCHS = 2
 
@@ -48,22 +47,6 @@ def test_steps_count_in_each_epoch_and_follow_the_scope():
         assert [place[1:] for place in batch] == [draw() for _ in batch] and draw() == after
 
 
-@pytest.mark.parametrize("drop_last", [False, True])
-@pytest.mark.parametrize("more", [{}, {"num_workers": 2, "persistent_workers": True}])
-def test_a_run_that_resumes_after_any_step_is_the_same_run(more, drop_last, tmp_path):
-    more |= {"drop_last": drop_last}
-    # streams of workers begin at the position of the resumed iteration; those of samples do not
-    data = per_sample(Indexed(10)) if "num_workers" in more else None
-    whole, states = run(make(data=data, **more))
-    kept = more if "num_workers" not in more else {"drop_last": drop_last, "num_workers": 1}
-    for done, state in enumerate(states, 1):
-        torch.save(state, tmp_path / "state.pt")
-        resumed = make(data=data, **(more if done < 2 else kept))
-        resumed.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
-        assert resumed.state_dict() == state
-        assert run(resumed)[0] == whole[done:]
-
-
 def test_a_loop_that_was_left_continues():
     whole, _ = run(make())
     loop, seen = make(), []
@@ -90,32 +73,6 @@ def test_an_epoch_at_a_time():
     assert run(loop.in_epoch(0))[0] == [] and run(loop.in_epoch(1))[0] == whole[3:]
     loop.load_state_dict(states[2])
     assert run(loop.in_epoch(1))[0] == whole[3:]
-
-
-def test_another_number_of_ranks_continues():
-    def ranks(world, batch, state=None, stop=None):
-        shares, states = [], []
-        for rank in range(world):
-            fastseed.init(42, rank=rank, world_size=world)
-            loop = make(batch=batch, data=per_sample(Indexed(24)))
-            if state is not None:
-                loop.load_state_dict(state)
-            seen, saved = run(loop, stop)
-            shares.append(seen)
-            states.append(saved)
-        assert all(saved == states[0] for saved in states)
-        return shares, states[0][-1]
-
-    def samples(shares):
-        return dealt([[batch for _, _, batch, _ in seen] for seen in shares])
-
-    whole = samples(ranks(1, 4)[0])
-    before, state = ranks(2, 3, stop=3)  # 18 of 24, in 3 steps
-    after, _ = ranks(3, 1, state)
-    assert samples(before) + samples(after) == whole
-    assert [place[:2] for place in after[0]][:3] == [(0, 3), (0, 4), (1, 0)]
-    drawn = [place[3] for seen in before + after for place in seen]
-    assert len(set(drawn)) == len(drawn)
 
 
 def test_another_use_of_the_loader_moves_no_loop():
@@ -164,6 +121,31 @@ def test_an_iteration_that_cannot_start_changes_nothing(monkeypatch):
     assert loop.state_dict() == before
     points = [(epoch, step) for epoch, step, _ in loop]
     assert points == [(0, step) for step in range(4, 20)]
+
+
+class Short(SequentialSampler):
+    """Its length is too small."""
+
+    def __len__(self):
+        return 3
+
+
+@pytest.mark.parametrize(
+    ("make", "size"),
+    [
+        (lambda: DistributedSampler(range(20), 2, 0, drop_last=True), [4, 4, 2]),
+        (lambda: BatchSampler(SequentialSampler(range(5)), 4, True), [4]),
+        (lambda: BatchSampler(Short(range(5)), 4, True), [4]),
+    ],
+    ids=["what a sampler leaves out, not its batches", "each rank has all", "no length ends it"],
+)
+def test_only_what_the_loader_drops_is_dropped(make, size):
+    fastseed.init(42, rank=0, world_size=2)
+    sampler = make()
+    name = "batch_sampler" if isinstance(sampler, BatchSampler) else "sampler"
+    more = {} if name == "batch_sampler" else {"batch_size": 4}
+    loop = steps(DataLoader(range(20), **{name: sampler}, **more), 1)
+    assert [len(batch) for _, _, batch in loop] == size
 
 
 @pytest.mark.parametrize("more", [{}, {"slots": 2}])

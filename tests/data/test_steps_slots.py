@@ -86,19 +86,6 @@ def test_slots_have_the_same_samples_on_any_number_of_ranks(slots, drop_last, as
         assert point(state) == (2, 0)
 
 
-@pytest.mark.parametrize("drop_last", [False, True])
-def test_a_run_that_resumes_after_any_step_on_other_ranks_is_the_same_run(drop_last):
-    def loop(assignment):
-        return lambda: make(slots=5, drop_last=drop_last, assignment=assignment)
-
-    whole = expected(5, drop_last)
-    for (world, other), stop in itertools.product([(1, 3), (4, 2), (7, 1), (2, 9)], range(1, 6)):
-        before, state = run(world, loop("deal"), stop=stop)
-        after, _ = run(other, loop("blocks"), state=state)
-        assert not set(before) & set(after)
-        assert before | after == whole
-
-
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")
 @pytest.mark.parametrize(("workers", "other"), [(1, 2), (2, 0)])
 def test_workers_change_nothing(workers, other):

@@ -10,6 +10,7 @@ import random
 import numpy as np
 import pytest
 import torch
+from helpers.inside import adapter_for, context, derivation_streams, scope, scopes, warn_once
 from helpers.loaders import Numbers, start
 from helpers.support import Key, without_scope
 from helpers.worker_cases import (
@@ -28,9 +29,7 @@ from torch.utils.data import DataLoader, Subset, get_worker_info
 
 import fastseed
 from fastseed import GeneratorPool
-from fastseed._utils.log import warn_once
 from fastseed.data import Loader, ShuffleSampler, per_sample, worker_init_fn
-from fastseed.data.worker.scope import IterationScope, ScopeInSharedMemory
 from fastseed.random import StreamBank
 
 GLOBALS = ("python", "numpy", "torch")
@@ -50,7 +49,7 @@ def first_of(key, kind):
         "torch": torch.Generator,
         **KINDS,
     }[kind]()
-    fastseed.seeder.registry.adapter_for(generator).reseed(Key(key))
+    adapter_for(generator).reseed(Key(key))
     return draw_from(generator)
 
 
@@ -98,11 +97,7 @@ def test_registered_generators_have_their_streams_under_fork():
         *singles, of_pool, of_bank = samples[worker][1:]
         assert singles == [first_of(key(name, worker), name) for name in made]
         assert of_pool == first_of(key("pool", worker, index=1), "torch.Generator")
-        bank._reseed_members(
-            fastseed.derivation.streams.stream(
-                42, fastseed.derivation.scopes.Scope(1, 5, 0), "bank", 3
-            )
-        )
+        bank._reseed_members(derivation_streams.stream(42, scopes.Scope(1, 5, 0), "bank", 3))
         whole = key("bank", worker, index=1)
         bank.keys[1] = torch.tensor([whole & (2**64 - 1), whole >> 64], dtype=torch.uint64)
         assert of_bank == draw_from(bank)
@@ -264,7 +259,7 @@ def test_worker_init_fn_needs_a_scope_and_init(monkeypatch):
         worker_init_fn(0)
     with pytest.raises(RuntimeError, match=r"call fastseed\.reseed"):
         flat(DataLoader(Draws("python"), worker_init_fn=worker_init_fn, **options()))
-    monkeypatch.setattr(fastseed.derivation.context, "seeder", None)
+    monkeypatch.setattr(context, "seeder", None)
     with pytest.raises(RuntimeError, match=r"worker_init_fn: call fastseed.init\(...\) first"):
         worker_init_fn(0)
 
@@ -288,19 +283,19 @@ def test_worker_init_fn_in_a_plain_pickle_is_itself():
 
 
 def test_cell_holds_the_widest_coordinates():
-    cell = ScopeInSharedMemory()
+    cell = scope.ScopeInSharedMemory()
     assert tuple(cell.read()) == (0, 0, 0, 0)
-    cell.write(IterationScope(2**24 - 1, 2**32 - 1, 2**63 - 1, 1))
+    cell.write(scope.IterationScope(2**24 - 1, 2**32 - 1, 2**63 - 1, 1))
     assert tuple(cell.read()) == (2**24 - 1, 2**32 - 1, 2**63 - 1, 1)
     assert cell.number == 1
 
 
 def test_cell_copies_are_cells_of_their_own():
-    cell = ScopeInSharedMemory()
-    cell.write(IterationScope(1, 2, 3, 1))
+    cell = scope.ScopeInSharedMemory()
+    cell.write(scope.IterationScope(1, 2, 3, 1))
     for twin in (copy.deepcopy(cell), pickle.loads(pickle.dumps(cell))):
         assert twin.read() == cell.read()
-        twin.write(IterationScope(9, 9, 0, 2))
+        twin.write(scope.IterationScope(9, 9, 0, 2))
         assert cell.read().task == 1
         assert twin._tensor.is_shared()
 

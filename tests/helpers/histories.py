@@ -12,11 +12,19 @@ import random
 
 import numpy as np
 
-from fastseed._backend import derive
-from fastseed._backend.reference import scalar
-from fastseed.data.history import Entry, History, Quarantine, Skip
-from fastseed.data.order.mixture import Mixture, Source, shares_of
-from fastseed.data.order.spec import KINDS, OrderSpec
+from helpers.inside import (
+    KINDS,
+    Entry,
+    History,
+    Mixture,
+    OrderSpec,
+    Quarantine,
+    Skip,
+    Source,
+    derive,
+    scalar,
+    shares_of,
+)
 
 RESERVE = 2**24
 Visit = tuple[int, ...]  # as fastseed.data.lineage.Visit

@@ -203,3 +203,45 @@ class Balanced(Sampler):
         left = list(np.random.permutation(self.n))
         while left:
             yield left.pop(random.randrange(len(left)) ^ int(torch.randint(1, ())))
+
+
+def occurrences(index):
+    """An index, and how often it came before."""
+    times = getattr(index, "occurrence", 0)
+    return (int(index), times) if times else int(index)
+
+
+class Items(Dataset):
+    """Sample i is i, and how often it came before; of a list that of each. It counts its reads."""
+
+    read = 0
+
+    def __init__(self, n):
+        self.n = n
+
+    def __len__(self):
+        return self.n
+
+    def __getitem__(self, i):
+        self.read += 1
+        is_list = isinstance(i, (list, torch.Tensor))
+        return [occurrences(k) for k in i] if is_list else occurrences(i)
+
+
+class ByHand:
+    """A loop over a Loader by hand, which looks like steps."""
+
+    first = 0
+
+    def __init__(self, loader, epochs=2):
+        self.loader, self.epochs = loader, epochs
+        self.dataset, self.state_dict = loader.dataset, loader.state_dict
+
+    def load_state_dict(self, state):
+        self.loader.load_state_dict(state)
+        self.first = state["epoch"]
+
+    def __iter__(self):
+        for epoch in range(self.first, self.epochs):
+            fastseed.reseed(1, epoch)
+            yield from ((epoch, None, batch) for batch in self.loader)

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 import fastseed
-from fastseed._backend import derive
-from fastseed._backend.reference import scalar, shuffle
+from helpers.inside import derive, scalar, shuffle
 from helpers.paths import SCRIPTS
 from helpers.processes import (
     LAUNCHER_VARIABLES,

@@ -11,9 +11,7 @@ import torch
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 import fastseed
-from fastseed.data.loader.iteration import Iteration
-from fastseed.data.plan import plan_of
-from fastseed.data.worker.scope import IterationScope
+from helpers.inside import Iteration, context, plan_of, scope
 
 N, WORKERS, EPOCHS = 32, 2, 3
 TOP = 2**62
@@ -151,11 +149,11 @@ class Epochs:
 
     def run(self, epoch: int, task: int = 1, start: int = 0) -> list[Any]:
         """The samples of an epoch."""
-        scope = IterationScope(task, epoch, start, self.loader._iterations + 1)
-        seeder = fastseed.derivation.context.current("test")
+        at = scope.IterationScope(task, epoch, start, self.loader._iterations + 1)
+        seeder = context.current("test")
         plan = plan_of(self.loader, seeder)._replace(start=start)
-        plan = plan.in_scope(seeder, scope) if plan.is_ours else plan
-        iteration = Iteration(self.loader, seeder, scope, plan)
+        plan = plan.in_scope(seeder, at) if plan.is_ours else plan
+        iteration = Iteration(self.loader, seeder, at, plan)
         return flat(self.loader._start(iteration))
 
 

@@ -229,3 +229,13 @@ def test_operators_use_the_stable_abi_alone():
 def test_files_are_short():
     for path in [*MODULES.values(), *SOURCES]:
         assert len(path.read_text().splitlines()) <= LONGEST, path
+
+
+def test_tests_of_data_know_the_inside_through_one_door():
+    """``tests/helpers/inside.py`` names what they use besides the public packages."""
+    private = re.compile(r"(from|import) fastseed\.\w+\.|fastseed\.(_[a-z]|derivation\b)")
+    paths = sorted((ROOT / "tests" / "data").glob("*.py"))
+    assert not [path.name for path in paths if private.search(path.read_text())]
+    door = (ROOT / "tests" / "helpers" / "inside.py").read_text()
+    names = ast.literal_eval(door[door.index("__all__ = ") + len("__all__ = ") :])
+    assert len(names) <= 40 and door.count("\n") <= 150

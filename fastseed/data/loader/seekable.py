@@ -21,9 +21,10 @@ class Seekable(IterableDataset[object]):
     """An iterable dataset with one global order, read from any position.
 
     Under ``fastseed.data.Loader`` with batches of ``b`` samples on ``w`` ranks, batch ``j`` of
-    rank ``r`` has the positions ``j * b * w + r``, then every ``w``-th, ``b`` of them. At the end a
-    rank may have one sample or one batch less than another, which logs a warning, unless
-    ``drop_last`` leaves that round out.
+    rank ``r`` has the positions ``j * b * w + r``, then every ``w``-th, ``b`` of them. Each rank
+    reads the samples of all ranks one after another, and drops those of others: decode in
+    ``collate_fn``. At the end a rank may have one sample or one batch less than another, which logs
+    a warning, unless ``drop_last`` leaves that round out.
 
     Args:
         source: a function of a position that returns an iterable of the samples from there on; or

@@ -11,8 +11,8 @@ import numpy as np
 
 from ..._utils import JSON, validation
 from ...data import Lineage
-from ...data.history import Point, Span
-from ...data.lineage import Visits, check_known
+from ...data.history import Point, Span, check_known
+from ...data.lineage import Visits
 
 _MOST_STEPS = 2**22  # of a job that is compared
 

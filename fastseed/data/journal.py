@@ -1,0 +1,135 @@
+"""The journal: the history of a job as JSON, whose digest is checked on loading."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from typing import Any
+
+from .._backend.reference import scalar
+from .._utils import JSON, strict_json, validation
+from .history import STOPPED, Entry, History, Quarantine, Skip
+from .order.mixture import Source
+from .order.spec import KINDS, OrderSpec
+
+# docs/spec/data-order.md ("The journal") specifies its fields.
+_VERSIONS: JSON = {
+    "format": "fastseed.lineage",
+    "version": 1,
+    "derivation": scalar.DERIVATION_VERSION,
+}
+_NUMBERS = ("master_seed", "task", "epoch", "step")
+_LISTS = ("orders", "entries", "skips", "quarantines")
+_MOST = 10**6  # parts: a journal of more is wrong
+
+
+def to_dict(history: History) -> JSON:
+    """Return the journal as a JSON object; ``from_dict`` reads it."""
+    return signed(
+        {
+            **_VERSIONS,
+            **{name: getattr(history, name) for name in _NUMBERS},
+            "orders": [_order_to_dict(spec) for spec in history.orders],
+            "entries": [_entry_to_dict(entry) for entry in history.entries],
+            "skips": [skip._asdict() for skip in history.skips],
+            "quarantines": [
+                {**q._asdict(), "samples": list(q.samples)} for q in history.quarantines
+            ],
+        }
+    )
+
+
+def signed(fields: JSON) -> JSON:
+    """Return the fields of a journal with their digest, which finds damage."""
+    text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
+    return {**fields, "sha256": hashlib.sha256(text.encode()).hexdigest()}
+
+
+def _entry_to_dict(entry: Entry) -> JSON:
+    default = Entry._field_defaults.items()
+    return {name: value for name, value in entry._asdict().items() if (name, value) not in default}
+
+
+def _order_to_dict(spec: OrderSpec) -> JSON:
+    fields: JSON = {"kind": spec.kind, **vars(spec)}
+    if spec.sources:
+        fields["sources"] = [source._asdict() for source in spec.sources]
+    return fields
+
+
+def to_json(history: History) -> str:
+    """Return the journal as JSON text; ``from_json`` reads it."""
+    return json.dumps(to_dict(history), separators=(",", ":"), ensure_ascii=False)
+
+
+def from_json(function: str, argument: str, text: str | bytes) -> History:
+    """Read a journal; TypeError or ValueError if it is damaged."""
+    try:
+        given = strict_json.parse(text)
+    except strict_json.Invalid as error:
+        raise validation.value_error(function, argument, str(error), text) from error
+    return from_dict(function, argument, given)
+
+
+def from_dict(function: str, argument: str, given: JSON) -> History:
+    """Read a journal; TypeError or ValueError if it is damaged."""
+    validation.check_instance(function, argument, given, dict, "a journal, an object of JSON")
+    for field, value in _VERSIONS.items():
+        if given.get(field) != value:
+            rule = f"{value!r}, as of this version of fastseed"
+            found = given.get(field)
+            raise validation.value_error(function, f"{argument}[{field!r}]", rule, found)
+    try:
+        is_whole = signed({k: v for k, v in given.items() if k != "sha256"}) == given
+    except (TypeError, ValueError, RecursionError):  # no JSON
+        is_whole = False
+    if not is_whole:
+        rule = "the digest of the other fields, one of which is damaged"
+        found = given.get("sha256")
+        raise validation.value_error(function, f"{argument}['sha256']", rule, found)
+    count = sum(len(given[name]) for name in _LISTS)
+    if count > _MOST:
+        rule = f"one of at most {_MOST} orders, entries, skips and quarantines"
+        raise validation.value_error(function, argument, rule, count)
+    history = History(
+        **{name: given[name] for name in _NUMBERS},
+        orders=tuple(_order_from_dict(function, argument, order) for order in given["orders"]),
+        entries=tuple(Entry(**entry) for entry in given["entries"]),
+        skips=tuple(Skip(**skip) for skip in given["skips"]),
+        quarantines=tuple(
+            Quarantine(**{**q, "samples": tuple(q["samples"])}) for q in given["quarantines"]
+        ),
+    )
+    problem = _problem(history)
+    if problem is not None:
+        raise validation.value_error(function, argument, problem, given)
+    return history
+
+
+def _order_from_dict(function: str, argument: str, given: JSON) -> OrderSpec:
+    fields = dict(given)
+    kind = validation.check_choice(
+        function, f"{argument}['orders'][...]['kind']", fields.pop("kind"), tuple(KINDS)
+    )
+    if "sources" in fields:
+        fields["sources"] = tuple(Source(**source) for source in fields["sources"])
+    make: Any = KINDS[kind]
+    spec: OrderSpec = make(**fields)
+    return spec
+
+
+def _problem(history: History) -> str | None:
+    """Return the rule that a journal breaks: its parts are in the order of time."""
+    points = [entry.point for entry in history.entries]
+    if any(a >= b for a, b in itertools.pairwise(points)):
+        return "one whose entries are in order"
+    if not points or points[-1] > history.point or history.entries[-1].order == STOPPED:
+        return "one whose last entry is not after its step"
+    begins = [q.point for q in history.quarantines]
+    if begins != sorted(begins):
+        return "one whose quarantines are in order"
+    ranges = sorted(history.skips)
+    if any(a.epoch == b.epoch and a.last >= b.first for a, b in itertools.pairwise(ranges)):
+        return "one whose skips are ranges apart"
+    return None

@@ -1,0 +1,63 @@
+"""The one door to private names: what tests of ``fastseed.data`` know of the inside."""
+
+from __future__ import annotations
+
+from fastseed._backend import derive
+from fastseed._backend.reference import scalar, shuffle
+from fastseed._utils.log import warn_once
+from fastseed.data.history import Entry, History, Quarantine, Skip
+from fastseed.data.journal import signed, to_dict
+from fastseed.data.layout import StepLayout
+from fastseed.data.loader import loader as plain_loader
+from fastseed.data.loader.iteration import Iteration
+from fastseed.data.order import quarantine
+from fastseed.data.order.mixture import BLOCK, Mixture, Source, shares_of
+from fastseed.data.order.permutation import Bijection, Permutation
+from fastseed.data.order.spec import KINDS, OrderSpec, ShuffleSpec
+from fastseed.data.plan import plan_of
+from fastseed.data.worker import discovery, scope, streams
+from fastseed.data.worker import per_sample as sample_rng
+from fastseed.data.worker.seeding import ScopedDataset, WorkerInit
+from fastseed.derivation import blocks, context, scopes
+from fastseed.derivation import streams as derivation_streams
+from fastseed.derivation.shared_use import StreamUsers
+from fastseed.seeder.registry import adapter_for
+
+__all__ = [
+    "BLOCK",
+    "KINDS",
+    "Bijection",
+    "Entry",
+    "History",
+    "Iteration",
+    "Mixture",
+    "OrderSpec",
+    "Permutation",
+    "Quarantine",
+    "ScopedDataset",
+    "ShuffleSpec",
+    "Skip",
+    "Source",
+    "StepLayout",
+    "StreamUsers",
+    "WorkerInit",
+    "adapter_for",
+    "blocks",
+    "context",
+    "derivation_streams",
+    "derive",
+    "discovery",
+    "plain_loader",
+    "plan_of",
+    "quarantine",
+    "sample_rng",
+    "scalar",
+    "scope",
+    "scopes",
+    "shares_of",
+    "shuffle",
+    "signed",
+    "streams",
+    "to_dict",
+    "warn_once",
+]
