@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import os
 from collections.abc import Iterable, Mapping
@@ -325,22 +326,25 @@ def with_skip(function: str, history: History, epoch: int, first: int, last: int
     if last >= end:
         rule = f"below {end}, the number of steps of epoch {epoch}"
         raise validation.value_error(function, "last_step", rule, last)
-    for skip in history.skips:
+    skips = history.skips
+    i = bisect.bisect(skips, (epoch, first))
+    for skip in skips[max(0, i - 1) : i + 1]:
         if skip.epoch == epoch and skip.first <= last and first <= skip.last:
             rule = f"apart from steps {skip.first} to {skip.last}, which are skipped already"
             raise validation.value_error(function, "first_step", rule, (first, last))
-    return dataclasses.replace(history, skips=(*history.skips, Skip(epoch, first, last)))
+    skips = (*skips[:i], Skip(epoch, first, last), *skips[i:])
+    return dataclasses.replace(history, skips=skips)
 
 
 def with_quarantine(function: str, history: History, samples: Any, source: str | None) -> History:
     """Return a history without samples from the next step on; ValueError if they are too many."""
     spec = check_known(function, "the order of the loader", history.latest_order)
     indices = shift(spec, indices_of(function, "samples", [spec], samples, source), source)
-    known = {sample for q in history.quarantines for sample in q.samples}
-    new = sorted({*indices.tolist()} - known)
-    if not new:
+    known = history.removed(len(history.quarantines))
+    new = np.setdiff1d(indices, known)
+    if not len(new):
         return history
-    gone = np.array(sorted({*new} | known), np.int64)
+    gone = np.union1d(new, known)
     entry = history.entries[-1]
     if entry.layout(spec.end).step_size > RESERVE:
         rule = f"no samples in steps of more than {RESERVE}"
@@ -348,5 +352,5 @@ def with_quarantine(function: str, history: History, samples: Any, source: str |
     if spec.share_of(gone) > MOST_REMOVED:
         rule = "of at most half of the positions of the order, with those removed before"
         raise validation.value_error(function, "samples", rule, len(gone))
-    quarantine = Quarantine(*history.point, tuple(new))
+    quarantine = Quarantine(*history.point, tuple(new.tolist()))
     return dataclasses.replace(history, quarantines=(*history.quarantines, quarantine))
