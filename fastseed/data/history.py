@@ -9,6 +9,7 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import itertools
+import operator
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -106,7 +107,7 @@ class History:
     task: int
     orders: tuple[OrderSpec, ...] = ()
     entries: tuple[Entry, ...] = ()
-    skips: tuple[Skip, ...] = ()
+    skips: tuple[Skip, ...] = ()  # sorted, and apart
     quarantines: tuple[Quarantine, ...] = ()
     epoch: int = 0
     step: int = 0
@@ -131,19 +132,19 @@ class History:
         Later steps are done again. An attempt that continues as the one before needs no entry.
         """
         at = entry.point
-        kept = tuple(e for e in self.entries if e.point < at)
+        kept = self.entries[: bisect.bisect_left(self.entries, at)]
         following = self.point if self.has_steps(*self.point) else (self.epoch + 1, 0)
         if kept and following < at:
             epoch, step = following
             kept += (kept[-1]._replace(epoch=epoch, step=step, order=STOPPED),)
-        quarantines = tuple(
-            q if q.point <= at else q._replace(epoch=at[0], step=at[1]) for q in self.quarantines
-        )
+        done = self.quarantines_at(*at)
+        later = tuple(q._replace(epoch=at[0], step=at[1]) for q in self.quarantines[done:])
         orders = self.orders if spec in self.orders else (*self.orders, spec)
         entry = entry._replace(order=orders.index(spec))
         left = dataclasses.replace(
-            self, orders=orders, entries=kept, quarantines=quarantines, epoch=at[0], step=at[1]
-        )
+            self, orders=orders, entries=kept, epoch=at[0], step=at[1],
+            quarantines=self.quarantines[:done] + later,
+        )  # fmt: skip
         before = left.entry_at(*at)
         is_alike = before is not None and before[3:] == entry[3:]
         if is_alike and entry.position == left.position_at(*at):
@@ -165,26 +166,28 @@ class History:
 
     def has_steps(self, epoch: int, step: int) -> bool:
         """Return True if a step of this number or a greater one is in the epoch."""
-        return any(span.last > step for span in self.spans(epoch))
+        return any(True for _ in self._spans(epoch, step))
 
     def spans(self, epoch: int) -> list[Span]:
         """Return the steps of an epoch in order, without those that are skipped.
 
         Each span ends where another attempt, a skipped range or a quarantine begins.
         """
+        return list(self._spans(epoch))
+
+    def _spans(self, epoch: int, since: int = 0) -> Iterator[Span]:
+        """Yield the spans of an epoch that have steps from ``since`` on."""
         first = self.entry_at(epoch, 0)
         ends = (bisect.bisect_left(self.entries, point) for point in ((epoch, 1), (epoch + 1, 0)))
         inside = self.entries[slice(*ends)]
         begins = inside if first is None else (first, *inside)
-        found: list[Span] = []
         for i, entry in enumerate(begins):
             if entry.order == STOPPED:
                 continue
             last = self.end_of(entry)
             if i + 1 < len(begins):
                 last = min(last, begins[i + 1].step)
-            found += self._cut(entry, last)
-        return found
+            yield from self._cut(entry, max(entry.step, since), last)
 
     def end_of(self, entry: Entry) -> int:
         """Return the step after the last one of the epoch in which an entry begins."""
@@ -206,22 +209,23 @@ class History:
         for first, end in itertools.pairwise((epochs.start, *sorted(cuts), epochs.stop)):
             yield range(first, end)
 
-    def _cut(self, entry: Entry, last: int) -> Iterator[Span]:
-        """Yield the spans of the steps of an entry before ``last``."""
+    def _cut(self, entry: Entry, step: int, last: int) -> Iterator[Span]:
+        """Yield the spans of the steps of an entry from ``step`` to ``last - 1``."""
         epoch, spec = entry.epoch, self.orders[entry.order]
-        edges = {entry.step, last, *(q.step for q in self.quarantines if q.epoch == epoch)}
-        for skip in self.skips:
-            edges |= {skip.first, skip.last + 1} if skip.epoch == epoch else set()
-        inside = sorted(edge for edge in edges if entry.step <= edge <= last)
-        for first, end in itertools.pairwise(inside):
-            if self.first_kept(epoch, first) == first:
-                yield Span(epoch, first, end, entry, spec, self.quarantines_at(epoch, first))
+        while (step := self.first_kept(epoch, step)) < last:
+            i, count = bisect.bisect(self.skips, (epoch, step)), self.quarantines_at(epoch, step)
+            coming = (*self.skips[i : i + 1], *self.quarantines[count : count + 1])
+            end = min([last, *(at for of, at, _ in coming if of == epoch)])
+            yield Span(epoch, step, end, entry, spec, count)
+            step = end
 
     def first_kept(self, epoch: int, step: int) -> int:
         """Return the first step from ``step`` on that is not skipped."""
-        for skip in sorted(self.skips):
-            if skip.epoch == epoch and skip.first <= step <= skip.last:
-                step = skip.last + 1
+        i = max(0, bisect.bisect(self.skips, (epoch, step + 1)) - 1)
+        while i < len(self.skips) and self.skips[i][:2] <= (epoch, step):
+            if self.skips[i].epoch == epoch:
+                step = max(step, self.skips[i].last + 1)
+            i += 1
         return step
 
     def quarantines_at(self, epoch: int, step: int) -> int:
@@ -230,8 +234,8 @@ class History:
 
     def removed(self, quarantines: int) -> Array:
         """Return the samples of the first quarantines, sorted."""
-        samples = {sample for q in self.quarantines[:quarantines] for sample in q.samples}
-        return np.array(sorted(samples), np.int64)
+        parts = map(operator.attrgetter("samples"), self.quarantines[:quarantines])
+        return np.array(sorted({*itertools.chain.from_iterable(parts)}), np.int64)
 
     def order(self, epoch: int, spec: OrderSpec, quarantines: int) -> Order:
         """Return the order of an epoch, without the samples of the first quarantines."""
@@ -302,22 +306,25 @@ def with_skip(function: str, history: History, epoch: int, first: int, last: int
     if last >= end:
         rule = f"below {end}, the number of steps of epoch {epoch}"
         raise validation.value_error(function, "last_step", rule, last)
-    for skip in history.skips:
+    skips = history.skips
+    i = bisect.bisect(skips, (epoch, first))
+    for skip in skips[max(0, i - 1) : i + 1]:
         if skip.epoch == epoch and skip.first <= last and first <= skip.last:
             rule = f"apart from steps {skip.first} to {skip.last}, which are skipped already"
             raise validation.value_error(function, "first_step", rule, (first, last))
-    return dataclasses.replace(history, skips=(*history.skips, Skip(epoch, first, last)))
+    skips = (*skips[:i], Skip(epoch, first, last), *skips[i:])
+    return dataclasses.replace(history, skips=skips)
 
 
 def with_quarantine(function: str, history: History, samples: Any, source: str | None) -> History:
     """Return a history without samples from the next step on; ValueError if they are too many."""
     spec = check_known(function, "the order of the loader", history.latest_order)
     indices = shift(spec, indices_of(function, "samples", [spec], samples, source), source)
-    known = {sample for q in history.quarantines for sample in q.samples}
-    new = sorted({*indices.tolist()} - known)
-    if not new:
+    known = history.removed(len(history.quarantines))
+    new = np.setdiff1d(indices, known)
+    if not len(new):
         return history
-    gone = np.array(sorted({*new} | known), np.int64)
+    gone = np.union1d(new, known)
     entry = history.entries[-1]
     if entry.layout(spec.end).step_size > RESERVE:
         rule = f"no samples in steps of more than {RESERVE}"
@@ -325,5 +332,5 @@ def with_quarantine(function: str, history: History, samples: Any, source: str |
     if spec.share_of(gone) > MOST_REMOVED:
         rule = "of at most half of the positions of the order, with those removed before"
         raise validation.value_error(function, "samples", rule, len(gone))
-    quarantine = Quarantine(*history.point, tuple(new))
+    quarantine = Quarantine(*history.point, tuple(new.tolist()))
     return dataclasses.replace(history, quarantines=(*history.quarantines, quarantine))

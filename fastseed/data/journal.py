@@ -96,7 +96,7 @@ def from_dict(function: str, argument: str, given: JSON) -> History:
         **{name: given[name] for name in _NUMBERS},
         orders=tuple(_order_from_dict(function, argument, order) for order in given["orders"]),
         entries=tuple(Entry(**entry) for entry in given["entries"]),
-        skips=tuple(Skip(**skip) for skip in given["skips"]),
+        skips=tuple(sorted(Skip(**skip) for skip in given["skips"])),
         quarantines=tuple(
             Quarantine(**{**q, "samples": tuple(q["samples"])}) for q in given["quarantines"]
         ),
@@ -129,7 +129,7 @@ def _problem(history: History) -> str | None:
     begins = [q.point for q in history.quarantines]
     if begins != sorted(begins):
         return "one whose quarantines are in order"
-    ranges = sorted(history.skips)
-    if any(a.epoch == b.epoch and a.last >= b.first for a, b in itertools.pairwise(ranges)):
+    pairs = itertools.pairwise(history.skips)
+    if any(a.epoch == b.epoch and a.last >= b.first for a, b in pairs):
         return "one whose skips are ranges apart"
     return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,25 +57,30 @@ def adapter_for(generator: object, bits: int = 31) -> GeneratorAdapter:
 
 
 class Registry:
-    """Registrations in order, under names that all differ.
-
-    ``process.lock`` is held while it changes. A generator may register another one while it is
-    reseeded: the tuples are replaced, never changed.
-    """
+    """Registrations in order, by names that all differ; ``process.lock`` is held for a change."""
 
     def __init__(self, reserved: tuple[str, ...], rank_fields: RankFields) -> None:
         self._rank_fields = rank_fields
-        self._names: dict[str, int | None] = dict.fromkeys(reserved)  # None: as `rank_fields` says
-        self.generators: tuple[Registration, ...] = ()
-        self.epoch_setters: tuple[Registration, ...] = ()
+        self._reserved = reserved
+        self._entries: dict[str, Registration] = {}
+        self._named: dict[Hashable, dict[str, None]] = {}  # names by `_key` of what has them
         self._unnamed = 0
 
     def __iter__(self) -> Iterator[Registration]:
-        yield from self.generators
-        yield from self.epoch_setters
+        return iter(tuple(self._entries.values()))  # one may register another while it is reseeded
 
     def __len__(self) -> int:
-        return len(self.generators) + len(self.epoch_setters)
+        return len(self._entries)
+
+    @property
+    def generators(self) -> tuple[Registration, ...]:
+        """All but the samplers and datasets."""
+        return tuple(entry for entry in self if not isinstance(entry.adapter, EpochSetter))
+
+    @property
+    def epoch_setters(self) -> tuple[Registration, ...]:
+        """The samplers and datasets."""
+        return tuple(entry for entry in self if isinstance(entry.adapter, EpochSetter))
 
     def add(
         self,
@@ -96,7 +101,7 @@ class Registry:
         number, name = self._name(generator, name)
         if draws:
             reserved.check_free(_FUNCTION, name)
-        if name in self._names:
+        if name in self._entries or name in self._reserved:
             rule = "one that is not registered yet (pass another, or unregister that one first)"
             raise validation.value_error(_FUNCTION, "name", rule, name)
         rank_field = self._rank_fields.of_registered(name, shared, distinct_over)
@@ -108,12 +113,8 @@ class Registry:
                 name,
             )
         self._unnamed = number
-        self._names[name] = rank_field if draws else None
-        entry = Registration(name, generator, adapter, rank_field)
-        if isinstance(adapter, EpochSetter):
-            self.epoch_setters = (*self.epoch_setters, entry)
-        else:
-            self.generators = (*self.generators, entry)
+        self._entries[name] = Registration(name, generator, adapter, rank_field)
+        self._named.setdefault(_key(generator), {})[name] = None
         return name
 
     def _adapter(self, generator: object, bits: int) -> GeneratorAdapter | EpochSetter:
@@ -127,8 +128,10 @@ class Registry:
             rule = "one that reseed does not set already, as it does the process's own"
             raise validation.value_error(_FUNCTION, "generator", rule, generator)
         adapter = EpochSetter(generator) if is_setter else adapter_for(generator, bits)
-        old = next((entry for entry in self if entry.generator is generator), None)
-        if old is not None and not isinstance(adapter, SeedFunction):  # the last name would win
+        if isinstance(adapter, SeedFunction):
+            return adapter
+        old = self._registered(generator)
+        if old is not None and old.generator is generator:  # the last name would win
             rule = f"registered once: it is already, as {old.name!r}; unregister it first"
             raise validation.value_error(_FUNCTION, "generator", rule, generator)
         return adapter
@@ -143,30 +146,36 @@ class Registry:
             return number, generator.name
         if name is not None:
             return number, scopes.check_name(_FUNCTION, name)
-        while f"generator/{number}" in self._names:
+        while f"generator/{number}" in self._entries:
             number += 1
         return number + 1, f"generator/{number}"
 
     def remove(self, generator: object) -> None:
         """Forget the first registration of this very generator, or of an equal callable."""
-        matches = [entry for entry in self if entry.generator is generator]
-        matches = matches or [entry for entry in self if _equal(entry.generator, generator)]
-        if not matches:
+        entry = self._registered(generator)
+        if entry is None:
             rule = "a registered generator"
             raise validation.value_error("unregister_generator", "generator", rule, generator)
-        entry = matches[0]
-        self.generators = tuple(e for e in self.generators if e is not entry)
-        self.epoch_setters = tuple(e for e in self.epoch_setters if e is not entry)
-        del self._names[entry.name]
+        del self._entries[entry.name], self._named[_key(generator)][entry.name]
+        if not self._named[_key(generator)]:
+            del self._named[_key(generator)]  # it holds the generator
+
+    def _registered(self, generator: object) -> Registration | None:
+        """Return the first registration of this very generator, else of an equal callable."""
+        entries = [self._entries[name] for name in self._named.get(_key(generator), ())]
+        same = (entry for entry in entries if entry.generator is generator)
+        return next(same, entries[0] if entries else None)
 
     def find(self, name: str) -> Registration | None:
         """Return the registration of this name."""
-        return next((entry for entry in self if entry.name == name), None)
+        return self._entries.get(name)
 
     def rank_field_of(self, name: str) -> int:
         """Return the rank field of any stream on this rank."""
-        rank_field = self._names.get(name)
-        return self._rank_fields.of(name) if rank_field is None else rank_field
+        entry = self._entries.get(name)
+        if entry is None or not getattr(entry.adapter, "takes_seed", True):
+            return self._rank_fields.of(name)
+        return entry.rank_field
 
 
 def _is_reseeded(generator: object) -> bool:
@@ -178,6 +187,12 @@ def _is_reseeded(generator: object) -> bool:
     return any(one is owner for one in known)
 
 
-def _equal(a: Any, b: Any) -> bool:
-    """Compare callables: each access to a bound method makes a new object."""
-    return callable(a) and callable(b) and type(a) is type(b) and bool(a == b)
+def _key(generator: object) -> Hashable:
+    """Return what finds it again: each access to a bound method makes a new, equal object."""
+    if not callable(generator):
+        return id(generator)
+    try:
+        hash(generator)
+    except TypeError:
+        return id(generator)
+    return type(generator), generator

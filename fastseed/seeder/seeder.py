@@ -160,7 +160,7 @@ class Seeder:
         """Reseed every generator; return the exceptions of those that failed, by stream name."""
         registry, field = self._registry, self._field_of_defaults
         done = field is not None and self._defaults.reseed_natively(self.master_seed, at, field)
-        if done and not (self._accelerators or registry.generators or registry.epoch_setters):
+        if done and not (self._accelerators or len(registry)):
             return {}
         scope = derive.scope_key(self.master_seed, *at)
         own: dict[str, GeneratorAdapter] = {} if done else dict(self._defaults.adapters)

@@ -220,7 +220,7 @@ class Job:
             taken = [s for s in journal.skips if s.epoch == journal.epoch]
             if not any(s.first <= b and a <= s.last for s in taken):
                 self.history = dataclasses.replace(
-                    journal, skips=(*journal.skips, Skip(journal.epoch, a, b))
+                    journal, skips=tuple(sorted((*journal.skips, Skip(journal.epoch, a, b))))
                 )
         elif choose.random() < 0.5 and self.spec.size > 8:
             known = {sample for q in journal.quarantines for sample in q.samples}

@@ -67,10 +67,12 @@ class Quarantined(Order):
         return which, positions, occurrences
 
     def _chunks(self, start: int, stride: int, size: int) -> Iterator[list[int]]:
-        places = zip(
-            *(column.tolist() for column in self.places(start + size * stride)), strict=True
-        )
-        filled = {place: Repeat(sample, times) for place, sample, times in places}
+        columns = (column.tolist() for column in self.places(start + size * stride))
+        places, samples, times = columns
+        filled = dict(zip(places, zip(samples, times, strict=True), strict=True))
         for chunk in self._order._chunks(start, stride, size):
-            yield [filled.get(start + k * stride, index) for k, index in enumerate(chunk)]
+            for k in range(len(chunk)):
+                if (found := filled.get(start + k * stride)) is not None:
+                    chunk[k] = Repeat(*found)
+            yield chunk
             start += len(chunk) * stride

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import bisect
 import weakref
 from collections.abc import Callable, Hashable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -61,18 +62,43 @@ class Owner(NamedTuple):
     is_cut: bool  # over ranks, as a ``DTensor``
 
 
+class Bytes:
+    """Who has which bytes of a storage: the first one that took them."""
+
+    def __init__(self) -> None:
+        self._begins, self._owners = [-1], [None]  # each owner has what follows, up to the next
+
+    def owner_of(self, byte: int) -> Any:
+        return self._owners[bisect.bisect(self._begins, byte) - 1]
+
+    def give(self, begin: int, end: int, owner: Any) -> bool:
+        """Give the bytes that nobody has to an owner; return whether they were all."""
+        first, last = self._cut(begin), self._cut(end)
+        before = self._owners[first:last]
+        self._owners[first:last] = [owner if one is None else one for one in before]
+        return not any(before)
+
+    def _cut(self, byte: int) -> int:
+        i = bisect.bisect_left(self._begins, byte)
+        if self._begins[i : i + 1] != [byte]:
+            self._begins.insert(i, byte)
+            self._owners.insert(i, self._owners[i - 1])
+        return i
+
+
 class OwnerTable:
     """Which parameter or buffer of a model a tensor shares its memory with."""
 
     def __init__(self, model: torch.nn.Module, prefix: str = "") -> None:
         self.model, self._prefix = model, prefix
         # storages: a tensor with weak references cannot be swapped, as by to_empty
-        self._owners: dict[int, list[tuple[StorageWeakRef, tuple[int, int], Owner]]] = {}
+        self._owners: dict[int, tuple[StorageWeakRef, Bytes]] = {}
 
     def add(self, tensor: torch.Tensor, owner: Owner) -> None:
         """Let tensors in the memory of ``tensor`` belong to ``owner``."""
-        entry = weak_storage(tensor), extent_of(tensor), owner
-        self._owners.setdefault(storage_of(tensor), []).append(entry)
+        begin, end = extent_of(tensor)
+        new = weak_storage(tensor), Bytes()
+        self._owners.setdefault(storage_of(tensor), new)[1].give(begin, max(end, begin + 1), owner)
 
     def owner_of(self, tensor: torch.Tensor) -> Owner | None:
         """Return the owner; parameters may have been added or replaced meanwhile."""
@@ -85,11 +111,9 @@ class OwnerTable:
         return found
 
     def _find(self, tensor: torch.Tensor) -> Owner | None:
-        begin, _ = extent_of(tensor)
-        for _, (first, end), owner in self._owners.get(storage_of(tensor), ()):
-            if first <= begin < end or first == begin:
-                return owner
-        return None
+        entry = self._owners.get(storage_of(tensor))
+        found: Owner | None = entry[1].owner_of(extent_of(tensor)[0]) if entry else None
+        return found
 
 
 def _is_cut(tensor: torch.Tensor) -> bool:

@@ -20,7 +20,7 @@ from ...random import layout
 from ...random.functional import MAX_KEY, check_keys, words_of
 from ...random.layout import Piece, Shard
 from ...seeder.seeder import current_seeder
-from ..initialization.names import extent_of, storage_of
+from ..initialization.names import Bytes, extent_of, storage_of
 from ..module_names import check_prefix, reshard, strip_wrappers, unwrap
 
 _LOW64 = 2**64 - 1
@@ -64,19 +64,20 @@ def targets_of(
     parts = dict(validation.check_instance(function, "shards", shards or {}, Mapping, "a dict"))
     reshard(checked)
     found: dict[str, Target] = {}
-    extents: dict[int, set[tuple[int, int]]] = {}  # in bytes, by storage; equal ones are tied
+    extents: set[tuple[int, int, int]] = set()  # in bytes, with the storage; equal ones are tied
+    owned: dict[int, Bytes] = {}  # by storage
     for own_name, tensor in unwrap(checked).named_parameters():
         name = prefix + strip_wrappers(own_name)
         selected = params is None or params(name)
         if not torch.nn.parameter.is_lazy(tensor) and layout.local_part(tensor).numel():
-            begin, end = extent_of(tensor)
-            others = extents.setdefault(storage_of(tensor), set())
-            if (begin, end) in others:
+            storage, extent = storage_of(tensor), extent_of(tensor)
+            if (storage, *extent) in extents:
                 continue
-            if selected and any(begin < last and first < end for first, last in others):
+            is_free = owned.setdefault(storage, Bytes()).give(*extent, name)
+            if selected and not is_free:
                 rule = f"without parameters that overlap in memory (here: {name!r})"
                 raise validation.value_error(function, "model", rule, model)
-            others.add((begin, end))
+            extents.add((storage, *extent))
         if not selected:
             continue
         if name in found:
