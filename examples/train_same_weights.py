@@ -67,7 +67,7 @@ def build(layout: str) -> nn.Module:
 class PlainGradients:
     """The control: DistributedDataParallel, which adds gradients in an order of its own."""
 
-    assignment = "deal"
+    slots, assignment = SLOTS, "deal"
 
     def __init__(self, model: nn.Module) -> None:
         self.model = DistributedDataParallel(model)
@@ -148,9 +148,7 @@ def train(args: argparse.Namespace) -> dict[str, Any]:
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.1)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, args.steps)
     loader = torch.utils.data.DataLoader(samples(), BATCH, shuffle=True, drop_last=True)
-    steps = fastseed.data.steps(
-        loader, epochs=100, task=TRAINING, slots=SLOTS, assignment=gradients.assignment
-    )
+    steps = fastseed.data.steps(loader, epochs=100, task=TRAINING, slots=gradients)
     checkpoint = Checkpoint(args.out, model, optimizer, {"schedule": schedule, "data": steps})
 
     losses = checkpoint.load()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -11,6 +11,17 @@ UNKNOWN = -1  # the number of positions of an order whose length is not known
 ASSIGNMENTS = ("blocks", "deal")  # of the slots of a step to ranks
 
 N = TypeVar("N", int, np.ndarray)
+
+
+@runtime_checkable
+class SlotSource(Protocol):
+    """What says into how many slots a step is cut, and which of them a rank has."""
+
+    @property
+    def slots(self) -> int: ...
+
+    @property
+    def assignment(self) -> str: ...
 
 
 def own_slots(slots: int, rank: int, ranks: int, assignment: str) -> range:

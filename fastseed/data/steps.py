@@ -15,7 +15,7 @@ from ..distributed.agreement import agree
 from ..seeder import api
 from .history import History, Point, check_known, with_quarantine, with_skip
 from .journal import to_json
-from .layout import ASSIGNMENTS
+from .layout import SlotSource
 from .lineage import Lineage
 from .loader.iteration import Iteration
 from .loader.loader import Loader, slot_loader
@@ -35,8 +35,7 @@ def steps(
     epochs: int | None = None,
     *,
     task: int = 1,
-    slots: int | None = None,
-    assignment: str = "blocks",
+    slots: int | SlotSource | None = None,
     check: bool = True,
 ) -> StepLoop:
     """Iterate the batches of all epochs as (epoch, step, batch), each step in its own scope.
@@ -51,13 +50,11 @@ def steps(
         epochs: the number of epochs, [0, 2**32); None for a script that has the loop over epochs
             itself and calls ``in_epoch``.
         task: the task of ``reseed``, [0, 2**24).
-        slots: None; or the number of micro-batches of a step of all ranks, [1, 2**24), as for
-            ``fastseed.elastic.SlotGradients``. In place of a batch the loop then yields an iterator
-            of this rank's micro-batches, if any, which must be exhausted before the next step. The
-            loader must have ``batch_size``, and ``shuffle=True``, its dataset's order, a
-            ``ShuffleSampler`` or a ``MixtureSampler``.
-        assignment: which slots a rank has, as ``SlotGradients.assignment``: ``"blocks"``, or
-            ``"deal"`` for models under ``fully_shard``. A job may resume with the other one.
+        slots: None; or the ``fastseed.elastic.SlotGradients`` that take the micro-batches of a
+            step; or only their number on all ranks, [1, 2**24), which ranks then have in blocks. In
+            place of a batch the loop yields an iterator of this rank's micro-batches, if any, which
+            must be exhausted before the next step. The loader must have ``batch_size``, and
+            ``shuffle=True``, its dataset's order, a ``ShuffleSampler`` or a ``MixtureSampler``.
         check: compare the order, its length and layout, the seed of a ``DistributedSampler`` and
             the indices of a ``Subset`` with a rank that began this loop before. No rank waits.
 
@@ -88,7 +85,7 @@ def steps(
         >>> [(epoch, step, batch.tolist()) for epoch, step, batch in resumed]
         [(0, 2, [9, 1])]
     """
-    return StepLoop(loader, epochs, task, slots, assignment, check)
+    return StepLoop(loader, epochs, task, slots, check)
 
 
 class StepLoop:
@@ -99,20 +96,21 @@ class StepLoop:
         loader: DataLoader[Any],
         epochs: int | None,
         task: int,
-        slots: int | None,
-        assignment: str,
+        slots: int | SlotSource | None,
         check: bool,
     ) -> None:
         if epochs is not None:
             epochs = validation.check_int(_NAME, "epochs", epochs, 0, scopes.MAX_EPOCH)
         self._epochs = epochs
         self._task = validation.check_int(_NAME, "task", task, 0, scopes.MAX_TASK)
-        assignment = validation.check_choice(_NAME, "assignment", assignment, ASSIGNMENTS)
         self._is_compared = not validation.check_bool(_NAME, "check", check)  # with other ranks
         self._slots: SlotSampler | None = None
         if slots is not None:
-            slots = validation.check_int(_NAME, "slots", slots, 1, scopes.MAX_RANK)
-            loader = slot_loader(_NAME, loader, slots, assignment)
+            number, assignment = slots, "blocks"
+            if isinstance(slots, SlotSource):
+                number, assignment = slots.slots, slots.assignment
+            number = validation.check_int(_NAME, "slots", number, 1, scopes.MAX_RANK)
+            loader = slot_loader(_NAME, loader, number, assignment)
             self._slots = loader.batch_sampler  # type: ignore[assignment]
         elif not isinstance(loader, Loader):
             validation.check_instance(_NAME, "loader", loader, DataLoader, "a DataLoader")

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from helpers import vectors
 from helpers.inside import derivation_streams, derive, to_dict
-from helpers.loaders import Indexed, dealt, draw, same
+from helpers.loaders import Indexed, Slots, dealt, draw, same
 from helpers.ranks import ranks
 from torch.utils.data import DataLoader
 
@@ -104,7 +104,7 @@ def test_memory_does_not_grow_with_the_dataset():
 def test_ranks_slots_and_rows(assignment):
     fastseed.init(42, rank=1, world_size=3)
     loader = DataLoader(Indexed(20), 2, shuffle=True, collate_fn=same)
-    loop = steps(loader, 1, slots=4, assignment=assignment)
+    loop = steps(loader, 1, slots=Slots(4, assignment))
     taken = [[i for i, *_ in batch] for _, _, batches in loop for batch in batches]
     at = [loop.lineage().at(0, step, rank=1) for step in range(3)]
     assert [v.sample.tolist() for v in at] == taken and {v.slot for v in at[0]} == {1}

@@ -7,7 +7,18 @@ import pickle
 import random
 
 import pytest
-from helpers.loaders import Balanced, ByHand, Given, Items, Seeking, Stateful, draw, same, start
+from helpers.loaders import (
+    Balanced,
+    ByHand,
+    Given,
+    Items,
+    Seeking,
+    Slots,
+    Stateful,
+    draw,
+    same,
+    start,
+)
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
@@ -198,8 +209,8 @@ class Case:
         loader = DataLoader(**settings, num_workers=workers, collate_fn=same)
         if self.form == "Loader":
             return ByHand(Loader(loader), EPOCHS)
-        slots = self.slots if self.kind == "slots" else None
-        return steps(loader, EPOCHS, slots=slots, assignment=("blocks", "deal")[self.is_dealt])
+        slots = Slots(self.slots, ("blocks", "deal")[self.is_dealt])
+        return steps(loader, EPOCHS, slots=slots if self.kind == "slots" else None)
 
     # ------------------------------------------------------------ what lists say
 

@@ -6,7 +6,7 @@ import functools
 import itertools
 
 import pytest
-from helpers.loaders import Failing, Indexed, Numbers, Plain, point, same
+from helpers.loaders import Failing, Indexed, Numbers, Plain, Slots, point, same
 from torch.utils.data import ConcatDataset, DataLoader, DistributedSampler, RandomSampler
 
 import fastseed
@@ -21,7 +21,7 @@ def make(data=None, batch=B, *, slots=4, epochs=2, assignment="blocks", **settin
     if not {"sampler", "shuffle", "batch_sampler"} & set(settings):
         settings["shuffle"] = True
     existing = DataLoader(data, batch, collate_fn=same, **settings)
-    return steps(existing, epochs, task=1, slots=slots, assignment=assignment)
+    return steps(existing, epochs, task=1, slots=Slots(slots, assignment))
 
 
 def owner(slot, slots, world, assignment):

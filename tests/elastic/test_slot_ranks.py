@@ -10,6 +10,7 @@ from unittest import mock
 import pytest
 import torch
 import torch.distributed as dist
+from helpers.loaders import Slots
 from helpers.ranks import ranks
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
@@ -95,7 +96,7 @@ def train_on_dataset(assignment="blocks", saved=None, stop=None):
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     data = torch.randn(50, WIDTH, generator=torch.Generator().manual_seed(0))
     loader = torch.utils.data.DataLoader(data, batch_size=2, shuffle=True)
-    steps = fastseed.data.steps(loader, epochs=1, task=1, slots=6, assignment=assignment)
+    steps = fastseed.data.steps(loader, epochs=1, task=1, slots=gradients)
     if saved is not None:
         model.load_state_dict(saved[0])
         optimizer.load_state_dict(saved[1])
@@ -180,7 +181,7 @@ def error_of_other_batches(own, others):
     model, data = make(), torch.randn(50, WIDTH)
     gradients = SlotGradients(model, 4, assignment=own)
     loader = torch.utils.data.DataLoader(data, batch_size=2, shuffle=True)
-    _, _, batches = next(iter(fastseed.data.steps(loader, 1, slots=4, assignment=others)))
+    _, _, batches = next(iter(fastseed.data.steps(loader, 1, slots=Slots(4, others))))
     try:
         for _, batch in gradients.step(batch for batch in batches):
             model(batch).square().mean().backward()

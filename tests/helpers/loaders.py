@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import random
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -245,3 +246,10 @@ class ByHand:
         for epoch in range(self.first, self.epochs):
             fastseed.reseed(1, epoch)
             yield from ((epoch, None, batch) for batch in self.loader)
+
+
+class Slots(NamedTuple):
+    """A cut into slots, in place of ``SlotGradients``."""
+
+    slots: int
+    assignment: str

@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, Dataset
 import fastseed
 from fastseed.data import MixtureSampler, steps
 
-from .loaders import point, same
+from .loaders import Slots, point, same
 
 Rows = dict[tuple[int, int], set[tuple[int, int, int, int, int]]]
 """(rank, slot, row, sample, occurrence) of each (epoch, step)."""
@@ -58,7 +58,8 @@ class RealJob:
         else:
             settings["shuffle"] = True
         loader = DataLoader(Noted(self.size), batch, **settings)
-        return steps(loader, self.epochs, task=1, slots=self.slots, assignment=assignment)
+        slots = Slots(self.slots, assignment) if self.slots else None
+        return steps(loader, self.epochs, task=1, slots=slots)
 
     def run(self) -> RealJob:
         for last in (False, False, True):

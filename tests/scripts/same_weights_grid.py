@@ -161,9 +161,7 @@ def train(row: dict[str, Any], job: dict[str, Any], rank: int, path: Path) -> di
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     tokens = torch.randint(TOKENS, (SAMPLES, 7), generator=torch.Generator().manual_seed(0))
     loader = torch.utils.data.DataLoader(tokens, BATCH, shuffle=True, drop_last=True)
-    steps = fastseed.data.steps(
-        loader, epochs=1000, slots=row["slots"], assignment=gradients.assignment
-    )
+    steps = fastseed.data.steps(loader, epochs=1000, slots=gradients)
     done = 0
     if path.exists():
         found = torch.load(path)
