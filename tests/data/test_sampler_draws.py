@@ -8,6 +8,7 @@ import random
 import numpy as np
 import pytest
 import torch
+from helpers.inside import warn_once
 from helpers.loaders import Balanced, Indexed, Plain, flat, same, start
 from helpers.support import snapshot
 from torch.utils.data import (
@@ -20,7 +21,6 @@ from torch.utils.data import (
 )
 
 import fastseed
-from fastseed._utils.log import warn_once
 from fastseed.data import Loader, ShuffleSampler, count_occurrences
 
 N = 24

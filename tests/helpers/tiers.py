@@ -69,6 +69,8 @@ def tier_of(item: pytest.Item) -> str:
     for name in MARKS:
         if item.get_closest_marker(name) is not None:
             return name
+    if not item.path.is_relative_to(TESTS):  # a test that a test has written
+        return "fast"
     folder = item.path.relative_to(TESTS).parts[0]
     if item.get_closest_marker("smoke") is None and folder in FOLDERS_WITH_SMOKE:
         return FOLDERS_WITH_SMOKE[folder]

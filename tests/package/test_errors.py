@@ -12,6 +12,7 @@ from helpers.support import reference_narrow_seed, run_script, scramble, seeder,
 
 import fastseed
 from fastseed._backend import native
+from fastseed.seeder import recent_scopes
 
 # ---------------------------------------------------------------- before init
 
@@ -206,8 +207,9 @@ def test_repetition_still_reseeds_and_stops_shouting(caplog):
     assert "not reported" in messages(caplog)[-1]
 
 
-def test_repetition_is_noticed_over_a_long_run(caplog):
+def test_repetition_is_noticed_over_a_long_run(caplog, monkeypatch):
     """The table is bounded, so some scopes are forgotten; the latest is always there."""
+    monkeypatch.setattr(recent_scopes, "_SLOTS", 1 << 15)
     s = seeder()
     for epoch in range(10_000):
         s.reseed(1, epoch)
