@@ -239,5 +239,5 @@ def test_a_wrapper_that_looks_ahead_says_which_step_is_done(kind):
 def test_a_state_that_counts_samples_is_none_of_one_that_counts_batches():
     _, states = run(make("a user's"))
     loop = make("buckets")
-    with pytest.raises(ValueError, match="must be of order 'batches of Given', as for this loop"):
+    with pytest.raises(ValueError, match="must be of order 'batches of Given', as here"):
         loop.load_state_dict(pickle.loads(states[0]))

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 import torch
-from helpers.loaders import Indexed, dealt, flat, on_ranks, same
+from helpers.loaders import Indexed, dealt, flat, on_ranks, position_of, same
 from helpers.support import run_script
 
 import fastseed
@@ -43,7 +43,7 @@ def test_any_world_and_batch_after_any_other():
         for stop in (1, 4):
             before, state = run(n, world, batch, stop=stop)
             done = dealt(before)
-            assert state["position"] == min(len(done), n)
+            assert position_of(state) == min(len(done), n)
             after, _ = run(n, new_world, new_batch, state=state)
             done, rest = done[:n], dealt(after)
             left = n - len(done)
