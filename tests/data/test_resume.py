@@ -207,3 +207,14 @@ def test_resuming_is_for_one_iteration():
     batches.load_state_dict(state)
     next(iter(batches))
     assert flat(batches) == whole, "abandoned, so it restarts"
+
+
+def test_a_sampler_that_yields_others_than_before_is_refused():
+    order = [0, 1, 2, 3, 4, 5]
+    start()
+    batches = Loader(Plain(6), 2, sampler=loaders.Given(lambda: order, 6), collate_fn=same)
+    next(iter(batches))
+    order.reverse()
+    batches.load_state_dict(batches.state_dict())
+    with pytest.raises(RuntimeError, match="must yield the same indices"):
+        list(batches)

@@ -215,6 +215,16 @@ def test_resumed_between_epochs_is_the_whole_run(kind):
     assert seen + run(loop)[0] == whole
 
 
+def test_a_dataset_goes_on_in_the_epoch_after_that_of_the_state_of_a_loader():
+    whole, _ = run(make("from epoch to epoch", form=Loader))
+    before, after = (make("from epoch to epoch", form=Loader).loader for _ in "ab")
+    fastseed.reseed(1, 0)
+    seen = list(before)
+    after.load_state_dict(before.state_dict())
+    fastseed.reseed(1, 1)
+    assert seen + list(after) == [batch for _, _, batch, _ in whole]
+
+
 def with_last(items):
     """Is this the last one? As in many training loops."""
     items = iter(items)
