@@ -79,6 +79,10 @@ class Ended(Stateful):
         self.at = self.next = state["next"]
 
 
+class Unsized(Given):
+    __len__ = None
+
+
 def permuted():
     return torch.randperm(N).tolist()
 
@@ -123,6 +127,7 @@ MAPS = {
     },
     "a user's": lambda: {"batch_size": 6, "sampler": Given(permuted)},
     "repeated around ours": lambda: {"batch_size": 6, "sampler": around(ShuffleSampler(N), 3)},
+    "no length": lambda: {"batch_size": 6, "sampler": Unsized(permuted)},
     "too small a length": lambda: {"batch_size": 6, "sampler": Given(lambda: permuted() * 2, 9)},
     "too large a length": lambda: {"batch_size": 6, "sampler": Given(permuted, 99)},
     "a filter by subclass": lambda: {"batch_size": 4, "sampler": Filtered(N)},

@@ -112,27 +112,6 @@ def test_a_state_of_another_order_is_named():
         in_order.load_state_dict({**shuffled, "read": ""})
 
 
-class Endless:
-    """A sampler without a length."""
-
-    def __iter__(self):
-        return iter(range(6))
-
-
-@pytest.mark.parametrize(
-    ("options", "batches"),
-    [
-        ({"batch_sampler": [[0, 1, 2], [3], [4, 5]]}, [[0, 1, 2], [3], [4, 5]]),
-        ({"sampler": Endless(), "batch_size": 4}, [[0, 1, 2, 3], [4, 5]]),
-    ],
-)
-def test_batches_of_other_sizes_have_no_position_of_a_step(options, batches):
-    first, second = (steps(DataLoader(range(6), **options), 1, task=1) for _ in range(2))
-    for number, _ in enumerate(first, 1):
-        second.load_state_dict(first.state_dict())
-        assert [batch.tolist() for *_, batch in second] == batches[number:]
-
-
 def test_after_an_interrupt_between_the_loader_and_the_loop_the_batch_comes_again():
     """The journal alone says where the loop is, whatever its loader has handed out."""
     loop, again = make(), make()
