@@ -61,11 +61,6 @@ class Plan(NamedTuple):
         is_one = self.source is None and self.is_divided
         return (self.layout._replace(n=self.spec.n), self.rank) if is_one else None
 
-    @property
-    def drop_last(self) -> bool:
-        """True if the loader or a sampler leaves out what is incomplete."""
-        return self.layout.drop_last or self.layout.ranks_drop_last
-
     def in_scope(self, seeder: Seeder, scope: IterationScope) -> Plan:
         """Return the plan with the order of a ShuffleSampler in a scope, or in its own task."""
         task = scope.task if self.source.task is None else self.source.task

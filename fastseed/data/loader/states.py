@@ -24,9 +24,9 @@ def check_resumable(function: str, loader: DataLoader[Any]) -> None:
         if isinstance(sampler, RANDOM_SAMPLERS) and sampler.generator:
             rule = "without a generator, whose state is lost: use shuffle=True"
             raise validation.value_error(function, "sampler", rule, sampler)
-    if not has_dataset_state(loader):
-        return
     dataset = loader.dataset
+    if not is_iterable(loader) or isinstance(dataset, Seekable):
+        return
     if not (hasattr(dataset, "state_dict") and hasattr(dataset, "load_state_dict")):
         rule = "map-style, a Seekable, or have seek(position), or a state_dict"
         raise validation.type_error(function, "dataset", rule, dataset)
@@ -37,14 +37,10 @@ def check_resumable(function: str, loader: DataLoader[Any]) -> None:
 
 def beside_position(loader: DataLoader[Any]) -> tuple[str, ...]:
     """Return what a state has beside the position: of a dataset or a sampler that only it knows."""
-    if has_dataset_state(loader):
+    plan = plan_of(loader, context.seeder)
+    if plan.has_own_place:
         return ("dataset", "over")
-    return ("read",) if plan_of(loader, context.seeder).is_foreign else ()
-
-
-def has_dataset_state(loader: DataLoader[Any]) -> bool:
-    """Return True if the dataset itself says where it is."""
-    return is_iterable(loader) and not isinstance(loader.dataset, Seekable)
+    return ("read",) if plan.is_foreign else ()
 
 
 def check_state(
