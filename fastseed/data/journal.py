@@ -65,6 +65,7 @@ def to_json(history: History) -> str:
 
 def from_json(function: str, argument: str, text: str | bytes) -> History:
     """Read a journal; TypeError or ValueError if it is damaged."""
+    validation.check_instance(function, argument, text, (str, bytes), "the text of a journal")
     try:
         given = strict_json.parse(text)
     except strict_json.Invalid as error:

@@ -66,11 +66,6 @@ class Plan(NamedTuple):
         is_one = self.source is None and self.is_divided
         return (self.layout._replace(n=self.spec.n), self.rank) if is_one else None
 
-    @property
-    def drop_last(self) -> bool:
-        """True if the loader or a sampler leaves out what is incomplete."""
-        return self.layout.drop_last or self.layout.ranks_drop_last
-
     def in_scope(self, seeder: Seeder, scope: IterationScope) -> Plan:
         """Return the plan with the order of a ShuffleSampler in a scope, or in its own task."""
         task = scope.task if self.source.task is None else self.source.task
@@ -88,7 +83,6 @@ class Plan(NamedTuple):
     ) -> History:
         """Return the history in a state's journal, if it is one of a loop with this plan."""
         where = "state['journal']"
-        validation.check_instance(function, where, text, str, "the text of a journal")
         history = from_json(function, where, text)
         if history.task != task:
             raise validation.value_error(function, where, f"of task {task}", history.task)
@@ -103,14 +97,17 @@ class Plan(NamedTuple):
             raise validation.value_error(function, "new_order", rule, new_order)
         if new_order:
             return history.with_entry(self.entry(*history.point), self.spec)
-        entry = history.entries[-1]
-        saved = entry.facts(history.latest_order)
+        self.check_facts(function, where, history)
+        self.check_ranks(function, history)
+        return history
+
+    def check_facts(self, function: str, argument: str, history: History) -> None:
+        """Raise ValueError if the order of a history, or its cut, is not that of this plan."""
+        saved = history.entries[-1].facts(history.latest_order)
         for name, value in self.entry(0, 0).facts(self.spec).items():
             if saved.get(name) != value:
-                rule = f"of {name} {value!r}, as for this loop"
-                raise validation.value_error(function, where, rule, saved.get(name))
-        self.check_ranks(function, entry.ranks, history.position_at(*history.point))
-        return history
+                rule = f"of {name} {value!r}, as here"
+                raise validation.value_error(function, argument, rule, saved.get(name))
 
     def position_after(self, batches: int) -> int:
         """Return the position after so many batches of this rank."""
@@ -118,11 +115,12 @@ class Plan(NamedTuple):
             batches //= max(1, len(self.layout.slots_of(self.rank)))
         return self.layout.position_after(self.start, batches)
 
-    def check_ranks(self, function: str, ranks: int, position: int) -> None:
-        """Raise RuntimeError if these ranks cannot continue where ``ranks`` ranks were."""
+    def check_ranks(self, function: str, history: History) -> None:
+        """Raise RuntimeError if these ranks cannot continue where those of a history were."""
         here, rule = self.layout.ranks, None
         if self.is_ours or self.source is None:
             return
+        ranks, position = history.entries[-1].ranks, history.position_at(*history.point)
         if self.is_divided and position % here:
             rule = f"position must be a multiple of the {here} ranks, got {position}"
         elif not self.is_divided and position and here != ranks:

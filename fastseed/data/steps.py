@@ -19,7 +19,7 @@ from .layout import SlotSource
 from .lineage import Lineage
 from .loader.iteration import Iteration
 from .loader.loader import Loader, slot_loader
-from .loader.states import beside_position, check_resumable, check_state, has_dataset_state
+from .loader.states import beside_position, check_resumable, check_state
 from .micro_batches import MicroBatches
 from .order.samplers import SlotSampler
 from .plan import Plan, compare_ranks, plan_of
@@ -313,7 +313,7 @@ class StepLoop:
     def _beside_position(self) -> StateDict:
         """Return what only a dataset of its own state, or another sampler, can say."""
         is_lost = self._own is not None and self.loader._latest is not self._own
-        if is_lost and has_dataset_state(self.loader):
+        if is_lost and "dataset" in beside_position(self.loader):
             raise RuntimeError(
                 f"fastseed.{_NAME}: the loader was iterated outside of this loop, where its "
                 "dataset lost its place: use another loader for that"

@@ -125,7 +125,7 @@ def test_journals_of_another_job_are_refused():
     other = stopped(n=24).state_dict()["journal"]
     loop = make()
     before = loop.state_dict()
-    with pytest.raises(ValueError, match="must be of n 20, as for this loop, got 24"):
+    with pytest.raises(ValueError, match="must be of n 20, as here, got 24"):
         loop.load_state_dict({**state, "journal": other})
     assert loop.state_dict() == before
     fastseed.init(43, rank=0, world_size=1)

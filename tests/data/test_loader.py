@@ -11,7 +11,6 @@ from helpers.support import scramble, snapshot, without_scope
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
-    DistributedSampler,
     RandomSampler,
     WeightedRandomSampler,
 )
@@ -76,22 +75,6 @@ def test_a_generator_that_the_user_gave_is_used():
     expected = torch.Generator().manual_seed(7)
     torch.empty((), dtype=torch.int64).random_(generator=expected)
     assert torch.equal(mine.get_state(), expected.get_state()), "one base seed was drawn from it"
-
-
-@pytest.mark.parametrize("batched", [False, True])
-def test_distributed_sampler_is_told_the_epoch(batched):
-    def make():
-        sampler = DistributedSampler(range(24), num_replicas=2, rank=1)
-        if not batched:
-            return sampler, {"sampler": sampler}
-        return sampler, {"batch_sampler": BatchSampler(sampler, 3, False)}
-
-    start()
-    batches = Loader(Plain(24), collate_fn=same, **make()[1])
-    for epoch in (0, 3, 1):
-        theirs = make()[0]
-        theirs.set_epoch(epoch)
-        assert flat(epoch_of(batches, epoch)) == list(theirs)
 
 
 def test_set_epoch_of_a_shuffle_sampler_counts_without_reseed():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from helpers import vectors
 from helpers.inside import BLOCK, Mixture, Source, scalar, shuffle
-from helpers.loaders import Indexed, Plain, dealt, flat, on_ranks, same, start
+from helpers.loaders import Indexed, Plain, dealt, flat, on_ranks, position_of, same, start
 from torch.utils.data import ConcatDataset, DataLoader
 
 from fastseed.data import Loader, MixtureSampler, Repeat, per_sample
@@ -188,14 +188,14 @@ def test_ranks_share_the_order_and_resume_with_other_ranks(drop_last):
 
     whole = flat(ranks(1, 10, n=3000)[0][0])
     before, state = ranks(4, 7, stop=40)
-    assert dealt(before) == whole[:1120] and state["position"] == 1120
+    assert dealt(before) == whole[:1120] and position_of(state) == 1120
     after, _ = ranks(3, 16, state)
     expected = 2500 - 1120 - (1380 % 3 if drop_last else -(-1380 % 3))
     assert dealt(after) == whole[1120 : 1120 + expected]  # the tail continues, nothing repeats
     assert len(set(whole)) == len(whole)
     start(5)
     other = MixtureSampler(SIZES, {**WEIGHTS, "web": 1.0}, n=2500, drop_last=drop_last)
-    with pytest.raises(ValueError, match=r"state\['order'\] must be .*web"):
+    with pytest.raises(ValueError, match=r"state\['journal'\] must be of order .*web"):
         Loader(data, 4, sampler=other).load_state_dict(state)
 
 

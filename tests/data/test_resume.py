@@ -6,11 +6,12 @@ import itertools
 
 import pytest
 import torch
-from helpers.loaders import Failing, Plain, flat, same, start
+from helpers import loaders
+from helpers.loaders import Failing, Plain, flat, point, same, start
 from torch.utils.data import BatchSampler
 
 import fastseed
-from fastseed.data import Loader, Seekable
+from fastseed.data import Lineage, Loader, Seekable
 
 
 def make(n=20, batch=4, **more):
@@ -18,31 +19,24 @@ def make(n=20, batch=4, **more):
 
 
 def position(batches):
-    return batches.state_dict()["position"]
+    return loaders.position_of(batches.state_dict())
 
 
 # ---------------------------------------------------------------- what it is
 
 
-def test_a_state_is_a_few_integers(tmp_path):
+def test_a_state_is_a_journal_and_whether_the_epoch_is_over(tmp_path):
     start(7)
     batches = make(num_workers=2, prefetch_factor=5, drop_last=True)
     for _ in itertools.islice(batches, 3):
         pass
     state = batches.state_dict()
-    assert state == {
-        "format": "fastseed.loader",
-        "version": 2,
-        "order": "shuffle",
-        "master_seed": 42,
-        "task": 1,
-        "epoch": 7,
-        "position": 12,
-        "ranks": 1,
-        "n": 20,
-        "drop_last": 1,
-        "over": 0,
-    }
+    assert state.keys() == {"format", "version", "journal", "over"} and state["over"] == 0
+    history = Lineage.load(state).history
+    assert (history.master_seed, history.task, history.point) == (42, 1, (7, 0))
+    (order,), (entry,) = history.orders, history.entries
+    assert (order.describe(), order.n) == ("shuffle", 20)
+    assert (entry.position, entry.ranks, entry.drop_last) == (12, 1, 1)
     torch.save(state, tmp_path / "state.pt")
     assert torch.load(tmp_path / "state.pt", weights_only=True) == state
 
@@ -65,7 +59,7 @@ def test_position_counts_what_was_delivered(workers):
     assert position(batches) == 4, "left early: that is where it stopped"
     fastseed.reseed(1, 1)
     iter(batches)
-    assert (position(batches), batches.state_dict()["epoch"]) == (0, 1)
+    assert (position(batches), point(batches.state_dict())) == (0, (1, 0))
 
 
 def test_an_older_iteration_does_not_count():
@@ -100,16 +94,16 @@ def test_state_before_and_after_loading():
     fastseed.init(42, rank=0, world_size=1)
     batches = make()
     fresh = batches.state_dict()
-    assert (fresh["position"], fresh["task"], fresh["epoch"]) == (0, 0, 0)
+    assert (loaders.position_of(fresh), point(fresh)) == (0, (0, 0))
     start(2)
     next(iter(batches))
     state = batches.state_dict()
     other = make(batch=3)
     other.load_state_dict(state)
     assert other.state_dict() == state, "it was not iterated since"
-    state["position"] = 1
+    state["journal"] = "none"
     assert position(other) == 4, "it is a copy"
-    other.state_dict()["position"] = 1
+    other.state_dict()["journal"] = "none"
     assert position(other) == 4
     other.restart()
     assert position(other) == 0
@@ -168,7 +162,7 @@ def test_of_an_epoch_that_is_over_nothing_is_left_and_any_other_may_follow(sourc
     size = len(flat(batches))
     assert size == 18 - 2 * drop_last
     state = batches.state_dict()
-    assert (state["epoch"], state["over"]) == (3, 1)
+    assert (point(state), state["over"]) == ((3, 0), 1)
     batches = make_one()
     batches.load_state_dict(state)
     assert flat(batches) == [], "as the recipe does it: it is not repeated"
@@ -193,7 +187,7 @@ def test_an_epoch_set_on_the_sampler_is_the_states_epoch():
     order = flat(batches)
     next(iter(batches))
     state = batches.state_dict()
-    assert state["epoch"] == 6
+    assert point(state) == (6, 0)
     batches = make()
     batches.load_state_dict(state)
     with pytest.raises(RuntimeError, match=r"epoch \(42, 1, 6\), but"):
@@ -213,3 +207,14 @@ def test_resuming_is_for_one_iteration():
     batches.load_state_dict(state)
     next(iter(batches))
     assert flat(batches) == whole, "abandoned, so it restarts"
+
+
+def test_a_sampler_that_yields_others_than_before_is_refused():
+    order = [0, 1, 2, 3, 4, 5]
+    start()
+    batches = Loader(Plain(6), 2, sampler=loaders.Given(lambda: order, 6), collate_fn=same)
+    next(iter(batches))
+    order.reverse()
+    batches.load_state_dict(batches.state_dict())
+    with pytest.raises(RuntimeError, match="must yield the same indices"):
+        list(batches)

@@ -80,6 +80,10 @@ class Ended(Stateful):
         self.at = self.next = state["next"]
 
 
+class Unsized(Given):
+    __len__ = None
+
+
 def permuted():
     return torch.randperm(N).tolist()
 
@@ -124,6 +128,7 @@ MAPS = {
     },
     "a user's": lambda: {"batch_size": 6, "sampler": Given(permuted)},
     "repeated around ours": lambda: {"batch_size": 6, "sampler": around(ShuffleSampler(N), 3)},
+    "no length": lambda: {"batch_size": 6, "sampler": Unsized(permuted)},
     "too small a length": lambda: {"batch_size": 6, "sampler": Given(lambda: permuted() * 2, 9)},
     "too large a length": lambda: {"batch_size": 6, "sampler": Given(permuted, 99)},
     "a filter by subclass": lambda: {"batch_size": 4, "sampler": Filtered(N)},
@@ -216,6 +221,16 @@ def test_resumed_between_epochs_is_the_whole_run(kind):
     assert seen + run(loop)[0] == whole
 
 
+def test_a_dataset_goes_on_in_the_epoch_after_that_of_the_state_of_a_loader():
+    whole, _ = run(make("from epoch to epoch", form=Loader))
+    before, after = (make("from epoch to epoch", form=Loader).loader for _ in "ab")
+    fastseed.reseed(1, 0)
+    seen = list(before)
+    after.load_state_dict(before.state_dict())
+    fastseed.reseed(1, 1)
+    assert seen + list(after) == [batch for _, _, batch, _ in whole]
+
+
 def with_last(items):
     """Is this the last one? As in many training loops."""
     items = iter(items)
@@ -259,5 +274,5 @@ def test_another_thread_that_takes_the_steps_says_which_is_done():
 def test_a_state_that_counts_samples_is_none_of_one_that_counts_batches():
     _, states = run(make("a user's"))
     loop = make("buckets")
-    with pytest.raises(ValueError, match="must be of order 'batches of Given', as for this loop"):
+    with pytest.raises(ValueError, match="must be of order 'batches of Given', as here"):
         loop.load_state_dict(pickle.loads(states[0]))

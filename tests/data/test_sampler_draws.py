@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.inside import warn_once
-from helpers.loaders import Balanced, Indexed, Plain, flat, same, start
+from helpers.loaders import Balanced, Indexed, Plain, flat, position_of, same, start
 from helpers.support import snapshot
 from torch.utils.data import (
     DistributedSampler,
@@ -95,7 +95,7 @@ def test_batches_of_any_kind_are_counted(kind):
     expected = flat(Loader(Plain(N), batch_sampler=Batches(), collate_fn=same))
     batches = Loader(Plain(N), batch_sampler=Batches(kind), collate_fn=same)
     done = flat(itertools.islice(batches, 2))
-    assert batches.state_dict()["position"] == 2
+    assert position_of(batches.state_dict()) == 2
     again = Loader(Plain(N), batch_sampler=Batches(kind), collate_fn=same)
     again.load_state_dict(batches.state_dict())
     assert done + flat(again) == expected

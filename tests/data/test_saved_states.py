@@ -61,9 +61,6 @@ def freed():
 # ---------------------------------------------------------------- damage
 
 
-NUMBERS = ("master_seed", "task", "epoch", "position", "ranks", "over")
-
-
 def damaged(state):
     """States that are not ``state``, of any format."""
     yield from ([1], None, {}, {"model": {}, "state": state}, {**state, "more": 1})
@@ -74,7 +71,7 @@ def damaged(state):
             yield {**state, field: bad}
         if type(value) is int:
             yield {**state, field: str(value)}
-            if field not in NUMBERS:
+            if field != "over":
                 yield {**state, field: value + 1}
 
 
@@ -96,11 +93,10 @@ def test_damaged_states_are_refused_and_nothing_has_changed():
     ("change", "message"),
     [
         ({"format": "torch"}, "state['format'] must be 'fastseed.loader', as for this loader"),
-        ({"version": 1}, "state['version'] must be 2, as for this loader, got 1"),
-        ({"n": 21}, "state['n'] must be 10, as for this loader, got 21"),
-        ({"order": "other"}, "state['order'] must be 'shuffle', as for this loader, got 'other'"),
-        ({"epoch": -1}, "state['epoch'] must be in [0, 4294967295], got -1"),
-        ({"more": 1}, "state must be a dict of drop_last, epoch, format"),
+        ({"version": 2}, "state['version'] must be 3, as for this loader, got 2"),
+        ({"over": 2}, "state['over'] must be in [0, 1], got 2"),
+        ({"journal": "none"}, "state['journal'] must be"),
+        ({"more": 1}, "state must be a dict of format, journal, over, version, from"),
     ],
 )
 def test_what_is_wrong_with_a_state_is_named(change, message):
@@ -108,25 +104,12 @@ def test_what_is_wrong_with_a_state_is_named(change, message):
         make().loader.load_state_dict({**of_loader(), **change})
 
 
-class Endless:
-    """A sampler without a length."""
-
-    def __iter__(self):
-        return iter(range(6))
-
-
-@pytest.mark.parametrize(
-    ("options", "batches"),
-    [
-        ({"batch_sampler": [[0, 1, 2], [3], [4, 5]]}, [[0, 1, 2], [3], [4, 5]]),
-        ({"sampler": Endless(), "batch_size": 4}, [[0, 1, 2, 3], [4, 5]]),
-    ],
-)
-def test_batches_of_other_sizes_have_no_position_of_a_step(options, batches):
-    first, second = (steps(DataLoader(range(6), **options), 1, task=1) for _ in range(2))
-    for number, _ in enumerate(first, 1):
-        second.load_state_dict(first.state_dict())
-        assert [batch.tolist() for *_, batch in second] == batches[number:]
+def test_a_state_of_another_order_is_named():
+    shuffled, longer, in_order = of_loader(), make(11).loader, Loader(Plain(10), 4)
+    with pytest.raises(ValueError, match="must be of n 11, as here, got 10"):
+        longer.load_state_dict(shuffled)
+    with pytest.raises(ValueError, match="of order 'SequentialSampler', as here, got 'shuffle'"):
+        in_order.load_state_dict({**shuffled, "read": ""})
 
 
 def test_after_an_interrupt_between_the_loader_and_the_loop_the_batch_comes_again():
@@ -189,7 +172,7 @@ def test_a_loop_over_epochs_starts_where_the_state_continues(done):
 def test_a_refused_start_leaves_the_job_where_it_is():
     """As after a state was loaded into the loader itself."""
     loop = make()
-    loop.loader.load_state_dict({**of_loader(), "task": 7})
+    loop.loader.load_state_dict(of_loader())
     fastseed.reseed(5, 6, 7)
     before = snapshot(), context.seeder.scope, loop.state_dict()
     with pytest.raises(RuntimeError, match="a state was loaded into the loader of this loop"):

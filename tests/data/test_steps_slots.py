@@ -199,8 +199,8 @@ def test_states_of_other_slots():
     fastseed.init(42, rank=0, world_size=1)
     plain = steps(DataLoader(per_sample(Indexed(N)), B, shuffle=True, collate_fn=same), 2)
     cases = [
-        (make(slots=2), r"state\['journal'\] must be of slots 2, as for this loop, got 4"),
-        (make(batch=4), r"state\['journal'\] must be of batch_size 4, as for this loop, got 2"),
+        (make(slots=2), r"state\['journal'\] must be of slots 2, as here, got 4"),
+        (make(batch=4), r"state\['journal'\] must be of batch_size 4, as here, got 2"),
         (make(drop_last=True), r"state\['journal'\] must be of drop_last True"),
         (plain, "must be of slots 0"),
     ]

@@ -12,7 +12,7 @@ from fastseed.data.loader import loader as plain_loader
 from fastseed.data.loader.iteration import Iteration
 from fastseed.data.order import quarantine
 from fastseed.data.order.mixture import BLOCK, Mixture, Source, shares_of
-from fastseed.data.order.permutation import Bijection, Permutation
+from fastseed.data.order.permutation import Permutation
 from fastseed.data.order.spec import KINDS, OrderSpec, ShuffleSpec
 from fastseed.data.plan import plan_of
 from fastseed.data.worker import discovery, scope, streams
@@ -26,7 +26,6 @@ from fastseed.seeder.registry import adapter_for
 __all__ = [
     "BLOCK",
     "KINDS",
-    "Bijection",
     "Entry",
     "History",
     "Iteration",

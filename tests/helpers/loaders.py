@@ -139,6 +139,12 @@ def point(state):
     return fastseed.data.Lineage.load(state).history.point
 
 
+def position_of(state):
+    """The position in the order of a state of a loader, or of steps."""
+    history = fastseed.data.Lineage.load(state).history
+    return history.position_at(*history.point)
+
+
 def flat(batches):
     """The samples of batches, one after another."""
     return [sample for batch in batches for sample in batch]
@@ -240,7 +246,7 @@ class ByHand:
 
     def load_state_dict(self, state):
         self.loader.load_state_dict(state)
-        self.first = state["epoch"]
+        self.first = point(state)[0]
 
     def __iter__(self):
         for epoch in range(self.first, self.epochs):

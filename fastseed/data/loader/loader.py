@@ -15,6 +15,8 @@ from ..._utils.log import logger, warn_once
 from ...derivation import context, scopes
 from ...derivation.shared_use import StreamUsers
 from ...seeder.seeder import Seeder
+from ..history import History
+from ..journal import from_json, to_json
 from ..layout import StepLayout
 from ..order.samplers import (
     HOW,
@@ -34,6 +36,7 @@ from .seekable import Seekable, can_seek
 from .torch_loader import OF_SAMPLERS, LoaderIterator, Settings, TorchLoader, settings_of
 
 _CLASS = "data.Loader"
+_FORMAT: dict[str, str | int] = {"format": "fastseed.loader", "version": 3}
 _ORDER = "shuffle"  # the name of an order that has none of its own
 _DEFAULTS = (1, None, None, None)  # batch_size, shuffle, sampler, batch_sampler
 _stream_users: StreamUsers[Loader] = StreamUsers(
@@ -137,6 +140,7 @@ class Loader(DataLoader[Any]):
         self._torch: TorchLoader | None = None  # with persistent workers
         self._latest: Iteration | None = None  # whose position is that of the state
         self._loaded: StateDict | None = None  # a state, until the next iteration
+        self._history: History | None = None  # the journal in it
         self._has_loaded_dataset = False  # its own state, and no iteration began since
 
     @property
@@ -162,13 +166,11 @@ class Loader(DataLoader[Any]):
         plan, state = plan_of(self, seeder), self._loaded or {}
         if not self._iterations:
             compare_ranks(_CLASS, self, plan, *at)
-        resumed = state if self._is_resumed_in(at.task, at.epoch, plan) else None
-        if resumed is None and plan.is_ours:
-            start = plan.source._take_position()  # of the user's seek
-        else:
-            start = 0 if resumed is None else resumed["position"]
-        is_over = resumed is not None and bool(resumed["over"])
-        state = state if resumed is not None else {k: state[k] for k in state if k == "dataset"}
+        start = self._resumed_in(at.task, at.epoch, plan)
+        if start is None:
+            start = plan.source._take_position() if plan.is_ours else 0  # of the user's seek
+            state = {k: state[k] for k in state if k == "dataset"}
+        is_over = bool(state.get("over"))
         return self._iterate(at.task, at.epoch, plan._replace(start=start), is_over, state)
 
     def _iterate(self, task: int, epoch: int, plan: Plan, is_over: bool, state: StateDict) -> Any:
@@ -285,14 +287,17 @@ class Loader(DataLoader[Any]):
         states.check_resumable(function, self)
         if self._loaded is not None:
             return dict(self._loaded)
-        seed, latest = context.current(function).master_seed, self._latest
+        seeder, latest = context.current(function), self._latest
         if latest is None:
-            numbers = 0, 0, 0, 1, 0
+            plan, at, seed, position = plan_of(self, seeder), (0, 0), seeder.master_seed, 0
         else:
-            ranks, is_over = latest.plan.layout.ranks, int(latest.is_over)
-            numbers = latest.scope.task, latest.scope.epoch, latest.position, ranks, is_over
-            seed = latest.master_seed
-        return states.make_state(self, seed, *numbers) | self._beside_position(latest)
+            plan, at = latest.plan, latest.scope[:2]
+            seed, position = latest.master_seed, latest.position
+        task, epoch = at
+        history = History(seed, task).with_entry(plan.entry(epoch, 0, position), plan.spec)
+        is_over = int(latest is not None and latest.is_over)
+        state: StateDict = {**_FORMAT, "journal": to_json(history), "over": is_over}
+        return state | self._beside_position(latest)
 
     def _beside_position(self, latest: Iteration | None) -> StateDict:
         """Return what only a dataset of its own state, or another sampler, can say."""
@@ -315,8 +320,13 @@ class Loader(DataLoader[Any]):
             TypeError, ValueError: ``state`` is damaged, of another version, of another order, or
                 of a dataset of another size; or the loader cannot resume. Nothing is changed.
         """
-        self._loaded = states.parse(f"{_CLASS}.load_state_dict", self, state)
-        self._latest = None
+        function, argument = f"{_CLASS}.load_state_dict", "state['journal']"
+        states.check_resumable(function, self)
+        fields = {"journal", "over", *states.beside_position(self)}
+        states.check_state(function, "loader", state, _FORMAT, fields)
+        history = from_json(function, argument, state["journal"])
+        plan_of(self, context.seeder).check_facts(function, argument, history)
+        self._loaded, self._history, self._latest = dict(state), history, None
 
     def restart(self) -> None:
         """Discard a loaded state: the next iteration is a whole epoch."""
@@ -332,25 +342,28 @@ class Loader(DataLoader[Any]):
         rest = Iteration(self, context.current(_CLASS), scope, plan).requests()
         return next(rest, None) is not None
 
-    def _is_resumed_in(self, task: int, epoch: int, plan: Plan) -> bool:
-        """Return True if a loaded state applies; RuntimeError if it is of another scope."""
-        state, seed = self._loaded, context.current(_CLASS).master_seed
-        if state is None or not (state["position"] or state["over"]):
-            return False
-        here = seed, task, self._scope_in(task, epoch).epoch
-        saved = state["master_seed"], state["task"], state["epoch"]
+    def _resumed_in(self, task: int, epoch: int, plan: Plan) -> int | None:
+        """Return the position of a loaded state; RuntimeError if it is of another scope."""
+        if self._loaded is None or self._history is None:
+            return None
+        history, is_over = self._history, self._loaded["over"]
+        position = history.position_at(*history.point)
+        if not (position or is_over):
+            return None
+        here = context.current(_CLASS).master_seed, task, self._scope_in(task, epoch).epoch
+        saved = history.master_seed, history.task, history.epoch
         if here != saved:
-            left = plan._replace(start=state["position"])
-            if state["over"] or not self._has_batch_left(state["task"], state["epoch"], left):
-                return False
+            left = plan._replace(start=position)
+            if is_over or not self._has_batch_left(*saved[1:], left):
+                return None
             raise RuntimeError(
                 f"fastseed.{_CLASS}: the loaded state is of master seed, task and epoch {saved}, "
                 f"but the job is in {here}: call fastseed.init({saved[0]}) and fastseed.reseed"
                 f"{saved[1:]}, or restart() to discard the state"
             )
-        if not state["over"]:
-            plan.check_ranks(_CLASS, state["ranks"], state["position"])
-        return True
+        if not is_over:
+            plan.check_ranks(_CLASS, history)
+        return position
 
 
 def loader_settings(function: str, loader: Any) -> Settings:

@@ -75,7 +75,7 @@ class Seekable(IterableDataset[object]):
                 samples = _samples_from(source, first)
             batch, count = [], 0
             for count, sample in enumerate(itertools.islice(samples, block), 1):
-                if (count - 1) % layout.ranks == rank:
+                if layout.place(count - 1)[0] == rank:
                     batch.append(sample)
             position = first + count
             if count == block or not layout.drop_last:

@@ -9,37 +9,10 @@ import numpy as np
 from torch.utils.data import DataLoader
 
 from ..._utils import StateDict, validation
-from ...derivation import context, scopes
+from ...derivation import context
 from ..order.samplers import RANDOM_SAMPLERS
 from ..plan import is_iterable, plan_of, samplers_of
 from .seekable import Seekable
-
-_LIMITS = {
-    "master_seed": (0, scopes.MAX_MASTER),
-    "task": (0, scopes.MAX_TASK),
-    "epoch": (0, scopes.MAX_EPOCH),
-    "position": (0, 2**63 - 1),
-    "ranks": (1, scopes.MAX_RANK + 1),
-    "over": (0, 1),
-}
-
-
-def make_state(loader: DataLoader[Any], *numbers: int) -> StateDict:
-    """Return a state; ``numbers`` are master seed, task, epoch, position, ranks, over."""
-    beside = dict.fromkeys(beside_position(loader), "")
-    return {**_order_fields(loader), **beside, **dict(zip(_LIMITS, numbers, strict=True))}
-
-
-def parse(function: str, loader: DataLoader[Any], state: StateDict) -> StateDict:
-    """Return a state with Python's integers; TypeError or ValueError if it is not this loader's."""
-    check_resumable(function, loader)
-    own = _order_fields(loader)
-    check_state(function, "loader", state, own, {*_LIMITS, *beside_position(loader)})
-    numbers = {
-        field: validation.check_int(function, f"state[{field!r}]", state[field], *bounds)
-        for field, bounds in _LIMITS.items()
-    }
-    return {**state, **own, **numbers}
 
 
 def check_resumable(function: str, loader: DataLoader[Any]) -> None:
@@ -51,9 +24,9 @@ def check_resumable(function: str, loader: DataLoader[Any]) -> None:
         if isinstance(sampler, RANDOM_SAMPLERS) and sampler.generator:
             rule = "without a generator, whose state is lost: use shuffle=True"
             raise validation.value_error(function, "sampler", rule, sampler)
-    if not has_dataset_state(loader):
-        return
     dataset = loader.dataset
+    if not is_iterable(loader) or isinstance(dataset, Seekable):
+        return
     if not (hasattr(dataset, "state_dict") and hasattr(dataset, "load_state_dict")):
         rule = "map-style, a Seekable, or have seek(position), or a state_dict"
         raise validation.type_error(function, "dataset", rule, dataset)
@@ -64,20 +37,10 @@ def check_resumable(function: str, loader: DataLoader[Any]) -> None:
 
 def beside_position(loader: DataLoader[Any]) -> tuple[str, ...]:
     """Return what a state has beside the position: of a dataset or a sampler that only it knows."""
-    if has_dataset_state(loader):
-        return ("dataset", "over")
-    return ("read",) if plan_of(loader, context.seeder).is_foreign else ()
-
-
-def has_dataset_state(loader: DataLoader[Any]) -> bool:
-    """Return True if the dataset itself says where it is."""
-    return is_iterable(loader) and not isinstance(loader.dataset, Seekable)
-
-
-def _order_fields(loader: DataLoader[Any]) -> dict[str, str | int]:
     plan = plan_of(loader, context.seeder)
-    numbers = {"n": plan.spec.n, "drop_last": int(plan.drop_last)}
-    return {"format": "fastseed.loader", "version": 2, "order": plan.spec.describe(), **numbers}
+    if plan.has_own_place:
+        return ("dataset", "over")
+    return ("read",) if plan.is_foreign else ()
 
 
 def check_state(

@@ -57,18 +57,38 @@ class Order:
         raise NotImplementedError
 
 
-class Bijection(Order):
-    """An order of n samples, each once: ``_fill`` is one way of a function, ``positions`` back."""
+@dataclass(frozen=True)
+class Permutation(Order):
+    """The shuffle of a key (``docs/spec/derivation.md``); without one the order of the dataset.
+
+    ``_fill`` is one way of a function of n, ``positions`` the way back.
+    """
 
     n: int
-
-    def _fill(self, out: torch.Tensor, start: int, stride: int) -> torch.Tensor:
-        """Write the samples at positions start, start + stride, ... below n, and return ``out``."""
-        raise NotImplementedError
+    key: int | None
 
     def positions(self, samples: torch.Tensor) -> torch.Tensor:
         """Return the position of each of the int64 ``samples``; -1 for one outside of [0, n)."""
-        raise NotImplementedError
+        if self.key is None:
+            return torch.where((samples >= 0) & (samples < self.n), samples, -1)
+        return derive.shuffle_positions(self.key, self.n, samples)
+
+    def index(self, i: int) -> int:
+        return i if self.key is None else derive.shuffle_index(self.key, self.n, i)
+
+    def _fill(self, out: torch.Tensor, start: int, stride: int) -> torch.Tensor:
+        """Write the samples at positions start, start + stride, ... below n, and return ``out``."""
+        if self.key is None:
+            torch.arange(start, start + len(out) * stride, stride, out=out)
+        else:
+            derive.fill_shuffle(out, self.key, self.n, start, stride)
+        return out
+
+    def write(self, out: torch.Tensor, start: int) -> torch.Tensor:
+        on_cuda = out.device.type == "cuda" and native.has_cuda
+        if out.is_contiguous() and (on_cuda or out.device.type == "cpu"):
+            return self._fill(out, start, 1)
+        return super().write(out, start)
 
     @property
     def period(self) -> int:
@@ -103,44 +123,15 @@ class Bijection(Order):
             yield [Repeat(self.index(i), occurrence)]
 
 
-@dataclass(frozen=True)
-class Permutation(Bijection):
-    """The shuffle of a key (``docs/spec/derivation.md``); without one the order of the dataset."""
-
-    n: int
-    key: int | None
-
-    def positions(self, samples: torch.Tensor) -> torch.Tensor:
-        if self.key is None:
-            return torch.where((samples >= 0) & (samples < self.n), samples, -1)
-        return derive.shuffle_positions(self.key, self.n, samples)
-
-    def index(self, i: int) -> int:
-        return i if self.key is None else derive.shuffle_index(self.key, self.n, i)
-
-    def _fill(self, out: torch.Tensor, start: int, stride: int) -> torch.Tensor:
-        if self.key is None:
-            torch.arange(start, start + len(out) * stride, stride, out=out)
-        else:
-            derive.fill_shuffle(out, self.key, self.n, start, stride)
-        return out
-
-    def write(self, out: torch.Tensor, start: int) -> torch.Tensor:
-        on_cuda = out.device.type == "cuda" and native.has_cuda
-        if out.is_contiguous() and (on_cuda or out.device.type == "cpu"):
-            return self._fill(out, start, 1)
-        return super().write(out, start)
-
-
 def visits_of(
     orders: Sequence[Order], samples: Array, limit: int
 ) -> tuple[Array, Array, Array, Array]:
     """Return ``visits`` in several orders of one kind, each with the index of its order first."""
-    if all(isinstance(order, Bijection) for order in orders):  # one question for all of them
+    if all(isinstance(order, Permutation) for order in orders):  # one question for all of them
         given = torch.from_numpy(samples)
         first = np.empty((len(orders), len(samples)), np.int64)
         for row, order in zip(first, orders, strict=True):
-            assert isinstance(order, Bijection)
+            assert isinstance(order, Permutation)
             row[:] = order.positions(given).numpy()
         n, flat = orders[0].period, first.reshape(-1)
         found, positions, occurrences = _repeated(flat, n, limit, len(orders))
