@@ -252,11 +252,10 @@ class StepLoop:
 
     def _has_step_left(self) -> bool:
         """Return True if the epoch of a loaded state may have another step."""
-        history = self._current_history()
         if self._loaded is not None and self._loaded.get("over"):
             return False
-        plan = plan_of(self.loader, context.current(_NAME))
-        plan = plan._replace(start=history.position_at(self.epoch, self.step))
+        start = self._current_history().position_at(self.epoch, self.step)
+        plan = plan_of(self.loader, context.current(_NAME))._replace(start=start)
         return self.loader._has_batch_left(self._task, self.epoch, plan)
 
     def state_dict(self, *, after: tuple[int, int] | None = None) -> StateDict:
@@ -316,13 +315,14 @@ class StepLoop:
 
     def _beside_position(self) -> StateDict:
         """Return what only a dataset of its own state, or another sampler, can say."""
-        is_lost = self._own is not None and self.loader._latest is not self._own
-        if is_lost and has_dataset_state(self.loader):
+        own, at = self._own, self._current_history().position_at(self.epoch, self.step)
+        is_ahead = own is not None and own.position != at  # after an interrupt
+        if has_dataset_state(self.loader) and (is_ahead or own not in (None, self.loader._latest)):
             raise RuntimeError(
-                f"fastseed.{_NAME}: the loader was iterated outside of this loop, where its "
-                "dataset lost its place: use another loader for that"
+                f"fastseed.{_NAME}: the dataset lost its place, as the loader was iterated outside "
+                "of this loop or next() was interrupted: load an earlier state"
             )
-        return self.loader._beside_position(self._own)
+        return self.loader._beside_position(None if is_ahead else own)
 
     def load_state_dict(self, state: StateDict, *, new_order: bool = False) -> None:
         """Start the next loop after the step in which ``state`` was taken.

@@ -9,7 +9,7 @@ import re
 import numpy as np
 import pytest
 import torch
-from helpers.loaders import Indexed, Plain, same
+from helpers.loaders import Balanced, Indexed, Plain, Stateful, same
 from helpers.support import snapshot
 from torch.utils.data import (
     DataLoader,
@@ -130,13 +130,22 @@ def test_batches_of_other_sizes_have_no_position_of_a_step(options, batches):
         assert [batch.tolist() for *_, batch in second] == batches[number:]
 
 
-def test_after_an_interrupt_between_the_loader_and_the_loop_the_batch_comes_again():
+@pytest.mark.parametrize(
+    "settings",
+    [{"sampler": ShuffleSampler(10)}, {"sampler": Balanced(10)}, {"dataset": Stateful(10)}],
+)
+def test_after_an_interrupt_between_the_loader_and_the_loop_the_batch_comes_again(settings):
     """The journal alone says where the loop is, whatever its loader has handed out."""
-    loop, again = make(), make()
-    _, _, first = next(loop.in_epoch(0))
+    loop, again = (steps(Loader(**{"dataset": Plain(10), **settings}), 2) for _ in range(2))
+    iterator = loop.in_epoch(0)
+    _, (*_, second) = next(iterator), next(iterator)
     loop.step -= 1  # the interrupt came before the step was counted
+    if "dataset" in settings:  # which is behind the batch
+        with pytest.raises(RuntimeError, match=r"the dataset lost its place, as the loader was"):
+            loop.state_dict()
+        return
     again.load_state_dict(loop.state_dict())
-    assert next(iter(again)) == (0, 0, first)
+    assert next(iter(again)) == (0, 1, second)
 
 
 def test_numpy_integers_are_accepted():

@@ -245,17 +245,16 @@ class Loader(DataLoader[Any]):
         if seeder.data_world_size == 1:
             return
         for sampler in samplers_of(self):
-            is_known = isinstance(sampler, torch_data.DistributedSampler)
-            if is_known and sampler.shuffle and not sampler.seed:
+            is_divided = isinstance(sampler, torch_data.DistributedSampler)
+            if is_divided and sampler.shuffle and not sampler.seed:
                 warn_once(
                     "fastseed.data.Loader: the order of DistributedSampler follows its seed 0, not "
                     "fastseed.init: pass shuffle=True in its place, or "
                     "fastseed.register_generator(sampler), which gives it a seed"
                 )
-        is_whole = not (plan.is_ours or plan.is_divided)
-        for sampler in samplers_of(self) if is_whole else ():
             is_whole = type(sampler) in (SequentialSampler, torch_data.SubsetRandomSampler)
-            if is_whole or (type(sampler) is torch_data.RandomSampler and not sampler.replacement):
+            is_whole |= type(sampler) is torch_data.RandomSampler and not sampler.replacement
+            if is_whole and not (plan.is_ours or plan.is_divided):
                 warn_once(
                     "fastseed.data.Loader: each of the %d ranks reads all samples that %s yields: "
                     "pass shuffle=True, or sampler=fastseed.data.ShuffleSampler(dataset, "
