@@ -315,8 +315,9 @@ class StepLoop:
 
     def _beside_position(self) -> StateDict:
         """Return what only a dataset of its own state, or another sampler, can say."""
-        own, at = self._own, self._current_history().position_at(self.epoch, self.step)
-        is_ahead = own is not None and own.position != at  # after an interrupt
+        own, is_ahead = self._own, False
+        if own is not None and own.plan.order is None:  # after an interrupt
+            is_ahead = own.position != self._current_history().position_at(self.epoch, self.step)
         if has_dataset_state(self.loader) and (is_ahead or own not in (None, self.loader._latest)):
             raise RuntimeError(
                 f"fastseed.{_NAME}: the dataset lost its place, as the loader was iterated outside "
@@ -373,8 +374,7 @@ class StepLoop:
     def skip(self, epoch: int, first_step: int, last_step: int) -> None:
         """Leave out steps to come; all others keep their numbers and samples.
 
-        All ranks must call it in the same step. If the ranks or the batch size change before, the
-        steps of these numbers are those of the new size.
+        All ranks must call it in the same step. With other ranks or batches, these are other steps.
 
         Args:
             epoch: [0, 2**32).
