@@ -206,11 +206,13 @@ def _spec_of(samplers: list[Any], dataset: object, is_regular: bool, divider: An
 
 def compare_ranks(function: str, loader: DataLoader[Any], plan: Plan, *at: int) -> None:
     """Raise RuntimeError if a rank that iterates in this place already shares another order."""
+    if group_size() == 1:
+        return
     seeder = context.current(function)
     divider = next((s for s in samplers_of(loader) if hasattr(s, "num_replicas")), None)
     is_shared = plan.is_ours or plan.share is not None or divider is not None
-    is_of_all = plan.layout.ranks == seeder.data_world_size
-    if not (is_shared and is_of_all and 1 < group_size() == seeder.world_size):
+    is_of_all = plan.layout.ranks == seeder.data_world_size and group_size() == seeder.world_size
+    if not (is_shared and is_of_all):
         return
     digest = hashlib.sha256()
     for indices in _subsets(loader.dataset):

@@ -249,9 +249,9 @@ class StepLoop:
 
     def _has_step_left(self) -> bool:
         """Return True if the epoch of a loaded state may have another step."""
-        start = self._current_history().position_at(self.epoch, self.step)
         if self._loaded is not None and self._loaded.get("over"):
             return False
+        start = self._current_history().position_at(self.epoch, self.step)
         plan = plan_of(self.loader, context.current(_NAME))._replace(start=start)
         return self.loader._has_batch_left(self._task, self.epoch, plan)
 
@@ -312,13 +312,16 @@ class StepLoop:
 
     def _beside_position(self) -> StateDict:
         """Return what only a dataset of its own state, or another sampler, can say."""
-        is_lost = self._own is not None and self.loader._latest is not self._own
+        own, is_ahead = self._own, False
+        if own is not None and not own.plan.is_ours:  # after an interrupt
+            is_ahead = own.position != self._current_history().position_at(self.epoch, self.step)
+        is_lost = is_ahead or own not in (None, self.loader._latest)
         if is_lost and "dataset" in beside_position(self.loader):
             raise RuntimeError(
-                f"fastseed.{_NAME}: the loader was iterated outside of this loop, where its "
-                "dataset lost its place: use another loader for that"
+                f"fastseed.{_NAME}: the dataset lost its place, as the loader was iterated outside "
+                "of this loop or next() was interrupted: load an earlier state"
             )
-        return self.loader._beside_position(self._own)
+        return self.loader._beside_position(None if is_ahead else own)
 
     def load_state_dict(self, state: StateDict, *, new_order: bool = False) -> None:
         """Start the next loop after the step in which ``state`` was taken.
@@ -369,8 +372,7 @@ class StepLoop:
     def skip(self, epoch: int, first_step: int, last_step: int) -> None:
         """Leave out steps to come; all others keep their numbers and samples.
 
-        All ranks must call it in the same step. If the ranks or the batch size change before, the
-        steps of these numbers are those of the new size.
+        All ranks must call it in the same step. With other ranks or batches, these are other steps.
 
         Args:
             epoch: [0, 2**32).

@@ -59,15 +59,6 @@ def group_size(group: dist.ProcessGroup | None = None) -> int:
     return dist.get_world_size(group) if dist.is_available() and dist.is_initialized() else 1
 
 
-def refuse_forked(function: str) -> None:
-    """Raise RuntimeError where the process group is that of the parent of this process."""
-    if dist.is_available() and dist.is_initialized() and not has_group():
-        raise RuntimeError(
-            f"fastseed.{function}: must not be called in a forked child of a rank, such as a "
-            "DataLoader worker: the process group is its parent's; call it in the parent"
-        )
-
-
 def exchange_records(
     function: str,
     record: Record,
@@ -88,7 +79,11 @@ def exchange_records(
             keeps the store did not answer.
         RuntimeError: the process that keeps the store has ended, or this is a forked child.
     """
-    refuse_forked(function)
+    if dist.is_available() and dist.is_initialized() and not has_group():
+        raise RuntimeError(
+            f"fastseed.{function}: must not be called in a forked child of a rank, such as a "
+            "DataLoader worker: the process group is its parent's; call it in the parent"
+        )
     store = private_torch.default_store()
     limit = store.timeout.total_seconds() if seconds is None else seconds
     ranks = dist.get_process_group_ranks(group)

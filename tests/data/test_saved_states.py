@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.inside import context, warn_once
-from helpers.loaders import Indexed, Plain, same
+from helpers.loaders import Balanced, Indexed, Plain, Stateful, same
 from helpers.support import snapshot
 from torch.utils.data import (
     DataLoader,
@@ -112,13 +112,22 @@ def test_a_state_of_another_order_is_named():
         in_order.load_state_dict({**shuffled, "read": ""})
 
 
-def test_after_an_interrupt_between_the_loader_and_the_loop_the_batch_comes_again():
+@pytest.mark.parametrize(
+    "settings",
+    [{"sampler": ShuffleSampler(10)}, {"sampler": Balanced(10)}, {"dataset": Stateful(10)}],
+)
+def test_after_an_interrupt_between_the_loader_and_the_loop_the_batch_comes_again(settings):
     """The journal alone says where the loop is, whatever its loader has handed out."""
-    loop, again = make(), make()
-    _, _, first = next(loop.in_epoch(0))
+    loop, again = (steps(Loader(**{"dataset": Plain(10), **settings}), 2) for _ in range(2))
+    iterator = loop.in_epoch(0)
+    _, (*_, second) = next(iterator), next(iterator)
     loop.step -= 1  # the interrupt came before the step was counted
+    if "dataset" in settings:  # which is behind the batch
+        with pytest.raises(RuntimeError, match=r"the dataset lost its place, as the loader was"):
+            loop.state_dict()
+        return
     again.load_state_dict(loop.state_dict())
-    assert next(iter(again)) == (0, 0, first)
+    assert next(iter(again)) == (0, 1, second)
 
 
 def test_numpy_integers_are_accepted():

@@ -95,12 +95,12 @@ class Iteration:
         """Yield the indices, batch by batch; nothing happens before the first is asked for."""
         samplers = self._samplers
         _set_scope(samplers, self.scope.task, self.scope.epoch)
-        attributes = _attributes_of(samplers)
+        foreign = [s for s in samplers if not type(s).__module__.startswith(_KNOWN_MODULES)]
+        attributes = _attributes_of(foreign) if foreign else {}
         self._warn_of_memory(attributes)
         # What divides an order into replicas needs one that is the same on all ranks.
         is_shared = any(hasattr(sampler, "num_replicas") for sampler in samplers)
         rank = scopes.SHARED if is_shared else self._rank
-        is_known = all(map(_is_known, samplers))
         iterator: Iterator[object] | None = None
 
         def take() -> object:
@@ -111,7 +111,7 @@ class Iteration:
 
         at = Scope(self.scope.task, self.scope.epoch, 0)
         place = SamplerPlace(self.seeder, at, lambda name: self._stream(f"{_NAME}.{name}", 0, rank))
-        draw = take if is_known else functools.partial(place.run, take)
+        draw = functools.partial(place.run, take) if foreign else take
         lent = without_generator(samplers)
         try:
             for sampler in lent:  # torch's own samplers use their generator once
@@ -128,10 +128,8 @@ class Iteration:
                 yield batch
                 batch = draw()
         finally:
-            after = _attributes_of(samplers)
-            self._kept.update(
-                {k: after[k] for k in attributes.keys() & after if after[k] != attributes[k]}
-            )
+            changed = _attributes_of(foreign).items() - attributes.items()
+            self._kept |= {name: value for name, value in changed if name in attributes}
 
     def _warn_of_memory(self, attributes: dict[str, int]) -> None:
         """Log a warning if a sampler begins with what its latest run has left behind."""
@@ -236,17 +234,11 @@ class SamplerPlace:
             entry.adapter.restore(state)
 
 
-def _is_known(sampler: object) -> bool:
-    """Return True for a sampler of torch or fastseed."""
-    return type(sampler).__module__.startswith(_KNOWN_MODULES)
-
-
 def _attributes_of(samplers: list[object]) -> dict[str, int]:
-    """Return hashes of the numbers, generators and lists that users' samplers hold."""
+    """Return hashes of the numbers, generators and lists that samplers hold."""
     found = {}
     for sampler in samplers:
-        held = {} if _is_known(sampler) else getattr(sampler, "__dict__", {})
-        for name, value in held.items():
+        for name, value in getattr(sampler, "__dict__", {}).items():
             with contextlib.suppress(Exception):  # such as a list of lists, which has no hash
                 if (adapter := adapter_of(type(value))) is not None:
                     value = adapter(value).state()

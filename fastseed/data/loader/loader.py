@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.utils import data as torch_data
@@ -247,17 +247,16 @@ class Loader(DataLoader[Any]):
         if seeder.data_world_size == 1:
             return
         for sampler in samplers_of(self):
-            is_known = isinstance(sampler, torch_data.DistributedSampler)
-            if is_known and sampler.shuffle and not sampler.seed:
+            is_divided = isinstance(sampler, torch_data.DistributedSampler)
+            if is_divided and sampler.shuffle and not sampler.seed:
                 warn_once(
                     "fastseed.data.Loader: the order of DistributedSampler follows its seed 0, not "
                     "fastseed.init: pass shuffle=True in its place, or "
                     "fastseed.register_generator(sampler), which gives it a seed"
                 )
-        is_whole = not (plan.is_ours or plan.is_divided)
-        for sampler in samplers_of(self) if is_whole else ():
             is_whole = type(sampler) in (SequentialSampler, torch_data.SubsetRandomSampler)
-            if is_whole or (type(sampler) is torch_data.RandomSampler and not sampler.replacement):
+            is_whole |= type(sampler) is torch_data.RandomSampler and not sampler.replacement
+            if is_whole and not (plan.is_ours or plan.is_divided):
                 warn_once(
                     "fastseed.data.Loader: each of the %d ranks reads all samples that %s yields: "
                     "pass shuffle=True, or sampler=fastseed.data.ShuffleSampler(dataset, "
@@ -295,17 +294,16 @@ class Loader(DataLoader[Any]):
             seed, position = latest.master_seed, latest.position
         task, epoch = at
         history = History(seed, task).with_entry(plan.entry(epoch, 0, position), plan.spec)
-        is_over = int(latest is not None and latest.is_over)
-        state: StateDict = {**_FORMAT, "journal": to_json(history), "over": is_over}
-        return state | self._beside_position(latest)
+        over = int(latest is not None and latest.is_over)
+        beside = self._beside_position(latest)
+        return {**_FORMAT, "journal": to_json(history), "over": over, **beside}
 
     def _beside_position(self, latest: Iteration | None) -> StateDict:
         """Return what only a dataset of its own state, or another sampler, can say."""
-        fields = states.beside_position(self)
+        fields, dataset = states.beside_position(self), cast("Any", self.dataset)
         if "dataset" not in fields:
             return dict.fromkeys(fields, "" if latest is None else latest.read)
-        is_over = int(latest is not None and latest.is_over)
-        return {"dataset": self.dataset.state_dict(), "over": is_over}  # type: ignore[attr-defined]
+        return {"dataset": dataset.state_dict(), "over": int(latest is not None and latest.is_over)}
 
     def load_state_dict(self, state: StateDict) -> None:
         """Start the next iteration where ``state`` was taken.

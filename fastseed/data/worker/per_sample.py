@@ -20,8 +20,8 @@ from ...derivation.shared_use import StreamUsers
 from ...seeder.seeder import current_seeder
 from . import scope
 from .scope import DatasetWrapper, Fetched, IterationScope, ScopeInSharedMemory, read_samples
-from .seeding import WorkerSeeder
-from .streams import SampleStreams, find_draws, read_in_streams, sample_of, torch_generator
+from .seeding import WorkerSeeder, moved_since, states_of
+from .streams import SampleStreams, read_in_streams, sample_of, torch_generator
 
 Indices = Sequence[SupportsIndex]
 Transform = Callable[..., object]
@@ -167,8 +167,8 @@ class PerSample(DatasetWrapper, Dataset[object]):
         """Read a batch; RuntimeError if the first one of this process draws random numbers."""
         if self._checked_in == os.getpid():
             return self._read_batch(indices)
-        batch, drawn = find_draws(lambda: self._read_batch(indices), current.adapters())
-        if drawn:
+        before, batch = states_of(current.adapters()), self._read_batch(indices)
+        if drawn := moved_since(before):
             raise RuntimeError(
                 f"fastseed.{_FUNCTION}: with transform=, the dataset must draw no random numbers, "
                 f"since a batch is read at once, but it drew from {', '.join(map(repr, drawn))}; "

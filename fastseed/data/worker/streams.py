@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import operator
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, SupportsIndex, TypeVar
 
 import torch
@@ -91,14 +90,6 @@ class SampleStreams:
         return [*GENERATORS.adapters.items(), *pairs]
 
 
-def find_draws(
-    call: Callable[[], T], adapters: Iterable[tuple[str, GeneratorAdapter]]
-) -> tuple[T, list[str]]:
-    """Return what ``call()`` returns, and the names of the generators that it drew from."""
-    before = states_of(adapters)
-    return call(), moved_since(before)
-
-
 class CheckedCollate:
     """The ``collate_fn`` of a loader of ``per_sample``; it warns once if the user's own draws."""
 
@@ -111,8 +102,8 @@ class CheckedCollate:
         if self._done.number or (info is not None and info.id):
             return self.collate(samples)
         own = [(entry.name, entry.adapter) for entry in found_in(self.collate, (), "collate_fn")]
-        call = functools.partial(self.collate, samples)
-        batch, names = find_draws(call, [*GENERATORS.adapters.items(), *own])
+        before = states_of([*GENERATORS.adapters.items(), *own])
+        batch, names = self.collate(samples), moved_since(before)
         self._done.write(IterationScope(0, 0, 0, 1))
         if names:
             logger.warning(
