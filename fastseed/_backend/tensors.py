@@ -206,13 +206,18 @@ def has_memory(tensor: torch.Tensor) -> bool:
     """Return whether the storage of a strided tensor holds all of its elements."""
     if not _is_plain(tensor) or tensor.numel() == 0:
         return True
-    if tensor._is_zerotensor():
+    if is_zero(tensor):
         return False
     try:
         end = tensor.storage_offset() + _span(tensor)
         return tensor.untyped_storage().nbytes() >= end * tensor.element_size()
     except (RuntimeError, NotImplementedError):  # a kind of tensor that has no storage
         return False
+
+
+def is_zero(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor is one of zeros without memory, of forward-mode differentiation."""
+    return tensor._is_zerotensor()
 
 
 def has_data(tensor: torch.Tensor) -> bool:

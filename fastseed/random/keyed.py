@@ -28,7 +28,7 @@ from .fills import Arguments, Fill, Keywords
 from .functional import Key
 from .positions import Checker, have_moved, positions
 from .scope_tensors import CPU
-from .torch_functions import DRAWS, handler_of_substitute
+from .torch_functions import DRAWS, check_memory, handler_of_substitute
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -220,6 +220,7 @@ class KeyedBlock(TorchFunctionMode):
             return func(*args, **kwargs)
         if torch.compiler.is_compiling():
             return handler(self, func, *args, **kwargs)
+        check_memory(func, args, kwargs)
         number = self._next[0]
         try:
             return handler(self, func, *args, **kwargs)
