@@ -5,7 +5,7 @@ Memory is not checked in compiled code, under ``vmap``, and of fake and meta ten
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
@@ -158,14 +158,15 @@ def check_values(function: str, argument: str, values: torch.Tensor, top: int) -
 
 
 def as_int64(
-    function: str, argument: str, values: object, n: int, low: int, high: int, device: torch.device
+    function: str, argument: str, values: Any, n: int, low: int, high: int, device: torch.device
 ) -> torch.Tensor:
     """Return n integers as contiguous int64 with the same 64 bits, on the device they are on.
 
     Those of a sequence must be in [low, high]; those of a tensor are not read.
     """
     if not isinstance(values, torch.Tensor):
-        if not hasattr(values, "__iter__"):
+        is_one = getattr(values, "ndim", 1) == 0 or not hasattr(values, "__iter__")
+        if is_one or isinstance(values, (set, frozenset)):  # which has no order
             raise type_error(function, argument, "a tensor or a sequence of integers", values)
         checked = [
             check_int(function, f"{argument}[{i}]", v, low, high) for i, v in enumerate(values)

@@ -277,6 +277,16 @@ def check_keys(function: str, argument: str, keys: object, device: torch.device)
     return found.view(torch.uint64)
 
 
+def key_on(function: str, argument: str, key: object, device: torch.device) -> torch.Tensor:
+    """Return one key as (1, 2) uint64 on a device."""
+    keys = check_keys(function, argument, key, device)
+    if keys.dim() != 1:
+        raise validation.value_error(function, argument, "of shape (2,)", tuple(keys.shape))
+    if device.type != "meta":
+        tensors.check_data(function, argument, keys)
+    return keys.to(device).view(1, 2)
+
+
 def check_shape(function: str, shape: object, words: int) -> tuple[tuple[int, ...], int]:
     """Return a shape as a tuple, and its count of values; one integer is one dimension."""
     if isinstance(shape, _SIZES):

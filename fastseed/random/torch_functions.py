@@ -20,7 +20,7 @@ from .._backend.ops import dropout as dropout_op
 from .._utils import validation
 from . import dropout, dropout_calls, fills, inplace, layout
 from .fills import Fill
-from .functional import check_keys
+from .functional import key_on
 
 if TYPE_CHECKING:
     from .keyed import KeyedBlock
@@ -40,9 +40,9 @@ def check_memory(func: Any, args: Sequence[object], options: Mapping[str, object
             continue
         local = layout.local_part(value)
         is_read = not any(value is one for one in written)
-        if type(local) in (torch.Tensor, torch.nn.Parameter):
-            if not (is_read and tensors.is_zero(local)):
-                tensors.check_dense(_FUNCTION, f"a tensor of {func.__name__}", local)
+        is_plain = type(local) in (torch.Tensor, torch.nn.Parameter)
+        if is_plain and not (is_read and tensors.is_zero(local)):
+            tensors.check_dense(_FUNCTION, f"a tensor of {func.__name__}", local)
 
 
 _OF_A_SHAPE = (torch.rand_like, torch.randn_like, torch.randint_like)  # what they get is not read
@@ -213,8 +213,8 @@ def dropped(
     threshold = dropout.check_input(_FUNCTION, input, p)
     if channels and input.dim() < 2:
         raise validation.value_error(_FUNCTION, "input", "of shape (N, C, ...)", input)
-    keys = check_keys(_FUNCTION, "key", block.next_key(input), input.device)
-    mask = dropout.Mask(keys.to(input.device).view(1, 2), (), (), 0, threshold)
+    keys = key_on(_FUNCTION, "key", block.next_key(input), input.device)
+    mask = dropout.Mask(keys, (), (), 0, threshold)
     if layout.is_dtensor(input):
         found = dropout.drop_dtensor(_FUNCTION, input, mask, channels=channels)
     else:
