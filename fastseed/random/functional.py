@@ -235,9 +235,19 @@ def _draw(
         bank.zero_others(key, found)
         return found
     keys = check_keys(function, "key", key, _CPU)
+    refuse_batched(function, keys)
     found = keys.new_empty((*keys.shape[:-1], *sizes), dtype=distribution.dtype)
     distribution.op(found, keys.view(-1, 2), None, (), (), 0, *distribution.parameters)
     return found
+
+
+def refuse_batched(function: str, *values: torch.Tensor) -> None:
+    """RuntimeError for tensors that ``torch.vmap`` maps over, which a draw does not see."""
+    if not torch.compiler.is_compiling() and any(map(private_torch.is_batched, values)):
+        raise RuntimeError(
+            f"fastseed.{function}: must not draw in torch.vmap: draw before it, for many keys at "
+            "once, as normal(keys, shape)"
+        )
 
 
 def is_key(key: object) -> TypeGuard[int]:

@@ -165,6 +165,7 @@ def _write(
     local, pieces = layout.of_tensor(function, tensor, shard)
     tensors.check_memory(function, "tensor", local)
     keys = functional.key_on(function, "key", key, local.device)
+    functional.refuse_batched(function, local, keys)
     for box, sizes, strides, offset in pieces if local.numel() else ():
         view = local[box] if box else local
         direct = view.is_contiguous() and not private_torch.has_tangents()  # which copy_ zeroes

@@ -204,6 +204,11 @@ class KeyedBlock(TorchFunctionMode):
         if wrong:
             raise RuntimeError(f"fastseed.{_FUNCTION}: the block {self.name!r} {wrong}")
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        if self.next is not None:
+            raise TypeError(f"fastseed.{_FUNCTION}: an open block must not be copied")
+        return super().__reduce_ex__(protocol)
+
     # ------------------------------------------------------------ draws
 
     def __torch_function__(

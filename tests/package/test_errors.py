@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import gc
 import logging
 import tracemalloc
@@ -260,8 +261,24 @@ def test_reseed_in_a_compiled_region_is_never_ignored(first):
 
 
 META = torch.empty(2, dtype=torch.uint64, device="meta")
+KEYS = fastseed.random.bits(7, (4, 2), dtype=torch.uint64)
 MODEL = torch.nn.Linear(2, 2)
+EMPTY = fastseed.data.Loader(
+    fastseed.data.per_sample(range(8)),
+    batch_sampler=[[]],
+    collate_fn=fastseed.data.per_batch(list),
+)
 QUANTIZED = torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8)
+
+
+def perturbed(x):
+    with fastseed.nn.perturbed(MODEL, 1, 0.1):
+        return (MODEL.weight * x).sum()
+
+
+def copy_of_open_block():
+    with fastseed.random.keyed("x") as block:
+        copy.deepcopy(block)
 
 
 @pytest.mark.parametrize(
@@ -273,6 +290,11 @@ QUANTIZED = torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8)
         (lambda: fastseed.nn.perturb_(MODEL, 1, 0.1, shards=False), "shards must be a dict"),
         (lambda: fastseed.nn.perturb_(MODEL, 1, 0.1, shards=META), "shards must be a dict"),
         (lambda: fastseed.derive_seed("x", bits=True), "bits must be one of"),
+        (lambda: torch.vmap(lambda k: fastseed.random.bits(k, (3,)))(KEYS), "not draw in torch.vm"),
+        (lambda: torch.vmap(lambda x: fastseed.random.normal_(x, 1))(torch.ones(4, 3)), "torch.vm"),
+        (lambda: torch.func.grad(perturbed)(torch.ones(())), "transform of torch.func"),
+        (lambda: copy_of_open_block(), "an open block must not be copied"),
+        (lambda: list(EMPTY), "a batch must have a sample"),
         (lambda: fastseed.data.Lineage(3), "history must be a History"),
         (lambda: fastseed.elastic.Slot(object()), "number must be an integer"),
         (lambda: fastseed.elastic.mean(QUANTIZED, weights=[1, 1]), "values must be of dtype"),
@@ -290,7 +312,8 @@ QUANTIZED = torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8)
 )  # fmt: skip
 def test_what_has_no_meaning_is_refused(call, says):
     fastseed.init(42, rank=0, world_size=1)
-    with pytest.raises((TypeError, ValueError), match=rf"fastseed\..*{says}"):
+    fastseed.reseed(1)
+    with pytest.raises((TypeError, ValueError, RuntimeError), match=rf"fastseed\..*{says}"):
         call()
 
 

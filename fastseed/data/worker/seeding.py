@@ -1,6 +1,6 @@
 """Seed DataLoader workers: their own streams for every generator, in every epoch.
 
-A child of ``os.fork`` in a worker continues in the streams of its parent (docs/distributed.md).
+A child of ``os.fork`` in a worker continues in the streams of its parent (docs/several-ranks.md).
 """
 
 from __future__ import annotations
