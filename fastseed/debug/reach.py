@@ -14,14 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from .._utils.validation import (
-    check_choice,
-    check_instance,
-    check_int,
-    check_text,
-    type_error,
-    value_error,
-)
+from .._utils.validation import check_choice, check_instance, check_int, type_error, value_error
 from .module_calls import whole_copy
 from .tree_digest import Leaf, digest, leaves_of, table_of
 
@@ -117,7 +110,7 @@ def check_arguments(function: str, seeds: Sequence[int], allow: Mapping[str, str
         raise value_error(function, "seeds", "at least two different integers", seeds)
     check_instance(function, "allow", allow, Mapping, "a mapping of names to verdicts")
     for name, verdict in allow.items():
-        check_text(function, "a name in allow", name)
+        check_instance(function, "a name in allow", name, str, "a string")
         check_choice(function, f"allow[{name!r}]", verdict, VERDICTS)
     return found
 
