@@ -163,7 +163,8 @@ def unregister_generator(generator: object) -> None:
     """Forget a registered generator; ``fastseed.reseed`` no longer sets it.
 
     Args:
-        generator: the registered object, or an equal callable that can be hashed; its first registration goes.
+        generator: the registered object, or an equal callable with a hash; its first registration
+            goes.
 
     Raises:
         ValueError: it is not registered.
