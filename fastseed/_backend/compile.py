@@ -16,12 +16,21 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+_PUBLIC = {
+    **{f"ForkBlock.__{end}__": "fork_rng" for end in ("enter", "exit")},
+    **{f"Perturbation.{name}": "perturbed" for name in ("__enter__", "__exit__", "flip")},
+    "PerSample._fetch": "per_sample",
+    "PerBatch.__call__": "per_batch",
+}
+"""The names under which users know methods of what functions return."""
+
+
 def eager(function: Callable[P, R]) -> Callable[P, R]:
     """Do what ``torch.compiler.disable`` does, which would import Dynamo and take seconds."""
     package = function.__module__.split(".")[1]
     # the classes of these two are at the top level
     path = "" if package in ("seeder", "generators") else f"{package}."
-    name = f"fastseed.{path}{function.__qualname__}"
+    name = f"fastseed.{path}{_PUBLIC.get(function.__qualname__, function.__qualname__)}"
     what = "parameters" if package == "nn" else "the state of random number generators"
     reason = (
         f"{name} changes {what}, which a compiled graph would leave "

@@ -5,7 +5,7 @@ Memory is not checked in compiled code, under ``vmap``, and of fake and meta ten
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
@@ -158,14 +158,15 @@ def check_values(function: str, argument: str, values: torch.Tensor, top: int) -
 
 
 def as_int64(
-    function: str, argument: str, values: object, n: int, low: int, high: int, device: torch.device
+    function: str, argument: str, values: Any, n: int, low: int, high: int, device: torch.device
 ) -> torch.Tensor:
     """Return n integers as contiguous int64 with the same 64 bits, on the device they are on.
 
     Those of a sequence must be in [low, high]; those of a tensor are not read.
     """
     if not isinstance(values, torch.Tensor):
-        if not hasattr(values, "__iter__"):
+        is_one = getattr(values, "ndim", 1) == 0 or not hasattr(values, "__iter__")
+        if is_one or isinstance(values, (set, frozenset)):  # which has no order
             raise type_error(function, argument, "a tensor or a sequence of integers", values)
         checked = [
             check_int(function, f"{argument}[{i}]", v, low, high) for i, v in enumerate(values)
@@ -206,13 +207,18 @@ def has_memory(tensor: torch.Tensor) -> bool:
     """Return whether the storage of a strided tensor holds all of its elements."""
     if not _is_plain(tensor) or tensor.numel() == 0:
         return True
-    if tensor._is_zerotensor():
+    if is_zero(tensor):
         return False
     try:
         end = tensor.storage_offset() + _span(tensor)
         return tensor.untyped_storage().nbytes() >= end * tensor.element_size()
     except (RuntimeError, NotImplementedError):  # a kind of tensor that has no storage
         return False
+
+
+def is_zero(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor is one of zeros without memory, of forward-mode differentiation."""
+    return tensor._is_zerotensor()
 
 
 def has_data(tensor: torch.Tensor) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import secrets
 import stat
@@ -16,8 +17,8 @@ def replace(path: str | os.PathLike[str], content: bytes, *, durable: bool = Fal
     """Write ``content`` to a temporary file beside ``path`` and rename it over ``path``.
 
     A symbolic link is replaced. An existing file keeps its permissions. A device or a pipe
-    (``/dev/stdout``) is written to directly. A process that is killed leaves its temporary file,
-    ``.<name>.<16 hexadecimal digits>.tmp``, and ``path`` as it was. ``durable`` flushes both.
+    (``/dev/stdout``) is written to directly. A process that is killed leaves ``path`` as it was,
+    and ``.<name>.tmp``, which the next write of ``path`` removes. ``durable`` flushes both.
     """
     path = Path(path)
     try:
@@ -34,23 +35,44 @@ def _replace(path: Path, content: bytes, durable: bool) -> None:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
         return
-    temporary = path.parent / f".{path.name[:100]}.{secrets.token_hex(8)}.tmp"
-    handle = os.open(temporary, _FLAGS, 0o666 if before is None else 0o600)
+    handle, temporary = _open_temporary(path, 0o666 if before is None else 0o600)
     try:
         with os.fdopen(handle, "wb") as file:
             if before is not None:
                 os.chmod(temporary, stat.S_IMODE(before))
             file.write(content)
+            file.flush()
             if durable:
-                file.flush()
                 os.fsync(handle)
-        os.replace(temporary, path)
+            os.replace(temporary, path)  # while the file is locked
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
     if durable:
         flush_folder(path.parent)
+
+
+def _open_temporary(path: Path, mode: int) -> tuple[int, Path]:
+    """Open a new file beside ``path``, locked while it is written: without a lock it was left."""
+    temporary = path.parent / f".{path.name[:100]}.tmp"
+    with contextlib.suppress(OSError):  # there is none, or it is written now
+        left = os.open(temporary, os.O_RDWR | os.O_NOFOLLOW)
+        try:
+            fcntl.flock(left, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(left).st_nlink:
+                os.unlink(temporary)
+        finally:
+            os.close(left)
+    with contextlib.suppress(FileExistsError):
+        handle = os.open(temporary, _FLAGS, mode)
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        if os.fstat(handle).st_nlink:
+            return handle, temporary
+        os.close(handle)  # another process took it for one that was left
+    temporary = temporary.with_suffix(f".{secrets.token_hex(8)}.tmp")
+    return os.open(temporary, _FLAGS, mode), temporary
 
 
 def flush_folder(folder: Path) -> None:

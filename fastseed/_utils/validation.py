@@ -178,7 +178,9 @@ def check_path(function: str, argument: str, value: object) -> str:
 def check_choice(function: str, argument: str, value: object, choices: Collection[T]) -> T:
     """Return ``value`` if it equals one of ``choices``."""
     for choice in choices:
-        if type(choice) is type(value) and choice == value:
+        is_number = type(choice) is int and isinstance(value, numbers.Integral)  # of NumPy too
+        is_alike = type(choice) is type(value) or (is_number and not isinstance(value, bool))
+        if is_alike and choice == value:
             return choice
     names = ", ".join(repr(choice) for choice in choices)
     raise value_error(function, argument, f"one of {names}", value)

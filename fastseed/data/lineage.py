@@ -57,7 +57,8 @@ class Lineage:
     """
 
     def __init__(self, history: History) -> None:
-        self.history = history
+        rule = "a History; Lineage.load reads a journal"
+        self.history = validation.check_instance(_CLASS, "history", history, History, rule)
 
     def __repr__(self) -> str:
         epoch, step = self.history.point

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -263,9 +263,9 @@ def _folder(path: str | os.PathLike[str] | None) -> Path:
 def _optimizers(optimizer: object) -> list[Any]:
     if optimizer is None:
         return []
-    found = list(optimizer) if isinstance(optimizer, Sequence) else [optimizer]
+    found = list(optimizer) if isinstance(optimizer, (list, tuple)) else [optimizer]
     for one in found:
-        if not hasattr(one, "state_dict"):
+        if not hasattr(one, "state_dict") or isinstance(one, torch.nn.Module):
             raise type_error(_FUNCTION, "optimizer", "an optimizer, a list of them or None", one)
     return found
 
@@ -273,7 +273,7 @@ def _optimizers(optimizer: object) -> list[Any]:
 def _chosen(argument: str, given: Any, known: Collection[str], rule: str) -> set[str]:
     """Return a collection of names as a set."""
     found = [given] if isinstance(given, str) else given
-    is_collection = isinstance(found, Collection) and not isinstance(found, torch.Tensor)
+    is_collection = isinstance(found, Collection) and not hasattr(found, "__array__")
     if not is_collection or not all(isinstance(name, str) for name in found):
         raise type_error(_FUNCTION, argument, "a collection of names", given)
     if unknown := sorted(set(found) - set(known)):

@@ -96,7 +96,7 @@ def _from_device_mesh(function: str, given: DeviceMesh) -> dict[str, tuple[int, 
 def check_dimensions(function: str, argument: str, given: object, mesh: Mesh | None) -> Dimensions:
     """Return names of dimensions in the order of the mesh."""
     names = () if mesh is None else mesh.names
-    if isinstance(given, str) or not isinstance(given, (Sequence, set, frozenset)):
+    if not isinstance(given, (tuple, list)):
         hint = f" (for one dimension: ({given!r},))" if isinstance(given, str) else ""
         raise type_error(function, argument, f"a tuple of dimensions{hint}", given)
     if not all(name in names for name in given):

@@ -152,7 +152,8 @@ def _checked(name: str, tensor: torch.Tensor) -> torch.Tensor:
     tensor = tensor.detach().reshape(-1)
     if tensor.dtype in REALS:
         return tensor
-    if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
+    is_other = tensor.is_complex() or tensor.is_quantized or tensor.dtype == torch.bool
+    if is_other or tensor.is_floating_point():
         rule = "of dtype float16, bfloat16, float32, float64 or integers"
         raise validation.type_error(_NAME, name, rule, tensor)
     wide = tensor.to(torch.float64)

@@ -32,6 +32,8 @@ class Slot:
     __slots__ = ("_is_skipped", "_skip", "_weight", "number")
 
     def __init__(self, number: int | None) -> None:
+        if number is not None:
+            number = validation.check_int("elastic.Slot", "number", number, 0, 2**24 - 1)
         self.number = number
         self._weight: float | None = None
         self._skip: Callable[[], None] | None = None

@@ -79,10 +79,7 @@ def dropout(
     offset = validation.check_int(_FUNCTION, "offset", offset, 0, layout.MAX_NUMEL)
     if not training or threshold == 0:
         return input
-    keys = functional.check_keys(_FUNCTION, "key", key, input.device)
-    if keys.dim() != 1:
-        raise validation.value_error(_FUNCTION, "key", "of shape (2,)", tuple(keys.shape))
-    keys = keys.to(input.device).view(1, 2)
+    keys = functional.key_on(_FUNCTION, "key", key, input.device)
     mask = Mask(keys, (), (), offset, threshold)
     if shard is None and layout.is_dtensor(input):
         return drop_dtensor(_FUNCTION, input, mask)

@@ -235,9 +235,19 @@ def _draw(
         bank.zero_others(key, found)
         return found
     keys = check_keys(function, "key", key, _CPU)
+    refuse_batched(function, keys)
     found = keys.new_empty((*keys.shape[:-1], *sizes), dtype=distribution.dtype)
     distribution.op(found, keys.view(-1, 2), None, (), (), 0, *distribution.parameters)
     return found
+
+
+def refuse_batched(function: str, *values: torch.Tensor) -> None:
+    """RuntimeError for tensors that ``torch.vmap`` maps over, which a draw does not see."""
+    if not torch.compiler.is_compiling() and any(map(private_torch.is_batched, values)):
+        raise RuntimeError(
+            f"fastseed.{function}: must not draw in torch.vmap: draw before it, for many keys at "
+            "once, as normal(keys, shape)"
+        )
 
 
 def is_key(key: object) -> TypeGuard[int]:
@@ -275,6 +285,16 @@ def check_keys(function: str, argument: str, keys: object, device: torch.device)
     found[0] = signed(key & 2**64 - 1)
     found[1] = signed(key >> 64)
     return found.view(torch.uint64)
+
+
+def key_on(function: str, argument: str, key: object, device: torch.device) -> torch.Tensor:
+    """Return one key as (1, 2) uint64 on a device."""
+    keys = check_keys(function, argument, key, device)
+    if keys.dim() != 1:
+        raise validation.value_error(function, argument, "of shape (2,)", tuple(keys.shape))
+    if device.type != "meta":
+        tensors.check_data(function, argument, keys)
+    return keys.to(device).view(1, 2)
 
 
 def check_shape(function: str, shape: object, words: int) -> tuple[tuple[int, ...], int]:

@@ -164,10 +164,8 @@ def _write(
         tensors.check_dense(function, "tensor", tensor)
     local, pieces = layout.of_tensor(function, tensor, shard)
     tensors.check_memory(function, "tensor", local)
-    keys = functional.check_keys(function, "key", key, local.device)
-    if keys.dim() != 1:
-        raise validation.value_error(function, "key", "of shape (2,)", tuple(keys.shape))
-    keys = keys.to(local.device).view(1, 2)
+    keys = functional.key_on(function, "key", key, local.device)
+    functional.refuse_batched(function, local, keys)
     for box, sizes, strides, offset in pieces if local.numel() else ():
         view = local[box] if box else local
         direct = view.is_contiguous() and not private_torch.has_tangents()  # which copy_ zeroes

@@ -28,7 +28,7 @@ from .fills import Arguments, Fill, Keywords
 from .functional import Key
 from .positions import Checker, have_moved, positions
 from .scope_tensors import CPU
-from .torch_functions import DRAWS, handler_of_substitute
+from .torch_functions import DRAWS, check_memory, handler_of_substitute
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -204,6 +204,11 @@ class KeyedBlock(TorchFunctionMode):
         if wrong:
             raise RuntimeError(f"fastseed.{_FUNCTION}: the block {self.name!r} {wrong}")
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        if self.next is not None:
+            raise TypeError(f"fastseed.{_FUNCTION}: an open block must not be copied")
+        return super().__reduce_ex__(protocol)
+
     # ------------------------------------------------------------ draws
 
     def __torch_function__(
@@ -220,6 +225,7 @@ class KeyedBlock(TorchFunctionMode):
             return func(*args, **kwargs)
         if torch.compiler.is_compiling():
             return handler(self, func, *args, **kwargs)
+        check_memory(func, args, kwargs)
         number = self._next[0]
         try:
             return handler(self, func, *args, **kwargs)

@@ -7,7 +7,7 @@ function's arguments. A call that draws nothing goes to torch.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +15,12 @@ import torch
 from torch.nn import functional as torch_functional
 from torch.nn import init
 
-from .._backend import private_torch
+from .._backend import private_torch, tensors
 from .._backend.ops import dropout as dropout_op
 from .._utils import validation
 from . import dropout, dropout_calls, fills, inplace, layout
 from .fills import Fill
-from .functional import check_keys
+from .functional import key_on
 
 if TYPE_CHECKING:
     from .keyed import KeyedBlock
@@ -28,6 +28,24 @@ if TYPE_CHECKING:
 Handler = Callable[..., object]
 
 _FUNCTION = "random.keyed"
+
+
+def check_memory(func: Any, args: Sequence[object], options: Mapping[str, object]) -> None:
+    """ValueError for a tensor that was freed, which torch would read or write all the same."""
+    if func in _OF_A_SHAPE:
+        return
+    written = options.get("out"), args[0] if args and func.__name__.endswith("_") else None
+    for value in (*args, *options.values()):
+        if not isinstance(value, torch.Tensor) or value.is_nested or value.layout != torch.strided:
+            continue
+        local = layout.local_part(value)
+        is_read = not any(value is one for one in written)
+        is_plain = type(local) in (torch.Tensor, torch.nn.Parameter)
+        if is_plain and not (is_read and tensors.is_zero(local)):
+            tensors.check_dense(_FUNCTION, f"a tensor of {func.__name__}", local)
+
+
+_OF_A_SHAPE = (torch.rand_like, torch.randn_like, torch.randint_like)  # what they get is not read
 
 
 def _making(fill: Fill, make: Callable[..., torch.Tensor]) -> Handler:
@@ -195,8 +213,8 @@ def dropped(
     threshold = dropout.check_input(_FUNCTION, input, p)
     if channels and input.dim() < 2:
         raise validation.value_error(_FUNCTION, "input", "of shape (N, C, ...)", input)
-    keys = check_keys(_FUNCTION, "key", block.next_key(input), input.device)
-    mask = dropout.Mask(keys.to(input.device).view(1, 2), (), (), 0, threshold)
+    keys = key_on(_FUNCTION, "key", block.next_key(input), input.device)
+    mask = dropout.Mask(keys, (), (), 0, threshold)
     if layout.is_dtensor(input):
         found = dropout.drop_dtensor(_FUNCTION, input, mask, channels=channels)
     else:

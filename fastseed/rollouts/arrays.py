@@ -134,10 +134,14 @@ def _read_numbers(argument: str, numbers: Any, high: int, length: int) -> U64:
 
 def _read(argument: str, rule: str, values: Any) -> Any:
     """Return an array of integers as one of NumPy, anything else as a list."""
-    if isinstance(values, (str, bytes, Mapping)) or not hasattr(type(values), "__iter__"):
+    unordered = isinstance(values, (set, frozenset, Mapping))
+    if unordered or isinstance(values, (str, bytes)) or not hasattr(type(values), "__iter__"):
         raise type_error(_NAME, argument, rule, values)
     if not hasattr(values, "__array__"):
-        return list(values)
+        try:
+            return list(values)
+        except OverflowError as error:  # of a range
+            raise value_error(_NAME, argument, rule, values) from error
     try:
         array = np.asarray(identity.check_data(_NAME, argument, values))
     except (RuntimeError, TypeError) as error:  # a tensor on another device, for example

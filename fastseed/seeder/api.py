@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from .._utils import StateDict
 from .fork_rng.block import ForkBlock
 from .seeder import current_seeder
@@ -161,7 +163,8 @@ def unregister_generator(generator: object) -> None:
     """Forget a registered generator; ``fastseed.reseed`` no longer sets it.
 
     Args:
-        generator: the registered object, or an equal callable; its first registration goes.
+        generator: the registered object, or an equal callable with a hash; its first registration
+            goes.
 
     Raises:
         ValueError: it is not registered.
@@ -214,7 +217,8 @@ def fork_rng(name: str, *, index: int | None = None, distinct_over: object = Non
         True
     """
     # The seeder is looked up when the block is entered: decorators are made before init.
-    return ForkBlock(lambda: current_seeder("fork_rng"), name, index, distinct_over)
+    owner = functools.partial(current_seeder, "fork_rng")
+    return ForkBlock(owner, name, index, distinct_over)
 
 
 def state_dict(*, rng: bool = False) -> StateDict:

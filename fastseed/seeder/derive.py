@@ -44,7 +44,8 @@ def derive_key(
         index: [0, 2**64): the member of a group of streams; 0 for a single generator.
 
     Returns:
-        An integer in [0, 2**128), which ``torch.export`` with ``strict=False`` keeps for ever.
+        An integer in [0, 2**128), which ``torch.export`` with ``strict=False`` keeps for ever, and
+        which compiled code cannot take from call to call: ``derive_keys(name, 1)[0]`` is a tensor.
 
     Raises:
         TypeError, ValueError: an argument is invalid.
@@ -195,7 +196,7 @@ def stream_of(
 def _scope(function: str, seeder: Seeder, task: int | None, epoch: int, step: int) -> Scope:
     if task is not None:
         return scopes.check_scope(function, task, epoch, step)
-    if not (type(epoch) is type(step) is int and epoch == step == 0):
+    if not validation.check_int(function, "epoch", epoch, 0, scopes.MAX_EPOCH) == step == 0:
         raise validation.value_error(function, "task", "given together with epoch and step", task)
     if get_worker_info() is not None:
         raise RuntimeError(

@@ -172,14 +172,14 @@ class Seeder:
             try:
                 adapter.reseed(streams.stream_in(scope, name, rank_field))
             except Exception as error:
-                failures[name] = error
+                failures[name] = error.with_traceback(None)  # which would hold the generator
         for entry in registry.epoch_setters:
             try:
                 epoch = at._replace(step=0)
                 order = streams.stream(self.master_seed, epoch, entry.name, scopes.SHARED)
                 entry.adapter.set(at.task, at.epoch, order.key())
             except Exception as error:
-                failures[entry.name] = error
+                failures[entry.name] = error.with_traceback(None)
         return failures
 
     def _move_to(self, master_seed: int, at: Scope | None) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import pytest
 import torch
+from helpers.processes import run_python
 
 import fastseed
 
@@ -126,3 +129,18 @@ def test_a_pool_of_many_generators_on_every_device_is_the_loop(device):
     pool.reseed_from_seeds(range(len(members)))
     assert [g.initial_seed() for g in members] == list(range(len(members)))
     assert members[0].get_offset() == 0
+
+
+@pytest.mark.needs_cuda
+def test_a_kernel_that_was_never_launched_is_captured():
+    """CUDA loads a kernel when it is launched first; every other test has launched its kernels."""
+    code = """
+        import torch, fastseed
+        keys = fastseed.random.bits(7, (2, 2), dtype=torch.uint64).cuda()
+        found, graph = torch.empty(2, 5, device="cuda"), torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            found.copy_(fastseed.random.normal(keys, (5,)))
+        graph.replay()
+        assert torch.equal(found.cpu(), fastseed.random.normal(keys.cpu(), (5,)))
+    """
+    run_python("-c", textwrap.dedent(code))

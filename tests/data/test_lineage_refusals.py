@@ -206,9 +206,11 @@ def test_answers_without_end_are_refused(edit, message):
 def test_many_quarantines_are_answered_soon():
     found = edited(("orders", 0, "n"), 10**9, dict)
     found["quarantines"] = [{"epoch": 0, "step": i, "samples": [i]} for i in range(10_000)]
-    history = Lineage.load(signed(found)).history
-    assert [history.quarantines_at(0, step) for step in (0, 9, 10_000)] == [1, 10, 10_000]
-    assert len(history.spans(0)) == 10_000 and history.spans(0)[7].quarantines == 8
+    journal = Lineage.load(signed(found)).history
+    assert [journal.quarantines_at(0, step) for step in (0, 9, 10_000)] == [1, 10, 10_000]
+    steps = journal.spans(0)[-1].last
+    assert journal.has_steps(0, steps - 1) and not journal.has_steps(0, steps)
+    assert len(journal.spans(0)) == 10_000 and journal.spans(0)[7].quarantines == 8
 
 
 def test_a_quarantine_that_is_accepted_lasts_in_every_epoch():

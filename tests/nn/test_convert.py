@@ -138,6 +138,17 @@ def test_revert_leaves_a_parametrization_on_a_module():
     assert type(found) is Attention and torch.equal(found.weight, weight)
 
 
+def test_a_parametrization_from_before_can_be_removed():
+    found = nn.Sequential(nn.MultiheadAttention(4, 2, dropout=0.5))
+    nn.utils.parametrize.register_parametrization(found[0], "in_proj_weight", nn.Softplus())
+    weight, copied = found[0].in_proj_weight, copy.deepcopy(convert(found))
+    for model, is_ours in ((found, True), (revert(copied), False)):
+        nn.utils.parametrize.remove_parametrizations(model[0], "in_proj_weight")
+        assert torch.equal(model[0].in_proj_weight, weight)
+        assert hasattr(type(model[0]), "fastseed_original") == is_ours
+    assert type(copied[0]) is type(revert(found)[0]) is nn.MultiheadAttention
+
+
 class Calls(nn.Module):
     def __init__(self, call):
         super().__init__()

@@ -117,3 +117,14 @@ def test_a_block_that_fails_is_no_warning(caplog):
         1 / 0  # noqa: B018
     assert not caplog.messages
     assert one is not None
+
+
+def test_a_parameter_without_a_shape_is_left_until_it_has_one():
+    model = nn.Sequential(nn.LazyLinear(3), nn.Linear(3, 3))
+    with fastseed.nn.initialize(model):
+        model[1].reset_parameters()
+        model(torch.ones(1, 2))  # makes the parameters of the first, and fills them
+    key = fastseed.derive_key("init/0.bias", task=0, rank=fastseed.SHARED)
+    bound = 2**-0.5
+    expected = fastseed.random.uniform_(torch.empty(3), key, -bound, bound)
+    assert torch.equal(model[0].bias, expected)

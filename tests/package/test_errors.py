@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
+import gc
 import logging
 import tracemalloc
+import weakref
 
 import numpy as np
 import pytest
@@ -11,6 +15,7 @@ import torch
 from helpers.support import reference_narrow_seed, run_script, scramble, seeder, snapshot
 
 import fastseed
+from fastseed import debug
 from fastseed._backend import native
 from fastseed.seeder import recent_scopes
 
@@ -69,6 +74,7 @@ def test_numpy_integers_are_integers():
         s.reseed(kind(1), kind(2), kind(3))
         assert snapshot() == expected
         assert seeder(kind(42)).derive_key("x", task=kind(1)) == s.derive_key("x", task=1)
+        assert s.derive_seed("x", epoch=kind(0), step=kind(0), bits=kind(31)) < 2**31
     s.reseed(1, 0, np.uint64(2**64 - 1))
     assert tuple(s.scope) == (1, 0, 2**64 - 1)
     assert type(s.scope.step) is int
@@ -254,6 +260,79 @@ def test_reseed_in_a_compiled_region_is_never_ignored(first):
             kind, text = found[f"{backend}/{way}/fullgraph"]
             assert kind != "no error" and "Seeder.reseed" in text, (backend, way)
             assert "call it outside of the compiled function" in text
+
+
+META = torch.empty(2, dtype=torch.uint64, device="meta")
+KEYS = fastseed.random.bits(7, (4, 2), dtype=torch.uint64)
+MODEL = torch.nn.Linear(2, 2)
+EMPTY = fastseed.data.Loader(
+    fastseed.data.per_sample(range(8)),
+    batch_sampler=[[]],
+    collate_fn=fastseed.data.per_batch(list),
+)
+QUANTIZED = torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8)
+
+
+def perturbed(x):
+    with fastseed.nn.perturbed(MODEL, 1, 0.1):
+        return (MODEL.weight * x).sum()
+
+
+def copy_of_open_block():
+    with fastseed.random.keyed("x") as block:
+        copy.deepcopy(block)
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: fastseed.random.normal_(torch.ones(2), META), "key must have data"),
+        (lambda: fastseed.nn.functional.dropout(torch.ones(2), 0.5, META), "key must have data"),
+        (lambda: fastseed.nn.perturb_(MODEL, META, 0.1), "seed must have data"),
+        (lambda: fastseed.nn.perturb_(MODEL, 1, 0.1, shards=False), "shards must be a dict"),
+        (lambda: fastseed.nn.perturb_(MODEL, 1, 0.1, shards=META), "shards must be a dict"),
+        (lambda: fastseed.derive_seed("x", bits=True), "bits must be one of"),
+        (lambda: torch.vmap(lambda k: fastseed.random.bits(k, (3,)))(KEYS), "not draw in torch.vm"),
+        (lambda: torch.vmap(lambda x: fastseed.random.normal_(x, 1))(torch.ones(4, 3)), "torch.vm"),
+        (lambda: torch.func.grad(perturbed)(torch.ones(())), "transform of torch.func"),
+        (lambda: copy_of_open_block(), "an open block must not be copied"),
+        (lambda: list(EMPTY), "a batch must have a sample"),
+        (lambda: fastseed.data.Lineage(3), "history must be a History"),
+        (lambda: fastseed.elastic.Slot(object()), "number must be an integer"),
+        (lambda: fastseed.elastic.mean(QUANTIZED, weights=[1, 1]), "values must be of dtype"),
+        (lambda: debug.seed_reach(lambda s: {"x": s}, allow={1: "constant"}), "must be a string"),
+        (lambda: debug.Watch(MODEL, range(2**70)), "optimizer must be"),
+        (lambda: debug.Watch(MODEL, MODEL), "optimizer must be"),
+        (lambda: debug.Watch(MODEL, path="x", modules=np.array([])), "modules must be"),
+        *((lambda v=v: fastseed.rollouts.seeds(0, v, 1), "prompts must be") for v in ({"a"}, {7})),
+        (lambda: fastseed.rollouts.seeds(0, ["a"], 1, range(2**70)), "must be"),
+        *((lambda v=v: fastseed.random.StreamBank(1, "b").reseed_from_seeds(v), "seeds must be a t")
+          for v in (np.array(3), {3})),
+        *((lambda v=v: fastseed.random.keyed("x", distinct_over=v).__enter__(), "must be a tuple")
+          for v in (set(), range(0), b"", "")),
+    ],
+)  # fmt: skip
+def test_what_has_no_meaning_is_refused(call, says):
+    fastseed.init(42, rank=0, world_size=1)
+    fastseed.reseed(1)
+    with pytest.raises((TypeError, ValueError, RuntimeError), match=rf"fastseed\..*{says}"):
+        call()
+
+
+def test_a_failed_reseed_keeps_no_generator():
+    """A traceback in the error would hold its generator until cycles are collected."""
+    s, broken = seeder(), type("Broken", (), {"__call__": lambda self, seed: 1 / 0})()
+    s.register_generator(broken)
+    alive = weakref.ref(broken)
+    gc.disable()
+    try:
+        with contextlib.suppress(fastseed.ReseedError):
+            s.reseed(1)
+        s.unregister_generator(broken)
+        del broken
+        assert alive() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize(

@@ -51,14 +51,6 @@ def registered(n: int, make: Callable[[int], object] = lambda _: torch.Generator
     return made
 
 
-def seed_function(_: int) -> Callable[[int], None]:
-    return [].append
-
-
-def register(n: int) -> int:
-    return work(lambda: registered(n))
-
-
 def unregister(n: int, make: Callable[[int], object]) -> int:
     made = registered(n, make)
     again = [one.__self__.append if callable(one) else one for one in reversed(made)]
@@ -142,20 +134,11 @@ def initialize(n: int) -> int:
     return work(run)
 
 
-def dropouts(n: int) -> torch.nn.Module:
-    return torch.nn.Sequential(*(torch.nn.Dropout() for _ in range(n)))
-
-
-def convert(n: int) -> int:
-    model = dropouts(n)
-    return work(lambda: fastseed.nn.revert(fastseed.nn.convert(model)))
-
-
 def drop(n: int) -> int:
     fastseed.init(1, rank=0, world_size=1)
     fastseed.reseed(1)
-    model = fastseed.nn.convert(dropouts(n))
-    return work(lambda: model(torch.ones(2)))
+    model = torch.nn.Sequential(*(torch.nn.Dropout() for _ in range(n)))
+    return work(lambda: (fastseed.nn.convert(model)(torch.ones(2)), fastseed.nn.revert(model)))
 
 
 def blocks(n: int) -> int:
@@ -174,9 +157,9 @@ def blocks(n: int) -> int:
 
 
 ROWS: dict[str, Callable[[int], int]] = {
-    "register_generator": register,
+    "register_generator": lambda n: work(lambda: registered(n)),
     "unregister_generator": lambda n: unregister(n, lambda _: torch.Generator()),
-    "unregister_generator of equal callables": lambda n: unregister(n, seed_function),
+    "unregister_generator of equal callables": lambda n: unregister(n, lambda _: [].append),
     "reseed of generators": lambda n: reseed(n, lambda _: torch.Generator()),
     "reseed of banks": lambda n: reseed(n, lambda i: fastseed.random.StreamBank(2, f"bank{i}")),
     "load_state_dict": load_state,
@@ -188,8 +171,7 @@ ROWS: dict[str, Callable[[int], int]] = {
         lambda: fastseed.nn.perturb_(views(n), 1, 0.1)
     ),
     "nn.initialize of views of one storage": initialize,
-    "nn.convert and revert": convert,
-    "dropout layers in a scope": drop,
+    "nn.convert, dropout layers in a scope, and nn.revert": drop,
     "blocks in a scope": blocks,
 }
 """What is counted, by what is called n times or with n things."""

@@ -34,8 +34,25 @@ WRONG = {
     "randperm": (lambda: torch.randperm(300, dtype=torch.int8), "a vector, of elements that are"),
     "randperm of halves": (lambda: torch.randperm(2050, dtype=torch.float16), "a vector, of"),
     "out": (lambda: torch.multinomial(HALF, 2, out=torch.empty(0)), "dtype"),
-    "freed": (lambda: torch.multinomial(FREED, 2), "input must have memory"),
+    "freed": (lambda: torch.multinomial(FREED, 2), "multinomial must have memory"),
     "mode": (lambda: nn.init.kaiming_uniform_(torch.empty(2, 3), mode="x"), "Mode x not supported"),
+}
+
+
+WITHOUT_MEMORY = {
+    "random_": lambda t: t.random_(0, 9),
+    "geometric_": lambda t: t.geometric_(0.5),
+    "log_normal_": lambda t: t.log_normal_(),
+    "bernoulli_ of p": lambda t: torch.ones(4).bernoulli_(t),
+    "bernoulli": torch.bernoulli,
+    "normal of std": lambda t: torch.normal(0.0, std=t),
+    "normal out": lambda t: torch.normal(HALF, 1.0, out=t),
+    "rand out": lambda t: torch.rand((2, 3), out=t),
+    "mask of attention": lambda t: functional.scaled_dot_product_attention(
+        HALF[:, :2], HALF[:, :2], HALF[:, :2], attn_mask=t, dropout_p=0.5
+    ),
+    "gumbel_softmax": functional.gumbel_softmax,
+    "alpha_dropout": lambda t: functional.alpha_dropout(t, 0.5, True),
 }
 
 
@@ -49,6 +66,19 @@ def test_a_permutation_into_overlapping_memory_is_refused():
     """torch writes it; the error names the function of the caller."""
     with keyed("flow"), pytest.raises(ValueError, match=r"random\.keyed: tensor must not overlap"):
         torch.randperm(4, out=torch.empty(1, dtype=torch.int64).expand(4))
+
+
+@pytest.mark.parametrize("call", WITHOUT_MEMORY.values(), ids=WITHOUT_MEMORY)
+def test_a_tensor_without_memory_is_refused(call):
+    """Most of these end the process in torch; nobody reads a tensor of zeros that has none."""
+    zeros = torch._efficientzerotensor(4)
+    with keyed("flow"):
+        for tensor in (FREED, zeros):
+            written = call in [WITHOUT_MEMORY[name] for name in ("random_", "rand out")]
+            if tensor is FREED or written:
+                with pytest.raises(ValueError, match="must have memory for all of its elements"):
+                    call(tensor)
+        assert torch.rand_like(FREED).shape == torch.normal(zeros, 1.0).shape == (4,)
 
 
 @pytest.mark.parametrize(("call", "message"), WRONG.values(), ids=WRONG)

@@ -333,6 +333,22 @@ def test_unregister_takes_the_very_generator_not_an_equal_one():
     s.unregister_generator(listed)
 
 
+@pytest.mark.parametrize("hashed", [lambda self: 0, None])
+def test_unregister_takes_the_very_callable_before_an_equal_one(hashed):
+    names = {"__eq__": lambda *_: True, "__hash__": hashed}
+    kind = type("Equal", (Recorder,), names)
+    first, second = kind(), kind()
+    s = seeder()
+    s.register_generator(first, name="first")
+    s.register_generator(second, name="second")
+    s.unregister_generator(second)
+    assert [entry.name for entry in s._registry] == ["first"]
+    if hashed is None:  # nothing finds an equal one
+        with pytest.raises(ValueError, match="a registered generator"):
+            s.unregister_generator(kind())
+    assert s.derive_seed("second", task=1, rank=0) == seeder().derive_seed("second", task=1, rank=0)
+
+
 def test_unregister_one_registration_at_a_time():
     """Like fwr13y's list: a generator registered twice has to be removed twice."""
     s = seeder()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
 
@@ -73,3 +74,22 @@ def test_a_full_disk_is_an_error_with_the_name_of_the_file(monkeypatch, tmp_path
     with pytest.raises(OSError, match=f"No space left on device: '{path}'"):
         atomic_file.replace(path, b"new")
     assert path.read_bytes() == b"old"
+
+
+def test_the_file_of_a_killed_write_goes_with_the_next_one(monkeypatch, tmp_path):
+    path, left = tmp_path / "state", tmp_path / ".state.tmp"
+    left.write_bytes(b"a longer part of what a killed process wrote")
+    with open(left) as written:  # as if that process were alive
+        fcntl.flock(written, fcntl.LOCK_EX)
+        atomic_file.replace(path, b"first")
+        assert sorted(tmp_path.iterdir()) == [left, path] and path.read_bytes() == b"first"
+    rename = os.replace
+
+    def rename_while_locked(source, target):
+        with open(source) as file, pytest.raises(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        rename(source, target)
+
+    monkeypatch.setattr(os, "replace", rename_while_locked)
+    atomic_file.replace(path, b"second")
+    assert list(tmp_path.iterdir()) == [path] and path.read_bytes() == b"second"

@@ -39,6 +39,9 @@ class PerBatch:
                 "fastseed.data.Loader or steps, or wrap the dataset, per_sample(dataset), and give "
                 "the loader per_batch(collate) itself; a batch is collated once"
             )
+        if not len(batch.indices):
+            rule = "a batch must have a sample, whose place its random numbers have"
+            raise ValueError(f"fastseed.{_FUNCTION}: {rule}, got none: leave out empty batches")
         place = sample_of(_FUNCTION, batch.indices[0], batch.dataset())
         here = os.getpid(), batch.where
         if self._held[0] != here:

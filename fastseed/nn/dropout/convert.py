@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 from torch.nn.modules.lazy import LazyModuleMixin
+from torch.nn.utils import parametrize
 
 from ..._utils import validation
 from ..module_names import check_prefix, strip_wrappers
@@ -127,8 +128,13 @@ def _reverted(cls: Any) -> Any:
     if "fastseed_original" in vars(cls):
         return cls.fastseed_original
     bases = (_reverted(b) if hasattr(b, "fastseed_original") else b for b in cls.__bases__)
+    return _remade(cls, *bases)
+
+
+def _remade(cls: Any, *bases: Any) -> Any:
+    """Return a class that torch has put on top, over others."""
     body = {k: v for k, v in vars(cls).items() if k not in ("__dict__", "__weakref__")}
-    return type(cls.__name__, tuple(bases), body)
+    return type(cls.__name__, bases, body)
 
 
 def shard_inputs(module: nn.Module, mesh: DeviceMesh, placements: Sequence[Placement]) -> nn.Module:
@@ -181,7 +187,10 @@ def _convert_one(module: Any, name: str, batch_dim: int | None) -> None:
     elif _may_call(module) and not hasattr(type(module), "fastseed_original"):
         module.fastseed_calls = Calls(name, batch_dim)
         cls: Any = type(module)
-        module.__class__ = calling_class(cls)
+        if parametrize.is_parametrized(module):  # its class stays on top: torch takes it away
+            module.__class__ = _remade(cls, calling_class(cls.__bases__[0]))
+        else:
+            module.__class__ = calling_class(cls)
 
 
 def _may_call(module: Any) -> bool:

@@ -105,7 +105,7 @@ class OwnerTable:
         found = self._find(tensor)
         if found is None:
             for name, owned, module in named_tensors(self.model):
-                if self._find(owned) is None:
+                if not torch.nn.parameter.is_lazy(owned) and self._find(owned) is None:
                     self.add(owned, Owner(self._prefix + name, module, _is_cut(owned)))
             found = self._find(tensor)
         return found

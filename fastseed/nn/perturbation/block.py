@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import torch
 
-from ..._backend import recomputation
+from ..._backend import private_torch, recomputation
 from ..._backend.compile import eager
 from ..._backend.ops import perturb as op
 from ..._utils.log import logger
@@ -48,6 +48,11 @@ class Perturbation:
     @eager
     def __enter__(self) -> Perturbation:
         recomputation.refuse("nn.perturbed", "open the block around the forward and backward pass")
+        if private_torch.is_transformed():
+            raise RuntimeError(
+                "fastseed.nn.perturbed: must not be entered in a transform of torch.func, which "
+                "keeps the weights that it had: open the block around it"
+            )
         noise = self._make()  # of the memory of now
         memory = {p.tensor.data_ptr() for target in noise.targets for p in target.parts}
         if self._noise is not None or any(memory & one._memory for one in list(_open)):

@@ -17,7 +17,7 @@ from ..._utils import validation
 from ...derivation import context, streams
 from ...derivation.scopes import SHARED, Scope
 from ...random import layout
-from ...random.functional import MAX_KEY, check_keys, words_of
+from ...random.functional import MAX_KEY, key_on, words_of
 from ...random.layout import Piece, Shard
 from ...seeder.seeder import current_seeder
 from ..initialization.names import Bytes, extent_of, storage_of
@@ -61,7 +61,8 @@ def targets_of(
     if "FullyShardedDataParallel" in kinds:
         rule = "sharded by fully_shard, not by FullyShardedDataParallel"
         raise validation.type_error(function, "model", rule, model)
-    parts = dict(validation.check_instance(function, "shards", shards or {}, Mapping, "a dict"))
+    given = {} if shards is None else shards
+    parts = dict(validation.check_instance(function, "shards", given, Mapping, "a dict"))
     reshard(checked)
     found: dict[str, Target] = {}
     extents: set[tuple[int, int, int]] = set()  # in bytes, with the storage; equal ones are tied
@@ -151,10 +152,7 @@ class Seed(NamedTuple):
 def check_seed(function: str, argument: str, seed: object) -> Seed:
     """Return a seed, which is an integer below 2**64, or a key: a larger one, or a tensor."""
     if isinstance(seed, torch.Tensor):
-        words = check_keys(function, argument, seed, seed.device)
-        if words.dim() != 1:
-            raise validation.value_error(function, argument, "of shape (2,)", tuple(words.shape))
-        lo, hi = words.tolist()
+        lo, hi = key_on(function, argument, seed, torch.device("cpu"))[0].tolist()
         return Seed(lo | hi << 64, True)
     value = validation.check_int(function, argument, seed, 0, MAX_KEY)
     return Seed(value, value > _LOW64)
