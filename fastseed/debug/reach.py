@@ -110,6 +110,7 @@ def check_arguments(function: str, seeds: Sequence[int], allow: Mapping[str, str
         raise value_error(function, "seeds", "at least two different integers", seeds)
     check_instance(function, "allow", allow, Mapping, "a mapping of names to verdicts")
     for name, verdict in allow.items():
+        check_instance(function, "a name in allow", name, str, "a string")
         check_choice(function, f"allow[{name!r}]", verdict, VERDICTS)
     return found
 

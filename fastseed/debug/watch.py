@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -110,7 +110,7 @@ class Watch:
         coordinate = getattr(batch_mesh, "get_coordinate", lambda: None)
         if batch_mesh is not None and coordinate() is None:
             raise type_error(_FUNCTION, "batch_mesh", "a DeviceMesh of this rank", batch_mesh)
-        calls = CALLS[:1] if modules is None else CALLS if modules else ()
+        calls = CALLS[:1] if modules is None else CALLS if modules is True or names else ()
         job = discovery.discover_rank()
         self._rank = job.rank
         self._folder = _folder(path)
@@ -263,9 +263,9 @@ def _folder(path: str | os.PathLike[str] | None) -> Path:
 def _optimizers(optimizer: object) -> list[Any]:
     if optimizer is None:
         return []
-    found = list(optimizer) if isinstance(optimizer, Sequence) else [optimizer]
+    found = list(optimizer) if isinstance(optimizer, (list, tuple)) else [optimizer]
     for one in found:
-        if not hasattr(one, "state_dict"):
+        if not hasattr(one, "state_dict") or isinstance(one, torch.nn.Module):
             raise type_error(_FUNCTION, "optimizer", "an optimizer, a list of them or None", one)
     return found
 
