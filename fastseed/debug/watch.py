@@ -110,7 +110,7 @@ class Watch:
         coordinate = getattr(batch_mesh, "get_coordinate", lambda: None)
         if batch_mesh is not None and coordinate() is None:
             raise type_error(_FUNCTION, "batch_mesh", "a DeviceMesh of this rank", batch_mesh)
-        calls = CALLS[:1] if modules is None else CALLS if modules else ()
+        calls = CALLS[:1] if modules is None else CALLS if modules is True or names else ()
         job = discovery.discover_rank()
         self._rank = job.rank
         self._folder = _folder(path)

@@ -134,17 +134,14 @@ def _read_numbers(argument: str, numbers: Any, high: int, length: int) -> U64:
 
 def _read(argument: str, rule: str, values: Any) -> Any:
     """Return an array of integers as one of NumPy, anything else as a list."""
-    unordered = isinstance(values, (set, frozenset, Mapping))
-    if unordered or isinstance(values, (str, bytes)) or not hasattr(type(values), "__iter__"):
+    unordered = str, bytes, Mapping, set, frozenset
+    if isinstance(values, unordered) or not hasattr(type(values), "__iter__"):
         raise type_error(_NAME, argument, rule, values)
-    if not hasattr(values, "__array__"):
-        try:
-            return list(values)
-        except OverflowError as error:  # of a range
-            raise value_error(_NAME, argument, rule, values) from error
     try:
+        if not hasattr(values, "__array__"):
+            return list(values)
         array = np.asarray(identity.check_data(_NAME, argument, values))
-    except (RuntimeError, TypeError) as error:  # a tensor on another device, for example
+    except (RuntimeError, TypeError, OverflowError) as error:  # a tensor on another device
         raise type_error(_NAME, argument, rule, values) from error
     if array.ndim != 1:
         raise value_error(_NAME, argument, rule, f"the shape {array.shape}")

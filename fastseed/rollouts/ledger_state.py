@@ -40,31 +40,29 @@ class Kept:
     batches: dict[int, list[int]] = field(default_factory=dict)
     settled: int = 0  # rows up to this one are in the state
 
-    def read(self, plan: Plan, state: State, rows: Iterable[tuple[int, list[Any]]]) -> None:
+    def read(self, plan: Plan, state: State, rows: Iterable[tuple[int, StateDict]]) -> None:
         """Keep what is not in the state; the last row of a unit or batch counts."""
         holes, frontier = set(state.holes), state.groups * plan.samples
         all_are = True
-        for number, documents in rows:
-            for row in documents:
-                unit = row.get("unit")
-                if unit is None:
-                    is_in_state = row["batch"] < state.batches
-                else:
-                    is_in_state = unit < frontier and unit not in holes
-                all_are = all_are and is_in_state
-                if is_in_state:
-                    continue
-                if unit is None:
-                    self.batches[row["batch"]] = row["units"]
-                    self.drops.update(dict.fromkeys(row["stale"], "stale"))
-                elif "reason" in row:
-                    self.drops[unit] = row["reason"]
-                elif row["version"] <= state.batches and not plan.is_stale(
-                    unit, row["version"], state.batches
-                ):  # else by a policy that is no more, or too old by now
-                    self.results[unit] = row["version"], row["result"]
+        for number, row in rows:
+            unit = row.get("unit")
+            if unit is None:
+                is_in_state = row["batch"] < state.batches
+            else:
+                is_in_state = unit < frontier and unit not in holes
             if all_are:
-                self.settled = number
+                all_are, self.settled = is_in_state, number if is_in_state else number - 1
+            if is_in_state:
+                continue
+            if unit is None:
+                self.batches[row["batch"]] = row["units"]
+                self.drops.update(dict.fromkeys(row["stale"], "stale"))
+            elif "reason" in row:
+                self.drops[unit] = row["reason"]
+            elif row["version"] <= state.batches and not plan.is_stale(
+                unit, row["version"], state.batches
+            ):  # else by a policy that is no more, or too old by now
+                self.results[unit] = row["version"], row["result"]
 
 
 def header(plan: Plan) -> StateDict:

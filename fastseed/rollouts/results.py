@@ -95,20 +95,21 @@ class Results:
         headers = list(self.rows("id = 0"))
         if not headers:
             raise self._damaged("no header")
-        [(_, [theirs])] = headers
+        [(_, theirs)] = headers
         ledger_state.check(self._function, f"results {self._path}", header, theirs)
         if theirs != header:  # more epochs
             self._insert(0, self._write(header)[0])
 
-    def rows(self, where: str = "id > 0") -> Iterator[tuple[int, list[Any]]]:
-        """Yield number and documents of rows as they were added; a page of them is in memory."""
+    def rows(self, where: str = "id > 0") -> Iterator[tuple[int, StateDict]]:
+        """Yield documents as they were added, each with its row; a page of rows is in memory."""
         last, page = -1, f"WHERE {where} AND id > ? ORDER BY id LIMIT {_PAGE}"
         while rows := self._run(f"SELECT id, document, sha256 FROM rows {page}", (last,)):
             for last, document, digest in rows:
                 if not isinstance(document, bytes) or hashlib.sha256(document).digest() != digest:
                     raise self._damaged(f"another SHA-256 in row {last}")
                 found = strict_json.parse(document)
-                yield last, found if isinstance(found, list) else [found]
+                for one in found if isinstance(found, list) else [found]:
+                    yield last, one
 
     def add(self, documents: list[StateDict]) -> list[StateDict]:
         """Add a row, wait until it is on the disk, and return the documents as they are in it."""

@@ -385,6 +385,7 @@ def test_numbers_and_texts_in_lists_are_one_leaf():
         (dict(seeds=(1, 2.0)), r"seeds\[1\] must be an integer, got 2.0"),
         (dict(seeds=(1, -1)), r"seeds\[1\] must be in \[0, "),
         (dict(allow=["x"]), "allow must be a mapping of names to verdicts"),
+        (dict(allow={1: "constant"}), "a name in allow must be a string, got 1"),
         (dict(allow={"x": "fine"}), r"allow\['x'\] must be one of 'unrepeatable', 'constant'"),
         (dict(run=lambda seed: {"x": object()}), "the leaf at 'x' must be a tensor"),
         (dict(run=lambda seed: HELD), "run must be a function that returns a tree, not a contain"),

@@ -305,6 +305,8 @@ def test_sparse_gradients_and_several_optimizers(tmp_path):
     ("arguments", "says"),
     [
         ({"optimizer": 3}, "optimizer must be an optimizer, a list of them or None"),
+        ({"optimizer": range(2**70)}, "optimizer must be an optimizer, a list of them or None"),
+        ({"optimizer": torch.nn.Linear(1, 1)}, "optimizer must be an optimizer, a list of"),
         ({"batch_mesh": "dp"}, "batch_mesh must be a DeviceMesh of this rank, got 'dp'"),
         ({"groups": torch.ones(2)}, "groups must be a collection of names"),
         ({"groups": ["weights"]}, "groups must be among generator, buffer, .*, got"),
@@ -318,6 +320,8 @@ def test_wrong_arguments(tmp_path, arguments, says):
     with pytest.raises((TypeError, ValueError), match=f"^fastseed.debug.Watch: {says}"):
         Watch(nn.Linear(2, 2), path=tmp_path / "run", **arguments)
     assert not list(tmp_path.iterdir())
+    with Watch(nn.Linear(2, 2), path=tmp_path / "run", modules=np.array([])) as watch:
+        assert watch.record()  # no names
 
 
 def test_a_recording_is_not_overwritten(tmp_path):

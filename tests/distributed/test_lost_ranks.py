@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -11,6 +10,7 @@ import torch.distributed as dist
 from helpers.ranks import ranks
 from helpers.support import run_script
 
+from fastseed._backend import private_torch
 from fastseed.distributed import rendezvous
 
 PATHS = {
@@ -59,15 +59,19 @@ def test_a_rank_that_leaves_a_step_is_named_long_before_the_time_limit(messages)
 
 
 def failing_call():
-    """Fail in one of two functions, on two ranks long after the others; return the message."""
-    rank, rendezvous.GRACE = dist.get_rank(), 1.0
-    time.sleep(2 * (rank > 1))
+    """Fail in one of two functions, on two ranks when the others have left; return the message."""
+    rank, rendezvous.GRACE = dist.get_rank(), 3.0
+    store = private_torch.default_store()
+    dist.barrier()
+    if rank > 1:
+        store.wait(["0 has left", "1 has left"])
     try:
         rendezvous.collective("ab"[rank % 2], fail)
     except RuntimeError as error:
         return str(error)
     finally:
         rendezvous.GRACE = 5.0
+        store.set(f"{rank} has left", "")
 
 
 def fail(group):
@@ -77,5 +81,5 @@ def fail(group):
 def test_ranks_in_several_functions_name_those_that_are_lost_and_not_themselves():
     named = ("ranks 2, 3", "ranks 2, 3", "rank 3", "rank 2")
     for rank, text in enumerate(ranks(4, failing_call)):
-        late = f"fastseed.{'ab'[rank % 2]}: {named[rank]} did not call it within 1 seconds of the"
+        late = f"fastseed.{'ab'[rank % 2]}: {named[rank]} did not call it within 3 seconds of the"
         assert text.startswith(late)

@@ -126,6 +126,8 @@ FREED = torch.zeros(2, dtype=torch.int64)
 FREED.untyped_storage().resize_(0)
 BAD = [
     ({"prompts": "ab"}, TypeError, "prompts must be a sequence of prompts"),
+    ({"prompts": {"a", "b"}}, TypeError, "prompts must be a sequence of prompts"),
+    ({"turns": range(2**70)}, TypeError, "turns must be a sequence of 2 integers"),
     ({"prompts": np.zeros((2, 3), int)}, ValueError, r"prompts must be .* without padding"),
     ({"prompts": np.zeros(2)}, TypeError, r"prompts\[0\] must be a string, an integer"),
     ({"prompts": [1, [{"role": "user"}]]}, TypeError, r"prompts\[1\] must be a string, .*chat"),

@@ -40,9 +40,8 @@ def calls(function: Callable[[], object]) -> int:
 @contextlib.contextmanager
 def trained(path: Path, batches: int, *, forget: bool = False):
     """A ledger with a file after many batches."""
-    with contextlib.closing(
-        Ledger(10**6, batch_size=2, lag=1, master_seed=1, results=path)
-    ) as book:
+    book = Ledger(10**6, batch_size=2, lag=1, master_seed=1, results=path)
+    with contextlib.closing(book):
         book._results._run("PRAGMA synchronous = OFF")  # no machine goes down here
         for _ in range(batches):
             book.complete_many([(unit, "text" * 500) for unit in book.lease(9)])
@@ -50,10 +49,6 @@ def trained(path: Path, batches: int, *, forget: bool = False):
             if forget:
                 book.forget(book.state_dict())
         yield book
-
-
-def batches_of_a_ledger(path: Path, n: int) -> int:
-    return calls(lambda: trained(path, n).__enter__().close())
 
 
 def loading_a_state(path: Path, n: int) -> int:
@@ -67,12 +62,12 @@ def completing_many(path: Path, n: int) -> int:
         return calls(lambda: book.complete_many([(unit, unit.number) for unit in book.lease(n)]))
 
 
-def seeds_of_prompts(path: Path, n: int) -> int:
-    return calls(lambda: seeds(0, [f"prompt {i}" for i in range(n)], 4, master_seed=1))
+def layered(layers: int) -> torch.nn.Module:
+    return torch.nn.Sequential(*(torch.nn.Linear(1, 1) for _ in range(layers)))
 
 
 def record(path: Path, *, steps: int = 1, layers: int = 1) -> Path:
-    model = torch.nn.Sequential(*(torch.nn.Linear(1, 1) for _ in range(layers)))
+    model = layered(layers)
     path.mkdir(parents=True)
     with Watch(model, path=path, modules=True) as watch:
         for _ in range(steps):
@@ -81,66 +76,49 @@ def record(path: Path, *, steps: int = 1, layers: int = 1) -> Path:
     return path
 
 
-def recording_steps(path: Path, n: int) -> int:
-    return calls(lambda: record(path, steps=n))
-
-
-def recording_layers(path: Path, n: int) -> int:
-    return calls(lambda: record(path, layers=n))
-
-
-def bytes_of_a_recording(path: Path, n: int) -> int:
-    return sum(file.stat().st_size for file in record(path, steps=n).iterdir())
-
-
-def comparing_steps(path: Path, n: int) -> int:
-    folders = [record(path / name, steps=n) for name in "ab"]  # every step differs
-    return calls(lambda: bisect(*folders))
-
-
-def comparing_layers(path: Path, n: int) -> int:
-    folders = [record(path / name, layers=n) for name in "ab"]
+def comparing(path: Path, **sizes: int) -> int:
+    folders = [record(path / name, **sizes) for name in "ab"]  # which differ everywhere
     return calls(lambda: bisect(*folders))
 
 
 def verifying_ranks(path: Path, n: int) -> int:
-    runs = [
-        SimpleNamespace(number=ranks, recording=record(path / str(ranks), steps=n))
-        for ranks in (1, 2)
-    ]
+    folders = {ranks: record(path / str(ranks), steps=n) for ranks in (1, 2)}
+    runs = [SimpleNamespace(number=ranks, recording=one) for ranks, one in folders.items()]
     return calls(lambda: comparison.compare_ranks(runs))
 
 
-def step(slots: int, layers: int) -> int:
-    model = torch.nn.Sequential(*(torch.nn.Linear(1, 1) for _ in range(layers)))
+def slot_step(slots: int, layers: int) -> int:
+    model = layered(layers)
     gradients = SlotGradients(model, slots)
 
     def run() -> None:
         for _, x in gradients.step(torch.ones(1, 1) for _ in range(slots)):
             model(x).sum().backward()
-        model.zero_grad()
 
     run()
+    model.zero_grad()
     return calls(run)
 
 
-def slots_of_a_step(path: Path, n: int) -> int:
-    return step(n, 1)
+QUANTITIES: dict[str, Callable[[Path, int], int]] = {
+    "batches of a ledger": lambda path, n: calls(lambda: trained(path, n).__enter__().close()),
+    "loading a state": loading_a_state,
+    "completing many": completing_many,
+    "seeds": lambda path, n: calls(lambda: seeds(0, [f"{i}" for i in range(n)], 4, master_seed=1)),
+    "recorded steps": lambda path, n: calls(lambda: record(path, steps=n)),
+    "recorded layers": lambda path, n: calls(lambda: record(path, layers=n)),
+    "bytes": lambda path, n: (record(path, steps=n) / "rank-0.watch").stat().st_size,
+    "compared steps": lambda path, n: comparing(path, steps=n),
+    "compared layers": lambda path, n: comparing(path, layers=n),
+    "compared numbers of ranks": verifying_ranks,
+    "slots": lambda path, n: slot_step(n, 1),
+    "parameters": lambda path, n: slot_step(2, n),
+}
 
 
-def parameters_of_a_step(path: Path, n: int) -> int:
-    return step(2, n)
-
-
-@pytest.mark.parametrize(
-    "quantity",
-    [
-        batches_of_a_ledger, loading_a_state, completing_many, seeds_of_prompts, recording_steps,
-        recording_layers, bytes_of_a_recording, comparing_steps, comparing_layers, verifying_ranks,
-        slots_of_a_step, parameters_of_a_step,
-    ],
-)  # fmt: skip
-def test_nothing_grows_faster_than_its_input(tmp_path, quantity):
+@pytest.mark.parametrize("name", QUANTITIES)
+def test_nothing_grows_faster_than_its_input(tmp_path, name):
+    quantity = QUANTITIES[name]
     quantity(tmp_path / "first", 24)  # imports, caches
     few, many = (quantity(tmp_path / str(n), n) for n in (24, 96))
     assert 24 < few < many <= GROWTH * few
