@@ -39,7 +39,10 @@ class Stream(NamedTuple):
 
     def keys(self, count: int) -> torch.Tensor:
         """Return the keys of the first ``count`` members, (count, 2), of dtype uint64."""
-        return derive.member_keys(self.name_key, self.rank_word, self.worker, count)
+        out = derive.empty_words(count, 2)
+        return derive.fill(
+            derive.keys.derive_keys, out, self.name_key, self.rank_word, self.worker, 0
+        )
 
     def seed(self, bits: int, index: int = 0) -> int:
         """Return the seed of ``bits`` bits of member ``index``.

@@ -44,7 +44,7 @@ def in_torch(total: Tensor, values: Sequence[Tensor], factors: Sequence[Tensor])
         is_wide = any(t.dtype == torch.float64 for t in pair)
         dtype = torch.float64 if is_wide else torch.float32
         flat = [t.detach().to(dtype).reshape(-1) for t in pair]
-        for parts in zip(*(t.split(_CHUNK) for t in flat), strict=True):
+        for parts in zip(*(torch.split(t, _CHUNK) for t in flat), strict=True):
             _add_in_torch(total, *parts)
             for _ in range(2):  # carry: the second time is for what the first one carried
                 limbs = total[: reference.LIMBS - 1]
