@@ -74,7 +74,7 @@ def _add_in_torch(total: Tensor, values: Tensor, factors: Tensor | None = None) 
         integer = torch.where(is_finite, integer, 0)
         limb, shift = place >> 5, place & 31
         low = (integer & _LOW) << shift
-        high = (low >> 32 & _LOW) + (integer >> 32 << shift)  # signed, as `integer` is
+        high = (low >> 32) + (integer >> 32 << shift)  # signed, as `integer` is
         for k, digits in enumerate((low & _LOW, high & _LOW, high >> 32)):
             total.index_add_(0, limb + k, digits)
 
