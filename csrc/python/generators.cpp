@@ -1,7 +1,6 @@
 // Giving keys to torch's generators, one or many. Needs ATen, because the stable ABI cannot set a
 // generator's state; so this module is built for one torch.
 #include <ATen/Context.h>
-#include <torch/version.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -11,7 +10,7 @@
 #include "../core/shuffle.h"
 #include "../ops/parallel.h"
 #include "cpu_generator.h"
-#include "module.h"
+#include "default_generators.h"
 
 namespace fastseed {
 namespace {
@@ -223,7 +222,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
         pool.manual_seed(static_cast<const uint64_t*>(info.ptr));
       });
 
-  m.attr("TORCH_VERSION") = TORCH_VERSION;
   m.def("connect",
         [](intptr_t loop_table) { loops = reinterpret_cast<const LoopTable*>(loop_table); });
 }

@@ -60,20 +60,12 @@ def fill(
     operator: Callable[..., None],
     out: torch.Tensor,
     name: NameKey,
-    rank_field: int,
+    rank_word: int,
     worker: int,
     start: int,
 ) -> torch.Tensor:
     """Return ``out`` with keys, (n, 2), or seeds, (n,), of the indices from ``start`` on."""
-    rank_word = rank_field | DOMAIN_STREAM << 24
     operator(out, _signed(name[0]), _signed(name[1]), rank_word, worker, _signed(start))
-    return out
-
-
-def member_keys(name: NameKey, rank_word: int, worker: int, count: int) -> torch.Tensor:
-    """Return the keys of the first ``count`` members of a stream, (count, 2)."""
-    out = empty_words(count, 2)
-    keys.derive_keys(out, _signed(name[0]), _signed(name[1]), rank_word, worker, 0)
     return out
 
 

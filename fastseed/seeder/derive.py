@@ -221,7 +221,7 @@ def members(
         start = validation.check_int(function, "start", start, 0, MAX_INDEX)
         most = min(MAX_MEMBERS, MAX_INDEX + 1 - start)
         shape = (validation.check_int(function, "n", n, 0, most), *shape[1:])
-    at = stream.name_key, stream.rank_field, stream.worker, start
+    at = stream.name_key, stream.rank_word, stream.worker, start
     if out is None:
         return derive.fill(operator, derive.empty_words(*shape), *at)
     tensors.check_out(function, out, shape, torch.uint64)

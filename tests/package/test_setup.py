@@ -7,6 +7,7 @@ import runpy
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -83,6 +84,36 @@ def test_setup_builds_the_cuda_part_where_torch_can_use_it(script, toolkit, monk
     toolkit.unlink()
     with pytest.raises(SystemExit, match=r"FORCE_CUDA=1, but .*: there is no nvcc"):
         script.cuda_library(["c++"], [])
+
+
+def test_setup_builds_generators_for_each_pair_of_the_file(script, monkeypatch, tmp_path):
+    monkeypatch.delenv("FASTSEED_NO_EXT")
+    monkeypatch.setitem(script.extensions.__globals__, "named", lambda *_: [])
+    monkeypatch.setitem(script.extensions.__globals__, "compiler", lambda: "c++")
+    here = [library.file for library in script.extensions()]
+    assert here[0].startswith("_kernels_") and len(here) == 2
+    assert here[1].endswith(sysconfig.get_config_var("EXT_SUFFIX"))
+    pairs = tmp_path / "pairs.txt"
+    rows = (("2.10.0", "torch10", "python10", ".cp310.so"), ("2.11.0", "torch11", "p11", ".cp3.so"))
+    pairs.write_text("".join("\t".join(row) + "\n" for row in rows))
+    monkeypatch.setenv("FASTSEED_VARIANTS", str(pairs))
+    _, *found = script.extensions()
+    assert [library.file.partition("_torch_")[2] for library in found] == [
+        "2_10.cp310.so", "2_11.cp3.so",
+    ]  # fmt: skip
+    (command,) = found[0].commands.values()
+    assert {"-isystemtorch10", "-isystempython10"} <= set(command)
+
+
+def test_pairs_are_those_of_the_index(monkeypatch):
+    """The first release of each minor version from 2.10 on, as pip lists them: newest first."""
+    monkeypatch.syspath_prepend(str(SETUP.parent / "tests" / "helpers"))
+    import variants
+
+    said = "torch (2.12.0)\nAvailable versions: 2.12.0, 2.11.1, 2.11.0+cpu, 2.11.0, 2.10.0, 2.9.1\n"
+    monkeypatch.setattr(variants, "pip", lambda *_: said)
+    found = variants.first_releases("3.11")
+    assert found == {(2, 10): "2.10.0", (2, 11): "2.11.0", (2, 12): "2.12.0"}
 
 
 @pytest.mark.skipif(shutil.which("c++") is None, reason="needs a C++ compiler")

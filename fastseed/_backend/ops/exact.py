@@ -1,4 +1,4 @@
-"""The operator of exact sums, ``torch.ops.fastseed.exact_sum``."""
+"""Exact sums: ``torch.ops.fastseed.exact_sum``, and torch's own operations on any device."""
 
 from __future__ import annotations
 
@@ -13,29 +13,12 @@ from .register import define
 SIZE = reference.SIZE
 
 
-def _in_numpy(total: Tensor, values: Sequence[Tensor], factors: Sequence[Tensor]) -> None:
-    """Add all elements of all values, or with factors their products, and carry."""
-    sums = total.numpy()
-    for i, tensor in enumerate(values):
-        other = factors[i] if factors else torch.ones_like(tensor)
-        flat = (t.to(torch.float64).reshape(-1).numpy() for t in (tensor, other))
-        reference.add(sums, *flat)
-    reference.normalize(sums)
-
-
-exact_sum = define(
-    "exact_sum(Tensor(a0!) total, Tensor[] values, Tensor[] factors) -> ()", _in_numpy
-)
-
-
-# ---------------------------------------------------------------- a device without the operator
-
 _CHUNK = 1 << 22  # elements at a time: temporary integers are of 64 bits
 _LOW = 2**32 - 1
 
 
 def in_torch(total: Tensor, values: Sequence[Tensor], factors: Sequence[Tensor]) -> None:
-    """Do the same by torch's own operations, on any device, without copying to another one.
+    """Add all elements of all values, or with factors their products, on the device they are on.
 
     All limbs but the last one are in [-1, 2**32] afterwards: of the same number, not always equal.
     """
@@ -44,7 +27,7 @@ def in_torch(total: Tensor, values: Sequence[Tensor], factors: Sequence[Tensor])
         is_wide = any(t.dtype == torch.float64 for t in pair)
         dtype = torch.float64 if is_wide else torch.float32
         flat = [t.detach().to(dtype).reshape(-1) for t in pair]
-        for parts in zip(*(t.split(_CHUNK) for t in flat), strict=True):
+        for parts in zip(*(torch.split(t, _CHUNK) for t in flat), strict=True):
             _add_in_torch(total, *parts)
             for _ in range(2):  # carry: the second time is for what the first one carried
                 limbs = total[: reference.LIMBS - 1]
@@ -74,7 +57,7 @@ def _add_in_torch(total: Tensor, values: Tensor, factors: Tensor | None = None) 
         integer = torch.where(is_finite, integer, 0)
         limb, shift = place >> 5, place & 31
         low = (integer & _LOW) << shift
-        high = (low >> 32 & _LOW) + (integer >> 32 << shift)  # signed, as `integer` is
+        high = (low >> 32) + (integer >> 32 << shift)  # signed, as `integer` is
         for k, digits in enumerate((low & _LOW, high & _LOW, high >> 32)):
             total.index_add_(0, limb + k, digits)
 
@@ -88,3 +71,14 @@ def _parts_in_torch(values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     significand = bits & 2**width - 1 | (exponent > 0).to(torch.int64) << width
     number = torch.where(bits < 0, -significand, significand)
     return number, exponent.clamp(min=1) - bias, exponent != most
+
+
+def _reference(total: Tensor, values: Sequence[Tensor], factors: Sequence[Tensor]) -> None:
+    """Add all elements of all values, or with factors their products, and carry."""
+    in_torch(total, values, factors)
+    reference.normalize(total.numpy())
+
+
+exact_sum = define(
+    "exact_sum(Tensor(a0!) total, Tensor[] values, Tensor[] factors) -> ()", _reference
+)

@@ -1,12 +1,13 @@
 // torch's default CPU generator and NumPy's global one, written in one call.
+#pragma once
 #include <pybind11/numpy.h>
+#include <torch/csrc/utils/pybind.h>
 
 #include <cstring>
 #include <mutex>
 #include <utility>
 
 #include "cpu_generator.h"
-#include "module.h"
 
 namespace fastseed {
 namespace {
@@ -103,7 +104,7 @@ std::pair<uint64_t, uint64_t> reseed_sample_of_cpu(uint64_t key, uint64_t tweak,
 
 }  // namespace
 
-void add_default_generators(py::module_& m) {
+inline void add_default_generators(py::module_& m) {
   m.def("expand_mt19937", &expand_mt19937);
   m.def("write_mt19937", &write_mt19937);
   m.def("reseed_defaults_of_cpu", &reseed_defaults_of_cpu);
