@@ -127,10 +127,11 @@ def describe() -> dict[str, Any]:
     }
 
 
-def write_rows(path: Path | None, rows: list[dict[str, Any]]) -> None:
-    """Write rows with the description of the machine; nothing without a path."""
+def write_lines(path: Path | None, rows: list[dict[str, Any]]) -> None:
+    """Write a line of JSON for the machine and one for each row; nothing without a path."""
     if path is not None:
-        path.write_text(json.dumps({"machine": describe(), "rows": rows}, indent=1) + "\n")
+        lines = [{"machine": describe()}, *rows]
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
 def memset() -> Any:

@@ -1,4 +1,4 @@
-"""Sums of leaves, and what ranks compare at the start; ``benchmarks.elastic_steps`` times steps."""
+"""Sums of leaves, and what ranks compare at the start."""
 
 from __future__ import annotations
 

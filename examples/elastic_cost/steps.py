@@ -1,8 +1,8 @@
 """A step of ``SlotGradients`` beside ``DistributedDataParallel`` with ``no_sync``, on gloo.
 
-``python -m benchmarks.elastic_steps`` starts the ranks on this machine with one thread each. Both
-run the same micro-batches, in turns. It prints the median time of a step;
-``benchmarks.elastic_traffic`` counts what is sent.
+``python -m examples.elastic_cost.steps`` starts the ranks on this machine with one thread each.
+Both run the same micro-batches, in turns. It prints the median time of a step;
+``traffic.py`` counts what is sent.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import fastseed
-
-from . import machine
+from benchmarks import machine
 
 Step = Callable[[], None]
 TOKENS, WIDTH, LAYERS, VOCABULARY = 64, 256, 4, 1000
@@ -151,7 +150,7 @@ def main() -> None:
         print(f"{ranks} ranks, {samples} samples a slot: {1e3 * row['fastseed_s']:.1f} ms, "
               f"DDP {1e3 * row['ddp_s']:.1f} ms, ratio {row['ratio']:.3f}, other processes "
               f"{row['other_load'] or 0:.0%} of the machine", flush=True)  # fmt: skip
-    machine.write_rows(options.out, rows)
+    machine.write_lines(options.out, rows)
 
 
 if __name__ == "__main__":
