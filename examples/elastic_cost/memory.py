@@ -135,7 +135,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 3, 4])
     parser.add_argument("--port", type=int, default=29532)
-    parser.add_argument("--out", type=Path, metavar="FILE.json")
+    parser.add_argument("--out", type=Path, metavar="FILE.jsonl")
     options = parser.parse_args()
     # memory that is freed goes back to the system at once
     os.environ.update(MALLOC_MMAP_THRESHOLD_="65536", MALLOC_ARENA_MAX="1")
@@ -148,7 +148,7 @@ def main() -> None:
     for row in rows:
         print("  ".join(f"{value:.2f}" if isinstance(value, float) else str(value)
                         for value in row.values()))  # fmt: skip
-    machine.write_lines(options.out, rows)
+    machine.append_lines(options.out, {"machine": machine.describe()}, *rows)
 
 
 if __name__ == "__main__":

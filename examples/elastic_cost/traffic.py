@@ -132,7 +132,7 @@ def main() -> None:
     """Count with each number of ranks."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ranks", type=int, nargs="+", choices=[*CASES], default=[*CASES])
-    parser.add_argument("--out", type=Path, metavar="FILE.json")
+    parser.add_argument("--out", type=Path, metavar="FILE.jsonl")
     parser.add_argument("--job", type=int, help=argparse.SUPPRESS)  # run one rank of so many
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -141,7 +141,8 @@ def main() -> None:
         return
     if os.geteuid() != 0 or shutil.which("ip") is None:
         parser.error("network namespaces need root, and ip of iproute2")
-    machine.write_lines(options.out, [row for ranks in options.ranks for row in count(ranks)])
+    rows = [row for ranks in options.ranks for row in count(ranks)]
+    machine.append_lines(options.out, {"machine": machine.describe()}, *rows)
 
 
 if __name__ == "__main__":
