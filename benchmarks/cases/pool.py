@@ -49,7 +49,7 @@ def _check_reseed(side: Side) -> None:
     pool, epoch = side.names["pool"], next(side.names["epochs"])
     side.run(epochs=iter([epoch]))
     scope = scalar.scope_key(MASTER, 1, epoch, 0)
-    name = scalar.name_key(scope, scalar.name_words(NAME))
+    name = scalar.name_key(scope, scalar.name_words(side.names["name"]))
     keys = philox.derive_keys(name, 0, 0, 0, len(pool))
     kept = np.array([generator.initial_seed() for generator in pool], np.uint64)
     expect(np.array_equal(kept, keys[:, 0]), "the members' seeds")
@@ -68,13 +68,14 @@ def reseed(n: int, threads: int, device: str) -> Contest:
     fastseed.init(MASTER, 1, 0)
     generators = _generators(n, device)
 
-    def ours() -> Side:
-        names = {"pool": fastseed.GeneratorPool(generators, NAME), "epochs": itertools.count()}
+    def ours(name: str = NAME) -> Side:
+        pool = fastseed.GeneratorPool(generators, name)
+        names = {"pool": pool, "name": name, "epochs": itertools.count()}
         return Side("pool.reseed", "pool.reseed(1, next(epochs))", names, threads)
 
     def as_a_wheel() -> list[Side]:
         with without_generators.hidden():
-            slower = ours()
+            slower = ours(f"{NAME} in Python")
         return [without_generators.side(slower)]
 
     beside = {LABEL: lambda: _loop(generators), without_generators.LABEL: as_a_wheel}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import random
 import re
 import subprocess
@@ -18,7 +19,7 @@ import torch
 from helpers.paths import ROOT
 
 from benchmarks import __main__ as command
-from benchmarks import compare_checkouts, laws, report, runner, table
+from benchmarks import compare_checkouts, laws, machine, report, runner, table
 from benchmarks.baselines import numpy_bits
 from benchmarks.case import Case, Contest, Side, Unavailable, WrongAnswer, expect
 from benchmarks.cases import all_cases, draws, pool, reseed, seeds
@@ -75,7 +76,9 @@ def test_command_without_options_runs_the_headline_cases() -> None:
         "bank.uniform", "random.normal", "sampler.order", "loader.pass", "per_sample",
     }  # fmt: skip
     assert len(headline) < len(every) and all("cpu" in case.devices for case in every)
-    of_cuda = command.chosen(command.parse(["--rehearse", "--all"]))
+    rehearsed = command.chosen(command.parse(["--rehearse", "--all"]))
+    assert all(case.devices == ("cuda",) for case in rehearsed)
+    of_cuda = command.chosen(command.parse(["--device", "cuda", "--all"]))
     assert {"reseed", "kernel.derive_keys"} <= {case.operation for case in of_cuda}
 
 
@@ -104,6 +107,7 @@ def test_every_contender_is_a_row_and_none_keeps_another_from_running() -> None:
     ways = {"good": "1 + 1", "wrong": "1 + 2", "missing": "", "failing": "1 / 0"}
     good, wrong, missing, failing = rows_of(lambda: contest(2, **ways), *ways)
     assert good["status"] == "ok" and table.verdicts(good) == ["missed (1e+09)"]
+    assert good["ratio"] == pytest.approx(good["beside_us"] / good["us"])
     assert (wrong["status"], wrong["reason"]) == ("wrong", "one and one")
     assert (missing["status"], missing["reason"]) == ("unavailable", "it is not installed")
     assert failing["status"] == "failed" and "ZeroDivisionError" in failing["reason"]
@@ -281,6 +285,25 @@ def test_clock_runs_a_statement_at_exactly_that_depth(frames: int) -> None:
 def test_the_fastest_way_of_a_contender_counts() -> None:
     (row,) = rows_of(lambda: contest(2, both="len(list(range(10**5))) // 50000 or 1 + 1"), "both")
     assert row["beside_us"] < 50
+
+
+def test_load_is_that_of_other_processes_on_own_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In 10 seconds core 1 was busy for 8: 3 of user, 2 of the kernel, 3 of a guest; we had 5."""
+    tick = os.sysconf("SC_CLK_TCK")
+
+    def at(seconds: float, stat: list[int], own: float) -> None:
+        words = " ".join(str(each * tick) for each in stat)
+        text = f"cpu 7 7 7 7 7 7 7 7 7\ncpu0 {9 * seconds:.0f} 0 0 0 0 0 0 0\ncpu1 {words}\nintr 1"
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1})
+        monkeypatch.setattr(Path, "read_text", lambda *_: text)
+        monkeypatch.setattr(os, "times", lambda: (own, 0.0, 0.0, 0.0, 0.0))
+        monkeypatch.setattr(machine.time, "monotonic", lambda: seconds)
+
+    at(0, [10, 0, 10, 100, 100, 0, 0, 0], own=2)
+    load = machine.OtherLoad()
+    assert load.processes() is None  # too short
+    at(10, [13, 0, 12, 101, 101, 0, 0, 3], own=7)
+    assert load.processes() == 0.3
 
 
 def test_sides_take_turns() -> None:
