@@ -61,7 +61,7 @@ def run(cases: list[Case], options: argparse.Namespace) -> list[dict[str, Any]]:
     for number, case in enumerate(cases, 1):
         seconds = time.monotonic() - begun
         if options.seconds is not None and seconds > options.seconds - RESERVE:
-            late = {"status": "late", "reason": "no time left", "headline": case.headline}
+            late = {"status": "late", "reason": "no time left"}
             found = [{"case": case.name(options.device), "beside": "", **late}]
         else:
             found = runner.run_case(case, options.device, effort, limits)

@@ -196,7 +196,7 @@ def run_case(
         limits: what :func:`ceilings` found: kernels say which share of it they reach.
     """
     rows: dict[str, Row] = {
-        label: {"case": case.name(device), "beside": label, "headline": case.headline}
+        label: {"case": case.name(device), "beside": label, "headline": case.headline or None}
         for label in case.beside or ("",)
     }
     load = machine.OtherLoad()
