@@ -30,7 +30,7 @@ OLDEST_NUMPY_TESTS = generators checkpoint derivation/test_vectors.py seeder/tes
   random/test_draw_vectors.py
 
 .PHONY: help setup demo test test-slow test-integrations test-changed mutants proofs test-matrix test-oldest-numpy lint \
-  lint-python lint-native docs wheel wheel-all test-wheel check-wheel bench gpu gpu-prepare \
+  lint-python lint-native docs wheel wheel-all test-wheel check-wheel bench bench-all gpu gpu-prepare \
   cuda-check clean
 
 help:
@@ -47,7 +47,7 @@ help:
 	@echo "make docs      the documentation as a site in build/site; warnings, as of broken links, are errors"
 	@echo "make wheel     a wheel in dist/ with the generators for the torch that is here; make check-wheel tests it"
 	@echo "make wheel-all the wheel for every torch from 2.10 and every Python; make test-wheel TORCH=... tests it"
-	@echo "make bench     every case beside its baseline"
+	@echo "make bench     ten operations beside what they replace, in a minute; make bench-all every case"
 	@echo "make gpu       on a machine with a GPU: tests, compute-sanitizer, bits and times of every kernel;"
 	@echo "               PY=python3 make gpu needs no environment, make gpu-prepare builds for it elsewhere"
 	@echo "make cuda-check  compile the CUDA kernels and check their machine code; needs nvcc, no GPU"
@@ -181,7 +181,10 @@ check-wheel: setup wheel
 	$(TEST_THE_WHEEL)
 
 bench: setup
-	$(PY) -m benchmarks --out benchmarks/results/local/latest.json $(BENCH_ARGS)
+	$(PY) -m benchmarks --out benchmarks/results/local/bench.jsonl $(BENCH_ARGS)
+
+bench-all: setup
+	$(PY) -m benchmarks --all --out benchmarks/results/local/bench-all.jsonl $(BENCH_ARGS)
 
 # On a machine with a GPU, a CUDA build of torch, nvcc and pytest: PY=python3 make gpu. Nothing is
 # installed. What `make gpu-prepare` has built elsewhere is used, else compiled first.

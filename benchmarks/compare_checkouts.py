@@ -1,8 +1,8 @@
 """``python -m benchmarks.compare_checkouts OLD NEW``: which cases are slower than before?
 
 A round runs all cases, quickly, in a process of each checkout; the two take turns in going first.
-Cases whose median ratio is over the limit run again, one by one, in full. ``--rename old=new`` says
-that the names that began with ``old`` begin with ``new`` now.
+Both have this runner. Cases whose median ratio is over the limit run again, one by one, in full.
+``--rename old=new`` says that the names that began with ``old`` begin with ``new`` now.
 """
 
 from __future__ import annotations
@@ -42,22 +42,19 @@ def python_of(checkout: Path) -> str:
 def seconds_of(checkout: Path, only: str, *options: str) -> dict[str, float]:
     """Return the median time of each case that a new process could run, by its name."""
     with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "rows.json"
-        command = [python_of(checkout), "-m", "benchmarks", "--only", only, "--out", os.fspath(out)]
+        out = Path(folder) / "rows.jsonl"
+        command = [python_of(checkout), "-m", "benchmarks", "--all", "--out", os.fspath(out)]
         subprocess.run(
-            [*command, *options],
+            [*command, "--only", only, *options],
             cwd=checkout,
             env={**os.environ, "PYTHONPATH": os.fspath(checkout)},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             check=False,
         )
-        rows = json.loads(out.read_text())["cases"] if out.exists() else []
-    return {
-        f"{row['name']} vs {row['against']}": row["fastseed"]["median_s"]
-        for row in rows
-        if row["status"] == "ok"
-    }
+        lines = out.read_text("utf-8").splitlines() if out.exists() else []
+    rows = map(json.loads, lines)
+    return {row["case"]: 1e-6 * row["us"] for row in rows if "us" in row}
 
 
 def new_name(name: str, renamed: list[str]) -> str:

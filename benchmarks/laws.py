@@ -20,7 +20,6 @@ from .case import expect
 
 U64 = npt.NDArray[np.uint64]
 BELOW_ONE = float(np.nextafter(np.float32(1), np.float32(0)))
-RANGE = 1000  # of the integers drawn here: [0, RANGE)
 ROWS, SLICE = 16, 4096  # how much of an output is compared with the reference
 POISON = 0x7F  # bytes that an output is filled with before it is checked
 SIGMAS = 6.0  # a fair draw exceeds it once in 5e8
@@ -43,10 +42,6 @@ UNIFORM = Law(
     0.0, BELOW_ONE, 0.5, math.sqrt(1 / 12),
 )  # fmt: skip
 NORMAL = Law(lambda *where: reference.normal(*where, "float32", 0.0, 1.0), -9.0, 9.0, 0.0, 1.0)
-RANDINT = Law(
-    lambda *where: reference.randint(*where, 0, RANGE),
-    0, RANGE - 1, (RANGE - 1) / 2, math.sqrt((RANGE**2 - 1) / 12), torch.int64,
-)  # fmt: skip
 
 
 def poison(out: torch.Tensor) -> None:

@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
-import ctypes
 import datetime
 import json
 import os
 import platform
 import subprocess
+import time
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
+LIBRARIES = (
+    "torch", "numpy", "jax", "framework-reproducibility", "triton", "nvidia-curand",
+)  # fmt: skip
+CARD = {
+    "name": "name", "driver": "driver_version", "memory": "memory.total",
+    "compute_capability": "compute_cap",
+}  # fmt: skip
+CLOCKS = {
+    "sm_mhz": "clocks.sm", "memory_mhz": "clocks.mem", "watts": "power.draw",
+    "celsius": "temperature.gpu",
+}  # fmt: skip
 
 
 def _output(*command: str) -> str | None:
     """Return the output of a command; None if it is missing or fails."""
     try:
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
+        done = subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=20
+        )
+    except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()
 
@@ -73,69 +86,67 @@ def version(distribution: str) -> str | None:
 
 
 class OtherLoad:
-    """How much of the machine other processes used, from the making of this object on."""
+    """How many other processes had the cores of this one, from the making of this object on."""
 
     def __init__(self) -> None:
-        self._before = self._now()
+        self._begun, self._before = time.monotonic(), self._now()
 
     @staticmethod
-    def _now() -> tuple[float, float] | None:
-        """Seconds of all cores, and those in which they ran other processes."""
+    def _now() -> float | None:
+        """Return the seconds in which the cores ran other processes."""
         try:
-            line = Path("/proc/stat").read_text().splitlines()[0]
-        except OSError:
+            mine = {f"cpu{core}" for core in os.sched_getaffinity(0)}
+            lines = [line.split() for line in Path("/proc/stat").read_text().splitlines()]
+        except (OSError, AttributeError):
             return None
-        ticks = [int(word) for word in line.split()[1:9]]
-        second = os.sysconf("SC_CLK_TCK")
-        idle = ticks[3] + ticks[4]  # idle, and waiting for a disk
-        mine = sum(os.times()[:4])
-        return sum(ticks) / second, (sum(ticks) - idle) / second - mine
-
-    def fraction(self) -> float | None:
-        """0 is a quiet machine; None where the system does not tell."""
-        before, now = self._before, self._now()
-        if before is None or now is None or now[0] <= before[0]:
+        # user, nice, system; then idle, and waiting for a disk; then interrupts
+        ticks = [
+            sum(map(int, words[1:4])) + sum(map(int, words[6:9]))
+            for words in lines
+            if words and words[0] in mine
+        ]
+        if not ticks:
             return None
-        return round(max(0.0, (now[1] - before[1]) / (now[0] - before[0])), 3)
+        return sum(ticks) / os.sysconf("SC_CLK_TCK") - sum(os.times()[:4])
+
+    def processes(self) -> float | None:
+        """0 is a quiet machine, 1 one process all the time; None where the system does not tell."""
+        seconds, now = time.monotonic() - self._begun, self._now()
+        if self._before is None or now is None or seconds < 0.05:
+            return None
+        return round(max(0.0, (now - self._before) / seconds), 3)
 
 
-def describe() -> dict[str, Any]:
+def card(fields: dict[str, str]) -> dict[str, str]:
+    """Return fields of the first GPU from ``nvidia-smi``; empty if it is missing."""
+    query = f"--query-gpu={','.join(fields.values())}"
+    text = _output("nvidia-smi", query, "--format=csv,noheader") or ""
+    values = (value.strip() for value in next(iter(text.splitlines()), "").split(","))
+    return dict(zip(fields, values, strict=False)) if text else {}
+
+
+def describe(device: str = "cpu") -> dict[str, Any]:
     """Hardware and versions."""
-    import numpy as np
-    import torch
-
     import fastseed
 
     info = fastseed.build_info()
-    return {
+    found = {
         "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
-        "commit": commit(),
-        "cpu": cpu_model(),
-        "cores": cores(),
-        "system": f"{platform.system()} {platform.machine()}",
-        "compiler": compiler(),
-        "simd": info["simd"],
-        "backend": info["backend"],
+        "commit": commit(), "device": device, "cpu": cpu_model(), "cores": cores(),
+        "system": f"{platform.system()} {platform.machine()}", "compiler": compiler(),
+        "simd": info["simd"], "backend": info["backend"],
         "versions": {
-            "fastseed": info["version"],
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "numpy": np.__version__,
-            "jax": version("jax"),
-            "framework-reproducibility": version("framework-reproducibility"),
+            "python": platform.python_version(), "fastseed": info["version"],
+            **{name: v for name in LIBRARIES if (v := version(name)) is not None},
         },
-    }
+    }  # fmt: skip
+    if device == "cuda":
+        found |= {"card": card(CARD), "clocks": card(CLOCKS), "nvcc": nvcc()}
+    return found
 
 
-def write_rows(path: Path | None, rows: list[dict[str, Any]]) -> None:
-    """Write rows with the description of the machine; nothing without a path."""
+def append_lines(path: Path | None, *lines: dict[str, Any]) -> None:
+    """Append lines of JSON, which are on the disk when this returns; nothing without a path."""
     if path is not None:
-        path.write_text(json.dumps({"machine": describe(), "rows": rows}, indent=1) + "\n")
-
-
-def memset() -> Any:
-    """The C library's: ``memset(address, byte, size)``."""
-    function = ctypes.CDLL(None).memset
-    function.restype = ctypes.c_void_p
-    function.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t)
-    return function
+        with path.open("a", encoding="utf-8") as file:
+            file.write("".join(json.dumps(line) + "\n" for line in lines))

@@ -1,186 +1,156 @@
-"""``python -m benchmarks.report FILE.json``: a result as tables of Markdown and as a chart.
+"""``python -m benchmarks.report FILE.jsonl ...``: results as the tables of the pages.
 
-In a file only the text between the two marker lines is replaced.
+In a page only the text between the two marker lines is replaced. Each further file, of another
+CPU, becomes a column of ratios. A row that was not measured says so.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from .table import duration, times
+from .case import Case
+from .cases import all_cases
+from .table import BUSY, Row, busy, duration, times
 
 BEGIN, END = "<!-- benchmarks:begin -->", "<!-- benchmarks:end -->"
-
-FASTER, SLOWER = "#2c7fb8", "#d95f0e"  # distinct without red and green
-
-# (case, baseline) of the rows that the README shows: gains and losses.
-SUMMARY = (
-    ("reseed/cpu/3-generators", "three seed calls by hand"),
-    ("uniform/cpu/4096x1024", "loop of torch's, generator=g"),
-    ("sample/cpu/64x151936", "a generator for each row"),
-    ("loader.pass/cpu/20000", "DataLoader"),
-    ("sampler.order/cpu/1e6", "torch.randperm"),
-)
+NOT_MEASURED = "not measured"
 
 
-# ---------------------------------------------------------------------------- the table
+class Result:
+    """The rows of a file: of a case and a contender the last one, with the machine before it."""
+
+    def __init__(self, path: Path) -> None:
+        self.rows: dict[tuple[str, str], Row] = {}
+        self.machines: list[dict[str, Any]] = []
+        for line in map(json.loads, path.read_text(encoding="utf-8").splitlines()):
+            if "machine" in line:
+                self.machines.append(line["machine"])
+                if line["machine"].get("rough"):
+                    raise ValueError(f"{path} has rows of a quick run, which mean nothing")
+            elif "case" in line:
+                self.rows[line["case"], line["beside"]] = line
+
+    def timed(self, case: str, beside: str) -> Row | None:
+        """Return a row that has figures."""
+        row = self.rows.get((case, beside))
+        return row if row is not None and row["status"] == "ok" else None
 
 
 def machine_line(machine: dict[str, Any]) -> str:
     """Return one sentence with the hardware and the versions."""
     versions = machine["versions"]
+    name = machine.get("card", {}).get("name")
     parts = [
+        *([name] if name else []),
         f"{machine['cpu']}, {machine['cores']} cores ({machine['simd'] or 'no native code'})",
-        f"Python {versions['python']}",
-        f"torch {versions['torch']}",
-        f"NumPy {versions['numpy']}",
+        f"Python {versions['python']}", f"torch {versions['torch']}", f"NumPy {versions['numpy']}",
         machine["compiler"],
-    ]
+    ]  # fmt: skip
     return f"{', '.join(parts)}; {machine['date']}."
 
 
-def key(row: dict[str, Any]) -> tuple[str, str]:
-    """Case and baseline, which name a row."""
-    return row["name"], row["against"]
+def ratio(row: Row) -> str:
+    """Return how many times faster than the contender, bold where it is."""
+    text = times(row["ratio"])
+    return f"**{text}**" if row["ratio"] >= 1 else text
 
 
-def row_cells(row: dict[str, Any]) -> tuple[str, ...]:
-    """A row of the markdown table."""
-    case = f"`{row['name']}`"
-    if row["status"] != "ok":
-        return case, "", row["against"], f"{row['status']}: {row['reason']}", ""
-    ratio = times(row["ratio"])
-    return (
-        case,
-        duration(row["fastseed"]["median_s"]),
-        row["against"],
-        duration(row["baseline"]["median_s"]),
-        f"**{ratio}**" if row["ratio"] >= 1 else ratio,
-    )
+def note(row: Row) -> str:
+    """Return what a reader has to know of a row: that its machine was busy, for example."""
+    return "; ".join(filter(None, (busy(row), row.get("note", ""))))
 
 
-def summary(result: dict[str, Any]) -> dict[str, Any]:
-    """Return a result with the rows of :data:`SUMMARY` only."""
-    rows = [row for row in result["cases"] if key(row) in SUMMARY]
-    return {**result, "cases": rows}
+def cells(result: Result, case: str, beside: str) -> tuple[str, ...]:
+    """Case, fastseed, contender, its time, ratio, note."""
+    row = result.timed(case, beside)
+    if row is None:
+        missing = result.rows.get((case, beside), {"reason": NOT_MEASURED})
+        us = duration(missing["us"] * 1e-6) if "us" in missing else ""
+        return f"`{case}`", us, beside, "", "", missing["reason"]
+    ours, theirs = (duration(row[name] * 1e-6) for name in ("us", "beside_us"))
+    return f"`{case}`", ours, beside, theirs, ratio(row), note(row)
 
 
-def ratio_there(row: dict[str, Any], other: dict[str, Any]) -> str:
-    """The ratio of the same case in the result of another machine."""
-    same = (one for one in other["cases"] if (one["name"], one["against"]) == key(row))
-    found = next((one for one in same if one["status"] == "ok"), None)
-    return times(found["ratio"]) if found else ""
+def contenders(device: str, headline: bool) -> Iterator[tuple[Case, str]]:
+    """Yield each case of a device with each of its contenders, headlines first."""
+    cases = [case for case in all_cases() if device in case.devices]
+    for case in sorted(cases, key=lambda case: not case.headline):
+        if case.headline or not headline:
+            yield from ((case, beside) for beside in case.beside)
 
 
-def markdown(
-    result: dict[str, Any],
-    chart: str | None = None,
-    others: Sequence[dict[str, Any]] = (),
-) -> str:
-    """Return the machine, the table with a column of ratios for each other one, and the chart."""
-    machines = [one["machine"] for one in others]
-    there = [f"{machine['cpu']} ({machine['simd']})" for machine in machines]
-    head = ("case", "fastseed", "against", "its time", "ratio", *there)
-    align = (":--", "--:", ":--", "--:", "--:", *("--:" for _ in others))
-    rows = [head, align]
-    for row in result["cases"]:
-        rows.append((*row_cells(row), *(ratio_there(row, other) for other in others)))
-    lines = ["  \n".join(map(machine_line, (result["machine"], *machines))), ""]
-    lines += [f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in rows]
-    if chart is not None:
-        lines += ["", f"![How many times faster, case by case]({chart})"]
-    return "\n".join(lines)
+def table(rows: Sequence[Sequence[str]], words: tuple[str, ...]) -> str:
+    """Return rows as a table of Markdown: the head first, whose ``words`` head no figures."""
+    lines = [f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in rows]
+    align = (":--" if cell in words else "--:" for cell in rows[0])
+    return "\n".join([lines[0], f"| {' | '.join(align)} |", *lines[1:]])
 
 
-def replace_between_markers(text: str, inner: str) -> str:
-    """``text`` with ``inner`` between its two marker lines; ValueError unless there is one pair."""
-    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
-        raise ValueError(f"the file must have one {BEGIN} and after it one {END}")
-    before, rest = text.split(BEGIN)
-    _, after = rest.split(END)
-    return f"{before}{BEGIN}\n{inner}\n{END}{after}"
+def page(result: Result, others: Sequence[Result], device: str) -> str:
+    """Return the machines, and the table with a row for each contender."""
+    there = [other.machines[-1]["cpu"] for other in others]
+    rows: list[Sequence[str]] = [
+        ("case", "fastseed", "beside", "its time", "ratio", *there, "note")
+    ]
+    for case, beside in contenders(device, headline=False):
+        *first, last = cells(result, case.name(device), beside)
+        found = (other.timed(case.name(device), beside) for other in others)
+        rows.append((*first, *(ratio(row) if row else "" for row in found), last))
+    machines = [m for one in (result, *others) for m in one.machines]
+    head = "  \n".join(map(machine_line, machines))
+    return f"{head}\n\n{table(rows, ('case', 'beside', 'note'))}"
 
 
-# ---------------------------------------------------------------------------- the chart
-
-
-def draw_bars(axes: Any, rows: list[dict[str, Any]]) -> None:
-    """Draw a bar from 1 to the ratio of each row."""
-    for y, row in enumerate(rows):
-        ratio = row["ratio"]
-        colour = FASTER if ratio >= 1 else SLOWER
-        axes.barh(y, ratio - 1, left=1, height=0.66, color=colour, zorder=2)
-        column = axes.get_yaxis_transform()  # the figures stand in one column, at the right edge
-        axes.text(1, y, times(ratio), transform=column, va="center", ha="right", fontsize=8)
-    axes.set_yticks(range(len(rows)), [f"{row['name']}  vs  {row['against']}" for row in rows])
-    axes.set_ylim(len(rows) - 0.4, -0.6)
-
-
-def draw_chart(result: dict[str, Any], file: Path) -> None:
-    """A PNG of all ratios on a logarithmic axis."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    rows = [row for row in result["cases"] if row["status"] == "ok"]
-    if not rows:
-        raise ValueError("no case of this result was timed")
-    figure, axes = plt.subplots(figsize=(10, 1.3 + 0.29 * len(rows)), layout="constrained")
-    axes.set_xscale("log")
-    draw_bars(axes, rows)
-    ratios = [row["ratio"] for row in rows]
-    axes.set_xlim(min(0.5, *ratios) / 1.5, max(2, *ratios) * 3)
-    axes.axvline(1, color="black", lw=0.8, zorder=4)
-    axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}x")
-    axes.grid(axis="x", color="#e0e0e0", zorder=0)
-    axes.tick_params(axis="y", labelsize=8, length=0)
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
-    axes.set_xlabel("times faster than the baseline (left of 1x: slower)")
-    axes.set_title(f"fastseed on {result['machine']['cpu']}", loc="left", fontsize=11)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(file, dpi=130, metadata={"Software": None})
-    plt.close(figure)
+def summary(result: Result, device: str) -> str:
+    """Return the machine, and a row for each headline case with all its contenders."""
+    found: dict[str, list[str]] = {}
+    ours: dict[str, str] = {}
+    for case, beside in contenders(device, headline=True):
+        name = case.name(device)
+        if (row := result.timed(name, beside)) is not None:
+            ours.setdefault(name, duration(row["us"] * 1e-6))
+            marks = "; ".join(filter(None, ("busy" if busy(row) else "", row.get("note", ""))))
+            text = f"{ratio(row)} {beside}" + (f" ({marks})" if marks else "")
+            found.setdefault(name, []).append(text)
+    rows = [("case", "fastseed", "times as fast as")]
+    rows += [(f"`{name}`", ours[name], "; ".join(texts)) for name, texts in found.items()]
+    head = "  \n".join(map(machine_line, result.machines))
+    if any("(busy" in cell for row in rows for cell in row):
+        head += f" Busy: others had more than {BUSY} of a process on these cores meanwhile."
+    return f"{head}\n\n{table(rows, ('case', 'times as fast as'))}"
 
 
 def rewrite(file: Path, inner: str) -> None:
-    """Replace the text between the markers of a file."""
+    """Replace the text between the markers of a file; ValueError unless there is one pair."""
     text = file.read_text(encoding="utf-8")
-    file.write_text(replace_between_markers(text, inner), encoding="utf-8")
+    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
+        raise ValueError(f"{file} must have one {BEGIN} and after it one {END}")
+    before, after = text.split(BEGIN)[0], text.split(END)[1]
+    file.write_text(f"{before}{BEGIN}\n{inner}\n{END}{after}", encoding="utf-8")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Return 0, or 1 if a file has no markers or nothing was timed."""
+    """Return 0, or 1 if a file has no markers or a result no figures."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.report", description=__doc__)
-    parser.add_argument("file", type=Path, metavar="FILE.json")
-    parser.add_argument(
-        "others", type=Path, nargs="*", metavar="OTHER.json",
-        help="results of other CPUs: a column of ratios each",
-    )  # fmt: skip
-    parser.add_argument("--readme", type=Path, help="write the summary between its markers")
+    parser.add_argument("file", type=Path, metavar="FILE.jsonl")
+    parser.add_argument("others", type=Path, nargs="*", metavar="OTHER.jsonl")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--readme", type=Path, help="write the headline cases between its markers")
     parser.add_argument("--page", type=Path, help="write all rows between its markers")
-    parser.add_argument("--chart", type=Path, metavar="FILE.png", help="draw the ratios")
     options = parser.parse_args(arguments)
-    result, *others = (json.loads(path.read_text()) for path in (options.file, *options.others))
-    link = None
     try:
-        if options.chart is not None:
-            draw_chart(result, options.chart)
-            folder = (options.page or Path("page.md")).parent
-            link = Path(os.path.relpath(options.chart, folder)).as_posix()
+        result, *others = map(Result, (options.file, *options.others))
         if options.readme is not None:
-            rewrite(options.readme, markdown(summary(result)))
+            rewrite(options.readme, summary(result, options.device))
         if options.page is not None:
-            rewrite(options.page, markdown(result, link, others))
+            rewrite(options.page, page(result, others, options.device))
         if options.readme is None and options.page is None:
-            print(markdown(result, link, others))
+            print(page(result, others, options.device))
     except ValueError as error:
         print(f"benchmarks.report: {error}", file=sys.stderr)
         return 1

@@ -1,10 +1,12 @@
-"""The table that a run prints."""
+"""The table of a run, and whether its rows are as they should be."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-BUSY = 0.03  # share of the machine that others may use in a quiet run
+Row = dict[str, Any]
+BUSY = 0.1  # of another process on the cores of a run: a row with more of it says so
 
 
 def duration(seconds: float) -> str:
@@ -20,58 +22,53 @@ def times(ratio: float) -> str:
     return f"{ratio:.0f}x" if ratio >= 100 else f"{ratio:.1f}x" if ratio >= 10 else f"{ratio:.2f}x"
 
 
-def at_least(target: float | None) -> str:
-    """Return a target as text, or a dash."""
-    return "-" if target is None else f"{target:g}x"
+def busy(row: Row) -> str:
+    """Return how much of other processes a row had on its cores, where it was too much."""
+    load = 0.0 if "tbs" in row else row.get("load", 0.0)  # a kernel has the device
+    return f"{load:.2f} of another process" if load > BUSY else ""
 
 
-def verdict(row: dict[str, Any]) -> str:
-    """Return whether the target is met; blank without a target."""
-    return {True: "yes", False: "no", None: ""}[row.get("met")]
+def is_bad(row: Row) -> bool:
+    """Return whether a row fails its run: a wrong answer, an error, or no time for it."""
+    return row["status"] not in ("ok", "unavailable")
 
 
-def cells(row: dict[str, Any]) -> tuple[str, ...]:
-    """Case, fastseed, against, baseline, ratio, range over the rounds, target, met."""
-    head = (row["name"],)
-    if row["status"] != "ok":
-        state = row["status"].upper() if row["status"] == "wrong" else "not run"
-        return (*head, "", row["against"], f"{state}: {row['reason']}", "", "", "", "")
-    low, high = row["ratio_range"]
-    return (
-        *head,
-        duration(row["fastseed"]["median_s"]),
-        row["against"],
-        duration(row["baseline"]["median_s"]),
-        times(row["ratio"]),
-        f"{times(low)} to {times(high)}",
-        at_least(row["target"]),
-        verdict(row),
-    )
+def verdicts(row: Row) -> list[str]:
+    """Return whether each target of a row is met."""
+    pairs = [(row.get("ratio"), row.get("target")), (row.get("share"), row.get("share_target"))]
+    return [
+        "met" if found >= target else f"missed ({target:.3g})"
+        for found, target in pairs
+        if found is not None and target is not None
+    ]
 
 
-def show(result: dict[str, Any]) -> None:
-    """Print all rows of a result."""
-    from rich.console import Console
-    from rich.table import Table
+def line(row: Row) -> str:
+    """Return the line of a row."""
+    name = f"{row['case']:<45}"
+    us = duration(row["us"] * 1e-6) if "us" in row else ""
+    if row["status"] != "ok" or not us:
+        beside = f"{row['beside']}: " if row["beside"] else ""
+        return f"{name}{us:>9} {beside}{row['status']}: {row.get('reason', '')}"[:110]
+    speed = f"{row['tbs']:.2f} TB/s" if "tbs" in row else ""
+    share = f" {row['share']:.2f}" if "share" in row else ""
+    beside = f"{times(row['ratio']):>6} {row['beside']}" if "ratio" in row else ""
+    notes = ", ".join(filter(None, (*verdicts(row), busy(row))))
+    return f"{name}{us:>9} {speed}{share} {beside}  {notes}".rstrip()
 
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=150)
-    machine = result["machine"]
-    table = Table(
-        title=f"{machine['cpu']}, {machine['cores']} cores, {machine['simd'] or 'no native code'}"
-    )
-    for heading, justify in (
-        ("case", "left"), ("fastseed", "right"), ("against", "left"), ("baseline", "right"),
-        ("ratio", "right"), ("range", "right"), ("target", "right"), ("met", "left"),
-    ):  # fmt: skip
-        table.add_column(heading, justify=justify)  # type: ignore[arg-type]
-    for row in result["cases"]:
-        style = "red" if row["status"] == "wrong" or row.get("met") is False else ""
-        table.add_row(*cells(row), style=style)
-    console.print(table)
-    if (machine["other_load"] or 0) > BUSY:
-        console.print(
-            f"other processes used {machine['other_load']:.0%} of the machine meanwhile: "
-            "rows with two threads mean little"
-        )
+
+def count(rows: Iterable[Row]) -> str:
+    """Return how many of the cases that ran gave right answers."""
+    right: dict[str, bool] = {}
+    for row in rows:
+        if row["status"] != "unavailable" or "us" in row:
+            right[row["case"]] = right.get(row["case"], True) and not is_bad(row)
+    return f"answers: {sum(right.values())} of {len(right)} right"
+
+
+def text(rows: Sequence[Row], headline_only: bool = False, bad: int = 8) -> str:
+    """Return the lines of a run, then of rows that are bad, then how many answers are right."""
+    shown = [row for row in rows if not is_bad(row)]
+    if headline_only:
+        shown = [row for row in shown if row.get("headline") and row["status"] == "ok"]
+    return "\n".join([*map(line, shown), *map(line, list(filter(is_bad, rows))[:bad]), count(rows)])

@@ -4,35 +4,39 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 import subprocess
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from ..case import Side, Unavailable
-from . import compiled
 
-LABEL = "Random123"
 SOURCE = Path(__file__).with_name("random123.cpp")
 HEADER = Path("/usr/include/Random123/philox.h")
+FLAGS = ("-O3", "-march=native", "-std=c++17", "-shared", "-fPIC")
 
 
 def compile_library(folder: Path) -> Path:
     """Compile random123.cpp into ``folder``; Unavailable where that is not possible."""
+    library = folder / "random123.so"
+    command = [*os.environ.get("CXX", "g++").split(), *FLAGS, str(SOURCE), "-o", str(library)]
     try:
-        return compiled.compile_library(SOURCE, folder)
-    except Unavailable as error:
-        if isinstance(error.__cause__, subprocess.CalledProcessError) and not HEADER.exists():
+        subprocess.run(command, check=True, capture_output=True, text=True)
+    except OSError as error:
+        raise Unavailable("there is no C++ compiler") from error
+    except subprocess.CalledProcessError as error:
+        if not HEADER.exists():
             raise Unavailable("Random123 is not installed (Debian: librandom123-dev)") from error
-        raise
+        raise Unavailable(f"it does not compile: {error.stderr[:200]}") from error
+    return library
 
 
 @functools.lru_cache(maxsize=1)
 def fill_seeds() -> Any:
     """``fill_seeds(key, tweak, rank_word, worker, start, n, address)``."""
     with tempfile.TemporaryDirectory() as folder:  # a loaded library needs no file
-        library = ctypes.CDLL(str(compile_library(Path(folder))))
-    function = library.fill_seeds
+        function = ctypes.CDLL(str(compile_library(Path(folder)))).fill_seeds
     function.restype = None
     function.argtypes = (
         ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint32,
@@ -41,10 +45,10 @@ def fill_seeds() -> Any:
     return function
 
 
-def side(key: int, tweak: int, rank_word: int, worker: int, n: int, address: int) -> Side:
-    """n seeds from index 0 on, into the memory at ``address``."""
+def side(key: int, tweak: int, rank_word: int, out: Any) -> Side:
+    """Seeds from index 0 on, into all of ``out``."""
     names = {
-        "fill_seeds": fill_seeds(), "key": key, "tweak": tweak,
-        "rank_word": rank_word, "worker": worker, "n": n, "address": address,
+        "fill_seeds": fill_seeds(), "key": key, "tweak": tweak, "rank_word": rank_word,
+        "n": len(out), "address": out.data_ptr(), "out": out,
     }  # fmt: skip
-    return Side(LABEL, "fill_seeds(key, tweak, rank_word, worker, 0, n, address)", names)
+    return Side("Random123", "fill_seeds(key, tweak, rank_word, 0, 0, n, address)", names)

@@ -1,8 +1,12 @@
-"""All cases, in the order of the table."""
+"""All cases, in the order of the table: a module a subject, and the kernels of a GPU."""
 
 from __future__ import annotations
 
+import itertools
+
 from ..case import Case
+from ..gpu.case import as_case
+from ..gpu.cases import kernels
 from . import (
     checkpoint,
     digest,
@@ -13,7 +17,6 @@ from . import (
     initialization,
     keyed,
     ledger,
-    lineage,
     loaders,
     perturb,
     pool,
@@ -26,13 +29,13 @@ from . import (
     tokens,
 )
 
+SUBJECTS = (
+    reseed, seeds, pool, draws, small_calls, sampler, loaders, samples, checkpoint, digest,
+    rollouts, ledger, tokens, dropout, keyed, initialization, perturb, exact_sums, elastic,
+)  # fmt: skip
+
 
 def all_cases() -> list[Case]:
     """Every case; building one is cheap until its ``build`` is called."""
-    return [
-        *(*reseed.cases(), *seeds.cases(), *pool.cases(), *draws.cases(), *small_calls.cases()),
-        *(*checkpoint.cases(), *samples.cases(), *sampler.cases(), *digest.cases()),
-        *(*rollouts.cases(), *ledger.cases(), *tokens.cases(), *dropout.cases(), *loaders.cases()),
-        *(*keyed.cases(), *initialization.cases(), *exact_sums.cases()),
-        *(*elastic.cases(), *lineage.cases(), *perturb.cases()),
-    ]
+    subjects = itertools.chain.from_iterable(subject.cases() for subject in SUBJECTS)
+    return [*map(as_case, kernels()), *subjects]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import functools
 import io
 import random
 import shutil
@@ -21,7 +20,7 @@ from ..case import Case, Contest, Side, expect
 THREE = "random.getstate(), np.random.get_state(), torch.get_rng_state()"
 TAKE = f"torch.save(({THREE}), io.BytesIO())"
 PUT_BACK = (
-    "saved.seek(0); three = torch.load(saved, weights_only={}); "
+    "saved.seek(0); three = torch.load(saved, weights_only=True); "
     "random.setstate(three[0]); np.random.set_state(three[1]); torch.set_rng_state(three[2])"
 )
 # Types that torch.load must allow before it loads NumPy's state without running code.
@@ -44,56 +43,45 @@ def _names(**more: Any) -> dict[str, Any]:
     return {"random": random, "np": np, "torch": torch, "io": io, "fastseed": fastseed, **more}
 
 
-def _resumes(*sides: Side) -> None:
+def _resumes(side: Side) -> None:
     """That the draws after loading are those that came after saving."""
     _middle()
     state = fastseed.state_dict(rng=True)
     expected = _draws()
-    for side in sides:
-        fastseed.init(7, 1, 0)
-        fastseed.reseed(2)
-        side.run()
-        expect(_draws() == expected, f"what is drawn after {side.label}")
+    fastseed.init(7, 1, 0)
+    fastseed.reseed(2)
+    side.run()
+    expect(_draws() == expected, f"what is drawn after {side.label}")
     fastseed.load_state_dict(state)
 
 
-def _saved() -> io.BytesIO:
-    file = io.BytesIO()
-    torch.save((random.getstate(), np.random.get_state(), torch.get_rng_state()), file)
-    return file
-
-
-def take() -> Contest:
+def take(_: str) -> Contest:
     """The exact state, against ``torch.save`` of the three into memory."""
     _middle()
-    side = Side("fastseed.state_dict", "fastseed.state_dict(rng=True)", _names())
-    baseline = Side("torch.save", TAKE, _names())
 
-    def check(contest: Contest) -> None:
-        state = contest.fastseed.run()
+    def check(side: Side) -> None:
+        state = side.run()
         size = sum(len(kept) for key, kept in state.items() if key.startswith("rng."))
         expect(size <= 10_240, f"{size} bytes")  # three Mersenne Twisters, 2.5 to 5 KB each
-        load = Side("load_state_dict", "fastseed.load_state_dict(state)", _names(state=state))
-        _resumes(load)
-        torch.save(0, io.BytesIO())
-        contest.baselines[0].run()
+        _resumes(Side("load_state_dict", "fastseed.load_state_dict(state)", _names(state=state)))
 
-    return Contest(side, (baseline,), check)
+    side = Side("fastseed.state_dict", "fastseed.state_dict(rng=True)", _names())
+    theirs = Side("torch.save", TAKE, _names())
+    return Contest(side, check, {"torch.save into memory": lambda: [theirs]})
 
 
-def put_back(weights_only: bool) -> Contest:
+def put_back(_: str) -> Contest:
     """Loading, against ``torch.load`` of the three and their ``set_state``."""
     _middle()
-    state, saved = fastseed.state_dict(rng=True), _saved()
+    state, saved = fastseed.state_dict(rng=True), io.BytesIO()
+    torch.save((random.getstate(), np.random.get_state(), torch.get_rng_state()), saved)
     torch.serialization.add_safe_globals(HARMLESS)
     side = Side("fastseed.load_state_dict", "fastseed.load_state_dict(state)", _names(state=state))
-    baseline = Side("torch.load", PUT_BACK.format(weights_only), _names(saved=saved))
-    return Contest(
-        side, (baseline,), lambda contest: _resumes(contest.fastseed, *contest.baselines)
-    )
+    theirs = Side("torch.load", PUT_BACK, _names(saved=saved))
+    return Contest(side, _resumes, {"torch.load": lambda: [theirs]}, _resumes)
 
 
-def file() -> Contest:
+def file(_: str) -> Contest:
     """A file that survives a crash and knows its damage; torch's is neither flushed nor renamed."""
     _middle()
     folder = tempfile.mkdtemp()
@@ -101,30 +89,20 @@ def file() -> Contest:
     path = Path(folder) / "state"
     names = _names(path=path, other=path.with_suffix(".pt"))
     side = Side("fastseed.checkpoint.save", "fastseed.checkpoint.save(path, rng=True)", names)
-    baseline = Side("torch.save", f"torch.save(({THREE}), other)", names)
 
-    def check(contest: Contest) -> None:
+    def check(side: Side) -> None:
         _middle()
-        contest.fastseed.run(), contest.baselines[0].run()
-        _resumes(
-            Side("checkpoint.load", "fastseed.checkpoint.load(path)", names),
-            Side("torch.load", PUT_BACK.format(False), {**names, "saved": open_bytes(names)}),
-        )
+        side.run()
+        _resumes(Side("checkpoint.load", "fastseed.checkpoint.load(path)", names))
 
-    return Contest(side, (baseline,), check)
-
-
-def open_bytes(names: dict[str, Any]) -> io.BytesIO:
-    """Return the bytes that the baseline wrote."""
-    return io.BytesIO(names["other"].read_bytes())
+    theirs = Side("torch.save", f"torch.save(({THREE}), other)", names)
+    return Contest(side, check, {"torch.save, not flushed": lambda: [theirs]})
 
 
 def cases() -> list[Case]:
     """The rows of this module."""
-    safe, unsafe = (functools.partial(put_back, only) for only in (True, False))
     return [
-        Case("state/cpu/3-generators", "torch.save into memory", 2, take),
-        Case("load_state/cpu/3-generators", "torch.load", 5, safe),
-        Case("load_state/cpu/3-generators", "torch.load that runs code", None, unsafe),
-        Case("save/cpu/3-generators", "torch.save, not flushed", None, file),
+        Case("state", "3-generators", {"torch.save into memory": 2}, take),
+        Case("load_state", "3-generators", {"torch.load": 5}, put_back),
+        Case("save", "3-generators", {"torch.save, not flushed": None}, file),
     ]

@@ -14,7 +14,7 @@ import fastseed
 from fastseed._backend.reference import digest as _reference_digest
 from fastseed.debug import tensor_digest
 from fastseed.debug.tree_digest import digest
-from fastseed.debug.watch_file import STATE, Recording
+from fastseed.debug.watch_file import Recording
 
 from ..case import Case, Contest, Side, Unavailable, expect
 
@@ -30,42 +30,57 @@ def _bytes() -> torch.Tensor:
     return words.view(torch.uint8)
 
 
-def _check(contest: Contest) -> None:
-    """Check the digest of a part against NumPy, and that one flipped bit changes both."""
-    data = _bytes()
-    part = data[: 1 << 20]
+def _sees_a_bit(side: Side) -> None:
+    data, before = _bytes(), str(side.run())
+    data[BYTES // 2] ^= 4
+    changed = str(side.run())
+    data[BYTES // 2] ^= 4
+    expect(before != changed and str(side.run()) == before, f"{side.label} of other bytes")
+
+
+def _check(side: Side) -> None:
+    """Check the digest of a part against NumPy, and that one flipped bit changes the whole."""
+    part = _bytes()[: 1 << 20]
     header = tensor_digest.header_of(torch.uint8, tuple(part.shape))
     rows = _reference_digest.digest_rows(header.key, part.numpy()[None], 0, 0)
-    expect(
-        contest.fastseed.run(x=part) == (header.start + rows) % tensor_digest.MODULUS,
-        "the digest of a part",
-    )
-    for side in (contest.fastseed, *contest.baselines):
-        before = str(side.run())
-        data[BYTES // 2] ^= 4
-        changed = str(side.run())
-        data[BYTES // 2] ^= 4
-        expect(before != changed and str(side.run()) == before, f"{side.label} of other bytes")
+    right = (header.start + rows) % tensor_digest.MODULUS
+    expect(side.run(x=part) == right, "the digest of a part")
+    _sees_a_bit(side)
 
 
-def _ours(threads: int = 1) -> Side:
-    return Side("digest", "digest(x).table[''].value", {"digest": digest, "x": _bytes()}, threads)
+def hashes(_: str) -> Contest:
+    """400 MB on one thread."""
+
+    def xxhash() -> list[Side]:
+        try:
+            import xxhash
+        except ImportError as error:
+            raise Unavailable("xxhash is not installed") from error
+        names = {"xxhash": xxhash, "x": _bytes().numpy()}
+        return [Side("xxh3_128", "xxhash.xxh3_128_intdigest(x)", names)]
+
+    def sha256() -> list[Side]:
+        names = {"hashlib": hashlib, "x": _bytes().numpy()}
+        return [Side("hashlib.sha256", "hashlib.sha256(x).digest()", names)]
+
+    side = Side("digest", "digest(x).table[''].value", {"digest": digest, "x": _bytes()})
+    beside = {"xxhash.xxh3_128": xxhash, "hashlib.sha256": sha256}
+    return Contest(side, _check, beside, _sees_a_bit)
 
 
-def against_xxhash(threads: int) -> Contest:
-    try:
-        import xxhash
-    except ImportError as error:
-        raise Unavailable("xxhash is not installed: pip install 'fastseed[bench]'") from error
-    names = {"xxhash": xxhash, "x": _bytes().numpy()}
-    baseline = Side("xxh3_128", "xxhash.xxh3_128_intdigest(x)", names)
-    return Contest(_ours(threads), (baseline,), _check)
+def of_many(device: str) -> Contest:
+    """The digest of 100 tensors of 1000 numbers, beside their norms on the host."""
+    tensors = [torch.randn(1000, device=device) for _ in range(TENSORS)]
+    names = {"digest": digest, "tensors": tensors, "torch": torch}
 
+    def check(side: Side) -> None:
+        table = side.run().table
+        one = digest(tensors[7].cpu()).table[""].value
+        expect(len(table) == TENSORS and table["7"].value == one, "the digest of a tensor")
 
-def against_sha256() -> Contest:
-    names = {"hashlib": hashlib, "x": _bytes().numpy()}
-    baseline = Side("hashlib.sha256", "hashlib.sha256(x).digest()", names)
-    return Contest(_ours(), (baseline,), _check)
+    norms = Side("norms", "[x.item() for x in torch._foreach_norm(tensors)]", names)
+    side = Side("digest", "digest(tensors)", names)
+    return Contest(side, check, {"norms to the host": lambda: [norms]})
 
 
 def _training() -> tuple[torch.nn.Module, Any, Any]:
@@ -82,30 +97,28 @@ def _training() -> tuple[torch.nn.Module, Any, Any]:
     return model, optimizer, step
 
 
-def watching(*, parameters_only: bool = False) -> Contest:
-    """The time that ``record`` adds to a step of a model of 100 tensors (13 MB).
+def _without(step: Any) -> Any:
+    return {"the step without": lambda: [Side("the step itself", "step()", {"step": step})]}
 
-    With its gradients and the optimizer's state there are 400 tensors, 52 MB.
-    """
+
+def watching(_: str) -> Contest:
+    """A step of which 400 tensors are recorded, 52 MB: parameters, gradients, optimizer's state."""
     model, optimizer, step = _training()
     folder = tempfile.TemporaryDirectory()
-    groups = ("parameter",) if parameters_only else STATE
-    watch = fastseed.debug.Watch(model, optimizer, path=folder.name, groups=groups)
-    names = {"watch": watch, "folder": folder}
+    watch = fastseed.debug.Watch(model, optimizer, path=folder.name)
+    names = {"watch": watch, "folder": folder, "step": step}
 
-    def check(contest: Contest) -> None:
-        contest.fastseed.run()
+    def check(side: Side) -> None:
+        side.run()
         found = fastseed.debug.bisect(folder.name, folder.name)
         expect(found.equal and found.compared == 2, "what was recorded")
-        contest.baselines[0].run()
 
-    baseline = Side("the step itself", "step()", {"step": step})
-    return Contest(Side("Watch.record", "watch.record()", names), (baseline,), check)
+    return Contest(Side("a step", "step(); watch.record()", names), check, _without(step))
 
 
-def calling() -> Contest:
-    """A step with every call of 51 modules recorded, beside the same step without."""
-    model, _, step = _training()
+def calling(_: str) -> Contest:
+    """A step with every call of 51 modules recorded."""
+    model, _optimizer, step = _training()
     folder = tempfile.TemporaryDirectory()
 
     def recorded() -> None:
@@ -115,32 +128,22 @@ def calling() -> Contest:
             step()
             w.record()
 
-    def check(contest: Contest) -> None:
-        contest.fastseed.run()
+    def check(side: Side) -> None:
+        side.run()
         found = Recording(Path(folder.name, "rank-0.watch")).tables[-1]
         calls = TENSORS // 2 + 1
         expect(len(found) == 4 * calls - 2, "inputs, outputs and gradients of each call")
-        contest.baselines[0].run()
 
-    baseline = Side("the step itself", "step()", {"step": step})
-    return Contest(
-        Side("a recorded step", "recorded()", {"recorded": recorded}), (baseline,), check
-    )
+    return Contest(Side("a step", "recorded()", {"recorded": recorded}), check, _without(step))
 
 
 def cases() -> list[Case]:
     """The rows of this module."""
-    one, all_threads = (functools.partial(against_xxhash, n) for n in (1, torch.get_num_threads()))
+    without: dict[str, float | None] = {"the step without": None}
     return [
-        Case("digest/cpu/400mb", "xxhash.xxh3_128", 0.8, one),
-        Case("digest/cpu/400mb-all-threads", "xxhash.xxh3_128, which has one", None, all_threads),
-        Case("digest/cpu/400mb", "hashlib.sha256", 30, against_sha256),
-        Case(f"watch/cpu/{TENSORS}-tensors", "the step it watches", None, watching),
-        Case(
-            f"watch/cpu/{TENSORS}-parameters",
-            "the step it watches",
-            20,  # the aim: 5 % of a step
-            functools.partial(watching, parameters_only=True),
-        ),
-        Case(f"watch/cpu/{TENSORS // 2 + 1}-modules", "the step without", None, calling),
-    ]
+        Case("digest", "400mb", {"xxhash.xxh3_128": 0.8, "hashlib.sha256": None}, hashes),
+        Case("digest", f"{TENSORS}-tensors", {"norms to the host": None}, of_many,
+             devices=("cuda",)),
+        Case("watch", "400-tensors", without, watching),
+        Case("watch", f"{TENSORS // 2 + 1}-modules", without, calling),
+    ]  # fmt: skip

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,35 +11,13 @@ import torch
 import fastseed
 
 from .. import laws, machine
-from ..baselines import jax_draws, one_stream, stream_each
+from ..baselines import curand, jax_draws
 from ..case import Case, Contest, Side, expect
-from ..laws import NORMAL, RANDINT, UNIFORM, Law
+from ..laws import NORMAL, UNIFORM, Law
 
 MASTER, NAME, TASK = 42, "bench", 1
-LAWS: dict[str, Law] = {"uniform": UNIFORM, "normal": NORMAL, "randint": RANDINT}
-
-# What draws each law: from keys and from a bank into fresh memory, and in place.
-FROM_KEYS = {
-    "uniform": "uniform(keys, length)",
-    "normal": "normal(keys, length)",
-    "randint": f"randint(keys, (length,), 0, {laws.RANGE})",
-}
-FROM_BANK = {
-    "uniform": "uniform(bank, length)",
-    "normal": "normal(bank, length)",
-    "randint": f"randint(bank, (length,), 0, {laws.RANGE}, dtype=int32)",  # as JAX has it
-}
-IN_PLACE = {"uniform": "uniform_(out, key)", "normal": "normal_(out, key)"}
-
-
-def public(name: str) -> Any:
-    """Return a function or class of fastseed.random."""
-    return getattr(fastseed.random, name)
-
-
-def written(shape: tuple[int, ...], law: Law) -> torch.Tensor:
-    """Memory whose pages exist."""
-    return torch.zeros(shape, dtype=law.dtype)
+LAWS: dict[str, Law] = {"uniform": UNIFORM, "normal": NORMAL}
+LOOP, JAX = "loop of torch's, generator=g", "JAX vmap"
 
 
 def some_keys(n: int) -> torch.Tensor:
@@ -47,168 +25,137 @@ def some_keys(n: int) -> torch.Tensor:
     return fastseed.Seeder(MASTER, 1, 0).derive_keys(NAME, n, task=TASK)
 
 
-def some_bank(n: int) -> Any:
+def some_bank(n: int, device: str) -> Any:
     """A bank of n streams, at a scope."""
     fastseed.init(MASTER, 1, 0)
-    bank = public("StreamBank")(n, name=NAME)
+    bank = fastseed.random.StreamBank(n, NAME, device)
     bank.reseed(TASK)
     return bank
 
 
-# ---------------------------------------------------------------------------- from keys
+# ---------------------------------------------------------------------------- many streams
 
 
-def _check_rows(law: Law, contest: Contest) -> None:
-    keys, out = contest.fastseed.names["keys"], contest.fastseed.names["out"]
-    found = contest.fastseed.run()
-    laws.expect_rows(law, found, keys, torch.zeros(len(keys), dtype=torch.int64))
-    for baseline in contest.baselines:
+def from_keys(kind: str, n: int, length: int, device: str) -> Contest:
+    """n rows into fresh memory; torch's into memory that exists."""
+    law, keys = LAWS[kind], some_keys(n).to(device)
+    out = torch.zeros(n, length, dtype=law.dtype, device=device)
+    names = {"draw": getattr(fastseed.random, kind), "keys": keys, "length": length}
+
+    def check(side: Side) -> None:
+        start = torch.zeros(n, dtype=torch.int64, device=device)
+        laws.expect_rows(law, side.run(), keys, start)
+
+    def loop() -> list[Side]:
+        generators = [torch.Generator(device).manual_seed(i) for i in range(n)]
+        pairs = list(zip(generators, out.unbind(), strict=True))
+        return [Side("loop", f"for g, row in pairs: row.{kind}_(generator=g)", {"pairs": pairs})]
+
+    def check_loop(side: Side) -> None:
         laws.poison(out)
-        baseline.run()
-        laws.expect_baseline(law, out, tuple(out.shape), baseline.label)
+        side.run()
+        laws.expect_baseline(law, out, (n, length), side.label)
+
+    side = Side("fastseed", "draw(keys, length)", names)
+    return Contest(side, check, {LOOP: loop}, check_loop)
 
 
-Baselines = Callable[[str, torch.Tensor], tuple[Side, ...]]
-
-
-def from_keys(kind: str, n: int, length: int, baselines: Baselines) -> Contest:
-    """n rows into fresh memory; the baselines' into memory that exists."""
-    law = LAWS[kind]
-    out, function = written((n, length), law), FROM_KEYS[kind].partition("(")[0]
-    names = {function: public(function), "keys": some_keys(n), "length": length, "out": out}
-    side = Side("fastseed", FROM_KEYS[kind], names)
-    return Contest(side, baselines(kind, out), functools.partial(_check_rows, law))
-
-
-def _check_stream(law: Law, contest: Contest) -> None:
-    out = contest.fastseed.names["out"]
-    laws.poison(out)
-    contest.fastseed.run()
-    laws.expect_stream(law, out, contest.fastseed.names["key"])
-    for baseline in contest.baselines:
-        laws.poison(out)
-        baseline.run()
-        laws.expect_baseline(law, out, tuple(out.shape), baseline.label)
-
-
-def in_place(kind: str, n: int, baselines: Baselines) -> Contest:
-    """One stream of n numbers, into memory that exists."""
-    law = LAWS[kind]
-    out, function = written((n,), law), IN_PLACE[kind].partition("(")[0]
-    names = {function: public(function), "key": some_keys(1)[0], "out": out}
-    side = Side("fastseed", IN_PLACE[kind], names)
-    return Contest(side, baselines(kind, out), functools.partial(_check_stream, law))
-
-
-# ---------------------------------------------------------------------------- beside JAX
-
-
-def _check_bank(law: Law, length: int, contest: Contest) -> None:
-    bank = contest.fastseed.names["bank"]
-    before = bank.positions.clone()
-    out = contest.fastseed.run()
-    laws.expect_rows(law, out, bank.keys, before)
-    expect(bool((bank.positions > before).all()), "the positions moved on")
-    for baseline in contest.baselines:
-        laws.expect_baseline(law, baseline.run(), (len(bank.keys), length), baseline.label)
-
-
-def bank_beside_jax(kind: str, n: int, length: int) -> Contest:
+def from_bank(kind: str, n: int, length: int, device: str) -> Contest:
     """Fresh memory and all cores for both: JAX has it no other way."""
-    jax_draws.on_cpu()
-    names = {kind: public(kind), "bank": some_bank(n), "length": length, "int32": torch.int32}
-    side = Side("fastseed", FROM_BANK[kind], names, threads=machine.cores())
-    baselines = jax_draws.draw_sides(kind, n, length)
-    return Contest(side, baselines, functools.partial(_check_bank, LAWS[kind], length))
+    law, bank = LAWS[kind], some_bank(n, device)
+    names = {"draw": getattr(fastseed.random, kind), "bank": bank, "length": length}
+
+    def check(side: Side) -> None:
+        before = bank.positions.clone()
+        laws.expect_rows(law, side.run(), bank.keys, before)
+        expect(bool((bank.positions > before).all()), "the positions moved on")
+
+    def check_jax(side: Side) -> None:
+        laws.expect_baseline(law, side.run(), (n, length), side.label)
+
+    side = Side("fastseed", "draw(bank, length)", names, machine.cores())
+    ways = functools.partial(jax_draws.draw_sides, kind, n, length, device)
+    return Contest(side, check, {JAX: ways}, check_jax)
 
 
-def _check_reseed(contest: Contest) -> None:
-    bank = contest.fastseed.names["bank"]
-    laws.poison(bank.keys)
-    bank.positions.fill_(8)
-    contest.fastseed.run()
-    right = some_keys(len(bank.keys))
-    expect(torch.equal(bank.keys.view(torch.int64), right.view(torch.int64)), "the keys")
-    expect(not bank.positions.any(), "the positions")
-    for baseline in contest.baselines:
-        kept = baseline.names.get("kept")
-        if kept is not None:
-            laws.poison(kept)
-        made = baseline.run()
-        right = not kept.any() if kept is not None else len(made) == len(bank.keys)
-        expect(right, f"what {baseline.label} left")
+def reseed(n: int, threads: int, device: str) -> Contest:
+    """n keys by ``jax.random.split``, or the same bytes, all zero: what no generator can beat."""
+    bank = some_bank(n, device)
+    zeros = torch.ones(3 * n, dtype=torch.int64, device=device)  # a key's two words, a position
 
+    def check(side: Side) -> None:
+        laws.poison(bank.keys)
+        bank.positions.fill_(8)
+        side.run()
+        right = some_keys(n).view(torch.int64)
+        expect(torch.equal(bank.keys.cpu().view(torch.int64), right), "the keys")
+        expect(not bank.positions.any(), "the positions")
 
-def _reseeder(n: int, threads: int) -> Side:
-    names = {"bank": some_bank(n), "task": TASK}
-    return Side("fastseed", "bank.reseed(task)", names, threads)
-
-
-def reseed_beside_jax(n: int) -> Contest:
-    """n keys by ``jax.random.split``."""
-    jax_draws.on_cpu()
-    side = _reseeder(n, machine.cores())
-    return Contest(side, jax_draws.split_sides(n), _check_reseed)
-
-
-def reseed_beside_memset(n: int) -> Contest:
-    """The same bytes, all zero: what no generator can beat."""
-    out = torch.zeros(3 * n, dtype=torch.int64)  # two words of key and one of position
-    baseline = Side("memset", "memset(address, 0, size)", {
-        "memset": machine.memset(), "address": out.data_ptr(), "size": out.nbytes, "kept": out,
-    })  # fmt: skip
-    return Contest(_reseeder(n, 1), (baseline,), _check_reseed)
-
-
-# ---------------------------------------------------------------------------- the rows
-
-
-def _into_memory() -> list[Case]:
-    shape, size = (4096, 1024), "4096x1024"
-    baselines: dict[str, Baselines] = {
-        "loop of NumPy Philox": stream_each.numpy_philox,
-        "loop of torch's, generator=g": stream_each.torch_generators,
-        "NumPy Philox, one stream": one_stream.numpy_philox,
+    beside = {
+        "jax.random.split": lambda: jax_draws.split_sides(n, device),
+        "memset": lambda: [Side("memset", "out.zero_()", {"out": zeros})],
     }
-    rows = []
-    for kind in LAWS:
-        function = FROM_KEYS[kind].partition("(")[0]
-        for label, make in baselines.items():
-            build = functools.partial(from_keys, kind, *shape, make)
-            rows.append(Case(f"{function}/cpu/{size}", label, None, build))
-    return rows
+    del beside["memset" if threads > 1 else "jax.random.split"]
+    side = Side("fastseed", "bank.reseed(task)", {"bank": bank, "task": TASK}, threads)
+    return Contest(side, check, beside)
 
 
-def _one_stream() -> list[Case]:
-    baselines: dict[str, Baselines] = {
-        "torch": one_stream.torch_default, "NumPy Philox": one_stream.numpy_philox,
-    }  # fmt: skip
-    rows = []
-    for kind, statement in IN_PLACE.items():
-        for label, make in baselines.items():
-            build = functools.partial(in_place, kind, 10**7, make)
-            rows.append(Case(f"{statement.partition('(')[0]}/cpu/1e7", label, None, build))
-    return rows
+# ---------------------------------------------------------------------------- one stream
 
 
-def _banks() -> list[Case]:
-    rows = []
-    for kind, (n, length, size) in (
-        ("uniform", (4096, 1024, "4096x1024")), ("normal", (4096, 1024, "4096x1024")),
-        ("randint", (4096, 1024, "4096x1024")),
-        ("uniform", (10**6, 4, "1e6x4")), ("normal", (10**6, 4, "1e6x4")),
-    ):  # fmt: skip
-        build = functools.partial(bank_beside_jax, kind, n, length)
-        rows.append(Case(f"bank.{kind}/cpu-all/{size}", "JAX vmap", None, build))
-    jax = functools.partial(reseed_beside_jax, 10**6)
-    memory = functools.partial(reseed_beside_memset, 10**6)
-    return [
-        *rows,
-        Case("bank.reseed/cpu-all/1e6", "jax.random.split", None, jax),
-        Case("bank.reseed/cpu/1e6", "memset", None, memory),
-    ]
+def one_stream(kind: str, n: int, contenders: tuple[str, ...], device: str) -> Contest:
+    """One stream of n numbers, into memory that exists."""
+    law, key = LAWS[kind], some_keys(1)[0].to(device)
+    n = n // 100 if device == "cpu" and len(contenders) > 1 else n  # a rehearsal
+    out = torch.zeros(n, device=device)
+    names = {"fill": getattr(fastseed.random, f"{kind}_"), "key": key, "out": out}
+
+    def check(side: Side) -> None:
+        laws.poison(out)
+        side.run()
+        laws.expect_stream(law, out, key)
+
+    def check_beside(side: Side) -> None:
+        laws.poison(out)
+        side.run()
+        closed = dataclasses.replace(law, high=max(law.high, 1.0))  # cuRAND's has 1
+        laws.expect_baseline(closed, out, (n,), side.label)
+
+    def ways(label: str) -> list[Side]:
+        if label == "torch":
+            return [Side("torch", f"out.{kind}_()", {"out": out}, is_kernel=True)]
+        return [curand.side(label, kind, out)]
+
+    beside = {label: functools.partial(ways, label) for label in contenders}
+    side = Side("fastseed", "fill(out, key)", names, is_kernel=True)
+    return Contest(side, check, beside, check_beside)
 
 
 def cases() -> list[Case]:
     """The rows of this module."""
-    return [*_into_memory(), *_one_stream(), *_banks()]
+    size, shape, both = "4096x1024", (4096, 1024), ("cpu", "cuda")
+    rows = []
+    for kind in LAWS:
+        headline = kind == "uniform"
+        rows += [
+            Case(kind, size, {LOOP: None}, functools.partial(from_keys, kind, *shape),
+                 devices=both, headline=headline),
+            Case(f"bank.{kind}", size, {JAX: None}, functools.partial(from_bank, kind, *shape),
+                 threads="all", devices=both, headline=headline),
+        ]  # fmt: skip
+    return [
+        *rows,
+        Case("bank.reseed", "1e6", {"memset": None}, functools.partial(reseed, 10**6, 1),
+             devices=both, headline=True),
+        Case("bank.reseed", "1e6", {"jax.random.split": None},
+             functools.partial(reseed, 10**6, machine.cores()), threads="all", devices=both,
+             headline=True),
+        Case("normal_", "1e7", {"torch": None},
+             functools.partial(one_stream, "normal", 10**7, ("torch",))),
+        *(
+            Case(f"{kind}_", "1e8", {"torch": None, "cuRAND XORWOW": 1, "cuRAND Philox": None},
+                 functools.partial(one_stream, kind, 10**8, ("torch", *curand.KINDS)),
+                 devices=("cuda",))
+            for kind in ("uniform", "normal")
+        ),
+    ]  # fmt: skip

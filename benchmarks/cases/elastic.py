@@ -1,4 +1,4 @@
-"""Sums of leaves, and what ranks compare at the start; ``benchmarks.elastic_steps`` times steps."""
+"""Sums of leaves, and what ranks compare at the start."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fastseed.elastic.tree import TreeSum
 from ..case import Case, Contest, Side, expect
 
 SLOTS = 8
-SIZES = {"1e5": 10**5, "1e6": 10**6, "1e7": 10**7}
+LABEL = f"add_ of {SLOTS} leaves"
 
 # As the owner of a piece adds what eight ranks send at once; it only reads these leaves.
 PUSH = """
@@ -29,56 +29,49 @@ for leaf in leaves:
 """
 
 
-def push(size: int, threads: int) -> Contest:
+def push(size: int, _: str) -> Contest:
     """Add the leaves of a step, against adding each of them to one sum."""
     generator = torch.Generator().manual_seed(1)
     leaves = list(torch.randn(SLOTS, size, generator=generator))
     tree, total = TreeSum(), torch.zeros(size)
+    names = {"leaves": leaves, "tree": tree, "total": total}
 
-    def check(contest: Contest) -> None:
-        contest.fastseed.run(), contest.baselines[0].run()
+    def check(side: Side) -> None:
+        side.run()
         ours = tree.buffer(leaves[0])  # what the statement has left in the memory it returned
         a, b, c, d, e, f, g, h = leaves
         by_the_rule = ((a + b) + (c + d)) + ((e + f) + (g + h))
         expect(torch.equal(ours, by_the_rule), "the sum by the tree")
-        expect(torch.allclose(ours, total, rtol=1e-4, atol=1e-4), "the sum in order")
         tree.recycle(ours)
 
-    names = {"leaves": leaves, "tree": tree, "total": total}
-    ours = Side("TreeSum", PUSH, names, threads)
-    return Contest(ours, (Side("add_", ADD, names, threads),), check)
+    def check_add(side: Side) -> None:
+        side.run()
+        expect(torch.allclose(total, sum(leaves), rtol=1e-4, atol=1e-4), "the sum in order")
+
+    theirs = Side("add_", ADD, names)
+    return Contest(Side("TreeSum", PUSH, names), check, {LABEL: lambda: [theirs]}, check_add)
 
 
-def compare(size: int) -> Contest:
+def compare(size: int, _: str) -> Contest:
     """Describe a model to other ranks, as the first step does, against one digest of it."""
     layers = (torch.nn.Linear(1000, 1000) for _ in range(size // 10**6))
     model = torch.nn.Sequential(*layers)
+    theirs = Side("digest", "digest(model)", {"digest": digest, "model": model})
 
-    def check(contest: Contest) -> None:
-        rows = dict(contest.fastseed.run())
-        for name, leaf in contest.baselines[0].run().table.items():
+    def check(side: Side) -> None:
+        rows = dict(side.run())
+        for name, leaf in theirs.run().table.items():
             expect(leaf.hex.startswith(rows[f"parameter {name!r}"]), "the digest of a parameter")
 
     both = "arguments.describe_model(model) + arguments.describe_values(model)"
     ours = Side("the rows to compare", both, {"arguments": arguments, "model": model})
-    return Contest(
-        ours, (Side("digest", "digest(model)", {"digest": digest, "model": model}),), check
-    )
+    return Contest(ours, check, {"debug.digest": lambda: [theirs]})
 
 
 def cases() -> list[Case]:
     """The rows of this module. ``add_`` moves as many bytes: it clears its sum and adds 8 times,
     and the tree adds 7 times, of which 4 write to other memory than they read."""
     return [
-        Case(
-            f"tree_sum/cpu{'-2t' if threads == 2 else ''}/{label}",
-            f"add_ of {SLOTS} leaves",
-            0.95,
-            functools.partial(push, size, threads),
-        )
-        for threads in (1, 2)
-        for label, size in SIZES.items()
-    ] + [
-        Case(f"compare_start/cpu/{label}", "debug.digest", 0.83, functools.partial(compare, size))
-        for label, size in {"1e7": 10**7, "1e8": 10**8}.items()
+        Case("tree_sum", "1e7", {LABEL: 0.95}, functools.partial(push, 10**7)),
+        Case("compare_start", "1e8", {"debug.digest": 0.83}, functools.partial(compare, 10**8)),
     ]

@@ -37,27 +37,32 @@ def keyed(model: Gpt2) -> None:
         model.init_weights()
 
 
-def gpt2(layers: int, words: int) -> Contest:
+def gpt2(layers: int, words: int, _: str) -> Contest:
     """The model's own init_weights, in the context and outside of it."""
     fastseed.init(42, 1, 0)
     model = Gpt2(layers, words=words)
+    weight = model.layers[1].weight
 
-    def check(contest: Contest) -> None:
-        weight = model.layers[1].weight
+    def wanted() -> torch.Tensor:
         key = fastseed.derive_key("init/layers.1.weight", task=0, rank=fastseed.SHARED)
-        contest.fastseed.run()
-        wanted = fastseed.random.normal(key, tuple(weight.shape), std=0.02)
-        expect(torch.equal(weight, wanted), "the weight that its name gives")
-        contest.baselines[0].run()
-        expect(not torch.equal(weight, wanted), "other weights by torch")
+        return fastseed.random.normal(key, tuple(weight.shape), std=0.02)
+
+    def check(side: Side) -> None:
+        side.run()
+        expect(torch.equal(weight, wanted()), "the weight that its name gives")
+
+    def check_torch(side: Side) -> None:
+        side.run()
+        expect(not torch.equal(weight, wanted()), "other weights by torch")
         expect(abs(float(weight.std()) / 0.02 - 1) < 0.01, "weights of the same distribution")
 
     names = {"model": model, "keyed": keyed}
+    theirs = Side("init_weights", "model.init_weights()", names)
     side = Side("nn.initialize", "keyed(model)", names)
-    return Contest(side, (Side("init_weights", "model.init_weights()", names),), check)
+    return Contest(side, check, {"init_weights": lambda: [theirs]}, check_torch)
 
 
 def cases() -> list[Case]:
-    """The rows of this module."""
+    """The row of this module."""
     build = functools.partial(gpt2, 12, 50257)
-    return [Case("initialize/cpu/gpt2-124m", "init_weights", 1.5, build)]
+    return [Case("initialize", "gpt2-124m", {"init_weights": 1.5}, build)]

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import functools
-import json
 import queue
-import random
 from collections.abc import Callable
 
-from fastseed.rollouts import Ledger, ledger_state
+from fastseed.rollouts import Ledger
 
 from ..case import Case, Contest, Side, expect
 
@@ -50,42 +48,17 @@ def through_queue(count: int) -> Callable[[], int]:
     return run
 
 
-def units(count: int) -> Contest:
+def units(count: int, _: str) -> Contest:
     """Rollouts of one batch."""
+
+    def check(side: Side) -> None:
+        expect(side.run() == count, f"{side.label} handles each")
+
     side = Side("Ledger", "run()", {"run": through_ledger(count)})
-    baseline = Side("queue.Queue", "run()", {"run": through_queue(count)})
-
-    def check(contest: Contest) -> None:
-        for one in (contest.fastseed, *contest.baselines):
-            expect(one.run() == count, f"{one.label} handles each")
-
-    return Contest(side, (baseline,), check)
-
-
-def load(holes: int) -> Contest:
-    """A state of 10^7 units with single open ones; the baseline reads their numbers from JSON."""
-    book = Ledger(UNITS, batch_size=UNITS // 2, lag=1, window=2, master_seed=1)
-    numbers = sorted(random.Random(1).sample(range(UNITS), holes))
-    held = ledger_state.State(1, UNITS, numbers, dropped={"old": UNITS // 2})
-    state = ledger_state.write(book._plan, held)
-    side = Side("load_state_dict", "load(state)", {"load": book.load_state_dict, "state": state})
-    names = {"loads": json.loads, "text": json.dumps(numbers)}
-    baseline = Side("json.loads", "loads(text)", names)
-
-    def check(contest: Contest) -> None:
-        contest.fastseed.run()
-        expect([unit.number for unit in book.lease(2 * holes)] == numbers, "the open units")
-        expect(contest.baselines[0].run() == numbers, "the numbers")
-
-    return Contest(side, (baseline,), check)
+    theirs = Side("queue.Queue", "run()", {"run": through_queue(count)})
+    return Contest(side, check, {"queue.Queue": lambda: [theirs]}, check)
 
 
 def cases() -> list[Case]:
-    """The rows of this module; the baselines do less."""
-    return [
-        Case("rollouts.ledger/cpu/256", "queue.Queue", None, functools.partial(units, 256)),
-        Case(
-            "rollouts.ledger.load_state_dict/cpu/1000-holes", "json.loads", None,
-            functools.partial(load, 1000),
-        ),
-    ]  # fmt: skip
+    """The row of this module, whose baseline does less."""
+    return [Case("rollouts.ledger", "256", {"queue.Queue": None}, functools.partial(units, 256))]

@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader
 import fastseed
 from fastseed.data import Loader, per_sample
 
-from ..case import Case, Contest, Side, expect
+from ..case import Case, Contest, Side, Unavailable, expect
 
 MASTER, N, BATCH = 42, 20_000, 64
 PASS = "for batch in loader: pass"
@@ -26,31 +26,40 @@ class Indices:
         return index
 
 
-def _check(contest: Contest) -> None:
-    for side in (contest.fastseed, *contest.baselines):
-        found = [int(index) for batch in side.names["loader"] for index in batch]
-        expect(sorted(found) == list(range(N)) != found, f"{side.label} has every sample once")
+def _check(side: Side) -> None:
+    found = [int(index) for batch in side.names["loader"] for index in batch]
+    expect(sorted(found) == list(range(N)) != found, f"{side.label} has every sample once")
 
 
-def one_pass(has_own_numbers: bool) -> Contest:
+def _side(kind: Any) -> list[Side]:
+    return [Side(kind.__name__, PASS, {"loader": kind(Indices(), BATCH, shuffle=True)})]
+
+
+def _stateful() -> list[Side]:
+    try:
+        from torchdata.stateful_dataloader import StatefulDataLoader
+    except ImportError as error:
+        raise Unavailable("torchdata is not installed") from error
+    return _side(StatefulDataLoader)
+
+
+def one_pass(has_own_numbers: bool, _: str) -> Contest:
     """A ``Loader`` against torch's loader, and torchdata's, which can resume too."""
-    from torchdata.stateful_dataloader import StatefulDataLoader
-
     fastseed.init(MASTER, 1, 0)
     fastseed.reseed(1, 0)
     data: Any = per_sample(Indices()) if has_own_numbers else Indices()
     side = Side("Loader", PASS, {"loader": Loader(data, BATCH, shuffle=True)})
-    baselines = tuple(
-        Side(kind.__name__, PASS, {"loader": kind(Indices(), BATCH, shuffle=True)})
-        for kind in (DataLoader, StatefulDataLoader)
-    )
-    return Contest(side, baselines, _check)
+    beside = {"DataLoader": functools.partial(_side, DataLoader)}
+    if not has_own_numbers:
+        beside["StatefulDataLoader"] = _stateful
+    return Contest(side, _check, beside, _check)
 
 
 def cases() -> list[Case]:
     """The rows of this module: each for 20,000 samples in batches of 64."""
-    name = f"loader.pass/cpu/{N}"
+    plain, own = (functools.partial(one_pass, each) for each in (False, True))
+    beside: dict[str, float | None] = {"DataLoader": None}
     return [
-        Case(name, "DataLoader", None, functools.partial(one_pass, False)),
-        Case(f"{name}-per-sample", "DataLoader", None, functools.partial(one_pass, True)),
+        Case("loader.pass", str(N), beside | {"StatefulDataLoader": None}, plain, headline=True),
+        Case("loader.pass", f"{N}-per-sample", beside, own),
     ]

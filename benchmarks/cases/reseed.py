@@ -1,4 +1,4 @@
-"""A whole process: Python, NumPy and torch on the CPU, at one point in time."""
+"""A whole process: Python, NumPy and torch, at one point in time."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ from ..case import Case, Contest, Side, expect
 
 MASTER = 42
 LOW64 = 2**64 - 1
+RESEED = "reseed(1, next(epochs))"
+BY_HAND = "random.seed(7); numpy.random.seed(7); {}.manual_seed(7)"
 
 # torch.manual_seed, which fwr13y calls, formats the stack it is called from while an
 # accelerator is not initialized, so its cost grows with each frame. A plain script that the timer
 # runs is 8 deep; one inside a training framework is some 30.
 SHALLOW, DEEP = 8, 30
-
-BY_HAND = "random.seed(7); numpy.random.seed(7); torch.default_generator.manual_seed(7)"
+OTHER_EPOCHS = itertools.count()  # of all sides of fwr13y, which warns when an epoch comes again
 
 
 def _expect_state_of(epoch: int) -> None:
@@ -48,17 +49,16 @@ def _expect_state_of(epoch: int) -> None:
     expect(same and torch.initial_seed() == keys["torch.cpu"] & LOW64, "torch's state")
 
 
-def _check_reseed(contest: Contest) -> None:
-    epoch = next(contest.fastseed.names["epochs"])
-    contest.fastseed.run(epochs=iter([epoch]))
-    _expect_state_of(epoch)
-
-
-def _check_fwr13y(contest: Contest) -> None:
-    _check_reseed(contest)
-    (baseline,) = contest.baselines
-    epoch = next(baseline.names["epochs"])
-    baseline.run(epochs=iter([epoch]))
+def _check(side: Side) -> None:
+    """That the states are those of the epoch: fastseed's, or fwr13y's."""
+    if "epochs" not in side.names:
+        side.run()
+        return
+    epoch = next(side.names["epochs"])
+    side.run(epochs=iter([epoch]))
+    if side.label != fwr13y.LABEL:
+        _expect_state_of(epoch)
+        return
     seed = fwr13y.seed_gen(MASTER, 1, 0)(1, epoch)
     expect(torch.initial_seed() == seed, "fwr13y's torch seed")
     expect(random.getstate() == random.Random(seed).getstate(), "fwr13y's Python seed")
@@ -100,79 +100,74 @@ def _after_a_step(side: Side) -> Side:
 
 def _ours() -> Side:
     fastseed.init(MASTER, 1, 0)
-    names = {"reseed": fastseed.reseed, "epochs": itertools.count()}
-    return Side("fastseed.reseed", "reseed(1, next(epochs))", names)
+    return Side("fastseed.reseed", RESEED, {"reseed": fastseed.reseed, "epochs": itertools.count()})
 
 
-def against_fwr13y(frames: int) -> Contest:
-    """fwr13y's call of the same name, from a stack of the same depth."""
+def _fwr13y(frames: int) -> list[Side]:
+    """fwr13y's call of the same name, from a stack of that depth."""
     old = fwr13y.seeder()
     old.init(MASTER, 1, 0)
-    names = {"reseed": old.reseed, "epochs": itertools.count()}
-    baseline = Side(fwr13y.LABEL, "reseed(1, next(epochs))", names)
-    return Contest(_ours(), (baseline,), _check_fwr13y, frames=frames)
+    names = {"reseed": old.reseed, "epochs": OTHER_EPOCHS}
+    return [Side(fwr13y.LABEL, RESEED, names, frames=frames)]
 
 
-def against_by_hand() -> Contest:
-    """Three constant 32-bit seeds, one a library, and torch's accelerators left out."""
+def _by_hand(device: str) -> list[Side]:
+    """Three constant 32-bit seeds, one a library; on a CPU torch's accelerators are left out."""
     names = {"random": random, "numpy": np, "torch": torch}
-    return Contest(_ours(), (Side("by hand", BY_HAND, names),), _check_reseed)
+    call = "torch" if device == "cuda" else "torch.default_generator"
+    return [Side("by hand", BY_HAND.format(call), names)]
 
 
-def after_a_step(build: Callable[[], Contest]) -> Contest:
-    """The same contest with a training step before each call, not timed."""
-    contest = build()
-    (baseline,) = contest.baselines
-    return replace(
-        contest,
-        fastseed=_after_a_step(contest.fastseed),
-        baselines=(_after_a_step(baseline),),
-        check=lambda _: contest.check(contest),
-        share=0.02,
-    )
-
-
-def against_itself_without_generators() -> Contest:
-    """The cost of using the public functions of torch and NumPy only."""
+def _as_a_wheel() -> list[Side]:
     names = {"reseed": fastseed.Seeder(MASTER, 1, 0).reseed, "epochs": itertools.count()}
-    slower = without_generators.side(Side("fastseed.reseed", "reseed(1, next(epochs))", names))
-
-    def check(contest: Contest) -> None:
-        _check_reseed(contest)
-        epoch = next(names["epochs"])
-        slower.run(epochs=iter([epoch]))
-        _expect_state_of(epoch)
-
-    return Contest(_ours(), (slower,), check)
+    return [without_generators.side(Side("", RESEED, names))]
 
 
-def init_against_fwr13y() -> Contest:
+def _ways(device: str) -> dict[str, Callable[[], list[Side]]]:
+    return {
+        f"fwr13y, {SHALLOW} frames deep": functools.partial(_fwr13y, SHALLOW),
+        f"fwr13y, {DEEP} frames deep": functools.partial(_fwr13y, DEEP),
+        "three seed calls by hand": functools.partial(_by_hand, device),
+        without_generators.LABEL: _as_a_wheel,
+    }
+
+
+def warm(device: str) -> Contest:
+    """One call after another."""
+    return Contest(_ours(), _check, _ways(device), _check)
+
+
+def in_a_loop(device: str) -> Contest:
+    """A training step before each call, not timed."""
+    ways = dict(itertools.islice(_ways(device).items(), 1, 3))
+    beside = {
+        label: lambda make=make: [_after_a_step(side) for side in make()]
+        for label, make in ways.items()
+    }
+    return Contest(_after_a_step(_ours()), _check, beside, _check, share=0.02)
+
+
+def init(_: str) -> Contest:
     """fwr13y's ``init`` stores three numbers; fastseed's finds where the job is."""
-    old = fwr13y.seeder()
 
-    def check(contest: Contest) -> None:
-        for side, module in ((contest.fastseed, fastseed), (contest.baselines[0], old)):
-            side.run()
-            expect(module.get_master_seed() == MASTER, f"the master seed of {side.label}")
+    def side(module: Any) -> Side:
+        return Side(module.__name__, f"init({MASTER}, 1, 0)", {"init": module.init, "of": module})
 
-    def side(label: str, module: Any) -> Side:
-        return Side(label, f"init({MASTER}, 1, 0)", {"init": module.init})
+    def check(made: Side) -> None:
+        made.run()
+        expect(made.names["of"].get_master_seed() == MASTER, f"the master seed of {made.label}")
 
-    baseline = side(fwr13y.LABEL, old)
-    return Contest(side("fastseed.init", fastseed), (baseline,), check)
+    return Contest(side(fastseed), check, {"fwr13y": lambda: [side(fwr13y.seeder())]}, check)
 
 
 def cases() -> list[Case]:
     """The rows of this module."""
-    shallow, deep = (functools.partial(against_fwr13y, frames) for frames in (SHALLOW, DEEP))
-    in_loop = functools.partial(functools.partial, after_a_step)
-    name = "reseed/cpu/3-generators"
+    fast = {"three seed calls by hand": 0.8}
+    both: dict[str, Any] = {"devices": ("cpu", "cuda"), "headline": True}
+    every: dict[str, float | None] = dict.fromkeys(_ways("cpu"))
+    looped = dict(itertools.islice(every.items(), 1, 3))
     return [
-        Case(name, f"fwr13y, {SHALLOW} frames deep", 20, shallow),
-        Case(name, f"fwr13y, {DEEP} frames deep", None, deep),
-        Case(name, "three seed calls by hand", 1 / 1.25, against_by_hand),
-        Case(name, without_generators.LABEL, None, against_itself_without_generators),
-        Case(f"{name}-in-a-loop", f"fwr13y, {DEEP} frames deep", None, in_loop(deep)),
-        Case(f"{name}-in-a-loop", "three seed calls by hand", None, in_loop(against_by_hand)),
-        Case("init/cpu/1", "fwr13y", None, init_against_fwr13y),
+        Case("reseed", "3-generators", every | fast, warm, **both),
+        Case("reseed", "3-generators-in-a-loop", looped, in_a_loop, **both),
+        Case("init", "1", {"fwr13y": None}, init),
     ]

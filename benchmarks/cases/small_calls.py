@@ -14,86 +14,59 @@ import torch
 
 import fastseed
 
-from ..case import Case, Contest, Side, expect
+from ..baselines import torch_keys
+from ..case import Case, Contest, Side, Ways, expect
 
 N = 64
 KEY = 0x81B1E1C0FFEE0DD5_F00DCAFE12345678
+STATELESS = "torch.func._random"
 
 
-def _names() -> dict[str, Any]:
+def _names(device: str) -> dict[str, Any]:
     fastseed.init(42, rank=0, world_size=1)
-    bank = fastseed.random.StreamBank(1, "small")
-    bank.reseed(0)
+    key = torch.tensor([KEY & 2**64 - 1, KEY >> 64], dtype=torch.uint64, device=device)
     return {
-        "torch": torch,
-        "random": fastseed.random,
-        "fastseed": fastseed,
-        "debug": fastseed.debug,
-        "bank": bank,
-        "key": KEY,
-        "x": torch.empty(N),
-        "y": torch.empty(N),
-        "ones": torch.ones(N),
-    }
+        "torch": torch, "random": fastseed.random, "fastseed": fastseed,
+        "key": KEY if device == "cpu" else key, "device": device,
+        "x": torch.empty(N, device=device), "y": torch.empty(N, device=device),
+        "ones": torch.ones(N, device=device),
+    }  # fmt: skip
 
 
-def _contest(statement: str, baseline: str, wanted: str) -> Contest:
-    names = _names()
+def call(statement: str, label: str, baseline: str, wanted: str, device: str) -> Contest:
+    """A statement beside torch's; ``wanted`` makes the same values another way."""
+    names = _names(device)
 
-    def check(contest: Contest) -> None:
-        """Compare with the same values made another way: one by one, or in place."""
-        found = contest.fastseed.run()
-        expected = eval(wanted, names)
+    def check(side: Side) -> None:
+        found, expected = side.run(), eval(wanted, names)
         same = torch.equal if isinstance(expected, torch.Tensor) else operator.eq
         expect(type(found) is type(expected) and same(found, expected), "the values")
 
-    sides = Side("fastseed", statement, names), Side("torch", baseline, names)
-    return Contest(sides[0], (sides[1],), check)
+    theirs = baseline.format("" if device == "cpu" else ", device=device")
+    beside: dict[str, Ways] = {label: lambda: [Side(label, theirs, names)]}
+    if statement == HEADLINE:
+        beside[STATELESS] = lambda: [torch_keys.side(device, "stateless.normal(key, 64)")]
+    return Contest(Side("fastseed", statement, names), check, beside)
 
 
-# name, statement, torch's call, the same values made another way, how many times slower it may be
-_CALLS = (
-    (
-        *("random.normal_", "random.normal_(x, key)", "x.normal_()"),
-        *("random.normal(key, 64)", 15),
-    ),
-    (
-        *("random.uniform_", "random.uniform_(x, key)", "x.uniform_()"),
-        *("random.uniform(key, 64)", 15),
-    ),
-    (
-        *("random.normal", "random.normal(key, (64,))", "torch.randn(64)"),
-        *("random.normal_(y, key)", 8),
-    ),
-    (
-        *("random.randint", "random.randint(key, (64,), 0, 10)", "torch.randint(0, 10, (64,))"),
-        *("random.randint_(torch.empty(64, dtype=torch.int64), key, 0, 10)", 6),
-    ),
-    (
-        *("bank.normal", "random.normal(bank, 64)", "torch.randn(64)"),
-        *("random.normal(bank.keys, int(bank.positions))[:, -64:]", 8),
-    ),
-    (
-        *("derive_seeds", "fastseed.derive_seeds('small', 8, task=0)", "torch.randn(64)"),
-        "torch.tensor([fastseed.derive_seed('small', task=0, index=i) for i in range(8)], "
-        "dtype=torch.uint64)",
-        6,
-    ),
-    (
-        *("debug.digest", "debug.digest(ones)", "ones.sum().item()"),
-        *("debug.digest(ones.clone())", 8),
-    ),
-)
+HEADLINE = "random.normal(key, (64,))"
+# operation, statement, torch's call, the same values made another way
+CALLS = (
+    ("random.normal", HEADLINE, "torch.randn(64)", "torch.randn(64{})", "random.normal_(y, key)"),
+    ("debug.digest", "fastseed.debug.digest(ones)", "ones.sum().item()", "ones.sum().item()",
+     "fastseed.debug.digest(ones.clone())"),
+)  # fmt: skip
 
 
 def cases() -> list[Case]:
     """The calls whose cost is mostly their own."""
-    return [
-        Case(
-            f"{name}/cpu/{8 if name == 'derive_seeds' else N}",
-            f"torch: {baseline}",
-            1 / slower,
-            functools.partial(_contest, statement, baseline, wanted),
-        )
-        for name, statement, baseline, wanted, slower in _CALLS
-    ]
+    rows = []
+    for name, statement, label, baseline, wanted in CALLS:
+        is_headline = statement == HEADLINE
+        beside: dict[str, float | None] = {label: 1 / 8}
+        build = functools.partial(call, statement, label, baseline, wanted)
+        rows.append(
+            Case(name, str(N), beside | ({STATELESS: None} if is_headline else {}), build,
+                 devices=("cpu", "cuda"), headline=is_headline)
+        )  # fmt: skip
+    return rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import torch
 
@@ -13,6 +14,7 @@ from ..case import Case, Contest, Side, expect
 
 ROWS, VOCABULARY = 64, 151_936
 TOP_K, TOP_P = 50, 0.9
+EACH = "a generator for each row"
 
 
 def _by_generators(logits: torch.Tensor, generators: list[torch.Generator]) -> torch.Tensor:
@@ -34,55 +36,52 @@ def _filtered(logits: torch.Tensor, k: int, p: float) -> torch.Tensor:
     return ordered.scatter(-1, places, ordered)
 
 
-def _names() -> dict:
+def _names(device: str) -> dict[str, Any]:
     logits = torch.randn(ROWS, VOCABULARY, generator=torch.Generator().manual_seed(0)) * 3
-    bank = StreamBank(ROWS, "bank")
+    bank = StreamBank(ROWS, "bank", device)
     bank.reseed_from_seeds(range(ROWS))
     return {
-        "logits": logits,
-        "keys": bank.keys,
-        "positions": torch.zeros(ROWS, dtype=torch.int64),
-        "generators": [torch.Generator().manual_seed(i) for i in range(ROWS)],
-        "sample": sample,
-        "by_generators": _by_generators,
-        "filtered": _filtered,
-        "torch": torch,
-    }
+        "logits": logits.to(device), "keys": bank.keys, "sample": sample,
+        "positions": torch.zeros(ROWS, dtype=torch.int64, device=device),
+        "generators": [torch.Generator(device).manual_seed(i) for i in range(ROWS)],
+        "by_generators": _by_generators, "filtered": _filtered, "torch": torch,
+    }  # fmt: skip
 
 
-def _contest(call: str, baseline: str, label: str, filters: dict) -> Contest:
-    names = _names()
+def tokens(beside: dict[str, str], filters: dict[str, float], device: str) -> Contest:
+    """Tokens of all rows; ``beside`` has the statement of each contender."""
+    names = _names(device)
+    given = "".join(f", {name}={value}" for name, value in filters.items())
 
-    def check(contest: Contest) -> None:
-        tokens = contest.fastseed.run()
-        expect(tokens.shape == (ROWS,), "a token for each row")
-        if "None" not in call:
-            alone = sample(names["logits"][5:6], names["keys"][5:6], 0, **filters)
-            expect(tokens[5] == alone[0], "the token of a row alone")
+    def survive(found: torch.Tensor) -> None:
         kept = _filtered(names["logits"], TOP_K, TOP_P) if filters else names["logits"]
-        expect(bool(kept.gather(1, tokens[:, None]).isfinite().all()), "tokens that survive")
-        expect(contest.baselines[0].run().numel() == ROWS, "the baseline's tokens")
+        expect(bool(kept.gather(1, found.view(-1, 1)).isfinite().all()), "tokens that survive")
 
-    return Contest(Side("sample", call, names), (Side(label, baseline, names),), check)
+    def check(side: Side) -> None:
+        found = side.run()
+        alone = sample(names["logits"][5:6], names["keys"][5:6], 0, **filters)
+        expect(found.shape == (ROWS,) and found[5] == alone[0], "the token of a row alone")
+        survive(found)
+
+    def ways(label: str) -> list[Side]:
+        return [Side(label, beside[label], names)]
+
+    side = Side("sample", f"sample(logits, keys, positions{given})", names)
+    contenders = {label: functools.partial(ways, label) for label in beside}
+    return Contest(side, check, contenders, lambda side: survive(side.run()))
 
 
 def cases() -> list[Case]:
     """The rows of this module."""
-    loop = "a generator for each row"
-    size = f"{ROWS}x{VOCABULARY}"
-    given = f"top_k={TOP_K}, top_p={TOP_P}"
+    loop = "by_generators(logits, generators)"
+    filtered = f"by_generators(filtered(logits, {TOP_K}, {TOP_P}), generators)"
+    size, both = f"{ROWS}x{VOCABULARY}", ("cpu", "cuda")
+    plain = {EACH: loop, "torch.multinomial": "torch.multinomial(logits.softmax(-1), 1)"}
     filters = {"top_k": TOP_K, "top_p": TOP_P}
-    rows = (
-        ("sample", loop, 8, "sample(logits, keys, positions)",
-         "by_generators(logits, generators)", {}),
-        ("sample_filtered", f"torch's filters, {loop}", 4,
-         f"sample(logits, keys, positions, {given})",
-         f"by_generators(filtered(logits, {TOP_K}, {TOP_P}), generators)", filters),
-        ("sample_unseeded", "torch.multinomial", 2, "sample(logits, None, positions)",
-         "torch.multinomial(logits.softmax(-1), 1)", {}),
-    )  # fmt: skip
     return [
-        Case(f"{name}/cpu/{size}", label, target,
-             functools.partial(_contest, call, baseline, label, more))
-        for name, label, target, call, baseline, more in rows
+        Case("sample", size, {EACH: 8, "torch.multinomial": None},
+             functools.partial(tokens, plain, {}), devices=both),
+        Case("sample_filtered", size, {f"torch's filters, {EACH}": 4},
+             functools.partial(tokens, {f"torch's filters, {EACH}": filtered}, filters),
+             devices=both),
     ]  # fmt: skip

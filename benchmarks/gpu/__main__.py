@@ -2,9 +2,9 @@
 
 In this order, each stage with a limit of its own; one that fails or runs out of time is named, and
 the next one runs: environment (builds what was not brought), native programs, tests on the device,
-compute-sanitizer, bits and times of every kernel, the rest of the tests. DIR has what each stage
-found as soon as it ended, six files: summary.txt, which ends in the table, log.txt, rows.jsonl, and
-pytest's reports.
+compute-sanitizer, bits and times of every kernel and case, the rest of the tests. DIR has what each
+stage found as soon as it ended, six files: summary.txt, which ends in the table, log.txt,
+rows.jsonl, and pytest's reports.
 
 Needs a CUDA build of torch, nvcc and pytest, and no package index.
 """
@@ -15,7 +15,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from . import programs, stages, table
+from . import programs, stages
 
 
 def parse() -> argparse.Namespace:
@@ -45,9 +45,8 @@ def main() -> int:
         run.times()
         run.tests("rest", "slow", "", 90)
         run.tests("large", "fast", "31 or large", 60)
-    text = table.text(run.ended, run.rows, rehearsal=options.rehearse)
-    run.write(text)
-    return int(table.failed(run.ended, run.rows))
+    run.write(run.summary(options.rehearse))
+    return int(run.failed())
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The cases: every kernel of fastseed, in the order in which they matter if the time runs out."""
+"""The kernels: every one of fastseed, in the order in which they matter if the time runs out."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from .case import NAME, NAME_KEY, OPS, RANK_WORD, WORKER, Case, Inputs, keys, reals
+from .case import NAME, NAME_KEY, OPS, RANK_WORD, WORKER, Inputs, Kernel, keys, reals
 
 BF16, F32, F64 = torch.bfloat16, torch.float32, torch.float64
 I32, I64, U8, U32, U64 = torch.int32, torch.int64, torch.uint8, torch.uint32, torch.uint64
@@ -21,7 +21,7 @@ def label(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def derivation() -> Iterator[Case]:
+def derivation() -> Iterator[Kernel]:
     """Keys, seeds and streams in bulk."""
 
     def bank(n: int) -> Inputs:
@@ -34,27 +34,27 @@ def derivation() -> Iterator[Case]:
     def zero(out: torch.Tensor) -> torch.Tensor:
         return out.zero_()
 
-    yield Case(
+    yield Kernel(
         "derive_keys", 2 * 10**7, 16, lambda n: (torch.zeros(n, 2, dtype=U64),),
         lambda out: OPS.derive_keys(out, *AT, 2**32 - 100), "memset", zero,
         headline=True, share=0.90,
     )  # fmt: skip
-    yield Case(
+    yield Kernel(
         "derive_seeds", 4 * 10**7, 8, lambda n: (torch.zeros(n, dtype=U64),),
         lambda out: OPS.derive_seeds(out, *AT, 7), "memset", zero, headline=True, share=0.75,
     )  # fmt: skip
     for size, n, sets in (("1e7", 10**7, None), ("1e5", 10**5, 64)):
-        yield Case(
+        yield Kernel(
             f"reseed_streams/{size}", n, 24, bank,
             lambda k, p: OPS.reseed_streams(k, p, *AT, 0), "memset of both", both,
             sets=sets, headline=sets is None, share=0.90 if sets is None else None,
         )  # fmt: skip
-    yield Case(
+    yield Kernel(
         "reseed_streams_at", 10**7, 24, lambda n: (*bank(n), torch.tensor([5, 6], dtype=U64)),
         lambda k, p, s: OPS.reseed_streams_at(k, p, s, *NAME, 0, 0, 0), "memset of both", both,
         headline=True, share=0.75,
     )  # fmt: skip
-    yield Case(
+    yield Kernel(
         "reseed_streams_from", 10**7, 32, lambda n: (*bank(n), torch.arange(n).view(U64)),
         lambda k, p, s: OPS.reseed_streams_from(k, p, s, None, *NAME), "memset of both", both,
     )  # fmt: skip
@@ -94,12 +94,12 @@ def draw(
     return inputs, lambda out, k, at: operator(out, k, at, [], [], 0, *parameters)
 
 
-def draws() -> Iterator[Case]:
+def draws() -> Iterator[Kernel]:
     """One line, many lines, rows of odd length, short rows."""
     for name, dtype, parameters, against, beside, share in DRAWS:
         n = 3 * 10**8 // dtype.itemsize
         inputs, call = draw(name, dtype, 1, n, parameters)
-        yield Case(
+        yield Kernel(
             f"{name}/{label(dtype)}/one line", n, dtype.itemsize, inputs, call, against, beside,
             headline=dtype not in (F64, I32), share=share, ratio=1.2 if share and beside else None,
         )  # fmt: skip
@@ -108,13 +108,13 @@ def draws() -> Iterator[Case]:
         for name, dtype, parameters, against, beside, _ in DRAWS:
             if (name, dtype) in few:
                 inputs, call = draw(name, dtype, rows, length, parameters)
-                yield Case(
+                yield Kernel(
                     f"{name}/{label(dtype)}/rows of {kind}", rows * length, dtype.itemsize, inputs,
                     call, against, beside, small=333 * length, headline=name == "normal",
                 )  # fmt: skip
 
 
-def dropout() -> Iterator[Case]:
+def dropout() -> Iterator[Kernel]:
     """Masks alone, and with the addition that follows in a network."""
 
     def drop(x: torch.Tensor, k: torch.Tensor) -> Any:
@@ -125,24 +125,24 @@ def dropout() -> Iterator[Case]:
         def inputs(n: int, dtype: torch.dtype = dtype) -> Inputs:
             return reals(n, dtype), keys(1)
 
-        yield Case(
+        yield Kernel(
             f"dropout/{label(dtype)}", 2 * 10**8 // dtype.itemsize, 2 * dtype.itemsize, inputs,
             drop, "torch.dropout", lambda x, *_: torch.dropout(x, 0.1, True), reads=True,
             headline=True, ratio=1.0,
         )  # fmt: skip
-        yield Case(
+        yield Kernel(
             f"dropout + add/{label(dtype)}/16 MB", 16 * 2**20 // dtype.itemsize,
             5 * dtype.itemsize, inputs, lambda x, k: drop(x, k).add_(x), "torch.dropout + add_",
             lambda x, *_: torch.dropout(x, 0.1, True).add_(x), reads=True,
         )  # fmt: skip
-    yield Case(
+    yield Kernel(
         "layer_key", 1, 24,
         lambda n: (torch.zeros(3, dtype=U64), torch.tensor([5, 6], dtype=U64), torch.tensor([3])),
         lambda out, scope, count: OPS.layer_key(out, scope, count, *NAME, 0, 1, 9, 2), small=1,
     )  # fmt: skip
 
 
-def exact_sums() -> Iterator[Case]:
+def exact_sums() -> Iterator[Kernel]:
     """Sizes and distributions vary, because atomics may be the limit."""
 
     def total() -> torch.Tensor:
@@ -163,19 +163,19 @@ def exact_sums() -> Iterator[Case]:
         ) -> Inputs:
             return list(reals(max(n // parts, 1) * parts, dtype, kind).chunk(parts)), total()
 
-        yield Case(
+        yield Kernel(
             f"exact squares/{label(dtype)}/{name}", n, dtype.itemsize, inputs,
             lambda values, out: OPS.exact_sum(out, values, values), "_foreach_norm", norm,
             reads=True, sets=2, headline=dtype == F32,
         )  # fmt: skip
-    yield Case(
+    yield Kernel(
         "exact sum/float32/1e8", 10**8, 4, lambda n: ([reals(n, F32)], total()),
         lambda values, out: OPS.exact_sum(out, values, []), "torch.sum",
         lambda values, _: values[0].sum(), reads=True, sets=2,
     )  # fmt: skip
 
 
-def perturbations() -> Iterator[Case]:
+def perturbations() -> Iterator[Kernel]:
     """Noise added, and recorded so that it can be taken back."""
 
     def scale() -> torch.Tensor:
@@ -187,7 +187,7 @@ def perturbations() -> Iterator[Case]:
             def add(p: Any, k: Any, s: Any, rademacher: bool = rademacher) -> None:
                 OPS.perturb([p], [], [], k, s, [0, 0], rademacher, 0)
 
-            yield Case(
+            yield Kernel(
                 f"perturb/{label(dtype)}/{'rademacher' if rademacher else 'normal'}", 5 * 10**7,
                 2 * dtype.itemsize, lambda n, dtype=dtype: (reals(n, dtype), keys(1), scale()), add,
                 "add_(randn_like)", lambda p, *_: p.add_(torch.randn_like(p), alpha=1e-3),
@@ -203,29 +203,29 @@ def perturbations() -> Iterator[Case]:
         OPS.perturb([p], [steps], [rows], k, s, [0, 0], False, 2)
         rows[1:].zero_()  # in any order
 
-    yield Case(
+    yield Kernel(
         "perturb, recorded/bfloat16", 5 * 10**7, 5, recorded, record, "clone",
         lambda p, *_: p.clone(), reads=True,
     )  # fmt: skip
 
 
-def orders() -> Iterator[Case]:
+def orders() -> Iterator[Kernel]:
     """A shuffle and its inverse."""
     for size, n in (("1e8", 10**8), ("65536", 65536)):
-        yield Case(
+        yield Kernel(
             f"shuffle/{size}", n, 8, lambda count: (torch.zeros(count, dtype=I64),),
             lambda out, n=n: OPS.shuffle(out, 5, -7, n, 0, 1), "torch.randperm",
             lambda out: torch.randperm(len(out), device=out.device), small=min(n, 50_001),
             headline=n == 10**8,
         )  # fmt: skip
-    yield Case(
+    yield Kernel(
         "shuffle_positions/1e8", 2 * 10**7, 16,
         lambda n: (torch.zeros(n, dtype=I64), torch.arange(n) * 4),
         lambda out, samples: OPS.shuffle_positions(out, samples, 5, -7, 10**8), reads=True,
     )  # fmt: skip
 
 
-def digests() -> Iterator[Case]:
+def digests() -> Iterator[Kernel]:
     """One tensor, and many in one launch by a table from the host."""
     for size, count, each in (("1e8", 1, 10**8), ("1000 x 1e5", 1000, 10**5)):
         plan = torch.tensor([[3, 0, -1, 0, 0, 0, 0]] * count, dtype=I64)
@@ -234,7 +234,7 @@ def digests() -> Iterator[Case]:
             parts = list(reals(n // count * count, F32).chunk(count))
             return torch.zeros(count, 2, dtype=U64), parts
 
-        yield Case(
+        yield Kernel(
             f"digest/{size}", count * each, 4, inputs,
             lambda sums, parts, plan=plan: OPS.digest(sums, parts, plan),
             "torch.sum" if count == 1 else "_foreach_norm",
@@ -243,7 +243,7 @@ def digests() -> Iterator[Case]:
         )  # fmt: skip
 
 
-def sampling() -> Iterator[Case]:
+def sampling() -> Iterator[Kernel]:
     """Tokens of a vocabulary, and the digits of their thresholds."""
     for rows, dtype in ((64, F32), (64, BF16), (1, F32)):
 
@@ -257,7 +257,7 @@ def sampling() -> Iterator[Case]:
                 torch.full((rows,), LOWEST),
             )  # fmt: skip
 
-        yield Case(
+        yield Kernel(
             f"sampling_race/{label(dtype)}/{rows} x {VOCABULARY}", rows * VOCABULARY,
             dtype.itemsize, inputs, lambda *given: OPS.sampling_race(*given, 0),
             "multinomial(softmax)",
@@ -274,14 +274,14 @@ def sampling() -> Iterator[Case]:
                 torch.ones(64, dtype=F64),
             )  # fmt: skip
 
-        yield Case(
+        yield Kernel(
             f"sampling_histogram/digit {digit}", 64 * VOCABULARY, 4, digits,
             lambda *given, digit=digit: OPS.sampling_histogram(*given, digit, 0), "sort",
             lambda out, x, *_: x.sort(-1), reads=True, small=64 * 5001,
         )  # fmt: skip
 
 
-def cases() -> list[Case]:
+def kernels() -> list[Kernel]:
     """Return all of them."""
     subjects = (derivation, draws, dropout, exact_sums, perturbations, orders, digests, sampling)
-    return [case for subject in subjects for case in subject()]
+    return [kernel for subject in subjects for kernel in subject()]

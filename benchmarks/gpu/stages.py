@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import json
 import os
 import shutil
 import signal
@@ -12,7 +14,9 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from .. import table
 from .programs import ON_GPU, ROOT, SANITIZED, some_rows
 
 KEPT = 20_000  # characters of a process's output in log.txt
@@ -100,6 +104,32 @@ class Run:
             what = next((line for line in lines if line.startswith("FAILED: ")), lines[-1])
             self._note(Ended(name, status, what), output)
 
+    # ------------------------------------------------------------ what was found
+
+    def _lines(self) -> list[dict[str, Any]]:
+        """Return the rows; a last one that a killed process left half written is passed over."""
+        found = []
+        for line in self.rows.read_text("utf-8").splitlines():
+            with contextlib.suppress(json.JSONDecodeError):
+                found.append(json.loads(line))
+        return [line for line in found if "case" in line]
+
+    def failed(self) -> bool:
+        """Return whether a stage did not pass, or an answer was wrong, or none right."""
+        rows = self._lines()
+        is_bad = any(map(table.is_bad, rows)) or any(e.status != "ok" for e in self.ended)
+        return is_bad or not any(row["status"] == "ok" for row in rows)
+
+    def summary(self, is_rehearsal: bool = False) -> str:
+        """Return the stages that did not pass, and the table of the headline cases."""
+        not_ok = [e for e in self.ended if e.status != "ok"]
+        return "\n".join([
+            "", f"stages: {len(self.ended) - len(not_ok)} ok, {len(not_ok)} not",
+            *(f"  {e.name}: {e.status}: {e.last_line[:70]}" for e in not_ok[:12]),
+            table.text(self._lines(), headline_only=True)
+            + ("; a rehearsal on the CPU: no figure means anything" if is_rehearsal else ""),
+        ])  # fmt: skip
+
     # ------------------------------------------------------------ the stages, in their order
 
     def environment(self, rehearse: bool = False) -> None:
@@ -181,12 +211,14 @@ class Run:
                 self._finish(running, end - time.monotonic())
 
     def times(self, rehearse: bool = False) -> None:
-        """Compare every kernel's bits with the CPU's, in a graph first, then time it."""
-        command = (sys.executable, "-m", "benchmarks.gpu.times", "--out", self.rows)
+        """Compare every kernel's bits with the CPU's, in a graph first, then time all cases."""
         if not rehearse:
-            graphs = self._start(*command, "--capture")
+            graphs = self._start(sys.executable, "-m", "benchmarks.gpu.graphs", "--out", self.rows)
             self._finish({"first launches in a graph": graphs}, self.left(60, reserve=60))
         seconds = self.left(260, reserve=20)
-        more = ["--rehearse"] if rehearse else []
-        process = self._start(*command, "--seconds", seconds, *more)
+        how = ["--rehearse"] if rehearse else ["--device", "cuda"]
+        process = self._start(
+            sys.executable, "-m", "benchmarks", "--all", "--out", self.rows, "--seconds", seconds,
+            *how,
+        )  # fmt: skip
         self._finish({"bits and times": process}, seconds + 15)

@@ -13,14 +13,14 @@ import matplotlib
 matplotlib.use("svg")
 import matplotlib.pyplot as plt
 
-RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
+RESULTS = Path(__file__).parent
 WAYS = (("fastseed", "SlotGradients", "#3f51b5", "o-"), ("ddp", "DDP, no_sync", "#b35c00", "s--"))
 SLOTS = 8
 
 
 def rows(name):
     """Return the rows of a result with 8 slots, by the number of ranks."""
-    every = json.loads((RESULTS / name).read_text())["rows"]
+    _, *every = map(json.loads, (RESULTS / name).read_text().splitlines())
     return sorted((row for row in every if row["slots"] == SLOTS), key=lambda row: row["ranks"])
 
 
@@ -39,9 +39,9 @@ def main() -> None:
     """Write the figure beside this script."""
     plt.rcParams.update({"svg.hashsalt": "fastseed", "font.size": 9})
     figure, (left, right) = plt.subplots(1, 2, figsize=(10.4, 3.4))
-    draw(left, rows("elastic_traffic.json"), "_bytes", 1e-6)
+    draw(left, rows("elastic_traffic.jsonl"), "_bytes", 1e-6)
     left.set(title="MB sent in a step by the rank that sends most\n10 million parameters, V = 8")
-    found = [row for row in rows("elastic_steps.json") if row["samples"] == 4]
+    found = [row for row in rows("elastic_steps.jsonl") if row["samples"] == 4]
     draw(right, found, "_s", 1e3)
     right.set(
         title="milliseconds a step on 2 cores\n3.7 million parameters, V = 8 with 4 samples",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import random
 import re
 import subprocess
@@ -15,92 +16,123 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from helpers.paths import ROOT
 
-from benchmarks import laws, report, runner
-from benchmarks.baselines import one_stream, stream_each
+from benchmarks import __main__ as command
+from benchmarks import compare_checkouts, laws, machine, report, runner, table
+from benchmarks.baselines import numpy_bits
 from benchmarks.case import Case, Contest, Side, Unavailable, WrongAnswer, expect
-from benchmarks.cases import all_cases, draws, lineage, pool, reseed, seeds
-from fastseed.data import Lineage
+from benchmarks.cases import all_cases, draws, pool, reseed, seeds
 
-ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "benchmarks" / "results"
 
 
 # ---------------------------------------------------------------------------- the command
 
 
-def run_command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "benchmarks", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-
-
-def test_command_quick_run_writes_all_fields(tmp_path: Path) -> None:
-    out = tmp_path / "deeper" / "result.json"
-    done = run_command("--quick", "--only", "reseed", "--out", str(out))
+def test_command_quick_run_writes_a_line_a_row(tmp_path: Path) -> None:
+    out = tmp_path / "deeper" / "result.jsonl"
+    arguments = ["--quick", "--only", "reseed/cpu/3-generators", "--out", str(out)]
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks", *arguments], cwd=ROOT, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
-    assert "reseed/cpu/3-generators" in done.stdout
+    assert "answers: 2 of 2 right" in done.stdout
     assert "seed has been generated more than once" not in done.stderr
-    result = json.loads(out.read_text())
-    assert result["schema"] == 1 and result["quick"] is True
-    assert {"cpu", "cores", "compiler", "simd", "commit", "other_load"} <= set(result["machine"])
-    assert {"python", "torch", "numpy", "fastseed"} <= set(result["machine"]["versions"])
+    (machine,), *rows = ([line["machine"]] if "machine" in line else line
+                         for line in map(json.loads, out.read_text().splitlines()))  # fmt: skip
+    assert machine["rough"] is True
+    assert {"date", "cpu", "cores", "compiler", "simd", "commit"} <= set(machine)
+    assert {"python", "torch", "numpy", "fastseed"} <= set(machine["versions"])
     assert str(ROOT) not in out.read_text() and sys.prefix not in out.read_text()
-    rows = {(row["name"], row["against"]): row for row in result["cases"]}
-    row = rows["reseed/cpu/3-generators", f"fwr13y, {reseed.SHALLOW} frames deep"]
-    assert row["status"] == "ok" and row["target"] == 20 and row["frames"] == reseed.SHALLOW
-    assert row["met"] is (row["ratio"] >= 20) and "other_load" in row
-    for side in (row["fastseed"], row["baseline"]):
-        assert side["median_s"] > 0 and side["iqr_s"] >= 0
-        assert len(side["rounds_s"]) == runner.QUICK.rounds
-    assert row["ratio"] == pytest.approx(row["baseline"]["median_s"] / row["fastseed"]["median_s"])
-    low, high = row["ratio_range"]
-    assert low <= high
+    labels = [row["beside"] for row in rows if row["case"] == "reseed/cpu/3-generators"]
+    assert labels == [f"fwr13y, {n} frames deep" for n in (reseed.SHALLOW, reseed.DEEP)] + [
+        "three seed calls by hand", "fastseed without _generators",
+    ]  # fmt: skip
+    for row in rows:
+        assert row["status"] == "ok" and row["us"] > 0 and "target" not in row
+        assert row["ratio"] == pytest.approx(row["beside_us"] / row["us"])
+        low, high = row["range"]
+        assert low <= high
+    with pytest.raises(ValueError, match="of a quick run"):
+        report.Result(out)
 
 
 def test_cases_have_names_of_their_own() -> None:
-    ids = [case.id for case in all_cases()]
-    assert len(set(ids)) == len(ids)
-    for case in all_cases():
-        assert re.fullmatch(r"[a-z_.]+/cpu(-[a-z0-9]+)?/[a-z0-9-]+", case.name), case.name
+    for device in ("cpu", "cuda"):
+        names = [case.name(device) for case in all_cases() if device in case.devices]
+        assert len(set(names)) == len(names)
+    for case in (case for case in all_cases() if "cpu" in case.devices):
+        name = case.name("cpu")
+        assert re.fullmatch(r"[a-z_.]+/cpu(-[a-z0-9]+)?/[a-z0-9-]+", name), name
+        assert case.beside
+
+
+def test_command_without_options_runs_the_headline_cases() -> None:
+    headline = command.chosen(command.parse([]))
+    every = command.chosen(command.parse(["--all"]))
+    assert {case.operation for case in headline} == {
+        "reseed", "derive_seeds", "derive_keys", "pool.reseed", "bank.reseed", "uniform",
+        "bank.uniform", "random.normal", "sampler.order", "loader.pass", "per_sample",
+    }  # fmt: skip
+    assert len(headline) < len(every) and all("cpu" in case.devices for case in every)
+    rehearsed = command.chosen(command.parse(["--rehearse", "--all"]))
+    assert all(case.devices == ("cuda",) for case in rehearsed)
+    of_cuda = command.chosen(command.parse(["--device", "cuda", "--all"]))
+    assert {"reseed", "kernel.derive_keys"} <= {case.operation for case in of_cuda}
 
 
 # ---------------------------------------------------------------------------- wrong answers
 
 
-def contest(answer: int, baselines: tuple[Side, ...] = ()) -> Contest:
-    def check(made: Contest) -> None:
-        expect(made.fastseed.run() == 2, "one and one")
+def contest(answer: int, **beside: str) -> Contest:
+    def check(side: Side) -> None:
+        expect(side.run() == 2, "one and one")
 
-    side = Side("fastseed", "answer + 0", {"answer": answer})
-    return Contest(side, baselines or (Side("baseline", "1 + 1", {}),), check)
+    def ways(statement: str) -> list[Side]:
+        if not statement:
+            raise Unavailable("it is not installed")
+        return [Side(each, each, {}) for each in statement.split(" or ")]
 
-
-def test_run_case_right_answer_is_timed() -> None:
-    row = runner.run_case(Case("add/cpu/1", "baseline", None, lambda: contest(2)), runner.QUICK)
-    assert row["status"] == "ok" and row["met"] is None and row["ratio"] > 0
-
-
-def test_run_case_wrong_answer_is_not_timed() -> None:
-    row = runner.run_case(Case("add/cpu/1", "baseline", 2, lambda: contest(3)), runner.QUICK)
-    assert row["status"] == "wrong" and row["reason"] == "one and one"
-    assert "ratio" not in row
+    contenders = {name: lambda text=text: ways(text) for name, text in beside.items()}
+    return Contest(Side("fastseed", "answer + 0", {"answer": answer}), check, contenders, check)
 
 
-def test_command_wrong_answer_fails_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    from benchmarks import __main__ as command
+def rows_of(made: Callable[[], Contest], *labels: str) -> list[dict[str, Any]]:
+    case = Case("add", "1", dict.fromkeys(labels, 1e9), lambda device: made())
+    return runner.run_case(case, "cpu", runner.QUICK)
 
+
+def test_every_contender_is_a_row_and_none_keeps_another_from_running() -> None:
+    ways = {"good": "1 + 1", "wrong": "1 + 2", "missing": "", "failing": "1 / 0"}
+    good, wrong, missing, failing = rows_of(lambda: contest(2, **ways), *ways)
+    assert good["status"] == "ok" and table.verdicts(good) == ["missed (1e+09)"]
+    assert good["ratio"] == pytest.approx(good["beside_us"] / good["us"])
+    assert (wrong["status"], wrong["reason"]) == ("wrong", "one and one")
+    assert (missing["status"], missing["reason"]) == ("unavailable", "it is not installed")
+    assert failing["status"] == "failed" and "ZeroDivisionError" in failing["reason"]
+    assert [table.is_bad(row) for row in (good, wrong, missing, failing)] == [
+        False, True, False, True,
+    ]  # fmt: skip
+    for row in (wrong, missing, failing):  # fastseed's own time is there
+        assert row["us"] > 0 and "ratio" not in row and row["reason"] in table.line(row)
+
+
+def test_a_wrong_answer_is_not_timed_and_fails_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    (row,) = rows_of(lambda: contest(3, good="1 + 1"), "good")
+    assert row["status"] == "wrong" and "us" not in row
     for answer, code in ((2, 0), (3, 1)):
-        case = Case("add/cpu/1", "baseline", 1e9, lambda answer=answer: contest(answer))
+        case = Case("add", "1", {"good": 1e9}, lambda _, n=answer: contest(n, good="1 + 1"))
         monkeypatch.setattr(command, "all_cases", lambda case=case: [case])
-        assert command.main(["--quick"]) == code  # a target that is not met changes nothing
+        assert command.main(["--quick", "--all"]) == code  # a target that is missed changes nothing
 
 
-def test_run_case_unavailable_shows_why() -> None:
-    def build() -> Contest:
-        raise Unavailable("the baseline is not installed")
-
-    row = runner.run_case(Case("add/cpu/1", "baseline", 2, build), runner.QUICK)
-    assert row["status"] == "unavailable"
-    assert "unavailable: the baseline is not installed" in report.row_cells(row)
+def test_cases_that_begin_too_late_do_not_run(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    case = Case("add", "1", {"good": None}, lambda _: contest(2, good="1 + 1"))
+    monkeypatch.setattr(command, "all_cases", lambda: [case])
+    out = tmp_path / "rows"
+    assert command.main(["--quick", "--all", "--seconds", "1", "--out", str(out)]) == 1
+    assert json.loads(out.read_text().splitlines()[-1])["reason"] == "no time left"
 
 
 def then(spoil: Callable[[], object]) -> Callable[[Any], Any]:
@@ -135,22 +167,14 @@ WORDS = {4: torch.int32, 8: torch.int64}
 
 
 class SpoiltBank:
-    """Hands on all calls; what is drawn, or the keys of a reseed, are one bit off."""
+    """Hands on all calls; the keys of a reseed are one bit off."""
 
     def __init__(self, bank: Any) -> None:
         self._bank = bank
 
-    def __getattr__(self, name: str) -> Any:
-        value = getattr(self._bank, name)
-        if not callable(value) or isinstance(value, torch.Tensor):
-            return value
-
-        def wrong(*arguments: Any, **keywords: Any) -> Any:
-            made = value(*arguments, **keywords)
-            spoilt(self._bank.keys if made is None else made)
-            return made
-
-        return wrong
+    def reseed(self, task: int) -> None:
+        self._bank.reseed(task)
+        spoilt(self._bank.keys)
 
 
 class PoolThatForgetsTheLast:
@@ -170,72 +194,63 @@ class PoolThatForgetsTheLast:
         return len(self._pool)
 
 
-def another_job(_: Lineage) -> Lineage:
-    return Lineage.load(lineage.contract(master_seed=43))
-
-
-WRONG: dict[str, tuple[Callable[[], Contest], str, Callable[[Any], Any]]] = {
-    "python": (reseed.against_by_hand, "reseed", then(random.random)),
-    "numpy": (reseed.against_by_hand, "reseed", then(np.random.random_sample)),
-    "numpy-gauss": (reseed.against_by_hand, "reseed", then(np.random.standard_normal)),
-    "torch": (reseed.against_by_hand, "reseed", then(lambda: torch.rand(1))),
-    "no-generators": (reseed.against_itself_without_generators, "reseed", then(random.random)),
+WRONG: dict[str, tuple[Callable[[str], Contest], str, Callable[[Any], Any]]] = {
+    "python": (reseed.warm, "reseed", then(random.random)),
+    "numpy": (reseed.warm, "reseed", then(np.random.random_sample)),
+    "numpy-gauss": (reseed.warm, "reseed", then(np.random.standard_normal)),
+    "torch": (reseed.in_a_loop, "reseed", then(lambda: torch.rand(1))),
     "seed": (seeds.one_seed, "seed", one_bit_off),
-    "numpy-sfc64": (lambda: seeds.against_numpy("SFC64", 999), "derive_seeds", one_bit_off),
-    "fresh": (lambda: seeds.fresh_against_numpy("SFC64", 1), "derive_seeds", one_bit_off),
-    "random123": (lambda: seeds.against_random123(999), "derive_seeds", one_bit_off),
-    "multiplies": (lambda: seeds.against_multiplies(999), "derive_seeds", one_bit_off),
-    "threads": (lambda: seeds.two_threads(10**5), "derive_seeds", one_bit_off),
-    "pool.reseed": (lambda: pool.reseed(40, 1), "pool", PoolThatForgetsTheLast),
-    "pool-no-generators": (
-        lambda: pool.reseed_without_generators(40),
-        "pool",
-        PoolThatForgetsTheLast,
-    ),
-    "pool.manual_seed": (lambda: pool.manual_seed(40, 1, list), "pool", PoolThatForgetsTheLast),
-    "uniform": (
-        lambda: draws.from_keys("uniform", 40, 64, stream_each.numpy_philox),
-        "uniform",
-        one_bit_off,
-    ),
-    "randint": (
-        lambda: draws.from_keys("randint", 40, 64, one_stream.numpy_philox),
-        "randint",
-        one_bit_off,
-    ),
-    "normal_": (
-        lambda: draws.in_place("normal", 9999, one_stream.numpy_philox),
-        "normal_",
-        one_bit_off,
-    ),
-    "bank.uniform": (lambda: draws.bank_beside_jax("uniform", 40, 64), "bank", SpoiltBank),
-    "bank.reseed": (lambda: draws.reseed_beside_memset(99), "bank", SpoiltBank),
-    "lineage.at": (lineage.samples_of_step, "lineage", another_job),
-    "lineage.where": (lineage.steps_of_sample, "lineage", another_job),
-    "lineage.where-mixture": (lineage.steps_in_mixture, "lineage", another_job),
-    "lineage.where-many": (lambda: lineage.steps_of_samples(99, 9), "lineage", another_job),
+    "seeds": (lambda d: seeds.seeds(999, d), "derive_seeds", one_bit_off),
+    "keys": (lambda d: seeds.keys(999, d), "derive_keys", one_bit_off),
+    "pool.reseed": (lambda d: pool.reseed(40, 1, d), "pool", PoolThatForgetsTheLast),
+    "pool.manual_seed": (lambda d: pool.reseed_from_seeds(40, d), "pool", PoolThatForgetsTheLast),
+    "uniform": (lambda d: draws.from_keys("uniform", 40, 64, d), "draw", one_bit_off),
+    "bank.normal": (lambda d: draws.from_bank("normal", 40, 64, d), "draw", one_bit_off),
+    "normal_": (lambda d: draws.one_stream("normal", 9999, (), d), "fill", one_bit_off),
+    "bank.reseed": (lambda d: draws.reseed(99, 1, d), "bank", SpoiltBank),
 }
 
 
 @pytest.mark.parametrize("name", WRONG)
 def test_check_accepts_fastseed_and_refuses_a_wrong_one(name: str) -> None:
     build, callee, spoil = WRONG[name]
-    try:
-        made = build()
-    except Unavailable as reason:
-        pytest.skip(str(reason))
-    made.check(made)
+    made = build("cpu")
+    made.check(made.fastseed)
     names = {**made.fastseed.names, callee: spoil(made.fastseed.names[callee])}
-    spoilt = dataclasses.replace(made, fastseed=dataclasses.replace(made.fastseed, names=names))
     with pytest.raises(WrongAnswer):
-        made.check(spoilt)
+        made.check(dataclasses.replace(made.fastseed, names=names))
 
 
-def test_check_refuses_a_baseline_that_writes_nothing() -> None:
-    made = WRONG["normal_"][0]()
-    idle = tuple(dataclasses.replace(baseline, statement="pass") for baseline in made.baselines)
-    with pytest.raises(WrongAnswer, match="values in"):
-        made.check(dataclasses.replace(made, baselines=idle))
+@pytest.mark.parametrize("name", WRONG)
+def test_contenders_give_right_answers_or_are_not_here(name: str) -> None:
+    made = WRONG[name][0]("cpu")
+    for ways in made.beside.values():
+        try:
+            sides = ways()
+        except Unavailable:
+            continue
+        for side in sides:
+            made.check_beside(side)
+
+
+@pytest.mark.parametrize(
+    ("build", "label", "message"),
+    [
+        (lambda: draws.one_stream("normal", 9999, ("torch",), "cpu"), "torch", "values in"),
+        (lambda: draws.from_keys("uniform", 40, 64, "cpu"), draws.LOOP, "values in"),
+        (lambda: seeds.seeds(999, "cpu"), "NumPy SFC64", "not 64 bits each"),
+    ],
+)
+def test_check_refuses_a_contender_that_writes_nothing(build, label, message) -> None:
+    made = build()
+    idle = dataclasses.replace(made.beside[label]()[0], statement="pass")
+    with pytest.raises(WrongAnswer, match=message):
+        made.check_beside(idle)
+
+
+def test_numpy_is_asked_in_every_way() -> None:
+    for side in numpy_bits.sides("SFC64", np.ones(70_000, np.uint64)):
+        numpy_bits.check(side)
 
 
 FAIR = torch.rand(5000, generator=torch.Generator().manual_seed(0))
@@ -260,56 +275,120 @@ def test_expect_baseline_refuses_what_is_no_uniform_draw(values, message) -> Non
 
 
 @pytest.mark.parametrize("frames", [reseed.SHALLOW, reseed.DEEP])
-def test_measure_runs_at_exactly_that_depth(frames: int) -> None:
+def test_clock_runs_a_statement_at_exactly_that_depth(frames: int) -> None:
     seen: list[int] = []
     names = {"seen": seen, "stack_depth": runner.stack_depth}
-    runner.measure(Side("probe", "seen.append(stack_depth())", names), 1e-4, frames)
-    assert seen[-1] == frames
+    runner.Clock("cpu")(Side("probe", "seen.append(stack_depth())", names, frames=frames), 3)
+    assert seen == [frames] * 3
 
 
-def test_contend_takes_the_fastest_baseline() -> None:
-    baselines = (Side("slow", "sum(range(10**5))", {}), Side("fast", "1 + 1", {}))
-    row = runner.contend(contest(2, baselines), runner.QUICK)
-    assert row["baseline"]["label"] == "fast"
+def test_the_fastest_way_of_a_contender_counts() -> None:
+    (row,) = rows_of(lambda: contest(2, both="len(list(range(10**5))) // 50000 or 1 + 1"), "both")
+    assert row["beside_us"] < 50
+
+
+def test_load_is_that_of_other_processes_on_own_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In 10 seconds core 1 was busy for 8: 3 of user, 2 of the kernel, 3 of a guest; we had 5."""
+    tick = os.sysconf("SC_CLK_TCK")
+
+    def at(seconds: float, stat: list[int], own: float) -> None:
+        words = " ".join(str(each * tick) for each in stat)
+        text = f"cpu 7 7 7 7 7 7 7 7 7\ncpu0 {9 * seconds:.0f} 0 0 0 0 0 0 0\ncpu1 {words}\nintr 1"
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1})
+        monkeypatch.setattr(Path, "read_text", lambda *_: text)
+        monkeypatch.setattr(os, "times", lambda: (own, 0.0, 0.0, 0.0, 0.0))
+        monkeypatch.setattr(machine.time, "monotonic", lambda: seconds)
+
+    at(0, [10, 0, 10, 100, 100, 0, 0, 0], own=2)
+    load = machine.OtherLoad()
+    assert load.processes() is None  # too short
+    at(10, [13, 0, 12, 101, 101, 0, 0, 3], own=7)
+    assert load.processes() == 0.3
+
+
+def test_sides_take_turns() -> None:
+    order: list[str] = []
+    sides = [Side(name, f"order.append({name!r})", {"order": order}) for name in "ab"]
+    clock = runner.Clock("cpu")
+    clock.repeats = lambda side, seconds: 1  # type: ignore[method-assign]
+    times = clock.in_turns(sides, runner.Effort(3, 0.0))
+    assert order == list("ab" + "ba" + "ab") and [len(each) for each in times] == [3, 3]
+
+
+def test_a_clock_that_stops_leaves_out_a_part() -> None:
+    made = reseed.in_a_loop("cpu")
+    side = made.fastseed
+    assert side.statement.startswith("train(); ") and side.clock.__self__._spent == 0
+    runner.Clock("cpu")(side, 2)
+    assert side.clock.__self__._spent > 0
 
 
 # ---------------------------------------------------------------------------- the report
 
 
-def made_up_result() -> dict[str, Any]:
-    side = {"median_s": 2e-6}
-    targets = [(2, True, 3.0), (50, False, 12.0), (None, None, 0.1)]
-    rows = [
-        {"name": f"op/cpu/{i}", "against": "baseline", "target": target, "status": "ok", "met": met,
-         "fastseed": side, "baseline": side, "ratio": ratio, "ratio_range": [ratio, ratio]}
-        for i, (target, met, ratio) in enumerate(targets)
-    ]  # fmt: skip
-    rows.append({"name": "op/cpu/4", "against": "other", "target": 2, "status": "unavailable",
-                 "reason": "not installed"})  # fmt: skip
-    machine = {
-        "cpu": "a CPU", "cores": 2, "simd": "avx2", "compiler": "g++ 12", "date": "2026-01-01",
-        "versions": {"python": "3.11", "torch": "2.13", "numpy": "2.0"},
-    }  # fmt: skip
-    return {"schema": 1, "quick": False, "machine": machine, "cases": rows}
+@pytest.fixture
+def results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """Return two made-up results of two cases with three contenders and one."""
+    cases = [
+        Case("op", "1", {"slow": 2, "fast": None, "absent": None}, lambda _: contest(2)),
+        Case("best", "1", {"never": None}, lambda _: contest(2), headline=True),
+        Case("top", "1", {"slow": None}, lambda _: contest(2), headline=True),
+    ]
+    monkeypatch.setattr(report, "all_cases", lambda: cases)
+    versions = {"python": "3.11", "torch": "2.13", "numpy": "2.0"}
+    files = []
+    for cpu in ("a CPU", "another CPU"):
+        machine = {"cpu": cpu, "cores": 2, "simd": "avx2", "compiler": "g++ 12",
+                   "date": "2026-01-01", "versions": versions}  # fmt: skip
+        ok = {"status": "ok", "us": 2.0}
+        lines = [
+            {"machine": machine},
+            {"case": "op/cpu/1", "beside": "slow", **ok, "beside_us": 1.0, "ratio": 0.5},
+            {"case": "op/cpu/1", "beside": "slow", **ok, "beside_us": 6.0, "ratio": 3.0,
+             "load": 0.11},
+            {"case": "op/cpu/1", "beside": "fast", **ok, "beside_us": 0.2, "ratio": 0.1,
+             "load": 0.1},
+            {"case": "op/cpu/1", "beside": "absent", "status": "unavailable",
+             "reason": "not installed"},
+            {"case": "top/cpu/1", "beside": "slow", **ok, "beside_us": 24.0, "ratio": 12.0,
+             "note": "by hand", "load": 0.5},
+            {"case": "gone/cpu/1", "beside": "slow", **ok, "beside_us": 2.0, "ratio": 1.0},
+        ]  # fmt: skip
+        path = tmp_path / f"{cpu}.jsonl"
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        files.append(str(path))
+    return files
 
 
-def test_report_rewrites_only_between_its_markers(tmp_path: Path) -> None:
-    result, page = tmp_path / "result.json", tmp_path / "page.md"
-    chart = tmp_path / "docs" / "chart.png"
-    result.write_text(json.dumps(made_up_result()))
+def test_report_rewrites_only_between_its_markers(results, tmp_path: Path) -> None:
+    page, readme = tmp_path / "page.md", tmp_path / "readme.md"
     before, after = "# Title\n\n| a | table |\n\n", "\n\nThe end: µ.\n"
-    page.write_text(f"{before}{report.BEGIN}\nold figures\n{report.END}{after}", "utf-8")
-    arguments = [str(result), "--page", str(page), "--chart", str(chart)]
+    for file in (page, readme):
+        file.write_text(f"{before}{report.BEGIN}\nold figures\n{report.END}{after}", "utf-8")
+    arguments = [*results, "--page", str(page), "--readme", str(readme)]
     assert report.main(arguments) == 0
-    text = page.read_text("utf-8")
-    assert text.startswith(before + report.BEGIN) and text.endswith(report.END + after)
-    assert "old figures" not in text
-    for part in ("| `op/cpu/0` |", "**3.00x**", "| 0.10x |", "not installed"):
-        assert part in text
-    assert "](docs/chart.png)" in text
-    assert chart.read_bytes().startswith(b"\x89PNG")
+    texts = [page.read_text("utf-8"), readme.read_text("utf-8")]
+    for text in texts:
+        assert text.startswith(before + report.BEGIN) and text.endswith(report.END + after)
+        assert "old figures" not in text and "gone" not in text
+    assert texts[0].split(report.BEGIN)[1].split(report.END)[0].strip().splitlines() == [
+        "a CPU, 2 cores (avx2), Python 3.11, torch 2.13, NumPy 2.0, g++ 12; 2026-01-01.  ",
+        "another CPU, 2 cores (avx2), Python 3.11, torch 2.13, NumPy 2.0, g++ 12; 2026-01-01.",
+        "",
+        "| case | fastseed | beside | its time | ratio | another CPU | note |",
+        "| :-- | --: | :-- | --: | --: | --: | :-- |",
+        "| `best/cpu/1` |  | never |  |  |  | not measured |",
+        "| `top/cpu/1` | 2 µs | slow | 24 µs | **12.0x** | **12.0x** | "
+        "0.50 of another process; by hand |",
+        "| `op/cpu/1` | 2 µs | slow | 6 µs | **3.00x** | **3.00x** | 0.11 of another process |",
+        "| `op/cpu/1` | 2 µs | fast | 200 ns | 0.10x | 0.10x |  |",
+        "| `op/cpu/1` |  | absent |  |  |  | not installed |",
+    ]
+    assert "2026-01-01. Busy: others had more than 0.1 of a process" in texts[1]
+    assert "| `top/cpu/1` | 2 µs | **12.0x** slow (busy; by hand) |" in texts[1]
+    assert "`op/cpu/1`" not in texts[1]
     assert report.main(arguments) == 0
-    assert page.read_text("utf-8") == text
+    assert [page.read_text("utf-8"), readme.read_text("utf-8")] == texts
 
 
 @pytest.mark.parametrize(
@@ -322,11 +401,51 @@ def test_report_rewrites_only_between_its_markers(tmp_path: Path) -> None:
     ],
 )
 def test_report_without_one_pair_of_markers_changes_nothing(
-    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    text: str, results, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    result, readme = tmp_path / "result.json", tmp_path / "README.md"
-    result.write_text(json.dumps(made_up_result()))
+    readme = tmp_path / "README.md"
     readme.write_text(text)
-    assert report.main([str(result), "--readme", str(readme)]) == 1
+    assert report.main([results[0], "--readme", str(readme)]) == 1
     assert readme.read_text() == text
     assert "must have one" in capsys.readouterr().err
+
+
+def test_the_pages_are_what_the_results_say(tmp_path: Path) -> None:
+    pages = [ROOT / "docs/evidence/benchmarks.md", ROOT / "README.md"]
+    copies = [tmp_path / page.name for page in pages]
+    for page, copy in zip(pages, copies, strict=True):
+        copy.write_bytes(page.read_bytes())
+    files = [str(RESULTS / name) for name in ("cpu.jsonl", "cpu-zen4.jsonl")]
+    assert report.main([*files, "--page", str(copies[0]), "--readme", str(copies[1])]) == 0
+    for page, copy in zip(pages, copies, strict=True):
+        assert copy.read_text("utf-8") == page.read_text("utf-8")
+
+
+# ---------------------------------------------------------------------------- two checkouts
+
+
+def test_checkouts_are_compared_in_turns(monkeypatch, capsys, tmp_path):
+    """A case that takes longer runs again, alone; one that only one checkout has is named."""
+    turns = []
+    cases = {"old": {"a/1": 1.0, "b": 1.0, "c": 1.0, "d": 1.0}}
+    cases["new"] = {"a/1": 1.2, "b": 1.2, "e": 1.0, "f": 1.0}
+
+    def seconds(checkout, only, *how):
+        turns.append(checkout.name)
+        found = {name: s for name, s in cases[checkout.name].items() if only in name}
+        return found if how else {name: 1.0 for name in found} if only == "b" else found
+
+    monkeypatch.setattr(compare_checkouts, "seconds_of", seconds)
+    arguments = [str(tmp_path / "old"), str(tmp_path / "new"), "--rounds", "3"]
+    assert compare_checkouts.main([*arguments, "--rename", "c=e"]) == 1
+    assert turns == ["old", "new", "new", "old", "old", "new"] * 3
+    shown = capsys.readouterr().out
+    assert " 1.20 x SLOWER a/1" in shown and " 1.00 x        e" in shown
+    assert " 1.00 x        b" in shown
+    assert "only new  f" in shown and "only old  d" in shown
+    assert "1 of 3 cases are more than 1.05 x as slow" in shown
+
+
+def test_the_seconds_of_a_checkout_are_those_of_its_rows():
+    (name,) = compare_checkouts.seconds_of(ROOT, "keyed.block", "--quick")
+    assert name == "keyed.block/cpu/empty"

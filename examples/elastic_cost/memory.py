@@ -1,7 +1,7 @@
 """The most memory that ``SlotGradients`` adds to a rank, beside the formula of the guide.
 
-``python -m benchmarks.elastic_memory`` starts ranks on gloo, on Linux. A rank runs two steps of a
-model of 25 million parameters by a plain backward pass, by ``SlotGradients`` with several numbers
+``python -m examples.elastic_cost.memory`` starts ranks on gloo, on Linux. A rank runs two steps of
+a model of 25 million parameters by a plain backward pass, by ``SlotGradients`` with several numbers
 of slots, and by ``DistributedDataParallel``. What counts is how far its resident memory rises above
 that of the plain pass, in gradients of 4 bytes a parameter, where the plain ``p.grad`` is 1.
 """
@@ -24,9 +24,8 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import fastseed
+from benchmarks import machine
 from fastseed.elastic.collector import SlotPlan
-
-from . import machine
 
 LAYERS, WIDTH = 25, 1000
 SLOTS = (1, 3, 4, 7, 8, 16)
@@ -136,7 +135,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 3, 4])
     parser.add_argument("--port", type=int, default=29532)
-    parser.add_argument("--out", type=Path, metavar="FILE.json")
+    parser.add_argument("--out", type=Path, metavar="FILE.jsonl")
     options = parser.parse_args()
     # memory that is freed goes back to the system at once
     os.environ.update(MALLOC_MMAP_THRESHOLD_="65536", MALLOC_ARENA_MAX="1")
@@ -149,7 +148,7 @@ def main() -> None:
     for row in rows:
         print("  ".join(f"{value:.2f}" if isinstance(value, float) else str(value)
                         for value in row.values()))  # fmt: skip
-    machine.write_rows(options.out, rows)
+    machine.append_lines(options.out, {"machine": machine.describe()}, *rows)
 
 
 if __name__ == "__main__":

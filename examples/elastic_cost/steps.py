@@ -1,8 +1,8 @@
 """A step of ``SlotGradients`` beside ``DistributedDataParallel`` with ``no_sync``, on gloo.
 
-``python -m benchmarks.elastic_steps`` starts the ranks on this machine with one thread each. Both
-run the same micro-batches, in turns. It prints the median time of a step;
-``benchmarks.elastic_traffic`` counts what is sent.
+``python -m examples.elastic_cost.steps`` starts the ranks on this machine with one thread each.
+Both run the same micro-batches, in turns. It prints the median time of a step;
+``traffic.py`` counts what is sent.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import fastseed
-
-from . import machine
+from benchmarks import machine
 
 Step = Callable[[], None]
 TOKENS, WIDTH, LAYERS, VOCABULARY = 64, 256, 4, 1000
@@ -139,19 +138,19 @@ def main() -> None:
     parser.add_argument("--samples", type=int, nargs="+", default=[4], help="of a slot")
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--port", type=int, default=29531)
-    parser.add_argument("--out", type=Path, metavar="FILE.json")
+    parser.add_argument("--out", type=Path, metavar="FILE.jsonl")
     options = parser.parse_args()
     out: Any = mp.get_context("spawn").SimpleQueue()
     rows = []
     for ranks, samples in itertools.product(options.ranks, options.samples):
         load = machine.OtherLoad()
         mp.spawn(rank_main, (ranks, samples, options, out), nprocs=ranks)
-        row = {**out.get(), "other_load": load.fraction()}
+        row = {**out.get(), "other_load": load.processes()}
         rows.append(row)
         print(f"{ranks} ranks, {samples} samples a slot: {1e3 * row['fastseed_s']:.1f} ms, "
-              f"DDP {1e3 * row['ddp_s']:.1f} ms, ratio {row['ratio']:.3f}, other processes "
-              f"{row['other_load'] or 0:.0%} of the machine", flush=True)  # fmt: skip
-    machine.write_rows(options.out, rows)
+              f"DDP {1e3 * row['ddp_s']:.1f} ms, ratio {row['ratio']:.3f}, "
+              f"{row['other_load'] or 0:.2f} of another process", flush=True)  # fmt: skip
+    machine.append_lines(options.out, {"machine": machine.describe()}, *rows)
 
 
 if __name__ == "__main__":

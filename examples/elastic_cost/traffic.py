@@ -1,9 +1,9 @@
 """Bytes that ranks of ``SlotGradients`` and of ``DistributedDataParallel`` send, on gloo.
 
-``python -m benchmarks.elastic_traffic`` gives each rank a network namespace on a bridge, and counts
-what its interface sends in a step, with headers and acknowledgements. It needs root on Linux, and
-``ip`` of iproute2. The model has 10 million parameters; both ways run the same micro-batches, DDP
-with ``no_sync``.
+``python -m examples.elastic_cost.traffic`` gives each rank a network namespace on a bridge, and
+counts what its interface sends in a step, with headers and acknowledgements. It needs root on
+Linux, and ``ip`` of iproute2. The model has 10 million parameters; both ways run the same
+micro-batches, DDP with ``no_sync``.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ import torch.distributed as dist
 from torch import nn
 
 import fastseed
+from benchmarks import machine
 
-from . import machine
-from .elastic_steps import Step, both_ways
+from .steps import Step, both_ways
 
 STEPS, LAYERS, WIDTH = 10, 10, 1000
 SENT = Path("/sys/class/net/eth0/statistics/tx_bytes")
@@ -108,7 +108,7 @@ def namespaces(ranks: int) -> Iterator[list[str]]:
 
 def count(ranks: int) -> list[dict[str, Any]]:
     """Run a job of ``ranks``, and return its rows."""
-    module = [sys.executable, "-m", "benchmarks.elastic_traffic", "--job", str(ranks), "--rank"]
+    module = [sys.executable, "-m", "examples.elastic_cost.traffic", "--job", str(ranks), "--rank"]
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": "eth0"}
     start = functools.partial(subprocess.Popen, env=environment, text=True)
     with namespaces(ranks) as names:
@@ -132,7 +132,7 @@ def main() -> None:
     """Count with each number of ranks."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ranks", type=int, nargs="+", choices=[*CASES], default=[*CASES])
-    parser.add_argument("--out", type=Path, metavar="FILE.json")
+    parser.add_argument("--out", type=Path, metavar="FILE.jsonl")
     parser.add_argument("--job", type=int, help=argparse.SUPPRESS)  # run one rank of so many
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -141,7 +141,8 @@ def main() -> None:
         return
     if os.geteuid() != 0 or shutil.which("ip") is None:
         parser.error("network namespaces need root, and ip of iproute2")
-    machine.write_rows(options.out, [row for ranks in options.ranks for row in count(ranks)])
+    rows = [row for ranks in options.ranks for row in count(ranks)]
+    machine.append_lines(options.out, {"machine": machine.describe()}, *rows)
 
 
 if __name__ == "__main__":
