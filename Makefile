@@ -57,7 +57,7 @@ setup: $(VENV)/.built
 
 $(VENV)/.torch:
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) $(TORCH) "numpy>=2.0" "setuptools>=77" "packaging>=24.2" wheel
+	$(PIP) $(TORCH) "numpy>=2.0" "setuptools>=77" "packaging>=24.2" wheel ninja
 	@touch $@
 
 # The native code is compiled against the torch that will run it, while pip fetches packages:
@@ -186,7 +186,7 @@ bench: setup
 bench-all: setup
 	$(PY) -m benchmarks --all --out benchmarks/results/local/bench-all.jsonl $(BENCH_ARGS)
 
-# On a machine with a GPU, a CUDA build of torch, nvcc and pytest: PY=python3 make gpu. Nothing is
+# On a machine with a GPU, a CUDA build of torch, nvcc, ninja and pytest: PY=python3 make gpu. Nothing is
 # installed. What `make gpu-prepare` has built elsewhere is used, else compiled first.
 GPU_OUT ?= benchmarks/results/local/gpu
 GPU_ARGS ?=

@@ -28,7 +28,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,7 @@ EXACT = ["-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
 FLAGS = ["-fvisibility=hidden", *EXACT, *(["-O0", "-g"] if DEBUG else ["-O3", "-g0", "-DNDEBUG"])]
 TARGET_TORCH = "0x020a000000000000"  # the oldest torch whose stable ABI is enough: 2.10
 TEMPORARY = Path("build", "native")
+NINJA = [sys.executable, "-m", "ninja"] if find_spec("ninja") else ["ninja"]
 not_built: list[str] = []  # why a part is missing, if one is
 
 
@@ -59,14 +60,32 @@ class Library(Extension):
         super().__init__("fastseed." + file.replace(".", ":"), list(commands))
         self.file, self.commands, self.link = file, commands, link
 
-    def objects(self) -> dict[Path, list[str]]:
-        """Return the commands by the objects that they write."""
+    def rules(self, to: Path) -> str:
+        """Return what ninja does for it."""
         folder = TEMPORARY / self.file.partition(".so")[0]
-        named = {folder / f"{source.replace('/', '-')}.o": source for source in self.commands}
-        return {
-            out: [*self.commands[source], "-MD", "-MF", f"{out}.d", "-c", source, "-o", str(out)]
-            for out, source in named.items()
-        }
+        objects = {f"{folder}/{source.replace('/', '-')}.o": source for source in self.commands}
+        lines = [
+            f"build {out}: compile {source}\n  with = {escaped(self.commands[source])}\n"
+            for out, source in objects.items()
+        ]
+        lines.append(f"build {to}: link {' '.join(objects)}\n  with = {escaped(self.link[:1])}\n")
+        lines.append(f"  also = {escaped(self.link[1:])}\n")
+        return "".join(lines)
+
+
+RULES = f"builddir = {TEMPORARY}" + """
+rule compile
+  command = $with -MD -MF $out.d -c $in -o $out
+  depfile = $out.d
+  deps = gcc
+rule link
+  command = rm -f $out && $with -shared $in $also -o $out
+"""
+
+
+def escaped(command: list[str]) -> str:
+    """Return a command as ninja reads it."""
+    return shlex.join(command).replace("$", "$$")
 
 
 def call(command: list[str]) -> None:
@@ -76,48 +95,29 @@ def call(command: list[str]) -> None:
         raise SystemExit(f"setup.py: {shlex.join(command)}\n{done.stdout.decode()}")
 
 
-def is_current(out: Path, command: list[str]) -> bool:
-    """Return whether an object is of this command and newer than all that was read for it."""
-    made_by, depends = Path(f"{out}.command"), Path(f"{out}.d")
-    if not (out.exists() and depends.exists() and made_by.exists()):
-        return False
-    read = depends.read_text().replace("\\\n", " ").partition(": ")[2].split()
-    made = out.stat().st_mtime
-    return made_by.read_text() == shlex.join(command) and all(
-        os.path.exists(path) and os.stat(path).st_mtime < made for path in read
-    )
-
-
-def compile_object(out: Path, command: list[str]) -> None:
-    """Compile one source, unless that has been done."""
-    if not is_current(out, command):
-        out.parent.mkdir(parents=True, exist_ok=True)
-        call(command)
-        Path(f"{out}.command").write_text(shlex.join(command))
-
-
 class BuildExt(build_ext):
-    """Compile the objects of all libraries, several at a time, then link."""
+    """Compile and link all libraries by ninja, what has changed and several at a time."""
 
     def get_ext_filename(self, fullname: str) -> str:
         """Return the name that a library has, whichever Python builds it."""
         return os.path.join(*fullname.split(".")).replace(":", ".")
 
     def build_extensions(self) -> None:
-        """Build every library."""
+        """Build every library, then put each in its place."""
         os.chdir(ROOT)
-        with ThreadPoolExecutor(JOBS) as pool:
-            objects = {out: c for e in self.extensions for out, c in e.objects().items()}
-            list(pool.map(compile_object, objects, objects.values()))
-            list(pool.map(self.build_extension, self.extensions))
-
-    def build_extension(self, ext: Library) -> None:
-        """Link a library; of torch's libraries only the names are needed."""
-        to = Path(self.get_ext_fullpath(ext.name))
-        to.parent.mkdir(parents=True, exist_ok=True)
-        partial = to.with_suffix(".partial")
-        call([ext.link[0], "-shared", *map(str, ext.objects()), *ext.link[1:], "-o", str(partial)])
-        partial.replace(to)  # a process may have the old one open
+        made = {TEMPORARY / ext.file: ext for ext in self.extensions}
+        file = TEMPORARY / "build.ninja"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(RULES + "".join(ext.rules(to) for to, ext in made.items()))
+        if shutil.which(NINJA[0]) is None:
+            raise SystemExit("setup.py: ninja compiles the native code: pip install ninja")
+        call([*NINJA, "-f", str(file), "-j", str(JOBS), *map(str, made)])
+        for out, ext in made.items():
+            to = Path(self.get_ext_fullpath(ext.name))
+            to.parent.mkdir(parents=True, exist_ok=True)
+            partial = to.with_suffix(".partial")
+            shutil.copy(out, partial)
+            partial.replace(to)  # a process may have the old one open
 
 
 class BuildPy(build_py):

@@ -6,7 +6,7 @@ compute-sanitizer, bits and times of every kernel and case, the rest of the test
 stage found as soon as it ended, six files: summary.txt, which ends in the table, log.txt,
 rows.jsonl, and pytest's reports.
 
-Needs a CUDA build of torch, nvcc and pytest, and no package index.
+Needs a CUDA build of torch, nvcc, ninja and pytest, and no package index.
 """
 
 from __future__ import annotations

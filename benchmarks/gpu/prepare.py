@@ -15,7 +15,7 @@ from pathlib import Path
 
 from .programs import FOLDER, ROOT
 
-TOOLS = ("setuptools>=77", "packaging>=24.2", "wheel", "pytest")
+TOOLS = ("setuptools>=77", "packaging>=24.2", "wheel", "ninja", "pytest")
 
 
 def run(*command: object, **environment: str) -> None:

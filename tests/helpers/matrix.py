@@ -128,7 +128,7 @@ def make(name: str, arguments: argparse.Namespace) -> tuple[Path, Path]:
     constraints.write_text("\n".join(bounds) + "\n")
     inside = home / "env" / "bin" / "python"
     install = (inside, "-m", "pip", "install", "--quiet", "--no-compile", "-c", constraints)
-    run(*install, "torch", "numpy", "setuptools>=77", "packaging>=24.2", "wheel")
+    run(*install, "torch", "numpy", "setuptools>=77", "packaging>=24.2", "wheel", "ninja")
     shutil.rmtree(home / "src", ignore_errors=True)  # with --keep: files that are gone
     copy_sources(home / "src")
     environment = {**os.environ, **({"FORCE_CUDA": "1"} if name == "cuda" else {})}
