@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -189,18 +188,9 @@ def real_rows() -> list[Real]:
 def data_lines(file: str) -> tuple[str, ...]:
     """Return the rows of ``<file>.txt``, as they are written."""
     lines = (DATA / f"{file}.txt").read_text("utf-8").splitlines()
-    return tuple(line for line in lines if not line.startswith("#"))
+    return tuple(line for line in lines if line and not line.startswith("#"))
 
 
 def fields_of(file: str, kind: str) -> list[list[str]]:
     """Return the fields of the rows of one kind, without its name."""
     return [line.split(" ")[1:] for line in data_lines(file) if line.startswith(f"{kind} ")]
-
-
-def check_file(file: str, least: dict[str, int]) -> None:
-    """Assert that a file has so many rows of each kind and is as released."""
-    count = Counter(line.split(" ")[0] for line in data_lines(file))
-    assert set(count) == set(least) and all(count[kind] >= n for kind, n in least.items())
-    texts, releases = list(data_lines(file)), frozen(file)
-    assert changed(texts, releases) == []
-    assert releases[-1][0] == len(texts), f"appended rows belong into {file}.sha256 as well"

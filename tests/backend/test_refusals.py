@@ -1,0 +1,310 @@
+"""Every native operator refuses what it cannot read or write, and changes nothing then."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+
+import pytest
+import torch
+from helpers.operator_calls import IN_NUMPY, bits, is_plan, mapped, overload, tensors_of
+from helpers.operators import I64, OPERATORS, U64, keys
+from helpers.support import needs_native
+
+pytestmark = needs_native
+
+
+def freed(t):
+    t.untyped_storage().resize_(t.untyped_storage().nbytes() - 1)
+    return t
+
+
+def inference(t):
+    with torch.inference_mode():
+        return t.clone()
+
+
+TENSORS = {
+    "as it is": lambda t: t,
+    "one row less": lambda t: t[1:].contiguous(),
+    "one row more": lambda t: torch.cat([t, t[:1]]),
+    "one column less": lambda t: t[..., 1:].contiguous(),
+    "one column more": lambda t: torch.cat([t, t[..., :1]], -1),
+    "no rows": lambda t: t[:0],
+    "no columns": lambda t: t[..., :0],
+    "a scalar": lambda t: t.flatten()[0].clone(),
+    "one dimension more": lambda t: t[None],
+    "flat": lambda t: t.flatten(),
+    "every other element": lambda t: torch.stack((t, t), -1)[..., 0],
+    "transposed": lambda t: t.t().contiguous().t() if t.dim() == 2 else t,
+    "expanded": lambda t: t[:1].expand(t.shape),
+    "freed": freed,
+    "sparse": lambda t: t.to_sparse(),
+    "inference": inference,
+    "grad": lambda t: t.requires_grad_() if t.is_floating_point() else t,
+    **{
+        f"of {dtype}": functools.partial(torch.Tensor.to, dtype=dtype)
+        for dtype in (
+            *(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.bool, torch.int8),
+            *(torch.int64, torch.uint64, torch.int32, torch.uint32, torch.uint8, torch.complex64),
+        )
+    },
+}
+INTEGERS = (-1, 0, 1, 2, 4, *(2**k for k in (16, 24, 31, 32, 40, 48, 56)), 2**32 - 1, 2**63 - 1)
+LISTS = (
+    [], [4], [1], [2, 2], [0], [-4], [1, 4, 1], [2**62, 4], [5], [1] * 20, [5, 2**62, 1], [4, 0],
+    [5, -1, 0, 0], [5, 1, 78, 1, 0, 0], [2**55, 0, 0, 0], [5, 1, 77, 2, 0, 0], [5, 0, 0, 0, 0],
+)  # fmt: skip
+STRIDES = ([], [1], [4], [0], [-1], [2, 1], [4, 2, 1], [2**56, 1], [1] * 20)
+
+
+def aliased(t, other):
+    """A tensor like ``t`` in the memory of ``other``, or one element behind its beginning."""
+    size = t.numel() * t.element_size()
+    memory = torch.zeros(size + other.numel() * other.element_size() + 16, dtype=torch.uint8)
+    first = memory[: other.numel() * other.element_size()].view(other.dtype).view(other.shape)
+    first.copy_(other)
+    return memory[8 : 8 + size].view(t.dtype).view(t.shape), first
+
+
+def changes_of(value):
+    """(what it is, the change) of an argument, or of an element of a list of tensors."""
+    if isinstance(value, torch.Tensor):
+        return list(TENSORS.items())
+    if isinstance(value, bool):
+        return [(str(v), lambda _, v=v: v) for v in (False, True)]
+    if isinstance(value, int):
+        return [(str(v), lambda _, v=v: v) for v in INTEGERS]
+    if isinstance(value, float) or value is None:
+        return []
+    if not (value and isinstance(value[0], torch.Tensor)):
+        return [(str(v), lambda _, v=v: v) for v in LISTS]
+    within = [(f"first {what}", lambda v, c=c: [c(v[0]), *v[1:]]) for what, c in TENSORS.items()]
+    return [("empty", lambda v: []), ("one less", lambda v: v[:-1]),
+            ("one more", lambda v: [*v, v[0].clone()]), *within]  # fmt: skip
+
+
+def cases(name):
+    """Arguments that differ from valid ones in one, or in two that share memory."""
+    make = OPERATORS[name].samples
+    for i, value in enumerate(make()[0]):
+        for what, change in changes_of(value):
+            arguments = make()[0]
+            try:
+                arguments[i] = change(arguments[i])
+            except (RuntimeError, NotImplementedError, IndexError):
+                continue  # torch has no such tensor
+            yield f"argument {i}, {what}", arguments
+    count = len(tensors_of(make()[0]))
+    for i in range(count):
+        for j in range(i):
+            arguments = make()[0]
+            given = tensors_of(arguments)
+            twin = dict(zip((id(given[j]), id(given[i])), aliased(given[j], given[i]), strict=True))
+            yield (
+                f"tensors {j} and {i} share memory",
+                mapped(lambda t, twin=twin: twin.get(id(t), t), arguments),
+            )
+    if name.startswith("draw_") or name == "dropout":
+        at = 3 if name.startswith("draw_") else 2
+        for sizes in LISTS:
+            for strides in STRIDES:
+                arguments = make()[0]
+                arguments[at : at + 2] = sizes, strides
+                yield f"sizes {sizes}, strides {strides}", arguments
+
+
+def copied(memory):
+    found = torch.empty(memory.nbytes(), dtype=torch.uint8)
+    ctypes.memmove(found.data_ptr(), memory.data_ptr(), memory.nbytes())
+    return found.untyped_storage()
+
+
+def copies(arguments):
+    """The same arguments in memory of their own, which they share as before."""
+    storages: dict[int, torch.Tensor] = {}
+
+    def copy(value):
+        if value.layout != torch.strided:
+            return value
+        memory = value.untyped_storage()
+        whole = storages.setdefault(memory._cdata, copied(memory))
+        with torch.inference_mode(value.is_inference()):
+            empty = torch.empty(0, dtype=value.dtype)
+            found = empty.set_(whole, value.storage_offset(), value.shape, value.stride())
+        if memory.nbytes() < value.numel() * value.element_size():
+            freed(found)
+        return found.requires_grad_(value.requires_grad)
+
+    return mapped(copy, arguments)
+
+
+def bytes_of(arguments):
+    memory = [t.untyped_storage() for t in tensors_of(arguments) if t.layout == torch.strided]
+    return [ctypes.string_at(storage.data_ptr(), storage.nbytes()) for storage in memory]
+
+
+def attempt(function, arguments):
+    """(the memory afterwards and the result, the error or None); refused, nothing has changed."""
+    counted = [t for t in tensors_of(arguments) if not t.is_inference()]
+    before, versions = bytes_of(arguments), [t._version for t in counted]
+    try:
+        result = function(*arguments)
+    except (TypeError, ValueError, RuntimeError) as error:  # NotImplementedError too
+        assert bytes_of(arguments) == before, "a refused call wrote"
+        assert [t._version for t in counted] == versions, "a refused call counted a write"
+        return before, error
+    return [*bytes_of(arguments), result if result is None else bits(result).tolist()], None
+
+
+def is_clear(error):
+    """Return whether an error is the operator's, or torch's for tensors without a kernel."""
+    return "fastseed." in str(error) or isinstance(error, NotImplementedError)
+
+
+CHECKED = [name for name in OPERATORS if name != "shuffle_of_key"]  # whose caller checks
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_operators_refuse_or_give_the_answer_of_their_reference(name):
+    wrong, accepted, refused = [], 0, 0
+    for what, arguments in cases(name):
+        found, error = attempt(overload(name), copies(arguments))
+        if error is not None:
+            refused += 1
+            if not is_clear(error):
+                wrong.append(f"{what}: unclear, {error!r}"[:400])
+            continue
+        accepted += 1
+        expected, error = attempt(IN_NUMPY[name], copies(arguments))
+        if found != expected or error is not None:
+            wrong.append(f"{what} {error or ''}"[:400])
+    assert not wrong, "\n".join(wrong)
+    assert name == "advise_huge_pages" or (accepted > 10 and refused > 20)
+
+
+# ---------------------------------------------------------------- what they say
+
+
+def planned(*memory):
+    """Return a digest of two rows of bytes within each tensor, as ``fastseed.debug`` names them."""
+    plan = [[5, t.data_ptr(), 8, 2, 16, 0, 1] for t in memory]
+    plan = torch.tensor(plan, dtype=I64).view(-1, 7)
+    return [torch.zeros(len(memory), 2, dtype=U64), list(memory), plan]
+
+
+def of_itself():
+    sums = torch.zeros(2, 2, dtype=U64)
+    return [sums, *planned(sums, torch.arange(9))[1:]]
+
+
+def in_one_memory(arguments, j, i):
+    arguments[j], arguments[i] = aliased(arguments[j], arguments[i])
+    return arguments
+
+
+def of(*arguments):
+    """Put these in place of the first arguments of a sample."""
+    return lambda given: [*arguments, *given[len(arguments) :]]
+
+
+def but(index, change):
+    """Change one argument of a sample."""
+    return lambda given: [change(a) if i == index else a for i, a in enumerate(given)]
+
+
+def order(n=10, start=2, stride=3):
+    return lambda given: [*given[:3], n, start, stride]
+
+
+def with_plan(change):
+    return lambda _: but(2, change)(planned(torch.arange(8), torch.arange(9)))
+
+
+ONES = torch.ones(8)
+SAYS = {
+    "shuffle": [
+        (of(torch.zeros(3)), "out must be of dtype torch.int64"),
+        (but(0, TENSORS["every other element"]), "out must be contiguous"),
+        (but(0, TENSORS["one dimension more"]), "out must be of shape"),
+        *((order(n), "n must be in") for n in (0, 2**48 + 1)),
+        *((order(start=start), "start must be in") for start in (-1, 11)),
+        *((order(stride=stride), "stride must be in") for stride in (0, 2**48 + 1)),
+        (order(start=8), "out must be of no more elements than there are positions"),
+        (order(start=0, stride=5), "out must be of no more elements than there are positions"),
+    ],
+    "sampling_race": [
+        (but(2, torch.Tensor.double), "numbers must be of dtype float32"),
+        (but(2, TENSORS["transposed"]), "numbers of a row must be consecutive"),
+        (but(2, lambda t: t[0]), "numbers must be of shape"),
+        (but(2, lambda t: t.untyped_storage().resize_(8) and t), "memory for all"),
+        (but(3, lambda t: t[:1]), "keys must be of shape"),
+        (but(4, lambda t: t[:1]), "positions must be of shape"),
+        (but(4, TENSORS["every other element"]), "positions must be contiguous"),
+        (but(5, torch.Tensor.float), "temperature must be of dtype torch.float64"),
+        (but(6, lambda t: t[:0]), "threshold must be of shape"),
+        *((but(7, lambda _, first=first: first), "tokens must be below") for first in (2**24, -1)),
+        (but(0, lambda t: t[:, :0]), "scores must be of shape"),
+        (but(1, lambda t: t[:1]), "tokens must be of shape"),
+    ],
+    "exact_sum": [
+        (but(0, torch.Tensor.int), "total must be of dtype torch.int64"),
+        (but(0, lambda t: t[:5]), "total must be of shape"),
+        (but(2, lambda _: [ONES]), "factors must be none or as many"),
+        (lambda given: [given[0], [ONES.long()], []], "values must be of dtype"),
+        (lambda given: [given[0], [ONES[::2]], []], "values must be contiguous"),
+        (lambda given: [given[0], [ONES], [ONES[:3]]], "of the dtypes and sizes of"),
+        (lambda given: [given[0], [given[0].view(torch.float64)], []], "must not share memory"),
+    ],
+    "advise_huge_pages": [
+        (but(0, torch.Tensor.t), "out must be contiguous"),
+        (but(0, freed), "out must have memory"),
+    ],
+    "digest": [
+        (but(0, lambda t: t[:1]), "sums must be"),
+        (but(0, lambda t: t.to(I64)), "sums must be"),
+        (but(1, lambda memory: memory[:1]), "plan must be"),
+        (with_plan(torch.Tensor.int), "plan must be"),
+        (with_plan(lambda t: t[:, :6].contiguous()), "plan must be"),
+        *((with_plan(change), "plan must name rows within the memory") for change in (
+            lambda t: t + 1, lambda t: t - t, lambda t: t * 16,
+        )),
+        (lambda _: but(1, lambda memory: [*map(freed, memory)])(planned(ONES, ONES)), "plan must"),
+        (lambda given: in_one_memory(given, 0, 2), "plan must not share memory"),
+        (lambda _: of_itself(), "memory must not share memory"),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "i"), [(name, i) for name in SAYS for i in range(len(SAYS[name]))]
+)
+def test_operators_say_what_they_refuse(name, i):
+    change, says = SAYS[name][i]
+    with pytest.raises(RuntimeError, match=rf"fastseed\.{name}: .*{says}"):
+        overload(name)(*change(OPERATORS[name].samples()[0]))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "size", "most"),
+    [(torch.int64, 2**40, 2**55), (torch.int64, 9, 2**56), (torch.int32, 9, 2**56)],
+)
+def test_words_of_a_draw_are_below_2_56(dtype, size, most):
+    """From there on a retry would have the counter of another word."""
+    out, key, randint = torch.zeros(1, 2, dtype=dtype), keys(1), overload("draw_randint")
+    for sizes, strides, end in (((), (), 2), ((2, 1), (2**40, 1), 2**40 + 1)):
+        randint(out, key, None, sizes, strides, most - end, 0, size)
+        with pytest.raises(RuntimeError, match=r"fastseed\.draw_randint: .* below 2\*\*56"):
+            randint(out, key, None, sizes, strides, most - end + 1, 0, size)
+
+
+@pytest.mark.needs_cuda
+@pytest.mark.parametrize("name", [name for name in CHECKED if name != "advise_huge_pages"])
+def test_a_tensor_on_another_device_is_refused(name, device):
+    for i in range(len(tensors_of(OPERATORS[name].samples()[0]))):
+        arguments = OPERATORS[name].samples()[0]
+        left = tensors_of(arguments)[i]
+        given = mapped(lambda t, left=left: t if t is left else t.to(device), arguments)
+        if len(tensors_of(given)) > 1 and not is_plan(left):
+            with pytest.raises((RuntimeError, NotImplementedError)):
+                overload(name)(*given)
