@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import numpy as np
 import pytest
 import torch
 from helpers import vectors
 from helpers.sampled import sampler_at
 from helpers.support import needs_native
 
-from fastseed._backend import derive
-from fastseed._backend.reference import shuffle as _reference_shuffle
 from fastseed.data.order.permutation import Permutation
 
 LARGE = (65536, 65537, 10**6 + 3, 10**9, 2**32 + 1, 2**48 - 1, 2**48)
@@ -66,21 +63,6 @@ def test_inverse_of_every_position():
 @needs_native
 def test_inverse_of_every_position_of_every_size():
     check_inverse(range(301, 10_001))
-
-
-def test_inverse_of_random_positions():
-    random = np.random.default_rng(5)
-    for bits in range(1, 49):
-        n = int(random.integers(2 ** (bits - 1), 2**bits, endpoint=True))
-        key = int(random.integers(0, 2**63)) << 60 | bits
-        at = torch.from_numpy(random.integers(0, n, 4000))
-        found = derive.shuffle_positions(key, n, at)
-        forward = [derive.shuffle_index(key, n, i) for i in found[:50].tolist()]
-        assert forward == at[:50].tolist()
-        there = _reference_shuffle.positions(key, n, at.numpy())
-        assert np.array_equal(found.numpy(), there)
-        some = np.concatenate([_reference_shuffle.indices(key, n, int(i), 1, 1) for i in there[:9]])
-        assert np.array_equal(some, at.numpy()[:9])
 
 
 def test_samples_outside_have_no_position():

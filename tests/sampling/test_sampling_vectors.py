@@ -1,4 +1,4 @@
-"""Known answers of noise, masses and thresholds; ``tests/backend`` has those of the operators."""
+"""Known answers of noise and thresholds; ``tests/backend`` has those of the operators."""
 
 from __future__ import annotations
 
@@ -37,13 +37,6 @@ def test_reference_gives_the_known_noise():
         tokens = np.array([int(token)], np.uint64)
         assert f"{int(reference.token_words(stream, tokens)[0]):016x}" == word
         assert bits(reference.token_noise(stream, tokens)[0]) == noise
-
-
-def test_reference_gives_the_known_masses():
-    for logit, greatest, temperature, mass in rows("mass"):
-        x = np.array([real(logit)], np.float32)
-        found = reference.token_masses(x, np.float32(real(greatest)), real(temperature))
-        assert found.tolist() == [int(mass)]
 
 
 @pytest.mark.parametrize("path", CPU_PATHS)
