@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 import torch
 from helpers import vectors
-from helpers.operator_calls import CPU_PATHS, mapped, moved, on_path, written
+from helpers.operator_calls import CPU_PATHS, bits, mapped, moved, on_path, written
 from helpers.operators import I64, U64
-from helpers.vectors import draw_rows, fields_of
+from helpers.vectors import fields_of
 
 import fastseed
 from fastseed._backend.ops import exact, perturb
@@ -45,11 +45,14 @@ def run(request, device):
     return call
 
 
+def same(found, expected):
+    return torch.equal(bits(found), bits(expected))
+
+
 def numbers(patterns, dtype):
     """Numbers from the words of their bits, in hexadecimal digits."""
-    width = 8 * dtype.itemsize
-    words = [int(text, 16) for text in patterns]
-    words = [word - (word >> width - 1 << width) for word in words]
+    words, width = [int(text, 16) for text in patterns], 8 * dtype.itemsize
+    words = [word - (word >> width - 1 << width) if width > 8 else word for word in words]
     return torch.tensor(words, dtype=INTEGERS[dtype.itemsize]).view(dtype)
 
 
@@ -84,67 +87,54 @@ def test_known_answers_are_frozen(file):
     assert len(set(texts)) == len(texts) or file == "exact_sum"
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "drew bits uint32 0000000000000000 0000000000000000 0 0 1 6627e8d5",
-        "draw bits uint16 0000000000000000 0000000000000000 0 0 1 e8d5",
-        "draw bits uint32 0000000000000000 0000000000000000 0 0 2 6627e8d5",
-        "real tan float32 00000000 00000000",
-    ],
-)
-def test_a_row_of_another_kind_is_refused(line):
-    with pytest.raises(ValueError):
-        vectors.parse_draw(line)
-
-
 # ---------------------------------------------------------------- draws
 
+PARAMETERS = {
+    "bits": 0, "uniform": 3, "normal": 2, "exponential": 1, "bernoulli": 1, "randint": 2,
+    "trunc_normal": 8,
+}  # fmt: skip
 
-def by_draw(run, row, sizes, strides, n=1):
-    """The patterns of each row: the last stream has the key of the known one."""
-    given = row.parameters
-    if "r" in vectors.PARAMETERS[row.distribution]:
-        kinds = ("<u8", "<f8") if row.dtype == "float64" else ("<u4", "<f4")
-        given = np.array(given, kinds[0]).view(kinds[1]).tolist()
-    else:
-        given = map(signed, given)
-    count = int(np.prod(sizes)) if sizes else len(row.values)
-    keys = torch.tensor([[row.lo ^ i, row.hi] for i in range(n - 1, -1, -1)], dtype=U64)
-    at = torch.tensor([4] * (n - 1) + [row.position])
-    out = torch.zeros(n, count, dtype=dtype_of(row.dtype))
-    (found,) = run(f"draw_{row.distribution}", out, keys, at, sizes, strides, row.first, *given)
-    width = vectors.WIDTHS[row.dtype]
-    return [[v % 2**width for v in r] for r in found.view(INTEGERS[width // 8]).tolist()]
+
+def check_draw(run, name, kind, lo, hi, position, first, count, *rest):
+    """Whole, as one of several streams, and in windows whose ends have all remainders."""
+    split, is_real = PARAMETERS[name], name not in ("bernoulli", "randint")
+    given = [real(text) if is_real else signed(int(text)) for text in rest[:split]]
+    values, text = numbers(rest[split:], dtype_of(kind)), (name, kind, lo, hi, position)
+    n, width = len(values), max(1, len(values) - 4)
+    assert n == int(count)
+
+    def draw(streams, length, *layout):
+        words = [f"{int(lo, 16) ^ i:x}" for i in range(streams - 1, -1, -1)]
+        at = torch.tensor([4, 4, int(position)][-streams:])
+        out = torch.zeros(streams, length, dtype=values.dtype)
+        keys = torch.cat([key(word, hi) for word in words])
+        return run(f"draw_{name}", out, keys, at, *layout, int(first), *given)[0]
+
+    assert same(draw(1, n, [], [])[0], values), text
+    several = draw(3, n, [n], [1])
+    assert same(several[2], values), text
+    if n > 100 and name != "bernoulli" and len(set(rest[split:])) > 1:
+        assert not same(several[0], several[1]) and not same(several[1], several[2]), text
+    windows = torch.cat([values[i : i + width] for i in range(n - width + 1)])
+    assert same(draw(1, len(windows), [n - width + 1, width], [1, 1])[0], windows), text
 
 
 def test_draws(run):
-    """Whole, as one of several streams, and in windows whose ends have all remainders."""
-    for row in draw_rows():
-        values, text = list(row.values), row.text[:200]
-        assert by_draw(run, row, [], []) == [values], text
-        several = by_draw(run, row, [len(values)], [1], 3)
-        assert several[-1] == values, text
-        if len(values) > 100 and row.distribution != "bernoulli":
-            assert several[0] != several[1] != several[2] or len(set(values)) == 1, text
-        width = max(1, len(values) - 4)
-        at = range(len(values) - width + 1)
-        windows = [v for i in at for v in values[i : i + width]]
-        assert by_draw(run, row, [len(at), width], [1, 1]) == [windows], text
+    for row in fields_of("draws", "draw"):
+        check_draw(run, *row)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("function", vectors.FUNCTIONS)
-def test_functions_of_words(function, dtype):
-    rows = [r for r in vectors.real_rows() if (r.function, r.dtype) == (function, dtype)]
-    unsigned = np.uint32 if dtype == "float32" else np.uint64
-    words = np.array([row.word for row in rows], unsigned)
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+@pytest.mark.parametrize("function", ["negative_log", "cos", "sin"])
+def test_functions_of_words(function, kind):
+    rows = [row[2:] for row in fields_of("draws", "real") if row[:2] == [function, kind]]
+    unsigned = np.uint32 if kind == "float32" else np.uint64
+    words, expected = (np.array([int(t, 16) for t in c], unsigned) for c in zip(*rows, strict=True))
     if function == "negative_log":
         made = fp_math.standard_exponential(words)
     else:
-        made = fp_math.cos_sin(words)[("cos", "sin").index(function)]
-    assert made.dtype == dtype
-    assert made.view(unsigned).tolist() == [row.result for row in rows]
+        made = fp_math.cos_sin(words)[function == "sin"]
+    assert made.dtype == kind and np.array_equal(made.view(unsigned), expected)
 
 
 # ---------------------------------------------------------------- orders
@@ -247,9 +237,9 @@ def test_perturbations(run):
             undone, _ = run("perturb", [moved_], [steps], [], *where, perturb.UNDO)
             listed = steps == perturb.LISTED
             undone = torch.where(listed, before, undone)
-            assert torch.equal(perturb.pattern(undone), perturb.pattern(before))
+            assert same(undone, before)
             assert int(listed.sum()) == int(places[0, 0])
-        assert torch.equal(perturb.pattern(moved_), perturb.pattern(after)), line
+        assert same(moved_, after), line
 
 
 def test_numbers_stay_where_the_list_is_full(run):
@@ -293,7 +283,7 @@ def test_values(run):
         stays = [bit == "1" for bit in kept(run, 64, words, 0, threshold)]
         assert any(stays) or int(threshold) > 60000
         right = [answer if stay else torch.zeros_like(answer) for stay in stays]
-        assert torch.equal(perturb.pattern(found), perturb.pattern(torch.cat(right))), element
+        assert same(found, torch.cat(right)), element
 
 
 def test_keys_of_layers(run):
