@@ -218,6 +218,7 @@ def dropout(
 def dropout_sizes() -> Iterator[Arguments]:
     """Yield arguments of each dtype, also of elements that share a number."""
     shared = (([9, 7], [1, 0], 2), ([7, 9], [0, 1], 2), ([8, 4, 2], [0, 1, 0], 0))
+    yield dropout(torch.float32, 1, 300_000, LAYOUTS[0], 30000)  # some numbers are the threshold
     for dtype in REALS:
         for i, length in enumerate((0, 1, 7, 8, 33, 1001)):
             layout = ([], [], 2**40 + i)
@@ -303,7 +304,9 @@ SUMS = {
         (),
         lambda: [dropout(torch.float32, 3, 4, LAYOUTS[0], 9000, words) for words in (2, 3)],
         dropout_sizes,
-        lambda: (dropout(dtype, 3, 100_003, ([], [], 5), 30000) for dtype in REALS),
+        lambda: (dropout(dtype, 1, 300_300, layout, 30000) for dtype in REALS for layout in (
+            ([], [], 5), ([300, 1001], [0, 1], 5), ([300, 1001], [1, 0], 5),
+        )),
     ),
     "layer_key": Operator(
         (0,),
@@ -354,20 +357,14 @@ def histogram(n: int, numbers: torch.Tensor, digit: int = 4, masses: bool = True
 TOKENS = (1, 2, 63, 64, 65, 200, 2047, 2049, 5000)
 
 
-def unusual(numbers: torch.Tensor) -> torch.Tensor:
-    """Put numbers into the rows that make them invalid."""
-    at = numbers.size(1) // 2
-    numbers[0, at], numbers[1, at], numbers[2] = math.nan, math.inf, -math.inf
-    return numbers
-
-
 def races() -> Iterator[Arguments]:
     """Yield races of each dtype, at all temperatures, with rows that have no winner."""
     heats, scales = (0.0, 0.7, 2.0**-20, 2.0**20), (1.0, 10.0, 1e-30, 1e-3, 1e30, 3e37)
     choices = itertools.product(NUMBERS, TOKENS, (1, 3), heats)
     for i, (dtype, size, parts, heat) in enumerate(choices):
         numbers = reals((4, size), torch.float32, scales[i % (6 if dtype == torch.float32 else 2)])
-        numbers = unusual(numbers) if i % 5 == 0 else numbers
+        if i % 5 == 0:  # rows without a winner
+            numbers[0, size // 2], numbers[1, size // 2], numbers[2] = math.nan, math.inf, -math.inf
         yield race(4, numbers.to(dtype), parts, heat, (0, 1, 2**24 - 5000)[i % 3])
     for step in (1e-4, 0.1, 1.0):
         yield race(3, torch.arange(6000.0).expand(3, -1) * step, 1, 1.0)
@@ -377,8 +374,10 @@ def races() -> Iterator[Arguments]:
 def histograms() -> Iterator[Arguments]:
     """Yield histograms and masses of each dtype, size and digit."""
     for i, (dtype, size, digit) in enumerate(itertools.product(NUMBERS, TOKENS, PREFIXES)):
-        numbers = reals((3, size), dtype, 3.0)
-        yield histogram(3, unusual(numbers) if size > 2 else numbers, digit, i % 2 > 0)
+        given = histogram(3, reals((3, size), dtype, 3.0), digit, i % 2 > 0)
+        if size > 2:
+            given[1][:, 1] = torch.tensor([math.nan, math.inf, -math.inf])
+        yield given
 
 
 def digests(*memory: torch.Tensor) -> Arguments:
