@@ -49,6 +49,7 @@ def test_every_operator_is_in_the_table():
 
 @each_operator
 def test_every_path_gives_the_bits_of_the_reference_and_counts_its_writes(name, device):
+    """Up to two seconds: NumPy computes each case, which all paths share."""
     paths = (*CPU_PATHS, place_of(name, device))
     for i, arguments in enumerate((*OPERATORS[name].samples(), *OPERATORS[name].sizes())):
         expected = None
