@@ -369,6 +369,7 @@ def races() -> Iterator[Arguments]:
     for step in (1e-4, 0.1, 1.0):
         yield race(3, torch.arange(6000.0).expand(3, -1) * step, 1, 1.0)
     yield race(3, reals((3, 99), torch.float32)[:, :50])  # rows that lie apart
+    yield race(400, torch.zeros(400, 65), 1, 1.0)  # any token may win
 
 
 def histograms() -> Iterator[Arguments]:
