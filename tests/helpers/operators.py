@@ -8,12 +8,14 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from fastseed._backend.ops import perturb as perturb_op
 from fastseed._backend.ops.draws import REALS
 from fastseed._backend.ops.exact import SIZE
 from fastseed._backend.ops.sampling import BINS, LEAST_CODE
+from fastseed._backend.reference.sampling import token_codes
 from fastseed._backend.reference.scalar import signed
 
 for _name in ("digest", "draws", "dropout", "exact", "keys", "sampling", "shuffle"):
@@ -379,6 +381,11 @@ def histograms() -> Iterator[Arguments]:
         if size > 2:
             given[1][:, 1] = torch.tensor([math.nan, math.inf, -math.inf])
         yield given
+    code = int(token_codes(np.zeros(1, np.float32), 4503)[0])  # of a token between others
+    for digit in (1, 0):  # of which one logit has several
+        given = histogram(3, torch.zeros(3, 5000))
+        given[3].fill_(code >> 12 * (digit + 1))
+        yield [*given[:6], digit, 3]
 
 
 def digests(*memory: torch.Tensor) -> Arguments:
@@ -388,7 +395,7 @@ def digests(*memory: torch.Tensor) -> Arguments:
     return [torch.zeros(len(memory), 2, dtype=U64), list(memory), plan]
 
 
-ROWS = (1, 7, 8, 15, 16, 17, 47, 128, 500, 2048, 2049, 5000)
+ROWS = (1, 7, 8, 15, 16, 17, 47, 128, 500, 2048, 2049, 4100, 5000)
 
 
 def nine(n: int) -> torch.Tensor:
