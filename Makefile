@@ -27,7 +27,7 @@ TEST_THE_WHEEL = cd tests && ../build/test-wheel/bin/python -m pytest -q package
 BENCH_ARGS ?=
 # What reads or writes the states of NumPy's generators.
 OLDEST_NUMPY_TESTS = generators checkpoint derivation/test_vectors.py seeder/test_registry.py \
-  random/test_draw_vectors.py
+  backend/test_known_answers.py
 
 .PHONY: help setup demo test test-slow test-integrations test-changed mutants proofs test-matrix test-oldest-numpy lint \
   lint-python lint-native docs wheel wheel-all test-wheel check-wheel bench bench-all gpu gpu-prepare \

@@ -73,7 +73,9 @@ class Library(Extension):
         return "".join(lines)
 
 
-RULES = f"builddir = {TEMPORARY}" + """
+RULES = (
+    f"builddir = {TEMPORARY}"
+    + """
 rule compile
   command = $with -MD -MF $out.d -c $in -o $out
   depfile = $out.d
@@ -81,6 +83,7 @@ rule compile
 rule link
   command = rm -f $out && $with -shared $in $also -o $out
 """
+)
 
 
 def escaped(command: list[str]) -> str:

@@ -28,9 +28,9 @@ print(json.dumps([*where, info["native"], info["generators"], info["cuda"], info
 sys.exit(len(sys.argv) > 1 and (info["cuda"] != "loaded" or where == ["no device"]))
 """
 TESTS = (
-    "tests/cuda", "tests/random/test_draw_vectors.py", "tests/nn/test_perturb_vectors.py",
-    "tests/generators/test_accelerator.py", "tests/random/test_interop.py",
-    "tests/determinism/test_deterministic.py",
+    "tests/backend", "tests/cuda", "tests/random", "tests/sampling", "tests/data/test_order.py",
+    "tests/debug/test_digest.py", "tests/debug/test_watch.py", "tests/nn/test_perturb.py",
+    "tests/generators/test_accelerator.py", "tests/determinism/test_deterministic.py",
 )  # fmt: skip
 
 

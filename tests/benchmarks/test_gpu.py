@@ -178,12 +178,12 @@ def test_without_a_gpu_each_stage_fails_alone(tmp_path, monkeypatch):
         executable(made / name, "echo FAILED: no device\necho at: row\nexit 1\n")
     executable(made / "cuda", f"sleep 60 & echo $! >{tmp_path}/child\nwait\n")
     monkeypatch.setattr(stages.Run, "_has_cuda", lambda run: True)  # so that nothing is built
-    monkeypatch.setattr(stages, "TESTS", ("tests/cuda/test_cuda_shuffle.py",))
+    monkeypatch.setattr(stages, "TESTS", ("tests/cuda/test_graphs.py",))
     run = stages.Run(tmp_path / "out", 75, made)
     monkeypatch.setattr(run, "left", lambda limit=0, reserve=0: 3 if limit == 90 else 60)
     run.environment()
     run.native_programs()
-    run.tests("tests", "fast", "inverse", 120)
+    run.tests("tests", "fast", "captured", 120)
     run.sanitizer()
     run.times()
     how = {ended.name: ended for ended in run.ended}
@@ -192,7 +192,7 @@ def test_without_a_gpu_each_stage_fails_alone(tmp_path, monkeypatch):
     assert how["program perturb"] == stages.Ended(
         "program perturb", "failed (1)", "FAILED: no device"
     )
-    assert how["tests"].status == "failed (1)" and "5 error" in how["tests"].last_line
+    assert how["tests"].status == "failed (1)" and "2 error" in how["tests"].last_line
     assert how["memcheck exact_sum"].status != "ok"
     assert how["bits and times"].last_line == "there is no CUDA device"
     summary = (tmp_path / "out" / "summary.txt").read_text()

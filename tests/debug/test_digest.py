@@ -9,10 +9,10 @@ import types
 import numpy as np
 import pytest
 import torch
+from helpers.operator_calls import CPU_PATHS
 from helpers.simd import set_simd
 
-from fastseed._backend import derive, native
-from fastseed._backend.reference import digest as reference
+from fastseed._backend import derive
 from fastseed.debug import tensor_digest
 from fastseed.debug.tensor_digest import MODULUS
 from fastseed.debug.tree_digest import Digest, compare, digest
@@ -57,14 +57,15 @@ SHAPES = [(), (0,), (7,), (3, 5), (2, 3, 4), (4, 0), (5, 1), (70, 33), (1000,)]
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.int8, torch.bool, torch.complex64]
 
 
+@pytest.mark.cuda
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_digest_is_the_documented_sum(shape, dtype):
+def test_digest_is_the_documented_sum(shape, dtype, device):
     tensor = (torch.randn(shape, generator=torch.Generator().manual_seed(1)) * 50).to(dtype)
     data = tensor.contiguous().view(-1).view(torch.uint8).numpy().tobytes() if shape else (
         tensor.reshape(1).view(torch.uint8).numpy().tobytes()
     )  # fmt: skip
-    assert value(tensor) == by_hand(str(dtype).removeprefix("torch."), shape, data)
+    assert value(tensor.to(device)) == by_hand(str(dtype).removeprefix("torch."), shape, data)
 
 
 def test_digest_known_answers():
@@ -74,41 +75,40 @@ def test_digest_known_answers():
     assert digest(tree).hex == "a25bd628ae7cfb7685e66d19fdb5c86e"
 
 
-@pytest.fixture(params=("reference", *derive.simd_paths()))
-def path(request, monkeypatch):
-    """Each loop that there is on this CPU, and NumPy's."""
+@pytest.fixture(
+    params=[pytest.param(path, marks=pytest.mark.cuda) for path in (*CPU_PATHS, "device")]
+)
+def place(request, monkeypatch, device):
+    """Where the data lies, for each loop that there is on this CPU, NumPy's, and the device."""
     if request.param == "reference":
         monkeypatch.setattr(tensor_digest, "native", types.SimpleNamespace(kernels=None))
-        yield request.param
-        return
-    before = derive.simd()
-    set_simd(request.param)
-    yield request.param
-    set_simd(before)
+    elif request.param in CPU_PATHS:
+        set_simd(request.param)
+    return device if request.param == "device" else "cpu"
 
 
 @pytest.mark.parametrize("row", [1, 7, 8, 15, 16, 17, 47, 128, 500, 2048, 2049, 5000])
-def test_digest_on_every_path(path, row):
+def test_digest_on_every_path(place, row):
     generator = np.random.default_rng(row)
     data = torch.from_numpy(generator.integers(0, 256, (11, row), dtype=np.uint8))
-    assert value(data) == by_hand("uint8", (11, row), data.numpy().tobytes())
+    assert value(data.to(place)) == by_hand("uint8", (11, row), data.numpy().tobytes())
 
 
-@pytest.mark.parametrize("place", [0, 5, 2**32 - 20, 2**64 - 21, 2**33 - 3])
-def test_places_carry_into_the_upper_word(path, place):
+@pytest.mark.parametrize("first", [0, 5, 2**32 - 20, 2**64 - 21, 2**33 - 3])
+def test_places_carry_into_the_upper_word(place, first):
     data = np.random.default_rng(3).integers(0, 256, (1, 16 * 50), dtype=np.uint8)
-    rows = tensor_digest.Rows(torch.from_numpy(data), place, 50)
+    rows = tensor_digest.Rows(torch.from_numpy(data).to(place), first, 50)
     words = data.view("<u4").reshape(-1, 4).tolist()
     key = 0xFFFFFFFF_00000007
-    expected = sum(block7((key + place + i) % 2**64, w) for i, w in enumerate(words)) % MODULUS
+    expected = sum(block7((key + first + i) % 2**64, w) for i, w in enumerate(words)) % MODULUS
     assert tensor_digest.sum_rows([key], [rows]) == [expected]
 
 
 @pytest.mark.parametrize("shape", [(8, 1), (1, 8), (2, 3)])
-def test_strides_that_are_never_used_do_not_matter(path, shape):
+def test_strides_that_are_never_used_do_not_matter(place, shape):
     """A transposed matrix of one row is contiguous, whatever its last stride."""
     tensor = torch.arange(float(shape[0] * shape[1])).reshape(shape[::-1]).t()
-    assert value(tensor) == by_hand("float32", shape, tensor.clone().numpy().tobytes())
+    assert value(tensor.to(place)) == by_hand("float32", shape, tensor.clone().numpy().tobytes())
 
 
 @pytest.mark.proof
@@ -124,26 +124,12 @@ def test_more_groups_than_32_bits_count():
     assert whole == sum(tensor_digest.sum_rows([7] * 16, parts)) % MODULUS
 
 
-@pytest.mark.skipif(native.kernels is None, reason="threads of the native loop")
-@pytest.mark.parametrize("threads", [1, 2, 3])
-def test_digest_does_not_depend_on_threads(threads):
-    tensor = torch.arange(400_003, dtype=torch.int32)
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        found = value(tensor)
-    finally:
-        torch.set_num_threads(before)
-    rows = tensor.numpy().view(np.uint8).reshape(1, -1)
-    *_, key, header, _ = tensor_digest.header_of(torch.int32, tensor.shape)
-    assert found == (header + reference.digest_rows(key, rows, 0, 0)) % MODULUS
-
-
 # ---------------------------------------------------------------- bits, order, layout
 
 
-def test_every_bit_counts():
-    tensor = torch.zeros(37, dtype=torch.uint8)
+@pytest.mark.cuda
+def test_every_bit_counts(device):
+    tensor = torch.zeros(37, dtype=torch.uint8, device=device)
     seen = {value(tensor)}
     for byte, bit in itertools.product(range(37), range(8)):
         tensor[byte] = 1 << bit
@@ -167,9 +153,10 @@ def test_bits_that_comparison_ignores_count():
     assert len({value(torch.from_numpy(nans[i : i + 1])) for i in range(3)}) == 3
 
 
-def test_layout_in_memory_does_not_count():
-    base = torch.randn(6, 8, 10, generator=torch.Generator().manual_seed(2))
-    wide = torch.zeros(6, 8, 23)
+@pytest.mark.cuda
+def test_layout_in_memory_does_not_count(device):
+    here = torch.randn(6, 8, 10, generator=torch.Generator().manual_seed(2))
+    base, wide = here.to(device), torch.zeros(6, 8, 23, device=device)
     wide[:, :, 3:13] = base
     views = [
         base.permute(2, 0, 1).contiguous().permute(1, 2, 0),
@@ -179,7 +166,10 @@ def test_layout_in_memory_does_not_count():
         base.neg()._neg_view(),
         torch.nn.Parameter(base),
     ]
-    assert {value(v) for v in views} == {value(base)}
+    assert {value(v) for v in views} == {value(here)}
+    assert digest([here, base, here]).value == digest([here] * 3).value
+    flat = base.view(-1).view(torch.uint8)  # at any address
+    assert all(value(flat[i:]) == value(here.view(-1).view(torch.uint8)[i:]) for i in range(17))
     one = torch.randn(5, 1)
     assert value(one.expand(5, 4)) == value(one.repeat(1, 4))
     z = torch.randn(4, dtype=torch.complex64)

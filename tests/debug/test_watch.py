@@ -100,6 +100,28 @@ def test_a_bit_of_a_parameter_is_found(a, tmp_path, step, name):
     assert not found.equal
 
 
+@pytest.mark.cuda
+def test_a_bit_of_a_parameter_on_the_device_is_found(tmp_path, device):
+    def run(path, planted):
+        torch.manual_seed(1)
+        model = nn.Linear(33, 9).to(device)
+        optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+        with Watch(model, optimizer, path=path) as watch:
+            for step in range(4):
+                optimizer.zero_grad()
+                x = torch.randn(8, 33, generator=torch.Generator().manual_seed(step))
+                model(x.to(device)).sum().backward()
+                optimizer.step()
+                if planted and step == 2:
+                    model.weight.detach().view(torch.int32)[4, 4] ^= 1
+                watch.record()
+
+    run(tmp_path / "a", False)
+    run(tmp_path / "b", True)
+    found = bisect(tmp_path / "a", tmp_path / "b")
+    assert (found.step, found.first.name) == (2, "parameter weight")
+
+
 def test_a_bit_of_a_gradient_is_found_before_what_it_changes(a, tmp_path):
     def act(model, optimizer):
         flip(model.one.weight.grad, 4, bit=20)

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import fastseed
 from fastseed._backend import derive
-from fastseed._backend.reference import philox, scalar, shuffle
+from fastseed._backend.reference import scalar, shuffle
 from fastseed.derivation.scopes import NARROW_BITS
 
 LAWS = settings(max_examples=150, deadline=None, derandomize=True)
@@ -163,19 +163,6 @@ def test_laws_native_scalars_are_the_reference(at, stream, domain, simd):
         key = scalar.stream_key(name_key, 0, worker, index, scalar.DOMAIN_NARROW)
         expected = shuffle.indices(key, 1 << bits, rank_field, 1, 1)
         assert derive.narrow_seed(name_key, *where, bits) == expected
-
-
-@needs_native
-@LAWS
-@given(
-    keys_of_names, ranks, workers, indices, st.integers(0, 500), domains,
-    st.sampled_from(derive.simd_paths() or ("none",)),
-)  # fmt: skip
-def test_laws_native_ranges_are_the_reference(name, rank, worker, start, n, domain, simd):
-    set_simd(simd)
-    where = name, rank, worker, start, n, domain
-    assert np.array_equal(derived_keys(*where), philox.derive_keys(*where))
-    assert np.array_equal(derived_seeds(*where), philox.derive_keys(*where)[:, 0])
 
 
 @LAWS

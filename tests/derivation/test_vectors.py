@@ -266,13 +266,6 @@ def test_vectors_native_states(simd):
         assert holds_key(generator, row.inputs[0] | row.inputs[1] << 64)
 
 
-@pytest.mark.parametrize("threads", [1, 2, 3])
-def test_vectors_native_seeds_on_threads(simd, threads):
-    torch.set_num_threads(threads)
-    for row in rows_of("seeds"):
-        assert _seeds(derive, row) == row.outputs, row.text
-
-
 # ---------------------------------------------------------------- the public functions
 
 

@@ -1,15 +1,16 @@
-"""Exact sums depend on the values alone: order, cuts, threads and SIMD paths change no bit."""
+"""Exact sums depend on the values alone: order, cuts and threads change no bit."""
 
 from __future__ import annotations
 
+import functools
+import struct
 from fractions import Fraction
 
 import pytest
 import torch
-from helpers.simd import set_simd
-from helpers.support import needs_native
+from helpers import vectors
+from helpers.operators import summands
 
-from fastseed._backend import derive
 from fastseed._backend.ops import exact as exact_op
 from fastseed._backend.ops.draws import REALS
 from fastseed._backend.ops.register import REFERENCES
@@ -35,40 +36,9 @@ def fraction_of(total) -> Fraction:
     return Fraction(reference.to_integer(total.numpy()), 2**reference.FRACTION_BITS)
 
 
-def sums_of_all_kinds(dtype, count=9001):
-    """Values of all magnitudes and kinds, of one size, few far apart, and with much between."""
-    generator = torch.Generator().manual_seed(dtype.itemsize)
-    normal = torch.randn(count, generator=generator).to(dtype)
-    integers = {2: torch.int16, 4: torch.int32, 8: torch.int64}[dtype.itemsize]
-    span = torch.iinfo(integers)
-    words = torch.randint(span.min, span.max, (count,), generator=generator, dtype=torch.int64)
-    patterns = words.to(integers).view(dtype)
-    finite = patterns[patterns.isfinite()]
-    far = normal.clone()
-    far[::1000] = torch.finfo(dtype).smallest_normal / 8
-    far[7::1000] = torch.finfo(dtype).max
-    steps = torch.ldexp(normal.double(), torch.arange(count) % 61 - 30).to(dtype)
-    return {
-        "normal": normal,
-        "all patterns": patterns,
-        "finite": finite,
-        "far": far,
-        "by steps": steps,
-    }
-
-
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("path", derive.simd_paths())
-def test_every_path_gives_the_reference(path, dtype):
-    set_simd(path)
-    for name, values in sums_of_all_kinds(dtype).items():
-        for factors in ([], [values], [values.flip(0).contiguous()]):
-            assert torch.equal(total_of([values], factors), in_numpy([values], factors)), name
-
-
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_the_sum_is_that_of_fractions(dtype):
-    for values in sums_of_all_kinds(dtype, 700).values():
+    for values in summands(dtype, 700).values():
         exact = [Fraction(x) for x in values.double().tolist() if abs(x) < float("inf")]
         assert fraction_of(in_numpy([values])) == sum(exact)
         assert fraction_of(in_numpy([values], [values])) == sum(x * x for x in exact)
@@ -76,7 +46,7 @@ def test_the_sum_is_that_of_fractions(dtype):
 
 @pytest.mark.parametrize("squares", [False, True])
 def test_order_cuts_and_threads_change_no_bit(squares):
-    values = sums_of_all_kinds(torch.float32, 300_001)["by steps"]
+    values = summands(torch.float32, 300_001)["by steps"]
     expected = total_of([values], [values] if squares else [])
     threads = torch.get_num_threads()
     try:
@@ -115,62 +85,26 @@ def test_nothing_and_zeros():
     assert zeros.tolist() == [0] * reference.COUNT + [2]
 
 
-@pytest.mark.parametrize("path", derive.simd_paths())
-def test_memory_behind_the_values_is_not_read(path):
-    set_simd(path)
-    values = torch.full((5000,), float("nan"))
-    for size in (0, 1, 63, 64, 65, 4095, 4096, 4097):
-        values[1 : 1 + size] = 1.0
-        total = total_of([values[1 : 1 + size]])
-        assert fraction_of(total) == size and total[reference.NAN] == 0
+# ---------------------------------------------------------------- known answers of numbers of them
+
+DTYPES_OF = {"float32": torch.float32, "float64": torch.float64}
+rows = functools.partial(vectors.fields_of, "exact_sum")
 
 
-def test_operator_meets_its_schema():
-    values = [torch.randn(10), torch.randn(3, dtype=torch.float64)]
-    for factors in ([], values):
-        total = torch.zeros(exact_op.SIZE, dtype=torch.int64)
-        torch.library.opcheck(torch.ops.fastseed.exact_sum, (total, values, factors))
+def bits_of(dtype: str, value: float) -> str:
+    return struct.pack({"float32": ">f", "float64": ">d"}[dtype], value).hex()
 
 
-WRONG = {
-    "of dtype": lambda total, x: (total.int(), [x], []),
-    "shape": lambda total, x: (total[:5], [x], []),
-    "factors": lambda total, x: (total, [x], [x, x]),
-    "values": lambda total, x: (total, [x.long()], []),
-    "contiguous": lambda total, x: (total, [x[::2]], []),
-    "sizes? of": lambda total, x: (total, [x], [x[:3]]),
-    "share memory": lambda total, x: (total, [total.view(torch.float64)], []),
-}
+def test_means():
+    for dtype, digits, exponent, weight, weight_exponent, expected in rows("mean"):
+        power = int(exponent) - int(weight_exponent)
+        found = sums.nearest(int(digits, 16), int(weight, 16), power, DTYPES_OF[dtype])
+        assert bits_of(dtype, found) == expected
 
 
-@needs_native
-@pytest.mark.parametrize("rule", WRONG)
-def test_wrong_arguments_are_refused(rule):
-    total = torch.zeros(exact_op.SIZE, dtype=torch.int64)
-    with pytest.raises((TypeError, ValueError, RuntimeError), match=rule):
-        torch.ops.fastseed.exact_sum(*WRONG[rule](total, torch.ones(8)))
-    assert not total.any()
-
-
-@pytest.mark.parametrize("with_factors", [False, True])
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_torchs_operations_give_the_sums_of_the_operator(monkeypatch, dtype, with_factors):
-    monkeypatch.setattr(exact_op, "_CHUNK", 1000)
-    for kind, values in sums_of_all_kinds(dtype).items():
-        factors = [values.flip(0)] if with_factors else []
-        total = torch.zeros(exact_op.SIZE, dtype=torch.int64)
-        exact_op.in_torch(total, [values], factors)
-        expected = total_of([values], factors)
-        assert fraction_of(total) == fraction_of(expected), kind
-        assert torch.equal(total[reference.LIMBS :], expected[reference.LIMBS :])
-        limbs = total[: reference.LIMBS - 1]
-        assert limbs.min() >= -1 and limbs.max() <= 2**32
-
-
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_a_device_without_the_operator_copies_nothing_to_the_host(monkeypatch, dtype):
-    """A copy of a meta tensor raises."""
-    monkeypatch.setattr(exact_op, "exact_sum", None)
-    tensors = [torch.ones(3, 4, dtype=dtype, device="meta").t(), torch.ones(0, device="meta")]
-    for factors in ([], tensors):
-        assert sums.accumulate(tensors, factors).device.type == "meta"
+def test_roots():
+    for dtype, digits, exponent, expected in rows("root"):
+        odd = int(exponent) % 2
+        number = int(digits, 16) << odd
+        found = sums.square_root(number, int(exponent) - odd, DTYPES_OF[dtype])
+        assert bits_of(dtype, found) == expected

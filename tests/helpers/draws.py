@@ -61,10 +61,15 @@ def expected(name, dtype, keys, count, start=0, position=None) -> torch.Tensor:
     return torch.from_numpy(found).to(dtype)
 
 
-def bank_of(n: int, name: str = "b", **where: int) -> StreamBank:
+def keys_of(n: int) -> torch.Tensor:
+    """Return keys on the CPU."""
+    return fastseed.Seeder(42, rank=0, world_size=1).derive_keys("draws", n, task=1)
+
+
+def bank_of(n: int, name: str = "b", device: str = "cpu", **where: int) -> StreamBank:
     """Return a bank at task 1, epoch 7, step 9 of rank 3 of 8."""
     fastseed.init(42, **{"rank": 3, "world_size": 8, **where})
-    bank = StreamBank(n, name)
+    bank = StreamBank(n, name, device)
     bank.reseed(1, 7, 9)
     return bank
 

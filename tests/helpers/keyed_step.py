@@ -124,7 +124,7 @@ def digest(
         for part in PARTS:
             for drawn in draw(part, make, n):
                 whole = make.whole(drawn).detach()
-                whole = torch.empty(whole.shape, dtype=whole.dtype).copy_(whole)
+                whole = torch.empty(whole.shape, dtype=whole.dtype, device="cpu").copy_(whole)
                 found.update(f"{part.__name__} {n} {whole.dtype} {tuple(whole.shape)}\n".encode())
                 found.update(whole.reshape(-1).view(torch.uint8).numpy())
                 tensors, values = tensors + 1, values + whole.numel()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fastseed._backend.reference import digest, exact_sum, philox, shuffle
+from fastseed._backend.reference import digest, philox, shuffle
 from fastseed.data.order import permutation, quarantine
 from fastseed.data.worker import discovery
 from fastseed.elastic import slots
@@ -20,7 +20,6 @@ LIMITS = (
     (philox, "_CHUNK", 256),
     (shuffle, "_CHUNK", 256),
     (digest, "_CHUNK", 256),
-    (exact_sum, "_CHUNK", 256),
 )
 
 

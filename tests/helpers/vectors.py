@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -91,97 +90,6 @@ def changed(texts: list[str], releases: list[tuple[int, str]]) -> list[int]:
     return [n for n, value in releases if len(texts) < n or digest(texts[:n]) != value]
 
 
-# ---------------------------------------------------------------- draws.txt
-
-# Bits of a value of each dtype.
-WIDTHS = {
-    "bool": 8, "uint8": 8, "float16": 16, "bfloat16": 16, "int32": 32, "uint32": 32, "float32": 32,
-    "int64": 64, "uint64": 64, "float64": 64,
-}  # fmt: skip
-# Parameters of each distribution. r: pattern of a real of the type of the computation, d: decimal.
-PARAMETERS = {
-    "bits": "", "uniform": "rrr", "normal": "rr", "exponential": "r", "bernoulli": "d",
-    "randint": "dd", "trunc_normal": "rrrrrrrr",
-}  # fmt: skip
-FUNCTIONS = ("negative_log", "cos", "sin")
-
-
-class Draw(NamedTuple):
-    """One draw and its values, all reals as bit patterns."""
-
-    distribution: str
-    dtype: str
-    lo: int
-    hi: int
-    position: int
-    first: int
-    parameters: tuple[int, ...]
-    values: tuple[int, ...]
-    text: str
-
-
-class Real(NamedTuple):
-    """One value of a function of a word."""
-
-    function: str
-    dtype: str
-    word: int
-    result: int
-    text: str
-
-
-def _pattern(text: str, width: int) -> int:
-    value = int(text, 16)
-    if text != f"{value:0{width // 4}x}":
-        raise ValueError(f"draws: {width} bits must be {width // 4} hex digits, got {text}")
-    return value
-
-
-def _decimal(text: str) -> int:
-    if text != str(int(text)):
-        raise ValueError(f"draws: a number must be written {int(text)}, got {text}")
-    return int(text)
-
-
-def parse_draw(text: str) -> Draw | Real:
-    """One line of ``draws.txt``; ValueError for what it cannot be."""
-    kind, name, dtype, *fields = text.split(" ")
-    if kind == "real" and name in FUNCTIONS and dtype in ("float32", "float64"):
-        word, result = (_pattern(field, WIDTHS[dtype]) for field in fields)
-        return Real(name, dtype, word, result, text)
-    if kind != "draw" or name not in PARAMETERS or dtype not in WIDTHS:
-        raise ValueError(f"draws: unknown kind of row {text[:120]!r}")
-    lo, hi = (_pattern(field, 64) for field in fields[:2])
-    position, first, count = map(_decimal, fields[2:5])
-    kinds = PARAMETERS[name]
-    computed = 64 if dtype == "float64" else 32
-    parameters = tuple(
-        _decimal(field) if kind == "d" else _pattern(field, computed)
-        for kind, field in zip(kinds, fields[5 : 5 + len(kinds)], strict=True)
-    )
-    values = tuple(_pattern(field, WIDTHS[dtype]) for field in fields[5 + len(kinds) :])
-    if len(values) != count:
-        raise ValueError(f"draws: wrong number of values in {text[:120]!r}")
-    return Draw(name, dtype, lo, hi, position, first, parameters, values, text)
-
-
-@functools.cache
-def read_draws() -> tuple[Draw | Real, ...]:
-    """Every row of the file, in order."""
-    lines = (DATA / "draws.txt").read_text("utf-8").splitlines()
-    return tuple(parse_draw(line) for line in lines if line and not line.startswith("#"))
-
-
-def draw_rows() -> list[Draw]:
-    """The rows of draws."""
-    return [row for row in read_draws() if isinstance(row, Draw)]
-
-
-def real_rows() -> list[Real]:
-    """The rows of logarithms, cosines and sines."""
-    return [row for row in read_draws() if isinstance(row, Real)]
-
-
 # ---------------------------------------------------------------- any file
 
 
@@ -189,18 +97,9 @@ def real_rows() -> list[Real]:
 def data_lines(file: str) -> tuple[str, ...]:
     """Return the rows of ``<file>.txt``, as they are written."""
     lines = (DATA / f"{file}.txt").read_text("utf-8").splitlines()
-    return tuple(line for line in lines if not line.startswith("#"))
+    return tuple(line for line in lines if line and not line.startswith("#"))
 
 
 def fields_of(file: str, kind: str) -> list[list[str]]:
     """Return the fields of the rows of one kind, without its name."""
     return [line.split(" ")[1:] for line in data_lines(file) if line.startswith(f"{kind} ")]
-
-
-def check_file(file: str, least: dict[str, int]) -> None:
-    """Assert that a file has so many rows of each kind and is as released."""
-    count = Counter(line.split(" ")[0] for line in data_lines(file))
-    assert set(count) == set(least) and all(count[kind] >= n for kind, n in least.items())
-    texts, releases = list(data_lines(file)), frozen(file)
-    assert changed(texts, releases) == []
-    assert releases[-1][0] == len(texts), f"appended rows belong into {file}.sha256 as well"

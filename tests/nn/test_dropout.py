@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import struct
 import sys
 
 import pytest
 import torch
 from helpers.support import restart, without_scope
+from helpers.vectors import fields_of
 from torch.utils.checkpoint import checkpoint
 
 import fastseed
 from fastseed import nn
 from fastseed.nn.functional import dropout
 from fastseed.random import Shard
+from fastseed.random.dropout import threshold_of
 
 KEY = 0x81B1E1C0FFEE0DD5_F00DCAFE12345678
 
@@ -46,6 +49,12 @@ def test_dropout_at_the_ends():
     assert torch.equal(dropout(x, 1, KEY), torch.zeros(9))
     assert dropout(torch.empty(0, 3), 0.5, KEY).shape == (0, 3)
     assert (dropout(torch.ones(4096), 2**-40, KEY) != 0).float().mean() > 0.99
+
+
+def test_thresholds():
+    for bits, threshold in fields_of("dropout", "p"):
+        p = struct.unpack(">d", bytes.fromhex(bits))[0]
+        assert threshold_of(p) == int(threshold), p
 
 
 def test_parts_equal_the_whole():
@@ -316,12 +325,3 @@ def test_inductor_gives_the_same_values_and_gradients(layer):
         torch.testing.assert_close(found, expected)
         zeros = [(gradient == 0) for gradient in (*expected, *found)]
         assert torch.equal(*zeros)
-
-
-def test_operator_obeys_the_rules_of_torch():
-    keys = torch.tensor([[1, 2, 3]], dtype=torch.uint64)
-    x = torch.randn(3, 4, requires_grad=True)
-    torch.library.opcheck(torch.ops.fastseed.dropout.default, (x, keys, [], [], 5, 9000))
-    scope, first = torch.ones(2, dtype=torch.uint64), torch.ones(1, dtype=torch.int64)
-    arguments = (torch.zeros(3, dtype=torch.uint64), scope, first, 1, 2, 3, 0, 4, 5)
-    torch.library.opcheck(torch.ops.fastseed.layer_key.default, arguments)

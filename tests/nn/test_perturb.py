@@ -83,11 +83,12 @@ def test_layers_of_one_shape_are_not_correlated():
     assert torch.corrcoef(torch.stack(moves(layers(64, 64, 64), usual)))[0, 1] > 0.99
 
 
+@pytest.mark.cuda
 @pytest.mark.parametrize("noise", ["normal", "rademacher"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 0.0, 1e38])
-def test_block_leaves_the_bits_that_were_there(dtype, noise, scale):
-    model = with_specials(dtype)
+def test_block_leaves_the_bits_that_were_there(dtype, noise, scale, device):
+    model = with_specials(dtype).to(device)
     before = state(model)
     with perturbed(model, 7, -scale, noise=noise):
         below = state(model)

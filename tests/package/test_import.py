@@ -86,7 +86,7 @@ def test_backend_reference():
 
 
 @needs_native
-@pytest.mark.parametrize("backend", ["native", "auto"])
+@pytest.mark.parametrize("backend", ["native", "auto", ""])
 def test_backend_native(backend):
     info = imported(FASTSEED_BACKEND=backend)["build_info"]
     assert (info["backend"], info["native"]) == ("native", "loaded")

@@ -201,17 +201,19 @@ def test_all_draws_of_a_stream_are_one_stream_of_words():
 # ---------------------------------------------------------------- rows
 
 
+@pytest.mark.cuda
 @each_draw
-def test_rows_by_index_draw_and_advance_alone(name, dtype):
-    bank, other = bank_of(6), bank_of(6)
+def test_rows_by_index_draw_and_advance_alone(name, dtype, device):
+    bank, other = bank_of(6, device=device), bank_of(6)
     for i, rows in enumerate([[], [0], [4, 1], [2, 2, 0, 2], [5, 4, 3, 2, 1, 0]]):
         index = torch.int32 if (i + DTYPES.index((name, dtype))) % 2 else torch.int64
         bank.reseed(1, 7, 9)
         other.reseed(1, 7, 9)
         before = bank.positions.clone()
         full = draw(other, name, 3, dtype=dtype)
-        found = draw(bank[torch.tensor(rows, dtype=index)], name, 3, dtype=dtype)
-        assert torch.equal(found, full[torch.tensor(rows, dtype=torch.int64)])
+        chosen = torch.tensor(rows, dtype=index, device=device)
+        found = draw(bank[chosen], name, 3, dtype=dtype)
+        assert torch.equal(found.cpu(), full[torch.tensor(rows, dtype=torch.int64)])
         moved = (bank.positions - before).tolist()
         step = 4 * words(dtype, name)
         assert moved == [step if i in rows else 0 for i in range(6)], (
@@ -219,22 +221,23 @@ def test_rows_by_index_draw_and_advance_alone(name, dtype):
         )
 
 
+@pytest.mark.cuda
 @each_draw
-def test_rows_by_mask_draw_and_advance_alone(name, dtype):
-    bank, other = bank_of(6), bank_of(6)
+def test_rows_by_mask_draw_and_advance_alone(name, dtype, device):
+    bank, other = bank_of(6, device=device), bank_of(6)
     masks = [], [3], [0, 2, 5], range(6)
     for where, shape in zip(masks, ((3,), (), (2, 5), (3,)), strict=True):
         mask = torch.zeros(6, dtype=torch.bool)
         mask[list(where)] = True
         bank.reseed(1, 7, 9)
         other.reseed(1, 7, 9)
-        before = bank.positions.clone()
-        found = draw(bank[mask], name, shape, dtype=dtype)
+        before = bank.positions.cpu()
+        found = draw(bank[mask.to(device)], name, shape, dtype=dtype).cpu()
         full = draw(other, name, shape, dtype=dtype)
         assert found.shape == full.shape
         for i in range(6):
             assert torch.equal(found[i], full[i] if mask[i] else torch.zeros_like(full[i]))
-        assert torch.equal(bank.positions, torch.where(mask, other.positions, before))
+        assert torch.equal(bank.positions.cpu(), torch.where(mask, other.positions, before))
 
 
 def test_rows_depend_on_nothing_but_their_own_stream():

@@ -7,15 +7,11 @@ import math
 import numpy as np
 import pytest
 import torch
-from helpers.draws import CALLS, REALS, bank_at, each_call, expected, words
-from helpers.support import seeder, snapshot
+from helpers.draws import CALLS, REALS, bank_at, each_call, expected, keys_of, words
+from helpers.support import needs_native, run_script, snapshot
 
 import fastseed
 from fastseed.random import distributions
-
-
-def some_keys(n: int) -> torch.Tensor:
-    return seeder(42).derive_keys("draws", n, task=1)
 
 
 def draw(name, dtype, keys, shape, **more):
@@ -34,16 +30,17 @@ def same(a: torch.Tensor, b: torch.Tensor) -> bool:
 SHAPES = [(), (0,), (1,), (7,), (3, 5), (2, 0, 3), (1, 130)]
 
 
+@pytest.mark.cuda
 @each_call
-def test_values_are_those_of_the_reference(name, dtype):
+def test_values_are_those_of_the_reference(name, dtype, device):
     """Every number of keys and every shape, paired rather than crossed."""
     before = snapshot()
     for i, shape in enumerate(SHAPES):
         n = (5, 1, 0)[(i + len(name) + dtype.itemsize) % 3]
-        keys = some_keys(n)
-        found = draw(name, dtype, keys, shape)
-        assert same(found, expected(name, dtype, keys, math.prod(shape)).view(n, *shape)), shape
-        assert found.is_contiguous()
+        keys = keys_of(n)
+        found = draw(name, dtype, keys.to(device), shape)
+        assert found.device.type == device and found.is_contiguous()
+        assert same(found.cpu(), expected(name, dtype, keys, math.prod(shape)).view(n, *shape))
     assert snapshot() == before
 
 
@@ -52,7 +49,7 @@ def test_keys_may_be_integers_or_a_batch_of_any_shape(name, dtype):
     key = 0x81B1E1C0FFEE0DD5_F00DCAFE12345678
     words = torch.tensor([key & 2**64 - 1, key >> 64], dtype=torch.uint64)
     assert same(draw(name, dtype, key, (4,)), draw(name, dtype, words, (4,)))
-    keys = some_keys(6)
+    keys = keys_of(6)
     found = draw(name, dtype, keys.view(2, 3, 2), (4,))
     assert same(found, draw(name, dtype, keys, (4,)).view(2, 3, 4))
 
@@ -65,19 +62,20 @@ def test_keys_are_what_derive_key_returns():
     assert same(fastseed.random.uniform(np.uint64(7), (3,)), fastseed.random.uniform(7, (3,)))
 
 
+@pytest.mark.cuda
 @each_call
-def test_draw_of_positions(name, dtype):
+def test_draw_of_positions(name, dtype, device):
     """Draws begin at the next whole block, anywhere in the stream."""
     positions = torch.tensor([0, 1, 4, 5, 2**34, 2**56 - 64])
-    keys = some_keys(6)
-    found = draw(name, dtype, bank_at(keys, positions), 9)
+    keys = keys_of(6)
+    found = draw(name, dtype, bank_at(keys.to(device), positions.to(device)), 9).cpu()
     assert same(found, expected(name, dtype, keys, 9, position=positions))
     assert same(found[1:2], draw(name, dtype, bank_at(keys[1:2], positions[2:3]), 9))
 
 
 @each_call
 def test_draw_is_prefix_stable_and_order_free(name, dtype):
-    keys = some_keys(6)
+    keys = keys_of(6)
     long = draw(name, dtype, keys, 101)
     order = torch.tensor([4, 0, 5, 2])
     for length in (1, 2, 3, 50):
@@ -90,7 +88,7 @@ def test_draw_is_prefix_stable_and_order_free(name, dtype):
 @each_call
 def test_draw_goes_on_without_sharing_a_word(name, dtype):
     """From the position that a draw of m values leaves, values m (of the next block) follow."""
-    keys = some_keys(2)
+    keys = keys_of(2)
     size = words(name, dtype)
     long = draw(name, dtype, keys, 48)
     for length in (0, 1, 3, 4, 17):
@@ -102,7 +100,7 @@ def test_draw_goes_on_without_sharing_a_word(name, dtype):
 
 
 def test_default_dtypes():
-    keys = some_keys(2)
+    keys = keys_of(2)
     assert fastseed.random.uniform(keys, 3).dtype == torch.float32
     assert fastseed.random.bernoulli(keys, 3, 0.5).dtype == torch.bool
     assert fastseed.random.randint(keys, 3, 0, 9).dtype == torch.int64
@@ -115,7 +113,7 @@ def test_default_dtypes():
 
 
 def test_shapes_of_every_form():
-    keys = some_keys(2)
+    keys = keys_of(2)
     answer = fastseed.random.uniform(keys, (3,))
     for shape in (3, [3], torch.Size([3]), np.int64(3), (np.int32(3),)):
         assert same(fastseed.random.uniform(keys, shape), answer)
@@ -123,7 +121,7 @@ def test_shapes_of_every_form():
 
 
 def test_draws_under_other_modes():
-    keys = some_keys(2)
+    keys = keys_of(2)
     answer = fastseed.random.uniform(keys, 3)
     with torch.inference_mode():
         assert torch.equal(fastseed.random.uniform(keys, 3), answer)
@@ -142,9 +140,9 @@ def test_draws_under_other_modes():
 )
 def test_uniform_stays_below_high(dtype, low, high):
     if dtype == torch.float16 and high == 6e-8:  # rounds to its smallest number
-        assert not fastseed.random.uniform(some_keys(9), 200, high=high, dtype=dtype).any()
+        assert not fastseed.random.uniform(keys_of(9), 200, high=high, dtype=dtype).any()
         return
-    found = fastseed.random.uniform(some_keys(9), 2000, low=low, high=high, dtype=dtype)
+    found = fastseed.random.uniform(keys_of(9), 2000, low=low, high=high, dtype=dtype)
     rounded = torch.tensor(high, dtype=torch.float64).to(dtype)
     assert (found < rounded).all() and (found >= torch.tensor(low).to(dtype)).all()
 
@@ -176,7 +174,7 @@ def test_bernoulli_threshold_is_rounded_to_even(p):
 
 
 def test_randint_spans_its_range():
-    keys = some_keys(4)
+    keys = keys_of(4)
     assert fastseed.random.randint(keys, 9, 5, 6).unique().tolist() == [5]
     assert fastseed.random.randint(keys, 4000, 0, 256, dtype=torch.uint8).unique().tolist() == list(
         range(256)
@@ -185,3 +183,33 @@ def test_randint_spans_its_range():
     assert wide.min() < -(2**61) and wide.max() > 2**61
     edge = [fastseed.random.randint(keys, 8, 0, n) for n in (2**32 - 1, 2**32)]
     assert not torch.equal(*edge)
+
+
+# ---------------------------------------------------------------- compiled, and by the reference
+
+
+@pytest.mark.cuda
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_compiled_draws_have_the_eager_bits(backend):
+    """In a process of its own, which then has imported Dynamo; parameters vary between calls."""
+    found = run_script("compiled_draws.py", backend, timeout=280)
+    assert found["wrong"] == [] and found["compared"] > 100
+
+
+def test_a_compiled_function_has_the_eager_bits():
+    """With Dynamo's own backend, which is quick; the slow tests take the others."""
+    keys = torch.tensor([[1, 2], [3, 4]], dtype=torch.uint64)
+
+    def sample(keys, scale):
+        return fastseed.random.normal(keys, (5,), std=scale)
+
+    compiled = torch.compile(sample, backend="eager", fullgraph=True)
+    for scale in (1.0, 0.5):
+        assert torch.equal(compiled(keys, scale), sample(keys, scale))
+
+
+@needs_native
+def test_reference_backend_gives_the_native_bits():
+    found = [run_script("draw_everything.py", FASTSEED_BACKEND=b) for b in ("native", "reference")]
+    assert found[0] == found[1] and len(found[0]) > 40

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import fastseed
+from fastseed._backend import native, tensors
 
 KEYS = torch.zeros(3, 2, dtype=torch.uint64)
 
@@ -83,3 +84,20 @@ def test_a_small_integer_is_a_key_like_any_other():
 def test_a_parameter_without_a_shape_is_refused():
     with pytest.raises(ValueError, match="normal_: tensor must be initialized, got a parameter"):
         fastseed.random.normal_(torch.nn.parameter.UninitializedParameter(), 7)
+
+
+def test_other_devices_are_refused(monkeypatch):
+    cuda = torch.device("cuda:0")
+    monkeypatch.setattr(native, "has_cuda", False)
+    assert fastseed.build_info()["cuda"].startswith("not built")
+    with pytest.raises(
+        ValueError,
+        match=r"^fastseed\.random\.rand: keys must be on the CPU, as .* without CUDA .*, got "
+        r"cuda:0$",
+    ):
+        tensors.check_supported("random.rand", "keys", cuda)
+    monkeypatch.setattr(native, "has_cuda", True)
+    assert fastseed.build_info()["cuda"] == "built"
+    tensors.check_supported("random.rand", "keys", cuda)
+    with pytest.raises(ValueError, match=r"keys must be on the CPU or a CUDA device, got xpu:1$"):
+        tensors.check_supported("random.rand", "keys", torch.device("xpu:1"))

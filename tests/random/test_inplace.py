@@ -85,11 +85,13 @@ def test_parts_make_the_whole(name, dtype, cut, key):
     assert unsharded.equal(whole(name, dtype, math.prod(shape), key).view(shape))
 
 
+@pytest.mark.cuda
 @each_case
-def test_parts_of_tensors_that_nobody_could_hold(name, dtype):
+def test_parts_of_tensors_that_nobody_could_hold(name, dtype, device):
     """Indices far beyond 2**32, and rows that are one element."""
     shape, offsets = (2**20, 3, 2**30), (2**20 - 2, 1, 2**30 - 3)
-    part = fill(torch.zeros((2, 2, 3), dtype=dtype), name, shard=Shard(shape, offsets))
+    part = torch.zeros((2, 2, 3), dtype=dtype, device=device)
+    part = fill(part, name, shard=Shard(shape, offsets)).cpu()
     for i, j in itertools.product(range(2), range(2)):
         start = ((offsets[0] + i) * 3 + offsets[1] + j) * 2**30 + offsets[2]
         row = fill(torch.zeros(3, dtype=dtype), name, shard=Shard((2**52,), (start,)))
@@ -112,15 +114,17 @@ STRIDED = {
 }
 
 
+@pytest.mark.cuda
 @pytest.mark.parametrize("make", STRIDED.values(), ids=STRIDED.keys())
-def test_any_strides(make):
-    tensor = make()
+def test_any_strides(make, device):
+    with torch.device(device):
+        tensor, other = make(), make()
     expected = whole("normal_", torch.float32, 48).view(tensor.shape)
-    assert fill(tensor, "normal_").equal(expected)
-    tensor = make()[1:, 2:] if make().dim() == 2 else make()[1:, :, 1:]
-    offsets = (1, 2) if tensor.dim() == 2 else (1, 0, 1, 0)
-    fill(tensor, "normal_", shard=Shard(make().shape, offsets))
-    assert tensor.equal(expected[tuple(map(slice, offsets, (None,) * 4))])
+    assert fill(tensor, "normal_", key_tensor().to(device)).cpu().equal(expected)
+    part = other[1:, 2:] if other.dim() == 2 else other[1:, :, 1:]
+    offsets = (1, 2) if part.dim() == 2 else (1, 0, 1, 0)
+    fill(part, "normal_", shard=Shard(other.shape, offsets))
+    assert part.cpu().equal(expected[tuple(map(slice, offsets, (None,) * 4))])
 
 
 def test_nothing_else_is_written():
@@ -255,8 +259,9 @@ def test_compiled_fills_are_the_eager_ones():
         assert found.equal(whole(name, dtype, 40).view(5, 8)), (name, dtype)
 
 
+@pytest.mark.cuda
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
-def test_compiled_fills_of_any_kind(backend):
+def test_compiled_fills_of_any_kind(backend, device):
     expected = whole("normal_", torch.float32, 48).view(6, 8)
 
     def step(contiguous, transposed, part, key):
@@ -265,11 +270,15 @@ def test_compiled_fills_of_any_kind(backend):
         inplace.normal_(part, key, 1.0, 2.0, shard=Shard((6, 8), (1, 2)))
         return contiguous * 2, transposed + 0, part + 0
 
-    tensors = torch.zeros(6, 8), torch.zeros(8, 6).t(), torch.zeros(4, 5)
-    doubled, transposed, part = compiled(step, *tensors, key_tensor(), backend=backend)
+    with torch.device(device):
+        tensors = torch.zeros(6, 8), torch.zeros(8, 6).t(), torch.zeros(4, 5)
+    found = compiled(step, *tensors, key_tensor().to(device), backend=backend)
+    doubled, transposed, part = (t.cpu() for t in found)
     assert doubled.equal(expected * 2) and transposed.equal(expected)
     assert part.equal(expected[1:5, 2:7])
-    assert tensors[0].equal(expected) and tensors[1].equal(expected)  # the arguments, in place
+    assert tensors[0].cpu().equal(expected) and tensors[1].cpu().equal(
+        expected
+    )  # the arguments, in place
 
 
 def test_compiled_fills_follow_a_key_that_changes():

@@ -71,11 +71,14 @@ def digest_on_ranks(sizes):
     return found
 
 
-def test_simd_and_the_digest_of_small_sizes():
-    for path in derive.simd_paths() or (None,):
-        set_simd(path)
+@pytest.mark.cuda
+def test_paths_and_the_digest_of_small_sizes(device):
+    torch.zeros(1, device=device)  # reseed writes the scope to devices that are in use
+    for path in (*derive.simd_paths(), device):
+        set_simd(path if path in NATIVE else None)
         start()
-        found, tensors, values = keyed_step.digest()
+        with torch.device("cpu" if path in NATIVE else device):
+            found, tensors, values = keyed_step.digest()
         assert found == DIGESTS[SMALL], path
         assert (tensors, values) == (164, 174375)
 

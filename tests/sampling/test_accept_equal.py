@@ -66,14 +66,16 @@ def test_parameters_of_each_row_and_forms_of_keys():
         accept_equal(drafted, target, bank, at)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_16_bits_and_strides(dtype):
+@pytest.mark.cuda
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_dtypes_strides_and_devices(dtype, device):
     drafted, target, keys, at = inputs()
     narrow = target.to(dtype)
     expected = accept_equal(drafted, narrow.float(), keys, at)
     spaced = torch.stack((narrow, narrow), -1)[..., 0]
     for logits in (narrow, spaced, narrow.transpose(0, 1).contiguous().transpose(0, 1)):
-        assert torch.equal(accept_equal(drafted, logits, keys, at).tokens, expected.tokens)
+        found = accept_equal(drafted.to(device), logits.to(device), keys, at.to(device))
+        assert torch.equal(found.tokens.cpu(), expected.tokens)
 
 
 def test_no_drafted_token_leaves_the_token_of_sample():

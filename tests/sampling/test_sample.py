@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from helpers.support import snapshot
+from helpers.support import run_script, snapshot
 from helpers.token_filters import survivors
 
 import fastseed
@@ -80,11 +80,13 @@ def test_tokens_do_not_depend_on_padding_and_strides(filters):
     assert torch.equal(tokens(padded[:, :V], **filters), whole)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_tokens_of_16_bits_are_those_of_the_same_numbers(dtype):
+@pytest.mark.cuda
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_tokens_are_those_of_the_same_numbers_of_other_dtypes_and_devices(dtype, device):
     x = logits().to(dtype)
+    there = x.to(device), keys().to(device), POSITIONS.to(device)
     for filters in FILTERS:
-        assert torch.equal(tokens(x, **filters), tokens(x.float(), **filters))
+        assert torch.equal(tokens(*there, **filters).cpu(), tokens(x.float(), **filters))
 
 
 def test_tokens_of_large_vocabularies_do_not_depend_on_parts():
@@ -318,3 +320,11 @@ def test_errors_name_the_argument(arguments, kind, text):
     with pytest.raises(kind) as error:
         tokens(**arguments)
     assert str(error.value).startswith(f"fastseed.sampling.sample: {text}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_compiled_sampling_has_the_eager_bits(backend):
+    found = run_script("compiled_sampling.py", backend, timeout=280)
+    assert found["wrong"] == []
+    assert found["compared"] == {"aot_eager": 21, "inductor": 7}[backend]

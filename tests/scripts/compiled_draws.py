@@ -9,10 +9,11 @@ import fastseed
 
 REALS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 PARAMETERS = ((0.0, 1.0, 4), (0.1, 0.7, 5), (1, 2, 1))
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 fastseed.init(42, rank=3, world_size=8)
-KEYS = fastseed.derive_keys("draws", 3, task=1)
-INDICES = torch.tensor([4, 0, 4])
-MASK = torch.tensor([True, False, True, False, False])
+KEYS = fastseed.derive_keys("draws", 3, task=1).to(DEVICE)
+INDICES = torch.tensor([4, 0, 4], device=DEVICE)
+MASK = torch.tensor([True, False, True, False, False], device=DEVICE)
 
 
 def pure(keys, low, high, n):
@@ -55,7 +56,7 @@ def pairs(compiled):
         arguments = (KEYS, low, high, n)
         yield "pure", pure(*arguments), twin[pure](*arguments)
     for low, high, n in PARAMETERS:
-        banks = [fastseed.random.StreamBank(5, "bank") for _ in range(2)]
+        banks = [fastseed.random.StreamBank(5, "bank", DEVICE) for _ in range(2)]
         for bank in banks:
             bank.reseed(1, n)
         for function, bank in zip((draws, twin[draws]), banks, strict=True):
@@ -63,14 +64,15 @@ def pairs(compiled):
         yield "bank", sum(banks[0].first, ()), sum(banks[1].first, ())
         yield "positions", (banks[0].positions,), (banks[1].positions,)
     for epoch in range(2):
-        banks = [fastseed.random.StreamBank(5, "bank") for _ in range(2)]
+        banks = [fastseed.random.StreamBank(5, "bank", DEVICE) for _ in range(2)]
         fastseed.reseed(1, epoch)
-        arguments = (torch.arange(5) - 3, torch.arange(5) + epoch)
+        five = torch.arange(5, device=DEVICE)
+        arguments = (five - 3, five + epoch)
         found = [reseed_and_draw(banks[0], *arguments), twin[reseed_and_draw](banks[1], *arguments)]
         yield "reseeds", *found
         for what in ("keys", "positions"):
             yield what, *((getattr(bank, what),) for bank in banks)
-        expected = fastseed.random.StreamBank(5, "bank")
+        expected = fastseed.random.StreamBank(5, "bank", DEVICE)
         expected.reseed(1, epoch)
         yield "reseed", (fastseed.random.uniform(expected, 3),), (found[1][0],)
 

@@ -49,4 +49,8 @@ for how, reseed in reseeds.items():
         note(f"{how} {what} rows", draw(bank[mask], shape=7, **parameters))
     note(f"{how} keys", bank.keys)
     note(f"{how} positions", bank.positions)
+for n in (17, 2**48):
+    sampler = fastseed.data.ShuffleSampler(n)
+    note(f"order {n}", sampler.indices(0, 17))
+    found[f"number of {n}"] = sampler.index(3)
 print(json.dumps(found))

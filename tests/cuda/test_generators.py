@@ -13,7 +13,7 @@ from helpers.support import clean_environment
 
 import fastseed
 
-pytestmark = pytest.mark.cuda
+pytestmark = pytest.mark.needs_cuda
 
 # Prints the seeds of all devices and what the current one draws, after the steps of argv[1].
 LAZY = """
@@ -54,7 +54,6 @@ def own_seeds(**at: int) -> list[int]:
     return [s.derive_seed("torch.cuda", **at, index=(i - current) % count) for i in range(count)]
 
 
-@pytest.mark.needs_cuda
 def test_lazy_initialization_ends_with_the_last_seeds():
     """In processes that have not initialized CUDA, all at a time: starting them takes seconds."""
     running = {
@@ -79,7 +78,6 @@ def test_lazy_initialization_ends_with_the_last_seeds():
         assert torch.rand(5, device="cuda:0", generator=generator).tolist() == drawn, order
 
 
-@pytest.mark.needs_cuda
 def test_pool_has_the_states_of_the_loop(device):
     """On every device, with CPU generators between, used ones, and one that stands there twice."""
     places = [*(f"cuda:{i}" for i in range(torch.cuda.device_count())), "cpu"]
@@ -104,7 +102,6 @@ def test_pool_has_the_states_of_the_loop(device):
     assert all(g.get_offset() == 0 for g in members if g.device.type == device)
 
 
-@pytest.mark.needs_cuda
 def test_replays_follow_the_pool_as_eager_draws_do(device):
     fastseed.init(42, rank=3, world_size=8)
     graph = torch.cuda.CUDAGraph()
@@ -125,7 +122,6 @@ def test_replays_follow_the_pool_as_eager_draws_do(device):
             assert torch.equal(values, torch.rand(100, device=device, generator=generator))
 
 
-@pytest.mark.needs_cuda
 def test_refused_reseed_in_a_capture_changes_nothing_anywhere(device):
     s = fastseed.Seeder(42, rank=3, world_size=8)
     own, called = torch.Generator(device), []
@@ -150,7 +146,6 @@ def test_refused_reseed_in_a_capture_changes_nothing_anywhere(device):
         assert same(value, after[name]), name
 
 
-@pytest.mark.needs_cuda
 def test_reseed_in_another_thread_than_the_captures_holds_from_the_next_replay(device):
     """torch asks for the current stream of the thread that seeds: what it lets through holds."""
     s = fastseed.Seeder(42, rank=3, world_size=8)
@@ -166,3 +161,20 @@ def test_reseed_in_another_thread_than_the_captures_holds_from_the_next_replay(d
     replayed = drawn.clone()
     s.reseed(1, 7)
     assert torch.equal(replayed, torch.rand(8, device=device))
+
+
+def test_every_default_generator_has_the_seed_of_its_relative_ordinal(device):
+    fastseed.init(42, rank=2, world_size=4)
+    current, count = torch.cuda.current_device(), torch.cuda.device_count()
+    torch.zeros(1, device=device)
+    fastseed.reseed(1, 7)
+    for i, generator in enumerate(torch.cuda.default_generators):
+        index = (i - current) % count
+        assert generator.initial_seed() == fastseed.derive_seed(
+            "torch.cuda", task=1, epoch=7, index=index
+        )
+        assert generator.get_offset() == 0
+    drawn = torch.rand(5, device=device)
+    assert torch.cuda.default_generators[current].get_offset() > 0
+    fastseed.reseed(1, 7)
+    assert torch.equal(torch.rand(5, device=device), drawn)
