@@ -1,4 +1,4 @@
-"""fastseed without ``_generators``, as beside a torch that has none: torch and NumPy by their public functions."""
+"""fastseed without ``_generators``, as beside a nightly torch: by public functions alone."""
 
 from __future__ import annotations
 
