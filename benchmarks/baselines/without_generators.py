@@ -1,4 +1,4 @@
-"""fastseed without ``_generators``, as in a wheel: torch and NumPy by their public functions."""
+"""fastseed without ``_generators``, as beside a nightly torch: by public functions alone."""
 
 from __future__ import annotations
 

@@ -81,8 +81,7 @@ def _load_kernels() -> Any:
 
 
 def _load_generators() -> ModuleType:
-    name = parts.generators(torch.__version__)
-    _file_of(name)
+    name = _file_of(parts.generators(torch.__version__)).name.partition(".")[0]
     module = importlib.import_module(f"fastseed.{name}")
     module.connect(kernels.loop_table())
     seeded, expected = torch.Generator("cpu"), torch.Generator("cpu").manual_seed(_SEED)

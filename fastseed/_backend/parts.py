@@ -14,8 +14,8 @@ KERNELS, CUDA = f"_kernels_{INTERFACE}", f"_cuda_{INTERFACE}"
 def generators(torch_version: str) -> str:
     """Return the name of the ``_generators`` for a version of torch.
 
-    Final releases of one minor version share it, as 2.11.1 and 2.11.0+cu130. Any other version,
-    as 2.11.0a0+gitabc, has a name of its own: its classes may have another layout.
+    Final releases of one minor version share it, as 2.11.1 and 2.11.0+cu130. Others, as 2.11.0a0,
+    have a name of their own: their classes may have another layout.
     """
     final = re.fullmatch(r"(\d+)\.(\d+)\.\d+(\+.*)?", torch_version)
     version = f"{final[1]}_{final[2]}" if final else re.sub(r"\W", "_", torch_version)

@@ -52,12 +52,8 @@ class TorchGenerator:
             seed_all([self._generator], [self.is_mt19937()], torch.from_numpy(halves))
 
     def is_mt19937(self) -> bool:
-        """Return whether it is torch's own CPU generator."""
-        return self._is_mt19937(self.size())
-
-    def _is_mt19937(self, size: int) -> bool:
         """Return whether it is torch's own CPU generator; other libraries have others."""
-        return self._generator.device.type == "cpu" and size == CPU_STATE.itemsize
+        return self._generator.device.type == "cpu" and self.size() == CPU_STATE.itemsize
 
     def size(self) -> int:
         """Return the number of bytes of ``state``."""
@@ -75,7 +71,7 @@ class TorchGenerator:
         size = self.size()
         if state.numel() != size:
             raise ValueError(f"it must be {size} bytes long, got {state.numel()}")
-        if self._is_mt19937(size):
+        if self.is_mt19937():
             _check_cpu_state(unpack(state))
         elif self._generator.device.type == "cuda" and size == 16:
             (offset,) = struct.unpack_from("=q", unpack(state), 8)

@@ -11,8 +11,6 @@ from ..reference import exact_sum as reference
 from .register import define
 
 SIZE = reference.SIZE
-
-
 _CHUNK = 1 << 22  # elements at a time: temporary integers are of 64 bits
 _LOW = 2**32 - 1
 
