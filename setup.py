@@ -98,6 +98,18 @@ def call(command: list[str]) -> None:
         raise SystemExit(f"setup.py: {shlex.join(command)}\n{done.stdout.decode()}")
 
 
+def compiled(libraries: list[Library]) -> dict[Path, Library]:
+    """Return the libraries by their files, which ninja has made where they were not current."""
+    made = {TEMPORARY / library.file: library for library in libraries}
+    file = TEMPORARY / "build.ninja"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(RULES + "".join(library.rules(to) for to, library in made.items()))
+    if shutil.which(NINJA[0]) is None:
+        raise SystemExit("setup.py: ninja compiles the native code: pip install ninja")
+    call([*NINJA, "-f", str(file), "-j", str(JOBS), *map(str, made)])
+    return made
+
+
 class BuildExt(build_ext):
     """Compile and link all libraries by ninja, what has changed and several at a time."""
 
@@ -108,14 +120,7 @@ class BuildExt(build_ext):
     def build_extensions(self) -> None:
         """Build every library, then put each in its place."""
         os.chdir(ROOT)
-        made = {TEMPORARY / ext.file: ext for ext in self.extensions}
-        file = TEMPORARY / "build.ninja"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(RULES + "".join(ext.rules(to) for to, ext in made.items()))
-        if shutil.which(NINJA[0]) is None:
-            raise SystemExit("setup.py: ninja compiles the native code: pip install ninja")
-        call([*NINJA, "-f", str(file), "-j", str(JOBS), *map(str, made)])
-        for out, ext in made.items():
+        for out, ext in compiled(self.extensions).items():
             to = Path(self.get_ext_fullpath(ext.name))
             to.parent.mkdir(parents=True, exist_ok=True)
             partial = to.with_suffix(".partial")

@@ -10,7 +10,7 @@ import torch
 from helpers.support import needs_native, seeder, snapshot
 
 import fastseed
-from fastseed._backend import native
+from fastseed._backend import native, parts
 from fastseed._backend.reference import philox, scalar
 
 SCOPE = scalar.scope_key(42, 1, 7, 0)
@@ -139,7 +139,7 @@ def test_module_functions_equal_the_seeder_ones():
 @needs_native
 def test_kernels_binary_has_no_python_symbols():
     """Behind the stable ABI alone, one binary serves every Python and every torch from 2.10."""
-    (binary,) = Path(fastseed.__file__).parent.glob(f"_kernels_{native.INTERFACE}.*so")
+    (binary,) = Path(fastseed.__file__).parent.glob(f"{parts.KERNELS}.*so")
     names = set(re.findall(rb"\0(_?Py[A-Z][A-Za-z]*_[A-Za-z]\w*)(?=\0)", binary.read_bytes()))
     assert names == set()
     generators = Path(native.generators.__file__).read_bytes()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import pytest
 import torch
 from helpers.draws import keys_of
 from helpers.operator_calls import bits as raw
+from helpers.processes import run_python
 from torch.nn import functional
 
 import fastseed
@@ -203,3 +206,17 @@ def test_an_order_is_refused_in_a_capture(device):
         with pytest.raises(RuntimeError, match="while a CUDA graph is captured"):
             sampler.indices(out=out)
         out.add_(1)
+
+
+def test_a_kernel_that_was_never_launched_is_captured():
+    """CUDA loads a kernel when it is launched first; every other test has launched its kernels."""
+    code = """
+        import torch, fastseed
+        keys = fastseed.random.bits(7, (2, 2), dtype=torch.uint64).cuda()
+        found, graph = torch.empty(2, 5, device="cuda"), torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            found.copy_(fastseed.random.normal(keys, (5,)))
+        graph.replay()
+        assert torch.equal(found.cpu(), fastseed.random.normal(keys.cpu(), (5,)))
+    """
+    run_python("-c", textwrap.dedent(code))

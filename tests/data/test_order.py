@@ -7,10 +7,9 @@ from collections.abc import Iterable
 import pytest
 import torch
 from helpers import vectors
+from helpers.inside import Permutation
 from helpers.sampled import sampler_at
 from helpers.support import needs_native
-
-from fastseed.data.order.permutation import Permutation
 
 LARGE = (65536, 65537, 10**6 + 3, 10**9, 2**32 + 1, 2**48 - 1, 2**48)
 WHERE = {"task": 1, "epoch": 7, "master_seed": 42}

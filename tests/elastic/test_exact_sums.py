@@ -108,3 +108,27 @@ def test_roots():
         number = int(digits, 16) << odd
         found = sums.square_root(number, int(exponent) - odd, DTYPES_OF[dtype])
         assert bits_of(dtype, found) == expected
+
+
+@pytest.mark.parametrize("with_factors", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_torchs_operations_give_the_sums_of_the_operator(monkeypatch, dtype, with_factors):
+    monkeypatch.setattr(exact_op, "_CHUNK", 1000)
+    for kind, values in summands(dtype, 3001).items():
+        factors = [values.flip(0)] if with_factors else []
+        total = torch.zeros(exact_op.SIZE, dtype=torch.int64)
+        exact_op.in_torch(total, [values], factors)
+        expected = total_of([values], factors)
+        assert fraction_of(total) == fraction_of(expected), kind
+        assert torch.equal(total[reference.LIMBS :], expected[reference.LIMBS :])
+        limbs = total[: reference.LIMBS - 1]
+        assert limbs.min() >= -1 and limbs.max() <= 2**32
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_device_without_the_operator_copies_nothing_to_the_host(monkeypatch, dtype):
+    """A copy of a meta tensor raises."""
+    monkeypatch.setattr(exact_op, "exact_sum", None)
+    tensors = [torch.ones(3, 4, dtype=dtype, device="meta").t(), torch.ones(0, device="meta")]
+    for factors in ([], tensors):
+        assert sums.accumulate(tensors, factors).device.type == "meta"

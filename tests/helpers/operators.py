@@ -184,6 +184,11 @@ KEYS = {
         lambda: [reseed_from(n, bool(n % 3)) for n in (0, 1, 5, 33, 1001)],
         lambda: [reseed_from(70_001)],
     ),
+    "mt19937_states": Operator(
+        (0,),
+        lambda: [[torch.zeros(3, 632, dtype=I64), keys(3)]],
+        lambda: [[torch.zeros(n, 632, dtype=I64), keys(n)] for n in (0, 1, 65)],
+    ),
     "shuffle": Operator(
         (0,),
         lambda: [shuffle(3, 10, 1, 2), shuffle(64, 2**48, 5, 3)],

@@ -120,21 +120,33 @@ def test_pairs_are_those_of_the_index(monkeypatch):
 def test_setup_compiles_what_is_older_than_what_it_includes(script, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(script.call.__globals__, "ROOT", tmp_path)
-    for name, text in (("a.h", "int a();"), ("a.cpp", '#include "a.h"')):
+    Path("b").mkdir()
+    for name, text in (("a.h", "int a();"), ("a.cpp", '#include "a.h"'), ("b/a.cpp", "int b;")):
         Path(name).write_text(text)
-        os.utime(name, (1, 1))
-    objects = script.Library("a.so", {"a.cpp": ["c++"], "b/a.cpp": ["c++"]}, []).objects()
-    assert len(objects) == 2
-    out, command = next(iter(objects.items()))
-    assert not script.is_current(out, command)
-    script.compile_object(out, command)
-    assert script.is_current(out, command)
-    assert not script.is_current(out, [*command, "-DB"])
-    Path("a.h").touch()
-    os.utime("a.h", (2**32, 2**32))
-    assert not script.is_current(out, command)
-    Path("a.h").unlink()
-    assert not script.is_current(out, command)
+
+    def made(*options):
+        """The times at which the objects and the library were written."""
+        command = ["c++", "-fPIC", *options]
+        library = script.Library("a.so", dict.fromkeys(("a.cpp", "b/a.cpp"), command), ["c++"])
+        (out,) = script.compiled([library])
+        return [path.stat().st_mtime_ns for path in (*sorted(out.parent.rglob("*.o")), out)]
+
+    first = made()
+    assert len(first) == 3 and made() == first
+    Path("a.h").write_text("int a(int);")
+    second = made()
+    assert [new > old for new, old in zip(second, first, strict=True)] == [True, False, True]
+    assert all(new > old for new, old in zip(made("-DB=$C"), second, strict=True))
+    Path("a.cpp").write_text("nothing")
+    with pytest.raises(SystemExit, match="nothing"):
+        made()
+
+
+def test_setup_says_where_ninja_comes_from(script, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(script.compiled.__globals__, "NINJA", ["no-ninja"])
+    with pytest.raises(SystemExit, match="pip install ninja"):
+        script.compiled([])
 
 
 def test_setup_writes_down_why_a_part_is_missing(tmp_path):

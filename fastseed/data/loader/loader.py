@@ -56,16 +56,14 @@ class Loader(DataLoader[Any]):
     Each ``iter()`` takes task and epoch from the last ``reseed``, or the epoch that ``set_epoch``
     of a ``ShuffleSampler`` set, and calls ``set_scope`` or ``set_epoch`` of samplers and dataset.
     ``shuffle=True`` uses a ``ShuffleSampler``, which ranks share. Other samplers draw from streams
-    of this scope. In each worker all generators get their own streams in each epoch, so random
-    numbers depend on the workers without ``per_sample``, and those of ``collate_fn`` without
-    ``per_batch``.
+    of this scope. In each worker all generators get their own streams in each epoch: numbers depend
+    on workers without ``per_sample``, and those of ``collate_fn`` without ``per_batch``.
 
-    A state says how many samples of the epoch's order, over all ranks, the loop was given; the
-    state of any rank serves all. The workers, the batch size and, for a ``ShuffleSampler`` or
-    ``Seekable``, the ranks may then change, not ``drop_last``. Another sampler, or a subclass with
-    an ``__iter__`` of its own, is run from its beginning and must yield the same again; of a batch
-    sampler batches are counted. An iterable dataset with ``seek(position)`` is read as
-    a ``Seekable``; one with ``state_dict`` and ``load_state_dict`` resumes without workers only.
+    A state says how many samples of the epoch's order all ranks were given; that of any rank serves
+    all. Workers, batch size and, for a ``ShuffleSampler`` or ``Seekable``, ranks may then change,
+    not ``drop_last``. Any other sampler, or a subclass with ``__iter__``, runs from its beginning
+    and must yield the same again. An iterable dataset with ``seek(position)`` is a ``Seekable``;
+    one with ``state_dict`` and ``load_state_dict`` resumes without workers only.
 
     Args:
         dataset: a map-style or iterable-style dataset; or a DataLoader, whose settings are taken.
@@ -78,8 +76,8 @@ class Loader(DataLoader[Any]):
         settings: DataLoader's other arguments, by name.
 
     Raises:
-        TypeError, ValueError: an argument has the wrong type or value, as a DataLoader beside other
-            settings or with its own ``__iter__``; or as DataLoader raises them.
+        TypeError, ValueError: an argument is wrong, as a DataLoader beside other settings or with
+            its own ``__iter__``; or as DataLoader raises them.
 
     Examples:
         >>> import fastseed
