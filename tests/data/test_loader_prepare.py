@@ -44,7 +44,7 @@ ORDERS = {
 def attributes(made):
     """All that a loader has, by the name of the attribute."""
     ours = {"_iterations", "_torch", "_latest", "_loaded", "_has_loaded_dataset", "_length", "name"}
-    ours.add("_kept_by_samplers")
+    ours |= {"_kept_by_samplers", "_history"}
     return {k: v for k, v in vars(made).items() if k not in ours}
 
 
