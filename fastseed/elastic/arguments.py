@@ -74,6 +74,9 @@ def check_model(model: object) -> nn.Module:
     if any(nn.parameter.is_lazy(p) for p in module.parameters()):
         rule = "without uninitialized parameters: run the lazy module once"
         raise validation.value_error(FUNCTION, "model", rule, module)
+    if any(p.is_inference() for p in module.parameters()):
+        rule = "made outside of torch.inference_mode(), whose parameters get no gradients"
+        raise validation.value_error(FUNCTION, "model", rule, module)
     return module
 
 

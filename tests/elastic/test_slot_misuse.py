@@ -78,6 +78,13 @@ def test_what_is_no_model_or_no_batches_is_refused():
         next(gradients.step(5))
 
 
+def test_a_model_of_inference_mode_is_refused():
+    with torch.inference_mode():
+        model = nn.Linear(2, 2)
+    with pytest.raises(ValueError, match=r"model must be made outside of torch.inference_mode"):
+        SlotGradients(model, V)
+
+
 def test_several_ranks_need_a_process_group(monkeypatch):
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
