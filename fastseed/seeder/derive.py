@@ -196,7 +196,8 @@ def stream_of(
 def _scope(function: str, seeder: Seeder, task: int | None, epoch: int, step: int) -> Scope:
     if task is not None:
         return scopes.check_scope(function, task, epoch, step)
-    if not validation.check_int(function, "epoch", epoch, 0, scopes.MAX_EPOCH) == step == 0:
+    _, epoch, step = scopes.check_scope(function, 0, epoch, step)
+    if epoch or step:
         raise validation.value_error(function, "task", "given together with epoch and step", task)
     if get_worker_info() is not None:
         raise RuntimeError(

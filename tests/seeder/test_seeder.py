@@ -220,6 +220,16 @@ def test_derive_functions_take_the_scope_of_the_last_reseed():
         fastseed.derive_key("x", epoch=4)
 
 
+@pytest.mark.parametrize("name", ["epoch", "step"])
+def test_a_scope_of_no_integer_is_refused_without_a_task(name):
+    fastseed.init(42, rank=0, world_size=1)
+    fastseed.reseed(1, 2)
+    for value in (torch.ones(2), np.zeros(2), None):
+        with pytest.raises(TypeError, match=rf"derive_key: {name} must be an integer"):
+            fastseed.derive_key("x", **{name: value})
+    assert fastseed.derive_key("x", **{name: np.int64(0)}) == fastseed.derive_key("x")
+
+
 @pytest.mark.parametrize("bits", [31, 32, 63, 64])
 def test_the_seed_of_a_registered_callable_can_be_derived(bits):
     fastseed.init(42, rank=3, world_size=8)
