@@ -23,7 +23,11 @@ from benchmarks.gpu.case import Kernel, as_case, moved
 from benchmarks.gpu.cases import kernels
 from fastseed._backend.ops.register import REFERENCES
 
-WITHOUT_CASE = {"advise_huge_pages", "mt19937_states", "shuffle_of_key"}  # of the CPU; calls another
+WITHOUT_CASE = {
+    "advise_huge_pages",
+    "mt19937_states",
+    "shuffle_of_key",
+}  # of the CPU; calls another
 
 
 class Names(TorchDispatchMode):
