@@ -1,6 +1,6 @@
 // What the operators' library gives the module `fastseed._generators`, so that the loops are
 // compiled and chosen once: a table of functions, whose address the operator `loop_table` returns.
-// A change is a new INTERFACE of fastseed/_backend/native.py.
+// A change is a new INTERFACE of fastseed/_backend/parts.py.
 #pragma once
 #include "../kernels/derive.h"
 

@@ -144,4 +144,3 @@ def _choose() -> None:
 
 
 _choose()
-"""The compiled code, the operators, and the NumPy reference, which gives the same bits."""

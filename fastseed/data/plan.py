@@ -18,7 +18,7 @@ from torch.utils.data import BatchSampler, ConcatDataset, DataLoader, IterableDa
 from .._utils import validation
 from ..derivation import context
 from ..distributed.agreement import check_first
-from ..distributed.rendezvous import group_size
+from ..distributed.discovery import process_group_size
 from ..seeder.seeder import Seeder
 from .history import Entry, History
 from .journal import from_json
@@ -206,12 +206,12 @@ def _spec_of(samplers: list[Any], dataset: object, is_regular: bool, divider: An
 
 def compare_ranks(function: str, loader: DataLoader[Any], plan: Plan, *at: int) -> None:
     """Raise RuntimeError if a rank that iterates in this place already shares another order."""
-    if group_size() == 1:
+    if (size := process_group_size()) == 1:
         return
     seeder = context.current(function)
     divider = next((s for s in samplers_of(loader) if hasattr(s, "num_replicas")), None)
     is_shared = plan.is_ours or plan.share is not None or divider is not None
-    is_of_all = plan.layout.ranks == seeder.data_world_size and group_size() == seeder.world_size
+    is_of_all = plan.layout.ranks == seeder.data_world_size and size == seeder.world_size
     if not (is_shared and is_of_all):
         return
     digest = hashlib.sha256()

@@ -149,8 +149,6 @@ def check_first(function: str, name: str, record: Record, advice: str) -> None:
 
     No rank is waited for, and one that comes alone is right.
     """
-    if group_size() == 1 or not rendezvous.has_group():
-        return
     here = dist.get_rank()
     try:
         first = rendezvous.first_record(function, name, {**record, "rank": here})

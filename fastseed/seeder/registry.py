@@ -62,25 +62,26 @@ class Registry:
     def __init__(self, reserved: tuple[str, ...], rank_fields: RankFields) -> None:
         self._rank_fields = rank_fields
         self._reserved = reserved
-        self._entries: dict[str, Registration] = {}
+        self._generators: dict[str, Registration] = {}
+        self._epoch_setters: dict[str, Registration] = {}
         self._named: dict[Hashable, dict[str, None]] = {}  # names by `_key` of what has them
         self._unnamed = 0
 
     def __iter__(self) -> Iterator[Registration]:
-        return iter(tuple(self._entries.values()))  # one may register another while it is reseeded
+        return iter(self.generators + self.epoch_setters)
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._generators) + len(self._epoch_setters)
 
     @property
     def generators(self) -> tuple[Registration, ...]:
-        """All but the samplers and datasets."""
-        return tuple(entry for entry in self if not isinstance(entry.adapter, EpochSetter))
+        """All but the samplers and datasets; one may register another while it is reseeded."""
+        return tuple(self._generators.values())
 
     @property
     def epoch_setters(self) -> tuple[Registration, ...]:
         """The samplers and datasets."""
-        return tuple(entry for entry in self if isinstance(entry.adapter, EpochSetter))
+        return tuple(self._epoch_setters.values())
 
     def add(
         self,
@@ -101,7 +102,7 @@ class Registry:
         number, name = self._name(generator, name)
         if draws:
             reserved.check_free(_FUNCTION, name)
-        if name in self._entries or name in self._reserved:
+        if self.find(name) or name in self._reserved:
             rule = "one that is not registered yet (pass another, or unregister that one first)"
             raise validation.value_error(_FUNCTION, "name", rule, name)
         rank_field = self._rank_fields.of_registered(name, shared, distinct_over)
@@ -113,7 +114,8 @@ class Registry:
                 name,
             )
         self._unnamed = number
-        self._entries[name] = Registration(name, generator, adapter, rank_field)
+        kind = self._epoch_setters if isinstance(adapter, EpochSetter) else self._generators
+        kind[name] = Registration(name, generator, adapter, rank_field)
         self._named.setdefault(_key(generator), {})[name] = None
         return name
 
@@ -146,7 +148,7 @@ class Registry:
             return number, generator.name
         if name is not None:
             return number, scopes.check_name(_FUNCTION, name)
-        while f"generator/{number}" in self._entries:
+        while self.find(f"generator/{number}"):
             number += 1
         return number + 1, f"generator/{number}"
 
@@ -156,23 +158,24 @@ class Registry:
         if entry is None:
             rule = "a registered generator"
             raise validation.value_error("unregister_generator", "generator", rule, generator)
-        del self._entries[entry.name], self._named[_key(generator)][entry.name]
+        kind = self._generators if entry.name in self._generators else self._epoch_setters
+        del kind[entry.name], self._named[_key(generator)][entry.name]
         if not self._named[_key(generator)]:
             del self._named[_key(generator)]  # it holds the generator
 
     def _registered(self, generator: object) -> Registration | None:
         """Return the first registration of this very generator, else of an equal callable."""
-        entries = [self._entries[name] for name in self._named.get(_key(generator), ())]
+        entries = [e for e in map(self.find, self._named.get(_key(generator), ())) if e]
         same = (entry for entry in entries if entry.generator is generator)
         return next(same, entries[0] if entries else None)
 
     def find(self, name: str) -> Registration | None:
         """Return the registration of this name."""
-        return self._entries.get(name)
+        return self._generators.get(name) or self._epoch_setters.get(name)
 
     def rank_field_of(self, name: str) -> int:
         """Return the rank field of any stream on this rank."""
-        entry = self._entries.get(name)
+        entry = self.find(name)
         if entry is None or not getattr(entry.adapter, "takes_seed", True):
             return self._rank_fields.of(name)
         return entry.rank_field
