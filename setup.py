@@ -53,12 +53,15 @@ not_built: list[str] = []  # why a part is missing, if one is
 
 
 class Library(Extension):
-    """A shared library that is compiled by ``commands``, one for each source, and linked so."""
+    """A shared library: sources with their commands, how they are linked, libraries of torch."""
 
-    def __init__(self, file: str, commands: dict[str, list[str]], link: list[str]) -> None:
+    def __init__(
+        self, file: str, commands: dict[str, list[str]], link: list[str], torch: tuple[str, ...]
+    ) -> None:
         # a dot in a name would begin a package
         super().__init__("fastseed." + file.replace(".", ":"), list(commands))
         self.file, self.commands, self.link = file, commands, link
+        self.torch = [f"{TEMPORARY}/names/lib{name}.so" for name in torch]
 
     def rules(self, to: Path) -> str:
         """Return what ninja does for it."""
@@ -68,7 +71,8 @@ class Library(Extension):
             f"build {out}: compile {source}\n  with = {escaped(self.commands[source])}\n"
             for out, source in objects.items()
         ]
-        lines.append(f"build {to}: link {' '.join(objects)}\n  with = {escaped(self.link[:1])}\n")
+        inputs = " ".join([*objects, *self.torch])
+        lines.append(f"build {to}: link {inputs}\n  with = {escaped(self.link[:1])}\n")
         lines.append(f"  also = {escaped(self.link[1:])}\n")
         return "".join(lines)
 
@@ -81,7 +85,9 @@ rule compile
   depfile = $out.d
   deps = gcc
 rule link
-  command = rm -f $out && $with -shared $in $also -o $out
+  command = rm -f $out && $with -shared $also $in -o $out
+rule name
+  command = $with -shared -Wl,-soname,$soname -x c++ /dev/null -o $out
 """
 )
 
@@ -103,7 +109,14 @@ def compiled(libraries: list[Library]) -> dict[Path, Library]:
     made = {TEMPORARY / library.file: library for library in libraries}
     file = TEMPORARY / "build.ninja"
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(RULES + "".join(library.rules(to) for to, library in made.items()))
+    names = dict.fromkeys(name for library in libraries for name in library.torch)
+    rules = [library.rules(to) for to, library in made.items()]
+    rules += [
+        # of torch's libraries the linker needs the names alone
+        f"build {name}: name\n  with = {compiler() or 'c++'}\n  soname = {Path(name).name}\n"
+        for name in names
+    ]
+    file.write_text(RULES + "".join(rules))
     if shutil.which(NINJA[0]) is None:
         raise SystemExit("setup.py: ninja compiles the native code: pip install ninja")
     call([*NINJA, "-f", str(file), "-j", str(JOBS), *map(str, made)])
@@ -182,17 +195,6 @@ def architectures(wanted: str, nvcc: Path) -> list[str]:
     return options
 
 
-def named(*libraries: str) -> list[str]:
-    """Return the linker's options for libraries of torch, of which it needs the names alone."""
-    folder = TEMPORARY / "names"
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in libraries:
-        file = f"lib{name}.so"
-        call([compiler() or "c++", "-shared", f"-Wl,-soname,{file}", "-x", "c++", os.devnull,
-              "-o", str(folder / file)])  # fmt: skip
-    return [f"-L{folder}", *(f"-l{name}" for name in libraries)]
-
-
 def cuda_library(cxx: list[str], headers: list[str]) -> list[Library]:
     """The library for CUDA devices, whether or not there is a GPU."""
     import torch
@@ -215,16 +217,17 @@ def cuda_library(cxx: list[str], headers: list[str]) -> list[Library]:
     commands["csrc/ops/cuda.cpp"] = [*cxx, f"-DTORCH_TARGET_VERSION={TARGET_TORCH}", *headers]
     # nvcc links the static runtime, whose symbols are hidden: torch may have another one of them.
     hide = ["-Xlinker", "--no-as-needed", "-Xlinker", "--exclude-libs", "-Xlinker", "ALL"]
-    link = [str(nvcc), "-ccbin", cxx[0], *hide, *named("c10", "torch_cpu", "torch_cuda")]
-    return [Library(f"{PARTS['CUDA']}.abi3.so", commands, link)]
+    link = [str(nvcc), "-ccbin", cxx[0], *hide]
+    return [Library(f"{PARTS['CUDA']}.abi3.so", commands, link, ("c10", "torch_cpu", "torch_cuda"))]
 
 
 def generators_library(cxx: list[str], version: str, headers: list[str], suffix: str) -> Library:
     """The module of the generators, for a torch and a Python."""
     name = PARTS["generators"](version)
     command = [*cxx, f"-DTORCH_EXTENSION_NAME={name}", *headers]
-    link = [cxx[0], "-Wl,--no-as-needed", *named("c10", "torch_cpu", "torch_python")]
-    return Library(name + suffix, dict.fromkeys(sources("csrc/python/*.cpp"), command), link)
+    commands = dict.fromkeys(sources("csrc/python/*.cpp"), command)
+    link = [cxx[0], "-Wl,--no-as-needed"]
+    return Library(name + suffix, commands, link, ("c10", "torch_cpu", "torch_python"))
 
 
 def extensions() -> list[Library]:
@@ -242,14 +245,14 @@ def extensions() -> list[Library]:
     ops = [path for path in sources("csrc/ops/*.cpp") if not path.endswith("/cuda.cpp")]
     command = [*cxx, f"-DTORCH_TARGET_VERSION={TARGET_TORCH}", *headers]
     kernels = dict.fromkeys([*ops, *sources("csrc/cpu/*.cpp")], command)
-    link = [found, "-Wl,--no-as-needed", *named("c10", "torch_cpu")]
+    link = [found, "-Wl,--no-as-needed"]
     here = (torch.__version__, include_paths()[0], sysconfig.get_path("include"),
             sysconfig.get_config_var("EXT_SUFFIX"))  # fmt: skip
     pairs = [here]
     if variants := os.environ.get("FASTSEED_VARIANTS"):
         pairs = [line.split("\t") for line in Path(variants).read_text().splitlines()]
     return [
-        Library(f"{PARTS['KERNELS']}.abi3.so", kernels, link),
+        Library(f"{PARTS['KERNELS']}.abi3.so", kernels, link, ("c10", "torch_cpu")),
         *cuda_library(cxx, headers),
         *(
             generators_library(cxx, version, [
