@@ -95,27 +95,19 @@ def test_the_environments_seed_is_taken_without_the_switches(monkeypatch):
     assert switches() == before
 
 
-def test_tensorflow_that_is_imported_is_seeded(monkeypatch, caplog):
+@pytest.mark.parametrize(("name", "function"), [("tensorflow", "set_seed"), ("cupy", "seed")])
+def test_a_library_that_is_imported_is_seeded(monkeypatch, caplog, name, function):
     seeds = []
-    tensorflow = types.ModuleType("tensorflow")
-    tensorflow.random = types.SimpleNamespace(set_seed=seeds.append)
-    monkeypatch.setitem(sys.modules, "tensorflow", tensorflow)
+    library = types.ModuleType(name)
+    library.random = types.SimpleNamespace(**{function: seeds.append})
+    monkeypatch.setitem(sys.modules, name, library)
     fastseed.enforce_reproducibility(7)
-    assert seeds == [reference_narrow_seed("tensorflow", master=7, task=0)]
+    assert seeds == [reference_narrow_seed(name, master=7, task=0)]
     caplog.clear()
     fastseed.register_generator(seeds.append, name="mine")
     fastseed.enforce_reproducibility(7)
     (message,) = [text for text in caplog.messages if "drops" in text]
-    assert "['mine']" in message  # tensorflow is registered again
-
-
-def test_cupy_that_is_imported_is_seeded(monkeypatch):
-    seeds = []
-    cupy = types.ModuleType("cupy")
-    cupy.random = types.SimpleNamespace(seed=seeds.append)
-    monkeypatch.setitem(sys.modules, "cupy", cupy)
-    fastseed.enforce_reproducibility(7)
-    assert seeds == [reference_narrow_seed("cupy", master=7, task=0)]
+    assert "['mine']" in message  # the library is registered again
 
 
 def test_a_wrong_seed_changes_nothing():

@@ -135,7 +135,7 @@ def _nodes(tree: ast.Module) -> Iterator[ast.expr | ast.stmt]:
             waiting += [one for one in ast.iter_child_nodes(node) if one is not note]
 
 
-def is_noticed(folder: Path, tests: list[str], tier: str) -> str:
+def noticed_by(folder: Path, tests: list[str], tier: str) -> str:
     """Run tests in a copy; return the first that fails, or an empty text."""
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--tier", tier]
     environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
@@ -178,7 +178,7 @@ def main() -> int:
             source = sources[fault.file]
             (folder / fault.file).write_bytes(fault.planted(source))
             start = time.monotonic()
-            by = is_noticed(folder, tests_of([fault.file]), options.tier)
+            by = noticed_by(folder, tests_of([fault.file]), options.tier)
             (folder / fault.file).write_bytes(source)
             survivors += not by
             old = source[fault.start : fault.end].decode()

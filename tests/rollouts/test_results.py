@@ -43,6 +43,13 @@ def rows(path: Path, book: Ledger | None = None) -> int:
         return connection.execute(count).fetchone()[0]
 
 
+def train_alone(book: Ledger, batches: int) -> None:
+    """Complete units one by one, and train each as a batch."""
+    for _ in range(batches):
+        book.complete(book.lease()[0], "text")
+        book.mark_trained(book.next_batch())
+
+
 # ---------------------------------------------------------------- what survives
 
 
@@ -85,9 +92,7 @@ def test_results_of_a_policy_after_the_checkpoint_are_generated_again(path):
 def test_a_result_that_became_too_old_does_not_return(path):
     options = {"batch_size": 1, "window": 2, "max_staleness": 1}
     book = ledger(path, **options)
-    for _ in range(2):
-        book.complete(book.lease()[0], "text")
-        book.mark_trained(book.next_batch())
+    train_alone(book, 2)
     for unit in book.lease(2)[::-1]:  # 3 before 2, which is too old after it
         book.complete(unit, f"text {unit.number} by policy {unit.version}")
     book.mark_trained(book.next_batch())
@@ -126,9 +131,7 @@ def test_stale_drops_are_the_same_after_a_restart(path):
     options = {"batch_size": 1, "window": 2, "max_staleness": 1, "on_stale": "drop"}
     book = ledger(path, **options)
     state = book.state_dict()
-    for _ in range(2):
-        book.complete(book.lease()[0], "text")
-        book.mark_trained(book.next_batch())
+    train_alone(book, 2)
     for unit in book.lease(2)[::-1]:  # 3 before 2, which is too old after it
         book.complete(unit, "text")
     book.mark_trained(book.next_batch())
@@ -151,9 +154,7 @@ def test_a_stale_unit_is_not_issued_again_after_a_restart(path):
     options = {"batch_size": 1, "window": 2, "max_staleness": 1, "on_stale": "drop"}
     book = ledger(path, **options)
     state = book.state_dict()
-    for _ in range(2):
-        book.complete(book.lease()[0], "text")
-        book.mark_trained(book.next_batch())
+    train_alone(book, 2)
     assert not book.complete(book.lease()[0], "text", version=0)
     book.close()
     again = ledger(path, **options)
