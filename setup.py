@@ -48,6 +48,7 @@ EXACT = ["-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
 FLAGS = ["-fvisibility=hidden", *EXACT, *(["-O0", "-g"] if DEBUG else ["-O3", "-g0", "-DNDEBUG"])]
 TARGET_TORCH = "0x020a000000000000"  # the oldest torch whose stable ABI is enough: 2.10
 TEMPORARY = Path("build", "native")
+NAMES = TEMPORARY / "names"  # of torch's libraries: the linker needs no more of them
 NINJA = [sys.executable, "-m", "ninja"] if find_spec("ninja") else ["ninja"]
 not_built: list[str] = []  # why a part is missing, if one is
 
@@ -60,8 +61,10 @@ class Library(Extension):
     ) -> None:
         # a dot in a name would begin a package
         super().__init__("fastseed." + file.replace(".", ":"), list(commands))
-        self.file, self.commands, self.link = file, commands, link
-        self.torch = [f"{TEMPORARY}/names/lib{name}.so" for name in torch]
+        self.file, self.commands, self.link = file, commands, [*link]
+        self.torch = [f"{NAMES}/lib{name}.so" for name in torch]
+        # by -l, as nvcc puts files before the linker's options
+        self.link += [f"-L{NAMES}", *(f"-l{name}" for name in torch)]
 
     def rules(self, to: Path) -> str:
         """Return what ninja does for it."""
@@ -71,7 +74,7 @@ class Library(Extension):
             f"build {out}: compile {source}\n  with = {escaped(self.commands[source])}\n"
             for out, source in objects.items()
         ]
-        inputs = " ".join([*objects, *self.torch])
+        inputs = f"{' '.join(objects)} | {' '.join(self.torch)}"
         lines.append(f"build {to}: link {inputs}\n  with = {escaped(self.link[:1])}\n")
         lines.append(f"  also = {escaped(self.link[1:])}\n")
         return "".join(lines)
@@ -85,7 +88,7 @@ rule compile
   depfile = $out.d
   deps = gcc
 rule link
-  command = rm -f $out && $with -shared $also $in -o $out
+  command = rm -f $out && $with -shared $in $also -o $out
 rule name
   command = $with -shared -Wl,-soname,$soname -x c++ /dev/null -o $out
 """
@@ -112,7 +115,6 @@ def compiled(libraries: list[Library]) -> dict[Path, Library]:
     names = dict.fromkeys(name for library in libraries for name in library.torch)
     rules = [library.rules(to) for to, library in made.items()]
     rules += [
-        # of torch's libraries the linker needs the names alone
         f"build {name}: name\n  with = {compiler() or 'c++'}\n  soname = {Path(name).name}\n"
         for name in names
     ]

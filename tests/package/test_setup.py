@@ -75,6 +75,7 @@ def test_setup_builds_the_cuda_part_where_torch_can_use_it(script, toolkit, monk
     (library,) = script.cuda_library(["c++"], [])
     assert "csrc/cuda/derive.cu" in library.commands and "csrc/ops/cuda.cpp" in library.commands
     assert all((SETUP.parent / file).is_file() for file in library.commands)
+    assert library.link.index("--no-as-needed") < library.link.index("-ltorch_cuda")
     monkeypatch.setattr(torch.version, "cuda", None)
     assert script.cuda_library(["c++"], []) == []
     assert "without the CUDA part: torch was built without CUDA" in capsys.readouterr().err
@@ -127,9 +128,13 @@ def test_setup_compiles_what_is_older_than_what_it_includes(script, monkeypatch,
         """The times at which the objects and the library were written."""
         command = ["c++", "-fPIC", *options]
         library = script.Library(
-            "a.so", dict.fromkeys(("a.cpp", "b/a.cpp"), command), ["c++"], ("some",)
+            "a.so",
+            dict.fromkeys(("a.cpp", "b/a.cpp"), command),
+            ["c++", "-Wl,--no-as-needed"],
+            ("some",),
         )
         (out,) = script.compiled([library])
+        assert b"libsome.so" in out.read_bytes()  # which is loaded with it
         return [path.stat().st_mtime_ns for path in (*sorted(out.parent.rglob("*.o")), out)]
 
     first = made()
