@@ -23,6 +23,7 @@ ELSEWHERE = {
     "fastseed/_backend/private_torch.py": ("nn", "random", "package"),
     "fastseed/_backend/reference": ("backend", "random", "elastic", "sampling", "derivation"),
     "fastseed/cli/check.py": ("debug",),
+    "fastseed/data/plan.py": ("distributed",),
     "fastseed/cli/verify.py": ("tools/verify",),
     "fastseed/determinism/launch.py": ("cli",),
     "fastseed/integrations": ("seeder", "docs"),
