@@ -12,10 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from .._utils.validation import check_path, value_error
+from ..digest.trees import Difference, Leaf, sides
 from . import kept_tensors
 from .kept_tensors import ElementDifference
 from .module_calls import ROOT, CallTensor
-from .tree_digest import Difference, Leaf, sides
 from .watch_file import CALLS, FOLDER, GROUPS, Key, Recording, Values
 
 _SETTING = re.compile(r"optimizer (\d+\.)?group \d+\.(?!params\.)")

@@ -12,12 +12,12 @@ import torch
 
 from .._utils import environ, validation
 from .._utils.validation import check_int, type_error, value_error
+from ..digest.trees import Leaf, leaves_of, table_of
 from ..distributed import discovery
 from ..nn.module_names import strip_wrappers, unwrap
 from . import kept_tensors
 from .generator_use import states_of_defaults
 from .module_calls import ModuleCalls, whole_copy
-from .tree_digest import Leaf, leaves_of, table_of
 from .watch_file import CALLS, FOLDER, GROUPS, STATE, Writer
 
 if TYPE_CHECKING:

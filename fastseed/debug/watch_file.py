@@ -16,7 +16,7 @@ from typing import IO, NamedTuple, TypeAlias
 
 from .._utils import StateDict, regular_file, strict_json
 from .._utils.validation import value_error
-from .tree_digest import Leaf
+from ..digest.trees import Leaf
 
 FORMAT = "fastseed watch 2"
 FOLDER = "watch"

@@ -11,9 +11,9 @@ from torch import nn
 
 from .._utils import StateDict, validation
 from ..data.layout import ASSIGNMENTS
-from ..debug.tensor_digest import is_in_memory
-from ..debug.tree_digest import table_of
 from ..derivation import context
+from ..digest.tensors import is_in_memory
+from ..digest.trees import table_of
 from ..distributed.discovery import discover_rank
 from ..distributed.rendezvous import name_ranks
 from ..random.layout import is_dtensor

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...debug.bisection import bisect
-from ...debug.tree_digest import Leaf, whole
 from ...debug.watch_file import Key, Recording
+from ...digest.trees import Leaf, whole
 from .runs import OTHER, WHOLE, Run, printed
 
 _NUMBER = re.compile(r"(\d+(?:\.\d+)*)")
