@@ -18,7 +18,7 @@ from ..nn.module_names import strip_wrappers, unwrap
 from . import kept_tensors
 from .generator_use import states_of_defaults
 from .module_calls import ModuleCalls, whole_copy
-from .watch_file import CALLS, FOLDER, GROUPS, STATE, Writer
+from .watch_file import CALLS, FOLDER, GROUPS, PATTERN, STATE, Writer
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -114,7 +114,7 @@ class Watch:
         job = discovery.discover_rank()
         self._rank = job.rank
         self._folder = _folder(path)
-        file = self._folder / f"rank-{job.rank}.watch"
+        file = self._folder / PATTERN.replace("*", str(job.rank))
         if file.exists() and not append:
             raise FileExistsError(
                 f"fastseed.{_FUNCTION}: path must be a folder without {file.name}, got "
