@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _recording(args: argparse.Namespace, path: str) -> tuple[bool, dict[str, object]]:
     from ..debug.bisection import recordings
-    from ..debug.tree_digest import whole
+    from ..digest.trees import whole
 
     rows = []
     for rank, one in recordings("show", "X", path).items():

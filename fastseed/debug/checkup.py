@@ -13,7 +13,8 @@ from .._backend import build
 from .._utils import validation
 from ..derivation import context, streams
 from ..determinism import hash_seed
-from ..distributed.agreement import verify_agreement
+from ..digest.trees import digest
+from ..distributed.agreement import agree, verify_agreement
 from ..distributed.rendezvous import group_size
 from ..generators.accelerator import AcceleratorGenerators, relative_index
 from ..generators.adapter import ADAPTERS
@@ -21,7 +22,6 @@ from ..generators.default import NAMES, global_generators
 from ..seeder.registry import adapter_for
 from ..seeder.seeder import Seeder
 from .generator_use import FINE, NOTE, WRONG, Row, bytes_of, is_held, watched_use
-from .tree_digest import assert_ranks_agree
 
 
 def check(
@@ -177,6 +177,17 @@ def _ranks(module: object) -> Iterator[Row]:
             yield Row("ranks", "module", FINE, count)
     except (TypeError, ValueError, RuntimeError, TimeoutError) as error:
         yield Row("ranks", "agreement", WRONG, str(error))
+
+
+def assert_ranks_agree(module: object) -> None:
+    """Raise on every rank unless a module is the same, bit for bit, on all; name what differs."""
+    rows: list[list[str]] = []
+    problem: Exception | None = None
+    try:
+        rows = [[name or "(the tensor)", leaf.hex] for name, leaf in digest(module).table.items()]
+    except (TypeError, ValueError, RuntimeError) as error:
+        problem = error
+    agree("debug.check", {}, problem, rows=rows)
 
 
 def _process() -> Iterator[Row]:

@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from ..data.worker import discovery
 from ..derivation import context
+from ..generators import discovery
 from ..generators.accelerator import AcceleratorGenerators, compiled_types
 from ..generators.adapter import ADAPTERS, unpack
 from ..generators.default import DefaultGenerators, global_generators

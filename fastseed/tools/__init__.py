@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from .._utils import validation
-from ..debug.watch_file import FOLDER
+from ..debug import watch_file
 from .environment import FILE
 
 RECORDING, ENVIRONMENT, CHECKPOINT = "recording", "environment", "checkpoint or job"
@@ -23,7 +23,7 @@ def parts_of(function: str, argument: str, given: str) -> dict[str, str]:
     if path.suffix == ".watch":
         return {RECORDING: given}
     found = {}
-    if any(any(folder.glob("rank-*.watch")) for folder in (path, path / FOLDER)):
+    if watch_file.find_files(path):
         found[RECORDING] = given
     for folder in (path, path / ENVIRONMENT):
         if (folder / FILE).is_file():

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..._utils import environ
+from ...debug.watch_file import PATTERN
 from ...determinism import hash_seed, launch
 from .processes import OUT, run_program
 
@@ -24,7 +25,6 @@ EXPERIMENTS = (WHOLE, STOPPED, RESUMED, OTHER)
 
 # torchrun, with the program as it is.
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--no-python")
-_WATCH = "rank-*.watch"
 _MAX_FILES = 10_000  # of the working folder that are looked at
 STEP_KEYS = ("step", "global_step", "iteration", "iter")
 
@@ -60,7 +60,7 @@ class Run:
     @property
     def recording(self) -> Path | None:
         """The folder in which ``fastseed.debug.Watch`` recorded."""
-        return next((file.parent for file in sorted(self.folder.rglob(_WATCH))), None)
+        return next((file.parent for file in sorted(self.folder.rglob(PATTERN))), None)
 
 
 @dataclass
@@ -170,7 +170,7 @@ def _listed(root: Path) -> dict[str, int]:
 
 def half_of(run: Run) -> Callable[[Path], bool] | None:
     """Return whether a run has half of the records or lines of ``run``; None if it has no two."""
-    progress = _Progress(OUT if run.recording is None else _WATCH)
+    progress = _Progress(OUT if run.recording is None else PATTERN)
     total = progress.count(run.folder)
     return None if total < 2 else lambda folder: progress.count(folder) >= total / 2
 
@@ -180,7 +180,7 @@ class _Progress:
 
     def __init__(self, pattern: str) -> None:
         self._pattern = pattern
-        self._mark = b'"step": ' if pattern == _WATCH else b"\n"
+        self._mark = b'"step": ' if pattern == PATTERN else b"\n"
         self._seen: dict[Path, tuple[int, int]] = {}  # where to read on, and the count so far
 
     def count(self, folder: Path) -> int:
