@@ -82,8 +82,7 @@ NOT_RUN = {
 }
 ON_RANKS = ("layouts-py-0", "same-weights-py-1", "several-ranks-py-0")  # a mesh is of several
 ALONE = {
-    "several-ranks-0": "its mesh has eight ranks",
-    "several-ranks-1": "its mesh has four ranks",
+    "several-ranks-1": "its mesh has eight ranks",
     "resume-3": "its last line is about all samples",
 }
 
