@@ -127,9 +127,8 @@ def _of_all_ranks(rows: list[Any], code: int) -> tuple[list[Any], int] | None:
     rank, patience = int(os.environ["RANK"]), timedelta(seconds=_PATIENCE)
     where = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    c10d = dist.distributed_c10d
-    agent = c10d.TCPStore(*where, is_master=False, timeout=patience)
-    store = c10d.PrefixStore(f"fastseed.check/{attempt}", agent)
+    agent = dist.TCPStore(*where, is_master=False, timeout=patience)  # type: ignore[attr-defined]
+    store = dist.distributed_c10d.PrefixStore(f"fastseed.check/{attempt}", agent)
     store.set(str(rank), json.dumps([code, rows]))
     found: dict[int, list[Any]] = {}
     if rank == 0:
