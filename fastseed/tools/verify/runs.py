@@ -12,11 +12,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..._utils import environ
 from ...debug.watch_file import PATTERN
 from ...determinism import hash_seed, launch
+from ..logs import step_of
 from .processes import OUT, run_program
 
 WHOLE, STOPPED, RESUMED, OTHER = "whole", "stopped", "resumed", "other"
@@ -26,7 +27,6 @@ EXPERIMENTS = (WHOLE, STOPPED, RESUMED, OTHER)
 # torchrun, with the program as it is.
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--no-python")
 _MAX_FILES = 10_000  # of the working folder that are looked at
-STEP_KEYS = ("step", "global_step", "iteration", "iter")
 
 
 class Losses(NamedTuple):
@@ -213,7 +213,9 @@ def read_losses(path: Path, value: str, earlier: bytes = b"") -> Losses:
             row = json.loads(line)
             if row.get(value) is None:
                 continue
-            name, loss = _step_of(row), float(row[value])
+            name, loss = step_of(row), float(row[value])
+            if name is None:
+                raise ValueError("there is no step")
         except (ValueError, TypeError, OverflowError, RecursionError):
             left_out += 1
             continue
@@ -221,15 +223,6 @@ def read_losses(path: Path, value: str, earlier: bytes = b"") -> Losses:
         values.pop(name, None)  # the last one counts, at its place
         values[name] = loss
     return Losses(values, left_out)
-
-
-def _step_of(row: dict[str, Any]) -> str:
-    """Return the name of a row's step; ValueError without one."""
-    steps = [key for key in STEP_KEYS if row.get(key) is not None][:1]
-    parts = [row[key] for key in ("epoch", *steps) if row.get(key) is not None]
-    if not parts:
-        raise ValueError("there is no step")
-    return "/".join(str(part).removesuffix(".0") for part in parts)  # 3.0 is step 3
 
 
 def printed(lines: Sequence[str], value: str) -> dict[str, float]:
