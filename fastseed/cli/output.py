@@ -72,14 +72,15 @@ def command_of(args: argparse.Namespace) -> list[str]:
     return [sys.executable, *words] if words[0].endswith(".py") else words
 
 
-def say(text: object = "", *, error: bool = False) -> None:
+def say(text: object = "", *, error: bool = False, end: str = "\n") -> None:
     """Print a line on standard output or standard error; control characters as escapes."""
     if json_only and not error:
         return
     stream = sys.stderr if error else sys.stdout
     encoding = getattr(stream, "encoding", None) or "utf-8"
     # Escapes rather than a UnicodeEncodeError on a terminal with another encoding.
-    print(_clean(text).encode(encoding, "backslashreplace").decode(encoding), file=stream)
+    shown = _clean(text).encode(encoding, "backslashreplace").decode(encoding)
+    print(shown, end=end, file=stream, flush=end != "\n")
 
 
 def _clean(text: object) -> str:
