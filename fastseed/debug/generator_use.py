@@ -110,9 +110,9 @@ def _used_outside(generator: object, known: _Made | None) -> list[Row]:
     # Packages shuffle names and wait for random times by Python's generators.
     minor = is_installed and known is None and isinstance(generator, random.Random)
     why = "made without a seed" if known and known.unseeded else "not registered"
-    name = f"{type(generator).__module__}.{type(generator).__qualname__}"
+    name = f"{type(generator).__module__.removesuffix('._C')}.{type(generator).__qualname__}"
     where = known.where if known and known.where else holder
-    name, status = name.replace("torch._C.", "torch."), NOTE if minor else WRONG
+    status = NOTE if minor else WRONG
     return [Row("use", name, status, f"drawn from, {why}: {where}")]
 
 
