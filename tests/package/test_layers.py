@@ -41,6 +41,8 @@ LEFT = {
     "derivation.context imports seeder.seeder",
     "distributed.agreement imports seeder.seeder",
     "random.torch_functions imports random.keyed",
+    "seeder.derive imports seeder.seeder",
+    "seeder.fork_rng.block imports seeder.seeder",
     "seeder.fork_rng.stack imports seeder.fork_rng.block",
 }
 OF_SEEDER = {
