@@ -41,9 +41,8 @@ LEFT = {
     "derivation.context imports seeder.seeder",
     "distributed.agreement imports seeder.seeder",
     "random.torch_functions imports random.keyed",
-    "seeder.derive imports seeder.seeder",
-    "seeder.fork_rng.block imports seeder.seeder",
     "seeder.fork_rng.stack imports seeder.fork_rng.block",
+    *(f"seeder.{name} imports seeder.seeder" for name in ("derive", "fork_rng.block", "state")),
 }
 OF_SEEDER = {
     *("_accelerators", "_job", "_rank_fields", "_recent_scopes", "_registry", "_set_scope"),
