@@ -42,6 +42,7 @@ LEFT = {
     "distributed.agreement imports seeder.seeder",
     "random.torch_functions imports random.keyed",
     "seeder.fork_rng.stack imports seeder.fork_rng.block",
+    "seeder.process_lock imports seeder.fork_rng.stack",
     *(f"seeder.{name} imports seeder.seeder" for name in ("derive", "fork_rng.block", "state")),
 }
 OF_SEEDER = {
