@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import importlib
 import re
 import sys
 from graphlib import TopologicalSorter
@@ -190,6 +191,17 @@ def test_private_modules_of_torch_are_imported_in_two_files():
                 used = [str(node.value)]
             private = {one for one in used if re.match(r"torch\b.*\._(?!_)", one)}
             assert name in BACKEND or private <= DOCUMENTED, (name, private)
+
+
+def test_each_fact_has_the_holder_that_contributing_names():
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    part = text[text.index("One holder has each fact") : text.index("## Rules")]
+    holders = re.findall(r"^- .*: `([\w./]+)`$", part, re.MULTILINE)
+    assert len(holders) == 14 and (ROOT / holders.pop()).is_file()
+    for holder in holders:
+        module, _, name = holder.rpartition(".")
+        assert hasattr(importlib.import_module(f"fastseed.{module}"), name), holder
+    assert len(text.split()) <= 900
 
 
 def test_heavy_libraries_are_imported_inside_functions():
