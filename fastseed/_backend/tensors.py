@@ -216,6 +216,18 @@ def has_memory(tensor: torch.Tensor) -> bool:
         return False
 
 
+def is_expanded(tensor: torch.Tensor) -> bool:
+    """Return whether elements of a tensor share memory, as those of ``Tensor.expand`` do."""
+    return any(
+        size > 1 and step == 0 for size, step in zip(tensor.shape, tensor.stride(), strict=True)
+    )
+
+
+def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the bytes of a dense tensor in one row: its memory, where this is contiguous."""
+    return tensor.resolve_conj().resolve_neg().contiguous().view(-1).view(torch.uint8)
+
+
 def has_data(tensor: torch.Tensor) -> bool:
     """Return whether a tensor is neither a meta nor a fake tensor."""
     return not (tensor.is_meta or private_torch.is_fake(tensor))
