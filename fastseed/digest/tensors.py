@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 
-from .._backend import native, private_torch
+from .._backend import native, private_distributed
 from .._backend.ops import digest as digest_op
 from .._backend.reference import digest as reference
 from .._backend.tensors import has_memory
@@ -126,7 +126,7 @@ def plain(name: str, tensor: torch.Tensor) -> torch.Tensor:
     if torch.nn.parameter.is_lazy(tensor):
         rule = "initialized: run the lazy module once"
         raise type_error(FUNCTION, f"the tensor at {name!r}", rule, type(tensor))
-    tensor = private_torch.finished(tensor)
+    tensor = private_distributed.finished(tensor)
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested:
         raise type_error(FUNCTION, f"the tensor at {name!r}", "dense and strided", tensor.layout)
     if not is_in_memory(tensor):
