@@ -7,17 +7,13 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from .._backend import derive
 from .._backend.reference.scalar import ScopeKey
-from .._utils import validation
-from . import context, streams
+from . import context, place, streams
 from .entries import Entries
-from .scopes import SHARED
-
-if TYPE_CHECKING:
-    from ..seeder.seeder import Seeder
+from .place import Place
+from .rank_fields import SameRank
 
 
 class BlockPlace(NamedTuple):
@@ -29,12 +25,8 @@ class BlockPlace(NamedTuple):
     entries: Entries  # of this scope
 
 
-worker_place: BlockPlace | None = None
-"""That of a DataLoader worker whose generators fastseed has seeded; None in other processes."""
-
-
-place_in_sample: ContextVar[Callable[[str], BlockPlace] | None]
-"""Where the block of a stream begins while this thread reads a sample or makes a batch."""
+place_in_sample: ContextVar[Callable[[str], Place] | None]
+"""The place of a stream's block while this thread reads a sample or makes a batch."""
 place_in_sample = ContextVar("place_in_sample", default=None)
 
 readers = 0
@@ -58,7 +50,10 @@ def around_samples() -> Iterator[None]:
         place_in_sample.reset(before)
 
 
-def _refuse(path: str) -> BlockPlace:
+_OF_SAMPLES = SameRank(0)
+
+
+def _refuse(path: str) -> Place:
     raise RuntimeError(
         "fastseed.data.per_sample: with transform=, the dataset must open no block, since a batch "
         f"is read at once, got {path!r}: let transform open it, or leave transform= out"
@@ -69,29 +64,25 @@ def enter_sample(scope: ScopeKey, index: int, occurrence: int) -> None:
     """Let the blocks of this thread belong to a sample, whichever process reads it."""
     entries = Entries()
 
-    def place_of(path: str) -> BlockPlace:
+    def place_of(path: str) -> Place:
         key = streams.sample_stream(scope, path, index, occurrence)
-        return BlockPlace(key.scope(), 0, 0, entries)
+        return Place(0, _OF_SAMPLES, None, key.scope(), entries)
 
     place_in_sample.set(place_of)
 
 
 def place_of_block(
-    function: str, path: str, distinct_over: object, of: Seeder | None = None
+    function: str, path: str, distinct_over: object, of_job: Place | None = None
 ) -> BlockPlace:
     """Return where a block begins now: in a sample, a DataLoader worker, or the job."""
     in_sample = place_in_sample.get()
-    place = worker_place if in_sample is None else in_sample(path)
-    if place is None:
+    found = place.worker if in_sample is None else in_sample(path)
+    if found is None:
         context.refuse_worker(function, "pass worker_init_fn=fastseed.data.worker_init_fn to it")
-        seeder = of or context.current(function)
-        scope = derive.scope_key(seeder.master_seed, *context.scope_of(seeder, function))
-        rank_field = seeder._rank_fields.under(function, path, distinct_over)
-        return BlockPlace(scope, rank_field, 0, seeder.entries)
-    if distinct_over not in (None, ()):
-        rule = "None or () in a DataLoader worker and in a sample"
-        raise validation.value_error(function, "distinct_over", rule, distinct_over)
-    return place if distinct_over is None else place._replace(rank_field=SHARED)
+        found = of_job or context.current(function).place
+        context.scope_of(found, function)
+    rank_field = found.fields.under(function, path, distinct_over)
+    return BlockPlace(found.scope_key, rank_field, found.worker, found.entries)
 
 
 ONE_TASK = (

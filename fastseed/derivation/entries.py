@@ -11,8 +11,10 @@ class Entries:
     A name has the function that the block belongs to in front: ``fork_rng/a``, ``keyed/a``.
     """
 
-    def __init__(self) -> None:
-        self._names: dict[str, object] = {}
+    __slots__ = ("_names",)
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        self._names: dict[str, object] = dict.fromkeys(names)
 
     def add(self, function: str, kind: str, name: str) -> None:
         """Note an entry; RuntimeError if the block was entered before, also by another thread."""
@@ -32,11 +34,3 @@ class Entries:
     def names(self) -> list[str]:
         """Return the names in order."""
         return sorted(self._names)
-
-    def clear(self) -> None:
-        """Begin a scope."""
-        self._names.clear()
-
-    def replace(self, names: Iterable[str]) -> None:
-        """Take the names of a saved state."""
-        self._names = dict.fromkeys(names)

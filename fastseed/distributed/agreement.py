@@ -170,10 +170,11 @@ def record_of(seeder: Seeder) -> Record:
         "world_size": seeder.world_size,
         "scope": None if seeder.scope is None else seeder.scope._asdict(),
         "mesh": None if mesh is None else dict(zip(mesh.names, mesh.sizes, strict=True)),
-        "data_over": list(seeder._job.data_over),
-        "distinct_over": seeder._rank_fields.rules(),
+        "data_over": list(seeder.job.data_over),
+        "distinct_over": seeder.place.fields.rules(),
         "registered": sorted(
-            f"{entry.name} (shared)" if entry.shared else entry.name for entry in seeder._registry
+            f"{entry.name} (shared)" if entry.shared else entry.name
+            for entry in seeder.generators.registry
         ),
         "rank": seeder.rank,
         "mesh coordinates": None if mesh is None else list(mesh.ranks),

@@ -22,6 +22,7 @@ from .._backend.ops.dropout import layer_key
 from .._backend.reference.scalar import SHARED_RANK, signed
 from .._utils import validation
 from ..derivation import blocks, context, streams
+from ..derivation import place as places
 from ..derivation.blocks import BlockPlace
 from . import fills, layout, scope_tensors
 from .fills import Arguments, Fill, Keywords
@@ -133,7 +134,7 @@ class KeyedBlock(TorchFunctionMode):
     def _begin_in_graph(self) -> None:
         if self.is_once:
             raise self._needs_index("in compiled code")
-        guarded = id(context.seeder), blocks.worker_place is None, blocks.readers
+        guarded = id(context.seeder), places.worker is None, blocks.readers
         self.rank_field = _rank_field(self.name, self._distinct_over, guarded)
         self.next = torch.full((1,), self.index << _DRAW_BITS, dtype=torch.int64, device=CPU)
 
@@ -358,7 +359,7 @@ def _known_words(name: str) -> tuple[int, int]:
 def _rank_field(name: str, distinct_over: object, guarded: object) -> int:
     """Return the rank field of a block in compiled code, which guards whose place it has."""
     warn_if_exporting(_FUNCTION)
-    if blocks.worker_place is not None or blocks.place_in_sample.get() is not None:
+    if places.worker is not None or blocks.place_in_sample.get() is not None:
         raise RuntimeError(_NOT_COMPILED)
     return int(blocks.place_of_block(_FUNCTION, f"keyed/{name}", distinct_over).rank_field)
 

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import torch
 
-from .._backend import derive
 from .._backend.reference.scalar import signed
 from ..derivation import context
 
@@ -76,8 +75,8 @@ def check_not_compiling(function: str, device: torch.device) -> None:
 def _write() -> None:
     """Write the new scope to every device."""
     seeder, words, process_state.has_keys = context.seeder, (0, 0), False
-    if seeder is not None and seeder.scope is not None:
-        words = derive.scope_key(seeder.master_seed, *seeder.scope)
+    if seeder is not None and seeder.place.scope is not None:
+        words = seeder.place.scope_key
         process_state.has_keys = True
     if torch.cuda.is_initialized() and torch.cuda.is_available():  # type: ignore[no-untyped-call]
         on_device("reseed", torch.device("cuda", torch.cuda.current_device()))

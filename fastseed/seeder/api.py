@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import functools
-
 from .._utils import StateDict
+from ..derivation.place import Place
 from .fork_rng.block import ForkBlock
+from .generators import Generators
 from .seeder import current_seeder
 from .start import start
 
@@ -216,9 +216,13 @@ def fork_rng(name: str, *, index: int | None = None, distinct_over: object = Non
         >>> torch.equal(torch.get_rng_state(), before)
         True
     """
-    # The seeder is looked up when the block is entered: decorators are made before init.
-    owner = functools.partial(current_seeder, "fork_rng")
-    return ForkBlock(owner, name, index, distinct_over)
+    return ForkBlock(_owner, name, index, distinct_over)
+
+
+def _owner() -> tuple[Place, Generators]:
+    """Return what a block needs when it is entered: decorators are made before ``init``."""
+    seeder = current_seeder("fork_rng")
+    return seeder.place, seeder.generators
 
 
 def state_dict(*, rng: bool = False) -> StateDict:

@@ -42,12 +42,12 @@ def start(
         )
     else:
         try:
-            seeder._set_scope(0, 0, 0, "init")
+            seeder.move(0, 0, 0, "init")
         except ReseedError as error:  # another reseed repairs it
             failed = error
     replace_seeder(seeder, again)
     if seeder.rank == 0:
-        report(seeder._job, seeder.master_seed, is_given=master_seed is not None, shows=shows)
+        report(seeder.job, seeder.master_seed, is_given=master_seed is not None, shows=shows)
     warn_only = requested if warn_only is None else warn_only
     if warn_only is not None:
         switches.deterministic(warn_only=warn_only)
@@ -86,7 +86,7 @@ def join_job(
 
 def replace_seeder(new: Seeder | None, again: Sequence[str] = ()) -> None:
     """Make ``new`` the seeder of the process; warn about registrations of an earlier ``init``."""
-    old = () if context.seeder is None else context.seeder._registry
+    old = () if context.seeder is None else context.seeder.generators.registry
     context.set_current(new)
     dropped = [entry.name for entry in old if entry.name not in again]
     if dropped:

@@ -18,8 +18,9 @@ from torch.utils.data import get_worker_info
 from ..._backend import derive
 from ..._utils import validation
 from ..._utils.log import warn_once
-from ...derivation import blocks, context, scopes, streams
+from ...derivation import context, place, scopes, streams
 from ...derivation.entries import Entries
+from ...derivation.rank_fields import SameRank
 from ...generators.adapter import GeneratorAdapter
 from ...generators.default import DefaultGenerators
 from ...random.bank import StreamBank
@@ -56,7 +57,8 @@ class WorkerSeeder(NamedTuple):
 
     @classmethod
     def from_seeder(cls, seeder: Seeder, name: str | None = None) -> WorkerSeeder:
-        return cls(seeder.master_seed, seeder.data_rank, seeder._registry.generators, name)
+        entries = seeder.generators.registry.generators
+        return cls(seeder.master_seed, seeder.data_rank, entries, name)
 
     def __reduce__(self) -> tuple[object, ...]:
         kept = [entry for entry in self.entries if _can_pickle(entry)]
@@ -133,8 +135,9 @@ class WorkerInit:
             return streams.stream_in(named, name, rank, self._worker_id + 1)
 
         if info is not None:
-            place = named, self.seeder.rank, self._worker_id + 1, Entries()
-            blocks.worker_place = blocks.BlockPlace(*place)
+            fields, number = SameRank(self.seeder.rank), self._worker_id + 1
+            seed = self.seeder.master_seed
+            place.worker = place.Place(seed, fields, None, named, Entries(), number)
             leave_inherited()
         failures = GENERATORS.reseed(stream_of)
         entries = [e for e in (*self.seeder.entries, *found) if not is_on_device(e)]
@@ -288,7 +291,7 @@ class _WorkerInitFunction:
 
 
 def _init_at_current_scope() -> WorkerInit:
-    at = context.scope_of(context.current(_FUNCTION), _FUNCTION)
+    at = context.scope_of(context.current(_FUNCTION).place, _FUNCTION)
     return WorkerInit(IterationScope(at.task, at.epoch, 0, 1))
 
 

@@ -11,20 +11,19 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..._backend import recomputation
 from ..._backend.compile import eager
 from ..._utils import validation
 from ...derivation import blocks, context, scopes, streams
 from ...derivation.blocks import BlockPlace
+from ...derivation.place import Place
 from ...generators.torch_rng import TorchGenerator
 from ...random.keyed import refuse_inside
+from ..generators import Generators
 from . import stack
 from .stack import ForkEntry
-
-if TYPE_CHECKING:
-    from ..seeder import Seeder
 
 _FUNCTION = "fork_rng"
 MAX_INDEX = 2**56 - 2  # the low 8 bits of a member's index are the device
@@ -34,7 +33,11 @@ class ForkBlock(contextlib.ContextDecorator):
     """A switch to a named stream: a context manager that can be entered again, and a decorator."""
 
     def __init__(
-        self, owner: Callable[[], Seeder], name: str, index: int | None, distinct_over: object
+        self,
+        owner: Callable[[], tuple[Place, Generators]],
+        name: str,
+        index: int | None,
+        distinct_over: object,
     ) -> None:
         self._owner, self._distinct_over = owner, distinct_over
         self._name = scopes.check_name(_FUNCTION, name)
@@ -52,7 +55,7 @@ class ForkBlock(contextlib.ContextDecorator):
 
     @eager
     def __enter__(self) -> None:
-        seeder = self._owner()
+        of_job, generators = self._owner()
         use = f"{_FUNCTION}/{self._name}/{self._slot}"
         had: BlockPlace | None = recomputation.had(use)
         is_once = not self._slot and had is None
@@ -60,15 +63,14 @@ class ForkBlock(contextlib.ContextDecorator):
             context.refuse_worker(_FUNCTION)
             refuse_inside(_FUNCTION)
             path = f"{self._name}/torch.cpu"
-            place = blocks.place_of_block(_FUNCTION, path, self._distinct_over, seeder)
-        for accelerator in seeder._accelerators:
-            accelerator.refuse_capture(_FUNCTION)
-        entry = ForkEntry(self, self._name, seeder._accelerators)
+            place = blocks.place_of_block(_FUNCTION, path, self._distinct_over, of_job)
+        generators.refuse_capture(_FUNCTION)
+        entry = ForkEntry(self, self._name, generators.accelerators)
         if is_once:
             place.entries.add(_FUNCTION, _FUNCTION, self._name)
         self.entries = (*self.entries, entry)
         try:
-            stack.enter(entry, lambda: self._begin(seeder, place))
+            stack.enter(entry, lambda: self._begin(generators, place))
         except BaseException:
             self.entries = self.entries[:-1]
             if is_once:
@@ -76,7 +78,7 @@ class ForkBlock(contextlib.ContextDecorator):
             raise
         recomputation.keep(use, place)
 
-    def _begin(self, seeder: Seeder, place: BlockPlace) -> None:
+    def _begin(self, generators: Generators, place: BlockPlace) -> None:
         """Set torch's generators to the beginning of the stream."""
 
         def on(kind: str) -> streams.Stream:
@@ -84,7 +86,7 @@ class ForkBlock(contextlib.ContextDecorator):
             return stream.offset_by(self._slot << 8)
 
         TorchGenerator().reseed(on("torch.cpu"))
-        for accelerator in seeder._accelerators:
+        for accelerator in generators.accelerators:
             accelerator.reseed(on(accelerator.name))
 
     @eager

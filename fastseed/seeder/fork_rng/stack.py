@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 
@@ -19,17 +19,14 @@ from ...generators.accelerator import AcceleratorGenerators
 from ...random.keyed import open_blocks as keyed_blocks
 from ..process_lock import process
 
-if TYPE_CHECKING:
-    from .block import ForkBlock
-
 
 class ForkEntry:
     """One entry of a block by this thread."""
 
     def __init__(
-        self, block: ForkBlock, name: str, accelerators: Sequence[AcceleratorGenerators]
+        self, block: object, name: str, accelerators: Sequence[AcceleratorGenerators]
     ) -> None:
-        self._block = weakref.ref(block)
+        self._block: weakref.ref[Any] = weakref.ref(block)
         self.name, self._accelerators = name, accelerators
         self.thread, self.task = threading.get_ident(), blocks.current_task()
         self.in_backward = private_torch.in_backward()
