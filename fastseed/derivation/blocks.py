@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import NamedTuple
 
+from .._backend import private_torch
 from .._backend.reference.scalar import ScopeKey
 from . import context, place, streams
 from .entries import Entries
@@ -83,6 +84,25 @@ def place_of_block(
         context.scope_of(found, function)
     rank_field = found.fields.under(function, path, distinct_over)
     return BlockPlace(found.scope_key, rank_field, found.worker, found.entries)
+
+
+open_modes: set[object] = set()
+"""The blocks of ``random.keyed`` of all threads that are open."""
+
+
+def open_keyed() -> list[object]:
+    """Return those that this thread is in."""
+    modes = private_torch.function_modes() if open_modes else []
+    return [mode for mode in modes if any(mode is one for one in tuple(open_modes))]
+
+
+def refuse_in_keyed(function: str) -> None:
+    """RuntimeError in a block of this thread, which does not read torch's generators."""
+    if open_keyed():
+        raise RuntimeError(
+            f"fastseed.{function}: must not be entered in a block of random.keyed, which does not "
+            "draw from torch's generators: give it a keyed block"
+        )
 
 
 ONE_TASK = (

@@ -31,6 +31,7 @@ _users: StreamUsers[StreamBank] = StreamUsers(
 )
 
 
+@member_states.has_members
 class StreamBank:
     """n counter-based streams on one device, each with a key and a position.
 

@@ -220,8 +220,7 @@ def _rank_field(name: str, distinct_over: object, guarded: object) -> int:
     return int(blocks.place_of_block(FUNCTION, f"keyed/{name}", distinct_over).rank_field)
 
 
-_open: set[KeyedBlock] = set()
-"""The blocks of all threads that are open."""
+_open: Any = blocks.open_modes
 
 
 def outside_blocks() -> contextlib.AbstractContextManager[object]:
@@ -239,21 +238,6 @@ def apart_from_blocks() -> Iterator[None]:
     finally:
         for block, has_moved in before.items():
             block.draws.has_moved = has_moved
-
-
-def open_blocks() -> list[object]:
-    """Return the blocks that this thread is in."""
-    modes = private_torch.function_modes() if _open else []
-    return [mode for mode in modes if isinstance(mode, KeyedBlock)]
-
-
-def refuse_inside(function: str) -> None:
-    """RuntimeError in a block of this thread, which does not read torch's generators."""
-    if open_blocks():
-        raise RuntimeError(
-            f"fastseed.{function}: must not be entered in a block of random.keyed, which does not "
-            "draw from torch's generators: give it a keyed block"
-        )
 
 
 def leave_inherited() -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from .._utils import StateDict
 from ..derivation.place import Place
-from .fork_rng.block import ForkBlock
 from .generators import Generators
 from .seeder import current_seeder
 from .start import start
+
+if TYPE_CHECKING:
+    from .fork_rng import ForkBlock
 
 
 def init(
@@ -216,6 +220,8 @@ def fork_rng(name: str, *, index: int | None = None, distinct_over: object = Non
         >>> torch.equal(torch.get_rng_state(), before)
         True
     """
+    from .fork_rng import ForkBlock
+
     return ForkBlock(_owner, name, index, distinct_over)
 
 

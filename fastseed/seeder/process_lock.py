@@ -34,6 +34,16 @@ class ProcessLock:
                 "reseeding; let the function take its seed and return"
             )
 
+    def refuse_inside(self, function: str) -> None:
+        """Raise RuntimeError inside a block of ``fork_rng``. Abandoned blocks are left."""
+        while self.blocks and self.blocks[-1].is_abandoned:
+            self.blocks[-1].leave()
+        if self.blocks:
+            raise RuntimeError(
+                f"fastseed.{function}: must not be called inside a fork_rng block, which restores "
+                "the generators when it is left; call it before or after the block"
+            )
+
 
 process = ProcessLock()
 os.register_at_fork(after_in_child=process.reset)

@@ -12,13 +12,12 @@ import torch
 from .._utils import validation
 from .._utils.log import logger
 from ..derivation import reserved, scopes
+from ..derivation.member_states import KINDS
 from ..derivation.rank_fields import RankFields
 from ..derivation.scopes import SHARED
-from ..generators.adapter import ADAPTERS, GeneratorAdapter, adapter_of
+from ..generators.adapter import ADAPTERS, GeneratorAdapter, MembersAdapter, adapter_of
 from ..generators.default import global_generators
-from ..generators.pool import GeneratorPool, MembersAdapter, check_generators
 from ..generators.setters import BITS, EpochSetter, SeedFunction, is_epoch_setter
-from ..random.bank import StreamBank
 
 _FUNCTION = "register_generator"
 
@@ -39,12 +38,14 @@ class Registration(NamedTuple):
 
 def adapter_for(generator: object, bits: int = 31) -> GeneratorAdapter:
     """Return the adapter of a generator of any supported kind; TypeError for anything else."""
-    if isinstance(generator, (GeneratorPool, StreamBank)):
+    if isinstance(generator, tuple(KINDS)):
         return MembersAdapter(generator)
     adapter = adapter_of(type(generator))
     if adapter is not None:
         return adapter(generator)
     if isinstance(generator, (list, tuple)) and generator:
+        from ..generators.pool import GeneratorPool, check_generators
+
         members = check_generators(_FUNCTION, generator)
         return MembersAdapter(GeneratorPool(members, "list"))
     if callable(generator) and not isinstance(generator, torch.nn.Module):
@@ -124,7 +125,7 @@ class Registry:
     def _adapter(self, generator: object, bits: int) -> GeneratorAdapter | EpochSetter:
         """Return the adapter; an error for what is no generator, or registered already."""
         is_setter = is_epoch_setter(generator)
-        classes = (*ADAPTERS, GeneratorPool, StreamBank)
+        classes = (*ADAPTERS, *KINDS)
         if isinstance(generator, type) and (is_setter or issubclass(generator, classes)):
             rule = f"an instance, as {generator.__name__}()"  # the class would make new ones
             raise validation.type_error(_FUNCTION, "generator", rule, generator)
@@ -140,10 +141,10 @@ class Registry:
             raise validation.value_error(_FUNCTION, "generator", rule, generator)
         return adapter
 
-    def _name(self, generator: object, name: object) -> tuple[int, str]:
+    def _name(self, generator: Any, name: object) -> tuple[int, str]:
         """Return the number of the next unnamed generator, and the name of this one."""
         number = self._unnamed
-        if isinstance(generator, (GeneratorPool, StreamBank)):
+        if isinstance(generator, tuple(KINDS)):
             if name not in (None, generator.name):
                 rule = f"left out, or {generator.name!r}, the name of the generator itself"
                 raise validation.value_error(_FUNCTION, "name", rule, name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -19,14 +19,14 @@ from ..derivation.place import Place, place_at
 from ..derivation.rank_fields import RankFields
 from ..derivation.scopes import Scope
 from ..distributed import discovery
-from . import state as states
 from .errors import ReseedError
-from .fork_rng import stack
-from .fork_rng.block import ForkBlock
 from .generators import Generators
 from .job import Job, read_job
 from .process_lock import process
 from .recent_scopes import RecentScopes
+
+if TYPE_CHECKING:
+    from .fork_rng import ForkBlock
 
 SEED_BITS = 63
 """Bits of a master seed that was not given: it fits signed 64-bit integers."""
@@ -127,8 +127,7 @@ class Seeder:
         """Do ``reseed``; ``remember`` warns about a scope that was used before."""
         with process.lock:
             process.refuse_nested(function)
-            if process.blocks:
-                stack.refuse_inside(function)
+            process.refuse_inside(function)
             at = scopes.check_scope(function, task, epoch, step)
             self.check_group(function)
             self.generators.refuse_capture(function)
@@ -160,6 +159,8 @@ class Seeder:
         self, name: str, *, index: int | None = None, distinct_over: object = None
     ) -> ForkBlock:
         """Return what ``fastseed.fork_rng`` returns, for this seeder."""
+        from .fork_rng import ForkBlock
+
         return ForkBlock(lambda: (self.place, self.generators), name, index, distinct_over)
 
     def register_generator(
@@ -259,11 +260,13 @@ class Seeder:
 
     def state_dict(self, *, rng: bool = False) -> StateDict:
         """Return what ``fastseed.state_dict`` returns, for this seeder."""
+        from . import state as states
+
         if not validation.check_bool("state_dict", "rng", rng):
             return states.save_state(self.place, self.world_size)
         context.refuse_worker("state_dict")
         with process.lock:
-            stack.refuse_inside("state_dict")
+            process.refuse_inside("state_dict")
             return states.save_state(self.place, self.world_size, self.generators.adapters())
 
     @eager
@@ -272,10 +275,12 @@ class Seeder:
         function = "load_state_dict"
         context.refuse_worker(function)
         with process.lock:
-            stack.refuse_inside(function)
+            process.refuse_inside(function)
             self._load(state, function)
 
     def _load(self, state: StateDict, function: str) -> None:
+        from . import state as states
+
         before, adapters = self.place, self.generators.adapters()
         parsed = states.parse_state(before.fields, self.generators.registry, state, adapters)
         self._take(place_at(parsed.master_seed, before.fields, parsed.scope))

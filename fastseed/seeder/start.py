@@ -13,7 +13,6 @@ from .._backend import derive, native
 from .._utils import environ, validation
 from .._utils.log import logger
 from ..derivation import context, scopes
-from ..determinism import switches
 from ..distributed import agreement, discovery
 from .errors import ReseedError
 from .job import Job, read_job
@@ -31,7 +30,7 @@ def start(
 
     ``warn_only`` asks for ``deterministic``; the names ``again`` are registered by the caller.
     """
-    requested = switches.requested("init")
+    requested = _requested()
     seeder = Seeder.__new__(Seeder)
     seeder._start(*join_job(master_seed, place))
     failed = None
@@ -50,10 +49,21 @@ def start(
         report(seeder.job, seeder.master_seed, is_given=master_seed is not None, shows=shows)
     warn_only = requested if warn_only is None else warn_only
     if warn_only is not None:
+        from ..determinism import switches
+
         switches.deterministic(warn_only=warn_only)
     if failed is not None:
         raise failed
     return seeder
+
+
+def _requested() -> bool | None:
+    """Return ``warn_only`` if ``FASTSEED_DETERMINISTIC`` requests determinism; else None."""
+    if environ.get(environ.DETERMINISTIC) is None:
+        return None
+    from ..determinism import switches
+
+    return switches.requested("init")
 
 
 def join_job(

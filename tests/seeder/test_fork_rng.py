@@ -10,7 +10,7 @@ import torch
 from helpers.support import holds_key, run_python, scramble, seeder, snapshot
 
 import fastseed
-from fastseed.seeder.fork_rng import block as fork_rng
+from fastseed.seeder import fork_rng
 from fastseed.seeder.process_lock import process
 
 AT = {"task": 1, "epoch": 7, "step": 3}
