@@ -7,7 +7,6 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from typing import NamedTuple
 
 from .._backend import private_torch
 from .._backend.reference.scalar import ScopeKey
@@ -15,16 +14,6 @@ from . import context, place, streams
 from .entries import Entries
 from .place import Place
 from .rank_fields import SameRank
-
-
-class BlockPlace(NamedTuple):
-    """Where a block begins."""
-
-    scope: ScopeKey
-    rank_field: int
-    worker: int  # the worker word of its streams
-    entries: Entries  # of this scope
-
 
 place_in_sample: ContextVar[Callable[[str], Place] | None]
 """The place of a stream's block while this thread reads a sample or makes a batch."""
@@ -74,16 +63,15 @@ def enter_sample(scope: ScopeKey, index: int, occurrence: int) -> None:
 
 def place_of_block(
     function: str, path: str, distinct_over: object, of_job: Place | None = None
-) -> BlockPlace:
-    """Return where a block begins now: in a sample, a DataLoader worker, or the job."""
+) -> tuple[Place, int]:
+    """Return where a block begins, in a sample, a worker or the job, and its rank field there."""
     in_sample = place_in_sample.get()
     found = place.worker if in_sample is None else in_sample(path)
     if found is None:
         context.refuse_worker(function, "pass worker_init_fn=fastseed.data.worker_init_fn to it")
         found = of_job or context.current(function).place
         context.scope_of(found, function)
-    rank_field = found.fields.under(function, path, distinct_over)
-    return BlockPlace(found.scope_key, rank_field, found.worker, found.entries)
+    return found, found.fields.under(function, path, distinct_over)
 
 
 open_modes: set[object] = set()

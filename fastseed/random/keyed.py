@@ -20,7 +20,7 @@ from .._backend.reference.scalar import signed
 from .._utils import validation
 from ..derivation import blocks, context, streams
 from ..derivation import place as places
-from ..derivation.blocks import BlockPlace
+from ..derivation.place import Place
 from . import fills
 from .fills import Arguments, Keywords
 from .keyed_draws import DRAW_BITS, FUNCTION, NOT_COMPILED, Draws
@@ -111,27 +111,27 @@ class KeyedBlock(TorchFunctionMode):
         else:
             private_torch.replace_dtensor_draws(_draw_dtensor)
             self._generators = positions()
-            draws.begin(self._enter_place())
+            draws.begin(*self._enter_place())
             _open.add(self)
             if self._checker is not None:
                 self._checker.__enter__()
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
-    def _enter_place(self) -> BlockPlace:
+    def _enter_place(self) -> tuple[Place, int]:
         """Return where the block begins: in a recomputation, where its forward pass began."""
         draws = self.draws
         use = f"keyed/{draws.name}/{draws.index}"
-        place: BlockPlace | None = recomputation.had(use)
-        if place is None:
+        found: tuple[Place, int] | None = recomputation.had(use)
+        if found is None:
             path = f"keyed/{draws.name}"
-            place = blocks.place_of_block(FUNCTION, path, self._distinct_over)
+            found = blocks.place_of_block(FUNCTION, path, self._distinct_over)
             if draws.is_once:
                 if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():  # type: ignore[no-untyped-call]
                     raise draws.needs_index("while a CUDA graph is captured")
-                place.entries.add(FUNCTION, "keyed", draws.name)
-        recomputation.keep(use, place)
-        return place
+                found[0].entries.add(FUNCTION, "keyed", draws.name)
+        recomputation.keep(use, found)
+        return found
 
     def __exit__(self, error: object = None, *rest: object) -> None:
         if not self.draws.is_eager:
@@ -217,7 +217,7 @@ def _rank_field(name: str, distinct_over: object, guarded: object) -> int:
     warn_if_exporting(FUNCTION)
     if places.worker is not None or blocks.place_in_sample.get() is not None:
         raise RuntimeError(NOT_COMPILED)
-    return int(blocks.place_of_block(FUNCTION, f"keyed/{name}", distinct_over).rank_field)
+    return int(blocks.place_of_block(FUNCTION, f"keyed/{name}", distinct_over)[1])
 
 
 _open: Any = blocks.open_modes

@@ -16,7 +16,7 @@ from .._backend.compile import is_exporting
 from .._backend.ops.dropout import layer_key
 from .._backend.reference.scalar import SHARED_RANK
 from ..derivation import blocks, streams
-from ..derivation.blocks import BlockPlace
+from ..derivation.place import Place
 from . import layout, scope_tensors
 from .fills import Fill
 from .functional import Key
@@ -50,12 +50,12 @@ class Draws:
         self.rank_field = rank_field
         self.next = torch.full((1,), self.index << DRAW_BITS, dtype=torch.int64, device=CPU)
 
-    def begin(self, place: BlockPlace) -> None:
+    def begin(self, place: Place, rank_field: int) -> None:
         """Begin at a place, in this task of this thread and process."""
-        if place.scope != scope_tensors.words():
-            self.scope = torch.tensor(place.scope, dtype=torch.uint64, device=CPU)
+        if place.scope_key != scope_tensors.words():
+            self.scope = torch.tensor(place.scope_key, dtype=torch.uint64, device=CPU)
         self._place, self._streams = place, dict[int, streams.Stream]()  # by rank field
-        self.rank_field = int(place.rank_field)  # torch.compile of 2.10 knows no other integers
+        self.rank_field = int(rank_field)  # torch.compile of 2.10 knows no other integers
         self.process, self._task = os.getpid(), blocks.current_task()
         self._checkpoint = recomputation.innermost()
         array = np.array([self.index << DRAW_BITS], np.int64)
@@ -75,27 +75,22 @@ class Draws:
         self, fill: Fill, tensor: torch.Tensor, *parameters: object, **named: object
     ) -> torch.Tensor:
         """Fill a tensor from the key of the next draw."""
-        key = self.next_key(tensor)
-        with private_torch.without_function_modes():
+        if torch.compiler.is_compiling():
+            key = self._key_in_graph(tensor)
+            if fill(tensor, key, *parameters, **named) is not False and tensor.numel():
+                self.next.add_(1)  # type: ignore[union-attr]
+            return tensor
+        key = self._key(tensor)
+        with private_torch.WITHOUT_FUNCTION_MODES():
             found = fill(tensor, key, *parameters, **named)
         if found is not False and tensor.numel():
-            self.count()
+            self.number[0] += 1
         return tensor
 
     def next_key(self, tensor: torch.Tensor) -> Key:
         """Return the key of the next draw, which is of this tensor or like it."""
-        rank_field = SHARED_RANK if layout.is_dtensor(tensor) else self.rank_field
         is_compiling = torch.compiler.is_compiling()
-        self._check_place(is_compiling)
-        if is_compiling:
-            return self._key_in_graph(rank_field)
-        if tensor.is_cuda and torch.cuda.is_current_stream_capturing():
-            return self._key_in_capture(tensor.device, rank_field)
-        stream = self._streams.get(rank_field)
-        if stream is None:
-            at = self._place.scope, f"keyed/{self.name}", rank_field, self._place.worker
-            stream = self._streams[rank_field] = streams.stream_in(*at)
-        return stream.key(self.number[0])
+        return self._key_in_graph(tensor) if is_compiling else self._key(tensor)
 
     def count(self) -> None:
         """Go on to the next draw."""
@@ -105,7 +100,20 @@ class Draws:
         else:
             self.number[0] += 1
 
-    def _key_in_graph(self, rank_field: int) -> torch.Tensor:
+    def _key(self, tensor: torch.Tensor) -> Key:
+        self._check_place(False)
+        rank_field = SHARED_RANK if layout.is_dtensor(tensor) else self.rank_field
+        if tensor.is_cuda and torch.cuda.is_current_stream_capturing():
+            return self._key_in_capture(tensor.device, rank_field)
+        stream = self._streams.get(rank_field)
+        if stream is None:
+            at = self._place.scope_key, f"keyed/{self.name}", rank_field, self._place.worker
+            stream = self._streams[rank_field] = streams.stream_in(*at)
+        return stream.key(self.number[0])
+
+    def _key_in_graph(self, tensor: torch.Tensor) -> torch.Tensor:
+        self._check_place(True)
+        rank_field = SHARED_RANK if layout.is_dtensor(tensor) else self.rank_field
         if self.is_eager and self._place.worker:
             raise RuntimeError(NOT_COMPILED)
         if not scope_tensors.process_state.has_keys:

@@ -24,7 +24,6 @@ from .._backend import private_torch, recomputation
 from .._backend.compile import eager
 from .._utils import validation
 from ..derivation import blocks, context, scopes, streams
-from ..derivation.blocks import BlockPlace
 from ..derivation.place import Place
 from ..generators.accelerator import AcceleratorGenerators
 from ..generators.torch_rng import TorchGenerator
@@ -63,32 +62,33 @@ class ForkBlock(contextlib.ContextDecorator):
     def __enter__(self) -> None:
         of_job, generators = self._owner()
         use = f"{_FUNCTION}/{self._name}/{self._slot}"
-        had: BlockPlace | None = recomputation.had(use)
-        is_once = not self._slot and had is None
-        if (place := had) is None:
+        found: tuple[Place, int] | None = recomputation.had(use)
+        is_once = not self._slot and found is None
+        if found is None:
             context.refuse_worker(_FUNCTION)
             blocks.refuse_in_keyed(_FUNCTION)
             path = f"{self._name}/torch.cpu"
-            place = blocks.place_of_block(_FUNCTION, path, self._distinct_over, of_job)
+            found = blocks.place_of_block(_FUNCTION, path, self._distinct_over, of_job)
         generators.refuse_capture(_FUNCTION)
+        entered = found[0].entries
         entry = ForkEntry(self, self._name, generators.accelerators)
         if is_once:
-            place.entries.add(_FUNCTION, _FUNCTION, self._name)
+            entered.add(_FUNCTION, _FUNCTION, self._name)
         self.entries = (*self.entries, entry)
         try:
-            entry.enter(lambda: self._begin(generators, place))
+            entry.enter(lambda: self._begin(generators, *found))
         except BaseException:
             self.entries = self.entries[:-1]
             if is_once:
-                place.entries.discard(_FUNCTION, self._name)
+                entered.discard(_FUNCTION, self._name)
             raise
-        recomputation.keep(use, place)
+        recomputation.keep(use, found)
 
-    def _begin(self, generators: Generators, place: BlockPlace) -> None:
+    def _begin(self, generators: Generators, place: Place, rank_field: int) -> None:
         """Set torch's generators to the beginning of the stream."""
 
         def on(kind: str) -> streams.Stream:
-            stream = streams.stream_in(place.scope, f"{self._name}/{kind}", place.rank_field)
+            stream = streams.stream_in(place.scope_key, f"{self._name}/{kind}", rank_field)
             return stream.offset_by(self._slot << 8)
 
         TorchGenerator().reseed(on("torch.cpu"))

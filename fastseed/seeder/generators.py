@@ -30,8 +30,10 @@ class Generators:
         """Set every generator; return the exceptions of those that failed, by stream name."""
         registry, field, at = self.registry, self._field_of_defaults, place.scope
         assert at is not None
-        done = field is not None and self.defaults.reseed_natively(place.master_seed, at, field)
-        if done and not (self.accelerators or len(registry)):
+        done = field is not None and self.defaults.reseed_natively(
+            "reseed_defaults_of_cpu", place.master_seed, *at, field
+        )
+        if done and not (self.accelerators or registry.entries):
             return {}
         own: dict[str, GeneratorAdapter] = {} if done else dict(self.defaults.adapters)
         own.update((accelerator.name, accelerator) for accelerator in self.accelerators)

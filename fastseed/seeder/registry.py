@@ -63,8 +63,7 @@ class Registry:
     def __init__(self, reserved: tuple[str, ...], rank_fields: RankFields) -> None:
         self._rank_fields = rank_fields
         self._reserved = reserved
-        self._generators: dict[str, Registration] = {}
-        self._epoch_setters: dict[str, Registration] = {}
+        self.entries: dict[str, Registration] = {}
         self._named: dict[Hashable, dict[str, None]] = {}  # names by `_key` of what has them
         self._unnamed = 0
 
@@ -72,17 +71,17 @@ class Registry:
         return iter(self.generators + self.epoch_setters)
 
     def __len__(self) -> int:
-        return len(self._generators) + len(self._epoch_setters)
+        return len(self.entries)
 
     @property
     def generators(self) -> tuple[Registration, ...]:
         """All but the samplers and datasets; one may register another while it is reseeded."""
-        return tuple(self._generators.values())
+        return tuple(e for e in [*self.entries.values()] if not isinstance(e.adapter, EpochSetter))
 
     @property
     def epoch_setters(self) -> tuple[Registration, ...]:
         """The samplers and datasets."""
-        return tuple(self._epoch_setters.values())
+        return tuple(e for e in [*self.entries.values()] if isinstance(e.adapter, EpochSetter))
 
     def add(
         self,
@@ -103,7 +102,7 @@ class Registry:
         number, name = self._name(generator, name)
         if draws:
             reserved.check_free(_FUNCTION, name)
-        if self.find(name) or name in self._reserved:
+        if name in self.entries or name in self._reserved:
             rule = "one that is not registered yet (pass another, or unregister that one first)"
             raise validation.value_error(_FUNCTION, "name", rule, name)
         rank_field = self._rank_fields.of_registered(name, shared, distinct_over)
@@ -115,8 +114,7 @@ class Registry:
                 name,
             )
         self._unnamed = number
-        kind = self._epoch_setters if isinstance(adapter, EpochSetter) else self._generators
-        kind[name] = Registration(name, generator, adapter, rank_field)
+        self.entries[name] = Registration(name, generator, adapter, rank_field)
         if draws:
             self._rank_fields.registered[name] = rank_field
         self._named.setdefault(_key(generator), {})[name] = None
@@ -151,7 +149,7 @@ class Registry:
             return number, generator.name
         if name is not None:
             return number, scopes.check_name(_FUNCTION, name)
-        while self.find(f"generator/{number}"):
+        while f"generator/{number}" in self.entries:
             number += 1
         return number + 1, f"generator/{number}"
 
@@ -161,21 +159,16 @@ class Registry:
         if entry is None:
             rule = "a registered generator"
             raise validation.value_error("unregister_generator", "generator", rule, generator)
-        kind = self._generators if entry.name in self._generators else self._epoch_setters
-        del kind[entry.name], self._named[_key(generator)][entry.name]
+        del self.entries[entry.name], self._named[_key(generator)][entry.name]
         self._rank_fields.registered.pop(entry.name, None)
         if not self._named[_key(generator)]:
             del self._named[_key(generator)]  # it holds the generator
 
     def _registered(self, generator: object) -> Registration | None:
         """Return the first registration of this very generator, else of an equal callable."""
-        entries = [e for e in map(self.find, self._named.get(_key(generator), ())) if e]
+        entries = [self.entries[name] for name in self._named.get(_key(generator), ())]
         same = (entry for entry in entries if entry.generator is generator)
         return next(same, entries[0] if entries else None)
-
-    def find(self, name: str) -> Registration | None:
-        """Return the registration of this name."""
-        return self._generators.get(name) or self._epoch_setters.get(name)
 
 
 def _is_reseeded(generator: object) -> bool:

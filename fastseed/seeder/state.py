@@ -142,7 +142,7 @@ def _choose(fields: RankFields, registry: Registry, state: StateDict) -> dict[st
         )
     chosen: dict[str, str] = {}
     for other, rank, name, key in sorted(rows):  # this rank first
-        entry = registry.find(name)
+        entry = registry.entries.get(name)
         if not other and saved == here:
             wanted = True
         elif entry is not None:
