@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import signal
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -69,16 +68,24 @@ def device() -> str:
     return DEVICE
 
 
-@pytest.fixture(scope="module")
-def frozen_objects() -> Iterator[None]:
-    """Hide what is there from the garbage collector, whose objects ``debug.check`` goes through.
+def pytest_collection_finish() -> None:
+    """Hide what is there from the garbage collector, and from ``debug.check``.
 
-    A process of tests holds ten times as many as a script.
+    A process of tests holds ten times as many objects as a script, and a collection walks over all.
     """
     gc.collect()
     gc.freeze()
-    yield
+
+
+def pytest_sessionfinish() -> None:
+    """Let the interpreter end as it does: libraries report what they find alive then."""
     gc.unfreeze()
+
+
+@pytest.fixture(scope="module")
+def frozen_objects() -> None:
+    """Hide also what tests have imported since."""
+    pytest_collection_finish()
 
 
 @pytest.fixture(autouse=True)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
-from helpers.support import LOW64, clean_environment, scramble, seeder, snapshot
+from helpers.support import LOW64, scramble, seeder, snapshot
 
 import fastseed
 from fastseed.derivation import scopes, streams
@@ -308,23 +306,20 @@ def test_cuda_capture_refuses_and_replays_follow_the_seed():
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="nothing is skipped on this machine")
-@pytest.mark.parametrize("switch", ["0", "1"])
-def test_switch_turns_tests_without_a_cuda_device_into_failures(switch, tmp_path):
-    here = Path(__file__).resolve().parents[1]
-    (tmp_path / "test_one.py").write_text(
-        "import pytest\n\n@pytest.mark.cuda\ndef test_one(device):\n    assert device == 'cpu'\n"
-        "\n@pytest.mark.needs_cuda\ndef test_two():\n    pass\n"
-    )
-    (tmp_path / "conftest.py").write_text((here / "conftest.py").read_text())
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  cuda: x\n  needs_cuda: x\n")
-    path = os.pathsep.join(filter(None, [str(here), os.environ.get("PYTHONPATH", "")]))
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)],
-        env=clean_environment(FAIL_WITHOUT_CUDA=switch, PYTHONPATH=path),
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    ended = "2 errors" if switch == "1" else "1 passed, 1 skipped"
-    assert done.returncode == int(switch) and ended in done.stdout, done.stdout + done.stderr
-    assert ("needs a CUDA device, and FAIL_WITHOUT_CUDA=1" in done.stdout) == (switch == "1")
+@pytest.mark.parametrize("mark", ["", "cuda", "needs_cuda"])
+def test_switch_turns_tests_without_a_cuda_device_into_failures(mark, device, request, monkeypatch):
+    conftest = str(Path(__file__).resolve().parents[1] / "conftest.py")
+    setup = request.config.pluginmanager.getplugin(conftest).pytest_runtest_setup
+    item = SimpleNamespace(get_closest_marker=lambda name: name if name == mark else None)
+    monkeypatch.setenv("FAIL_WITHOUT_CUDA", "0")
+    if mark == "needs_cuda":
+        with pytest.raises(pytest.skip.Exception, match="needs a CUDA device"):
+            setup(item)
+    else:
+        assert setup(item) is None and device == "cpu"
+    monkeypatch.setenv("FAIL_WITHOUT_CUDA", "1")
+    if mark:
+        with pytest.raises(pytest.fail.Exception, match="needs a CUDA device, and FAIL_WITHOUT"):
+            setup(item)
+    else:
+        assert setup(item) is None
