@@ -11,8 +11,7 @@ from contextvars import ContextVar
 from .._backend import private_torch
 from .._backend.reference.scalar import ScopeKey
 from . import context, place, streams
-from .entries import Entries
-from .place import Place
+from .place import Entries, Place
 from .rank_fields import SameRank
 
 place_in_sample: ContextVar[Callable[[str], Place] | None]

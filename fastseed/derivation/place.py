@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from .._backend import derive
 from .._backend.reference.scalar import ScopeKey
-from .entries import Entries
 from .rank_fields import RankFields
 from .scopes import Scope
 
@@ -20,6 +20,37 @@ def _count_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_count_fork)
+
+
+class Entries:
+    """The names of the blocks without an index that were entered in the present scope.
+
+    A name has the function that the block belongs to in front: ``fork_rng/a``, ``keyed/a``.
+    """
+
+    __slots__ = ("_names",)
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        self._names: dict[str, object] = dict.fromkeys(names)
+
+    def add(self, function: str, kind: str, name: str) -> None:
+        """Note an entry; RuntimeError if the block was entered before, also by another thread."""
+        mine = object()
+        if self._names.setdefault(f"{kind}/{name}", mine) is not mine:  # in one step, for threads
+            raise RuntimeError(
+                f"fastseed.{function}: the block {name!r} must be entered once in a scope, and a "
+                "second entry would draw the same numbers: call fastseed.reseed(task, epoch, "
+                "step=...) before each step, give the block an index= (of the layer, micro-batch "
+                "or sample), or wrap the dataset that opens it in fastseed.data.per_sample"
+            )
+
+    def discard(self, kind: str, name: str) -> None:
+        """Forget an entry that failed."""
+        self._names.pop(f"{kind}/{name}", None)
+
+    def names(self) -> list[str]:
+        """Return the names in order."""
+        return sorted(self._names)
 
 
 class Place(NamedTuple):

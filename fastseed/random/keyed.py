@@ -25,6 +25,7 @@ from . import fills
 from .fills import Arguments, Keywords
 from .keyed_draws import DRAW_BITS, FUNCTION, NOT_COMPILED, Draws
 from .positions import Checker, have_moved, positions
+from .scope_tensors import CPU
 from .torch_functions import DRAWS, check_memory, handler_of_substitute
 
 MAX_INDEX = 2**39 - 1
@@ -107,7 +108,9 @@ class KeyedBlock(TorchFunctionMode):
             if draws.is_once:
                 raise draws.needs_index("in compiled code")
             guarded = id(context.seeder), places.worker is None, blocks.readers
-            draws.begin_in_graph(_rank_field(draws.name, self._distinct_over, guarded))
+            draws.rank_field = _rank_field(draws.name, self._distinct_over, guarded)
+            first = draws.index << DRAW_BITS
+            draws.next = torch.full((1,), first, dtype=torch.int64, device=CPU)
         else:
             private_torch.replace_dtensor_draws(_draw_dtensor)
             self._generators = positions()
@@ -143,13 +146,13 @@ class KeyedBlock(TorchFunctionMode):
         _open.discard(self)
         if error is None:
             self._check_end(is_innermost)
-        self.draws.end()
+        self.draws.next, self.draws.has_moved = None, False
 
     def _check_end(self, is_innermost: bool) -> None:
         draws, wrong = self.draws, ""
         if not is_innermost:
             wrong = "must be left before the blocks around it"
-        elif draws.are_too_many():
+        elif draws.number[0] - (draws.index << DRAW_BITS) > 1 << DRAW_BITS:
             wrong = f"must draw at most 2**{DRAW_BITS} times: give parts of it an index"
         elif draws.has_moved or draws.process != os.getpid():
             pass  # the generators were set

@@ -5,6 +5,7 @@ What changes from call to call reaches a compiled graph in tensors: the scope, a
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import TYPE_CHECKING
 
@@ -45,11 +46,6 @@ class Draws:
         self.has_moved = False  # to another scope, since the block was entered
         self.is_eager = False
 
-    def begin_in_graph(self, rank_field: int) -> None:
-        """Begin in code that is compiled."""
-        self.rank_field = rank_field
-        self.next = torch.full((1,), self.index << DRAW_BITS, dtype=torch.int64, device=CPU)
-
     def begin(self, place: Place, rank_field: int) -> None:
         """Begin at a place, in this task of this thread and process."""
         if place.scope_key != scope_tensors.words():
@@ -63,46 +59,25 @@ class Draws:
         self.next = _usual_tensor(array)
         self.is_eager = True
 
-    def end(self) -> None:
-        """Let the block be left."""
-        self.next, self.has_moved = None, False
-
-    def are_too_many(self) -> bool:
-        """Return whether the numbers of a block were not enough."""
-        return self.number[0] - (self.index << DRAW_BITS) > 1 << DRAW_BITS
-
     def draw(
         self, fill: Fill, tensor: torch.Tensor, *parameters: object, **named: object
     ) -> torch.Tensor:
         """Fill a tensor from the key of the next draw."""
-        if torch.compiler.is_compiling():
-            key = self._key_in_graph(tensor)
-            if fill(tensor, key, *parameters, **named) is not False and tensor.numel():
-                self.next.add_(1)  # type: ignore[union-attr]
-            return tensor
-        key = self._key(tensor)
-        with private_torch.WITHOUT_FUNCTION_MODES():
+        is_compiling = torch.compiler.is_compiling()
+        key = self.next_key(tensor, is_compiling)
+        spares = contextlib.nullcontext if is_compiling else private_torch.WITHOUT_FUNCTION_MODES
+        with spares():
             found = fill(tensor, key, *parameters, **named)
         if found is not False and tensor.numel():
-            self.number[0] += 1
+            self.count(is_compiling)
         return tensor
 
-    def next_key(self, tensor: torch.Tensor) -> Key:
+    def next_key(self, tensor: torch.Tensor, is_compiling: bool) -> Key:
         """Return the key of the next draw, which is of this tensor or like it."""
-        is_compiling = torch.compiler.is_compiling()
-        return self._key_in_graph(tensor) if is_compiling else self._key(tensor)
-
-    def count(self) -> None:
-        """Go on to the next draw."""
-        assert self.next is not None
-        if torch.compiler.is_compiling():
-            self.next.add_(1)
-        else:
-            self.number[0] += 1
-
-    def _key(self, tensor: torch.Tensor) -> Key:
-        self._check_place(False)
+        self._check_place(is_compiling)
         rank_field = SHARED_RANK if layout.is_dtensor(tensor) else self.rank_field
+        if is_compiling:
+            return self._key_in_graph(rank_field)
         if tensor.is_cuda and torch.cuda.is_current_stream_capturing():
             return self._key_in_capture(tensor.device, rank_field)
         stream = self._streams.get(rank_field)
@@ -111,9 +86,14 @@ class Draws:
             stream = self._streams[rank_field] = streams.stream_in(*at)
         return stream.key(self.number[0])
 
-    def _key_in_graph(self, tensor: torch.Tensor) -> torch.Tensor:
-        self._check_place(True)
-        rank_field = SHARED_RANK if layout.is_dtensor(tensor) else self.rank_field
+    def count(self, is_compiling: bool) -> None:
+        """Go on to the next draw."""
+        if is_compiling:
+            self.next.add_(1)  # type: ignore[union-attr]
+        else:
+            self.number[0] += 1
+
+    def _key_in_graph(self, rank_field: int) -> torch.Tensor:
         if self.is_eager and self._place.worker:
             raise RuntimeError(NOT_COMPILED)
         if not scope_tensors.process_state.has_keys:

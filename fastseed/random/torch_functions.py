@@ -209,14 +209,15 @@ def dropped(block: Draws, input: torch.Tensor, p: float, channels: bool = False)
     threshold = dropout.check_input(_FUNCTION, input, p)
     if channels and input.dim() < 2:
         raise validation.value_error(_FUNCTION, "input", "of shape (N, C, ...)", input)
-    keys = key_on(_FUNCTION, "key", block.next_key(input), input.device)
+    is_compiling = torch.compiler.is_compiling()
+    keys = key_on(_FUNCTION, "key", block.next_key(input, is_compiling), input.device)
     mask = dropout.Mask(keys, (), (), 0, threshold)
     if layout.is_dtensor(input):
         found = dropout.drop_dtensor(_FUNCTION, input, mask, channels=channels)
     else:
         found = dropout.drop(input, mask, layout.WHOLE, channels)
     if threshold < dropout_op.LEVELS and input.numel():
-        block.count()
+        block.count(is_compiling)
     return found
 
 

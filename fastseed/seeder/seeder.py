@@ -14,8 +14,7 @@ from .._utils.log import logger, warn_once
 from ..derivation import context, scopes
 from ..derivation.derive import SEED_BITS as DERIVED_BITS
 from ..derivation.derive import members, stream_of
-from ..derivation.entries import Entries
-from ..derivation.place import Place, place_at
+from ..derivation.place import Entries, Place, place_at
 from ..derivation.rank_fields import RankFields
 from ..derivation.scopes import Scope
 from ..distributed import discovery
@@ -127,9 +126,11 @@ class Seeder:
         """Do ``reseed``; ``remember`` warns about a scope that was used before."""
         with process.lock:
             process.refuse_nested(function)
-            process.refuse_inside(function)
+            if process.blocks:
+                process.refuse_inside(function)
             at = scopes.check_scope(function, task, epoch, step)
-            self.check_group(function)
+            if self.job.is_assumed:
+                self.check_group(function)
             self.generators.refuse_capture(function)
             place = place_at(self.place.master_seed, self.place.fields, at)
             with process.reseeding:

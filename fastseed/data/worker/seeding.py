@@ -20,7 +20,6 @@ from ..._backend import derive
 from ..._utils import validation
 from ..._utils.log import warn_once
 from ...derivation import context, place, scopes, streams
-from ...derivation.entries import Entries
 from ...derivation.rank_fields import SameRank
 from ...generators import discovery
 from ...generators.adapter import GeneratorAdapter
@@ -157,7 +156,7 @@ class WorkerInit:
         if info is not None:
             fields, number = SameRank(self.seeder.rank), self._worker_id + 1
             seed = self.seeder.master_seed
-            place.worker = place.Place(seed, fields, None, named, Entries(), number)
+            place.worker = place.Place(seed, fields, None, named, place.Entries(), number)
             leave_inherited()
         failures = GENERATORS.reseed(stream_of)
         entries = [e for e in (*self.seeder.entries, *found) if not is_on_device(e)]
