@@ -46,7 +46,8 @@ def scope_of(place: Place, function: str, instead: str = "") -> Scope:
     """Return the scope of the last ``reseed``; RuntimeError before it. ``instead`` helps there."""
     if place.scope is None:
         raise RuntimeError(f"fastseed.{function}: call fastseed.reseed(task, epoch) first{instead}")
-    warn_in_child(place, function)
+    if place.is_inherited:
+        warn_in_child(place, function)
     return place.scope
 
 

@@ -10,6 +10,7 @@ from .._backend import derive
 from .._backend.reference.scalar import ScopeKey
 from .rank_fields import RankFields
 from .scopes import Scope
+from .streams import Stream, stream_in
 
 _forks = 0  # the calls of os.fork between this process and the one that loaded fastseed
 
@@ -66,6 +67,10 @@ class Place(NamedTuple):
     worker: int = 0
     """The worker word of streams: 0 in the main process, k + 1 in DataLoader worker k."""
     forks: int = 0
+
+    def stream(self, name: str) -> Stream:
+        """Return a stream of this rank."""
+        return stream_in(self.scope_key, name, self.fields.of(name), self.worker)
 
     @property
     def is_inherited(self) -> bool:

@@ -41,7 +41,7 @@ class Generators:
         failures: dict[str, Exception] = {}
         for name, adapter in own.items():
             try:
-                adapter.reseed(streams.stream_in(place.scope_key, name, place.fields.of(name)))
+                adapter.reseed(place.stream(name))
             except Exception as error:
                 failures[name] = error.with_traceback(None)  # which would hold the generator
         for entry in registry.epoch_setters:

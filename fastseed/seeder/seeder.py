@@ -125,13 +125,15 @@ class Seeder:
     ) -> None:
         """Do ``reseed``; ``remember`` warns about a scope that was used before."""
         with process.lock:
-            process.refuse_nested(function)
+            if process.reseeding.locked():
+                process.refuse_nested(function)
             if process.blocks:
                 process.refuse_inside(function)
             at = scopes.check_scope(function, task, epoch, step)
             if self.job.is_assumed:
                 self.check_group(function)
-            self.generators.refuse_capture(function)
+            if self.generators.accelerators:
+                self.generators.refuse_capture(function)
             place = place_at(self.place.master_seed, self.place.fields, at)
             with process.reseeding:
                 failures = self.generators.reseed(place)
@@ -140,7 +142,8 @@ class Seeder:
             process.thread = threading.get_ident()
             if remember:
                 self.recent_scopes.note((place.master_seed, *at))
-            self._take(place)
+            self.place = place
+            context.scope_changed(self)
 
     def _take(self, place: Place) -> None:
         """Take a place without setting generators."""
@@ -306,5 +309,5 @@ class Seeder:
 
 def current_seeder(function: str) -> Seeder:
     """Return the process-wide seeder; RuntimeError before ``fastseed.init``."""
-    found: Seeder = context.current(function)
-    return found
+    found: Seeder | None = context.seeder
+    return found or context.current(function)

@@ -20,6 +20,7 @@ from ..._backend import derive
 from ..._utils import validation
 from ..._utils.log import warn_once
 from ...derivation import context, place, scopes, streams
+from ...derivation.place import Entries, Place
 from ...derivation.rank_fields import SameRank
 from ...generators import discovery
 from ...generators.adapter import GeneratorAdapter
@@ -148,21 +149,17 @@ class WorkerInit:
         found = () if info is None else found_in(info.dataset, self.seeder.entries)
         start = derive.scope_key(self.seeder.master_seed, at.task, at.epoch, at.start)
         named = streams.named_scope(start, self.seeder.name)
-
-        def stream_of(name: str, shared: bool = False) -> streams.Stream:
-            rank = scopes.SHARED if shared else self.seeder.rank
-            return streams.stream_in(named, name, rank, self._worker_id + 1)
-
-        if info is not None:
-            fields, number = SameRank(self.seeder.rank), self._worker_id + 1
-            seed = self.seeder.master_seed
-            place.worker = place.Place(seed, fields, None, named, place.Entries(), number)
-            leave_inherited()
-        failures = GENERATORS.reseed(stream_of)
         entries = [e for e in (*self.seeder.entries, *found) if not is_on_device(e)]
+        fields, number = SameRank(self.seeder.rank), self._worker_id + 1
+        fields.registered = {e.name: scopes.SHARED for e in entries if e.shared}
+        here = Place(self.seeder.master_seed, fields, None, named, Entries(), number)
+        if info is not None:
+            place.worker = here
+            leave_inherited()
+        failures = GENERATORS.reseed(here.stream)
         for entry in entries:
             try:
-                entry.adapter.reseed(stream_of(entry.name, entry.shared))
+                entry.adapter.reseed(here.stream(entry.name))
             except Exception as error:
                 failures[entry.name] = error
         if failures:
