@@ -22,8 +22,6 @@ from .rendezvous import GRACE, Record, group_size, name_ranks
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
-    from ..seeder.seeder import Seeder
-
 Rows: TypeAlias = Sequence[Sequence[str]]  # (name, value)
 
 _NAME = "distributed.verify_agreement"
@@ -176,7 +174,7 @@ def check_first(function: str, name: str, record: Record, advice: str) -> None:
         raise RuntimeError(f"{_error(function, found)['error']}: {advice}")
 
 
-def record_of(seeder: Seeder) -> Record:
+def record_of(seeder: Any) -> Record:
     """Return what ranks compare of their seeders, in JSON's types."""
     mesh = seeder.mesh
     return {

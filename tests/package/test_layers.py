@@ -58,10 +58,13 @@ def running(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def imported_modules(name: str, tree: ast.AST) -> set[str]:
-    """Return the modules of the package that module ``name`` imports when its code runs."""
+    """Return the modules of the package that module ``name`` imports, also for types alone.
+
+    What type checkers read in an ``__init__`` says what its lazy names are.
+    """
     package = name.split(".")[:-1]
     found: set[str] = set()
-    for node in running(tree):
+    for node in running(tree) if name.endswith("__init__") else ast.walk(tree):
         if isinstance(node, ast.Import):
             absolute = [alias.name for alias in node.names]
             targets = [n.removeprefix("fastseed.") for n in absolute if n.startswith("fastseed.")]
