@@ -12,16 +12,10 @@ from .._utils import StateDict
 from .._utils.validation import check_instance, value_error
 
 Parsed = TypeVar("Parsed")
-Kind = TypeVar("Kind", bound=type)
-
-KINDS: list[type] = []
-"""The classes of objects with members, as far as their modules are loaded."""
 
 
-def has_members(kind: Kind) -> Kind:
-    """Add a class to ``KINDS``."""
-    KINDS.append(kind)
-    return kind
+class Members:
+    """An object with many members, whose member i has the key of index i."""
 
 
 def header(kind: str, name: str, n: int) -> StateDict:

@@ -24,8 +24,7 @@ _users: StreamUsers[GeneratorPool] = StreamUsers(
 )
 
 
-@member_states.has_members
-class GeneratorPool:
+class GeneratorPool(member_states.Members):
     """Reseed many torch generators of any devices in one native call.
 
     Member i takes the key of index i of the stream ``name`` on this rank. A generator may be in the

@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .._utils import StateDict
-from ..derivation.place import Place
-from .generators import Generators
 from .seeder import current_seeder
 from .start import start
 
@@ -222,13 +220,7 @@ def fork_rng(name: str, *, index: int | None = None, distinct_over: object = Non
     """
     from .fork_rng import ForkBlock
 
-    return ForkBlock(_owner, name, index, distinct_over)
-
-
-def _owner() -> tuple[Place, Generators]:
-    """Return what a block needs when it is entered: decorators are made before ``init``."""
-    seeder = current_seeder("fork_rng")
-    return seeder.place, seeder.generators
+    return ForkBlock(None, name, index, distinct_over)
 
 
 def state_dict(*, rng: bool = False) -> StateDict:

@@ -37,14 +37,9 @@ MAX_INDEX = 2**56 - 2  # the low 8 bits of a member's index are the device
 class ForkBlock(contextlib.ContextDecorator):
     """A switch to a named stream: a context manager that can be entered again, and a decorator."""
 
-    def __init__(
-        self,
-        owner: Callable[[], tuple[Place, Generators]],
-        name: str,
-        index: int | None,
-        distinct_over: object,
-    ) -> None:
-        self._owner, self._distinct_over = owner, distinct_over
+    def __init__(self, seeder: Any, name: str, index: int | None, distinct_over: object) -> None:
+        # None: that of the process, when it is entered; decorators are made before init.
+        self._seeder, self._distinct_over = seeder, distinct_over
         self._name = scopes.check_name(_FUNCTION, name)
         self._slot = 0
         if index is not None:
@@ -60,7 +55,8 @@ class ForkBlock(contextlib.ContextDecorator):
 
     @eager
     def __enter__(self) -> None:
-        of_job, generators = self._owner()
+        seeder = self._seeder or context.current(_FUNCTION)
+        generators: Generators = seeder.generators
         use = f"{_FUNCTION}/{self._name}/{self._slot}"
         found: tuple[Place, int] | None = recomputation.had(use)
         is_once = not self._slot and found is None
@@ -68,7 +64,7 @@ class ForkBlock(contextlib.ContextDecorator):
             context.refuse_worker(_FUNCTION)
             blocks.refuse_in_keyed(_FUNCTION)
             path = f"{self._name}/torch.cpu"
-            found = blocks.place_of_block(_FUNCTION, path, self._distinct_over, of_job)
+            found = blocks.place_of_block(_FUNCTION, path, self._distinct_over, seeder.place)
         generators.refuse_capture(_FUNCTION)
         entered = found[0].entries
         entry = ForkEntry(self, self._name, generators.accelerators)

@@ -12,7 +12,7 @@ import torch
 from .._utils import validation
 from .._utils.log import logger
 from ..derivation import reserved, scopes
-from ..derivation.member_states import KINDS
+from ..derivation.member_states import Members
 from ..derivation.rank_fields import RankFields
 from ..derivation.scopes import SHARED
 from ..generators.adapter import ADAPTERS, GeneratorAdapter, MembersAdapter, adapter_of
@@ -38,7 +38,7 @@ class Registration(NamedTuple):
 
 def adapter_for(generator: object, bits: int = 31) -> GeneratorAdapter:
     """Return the adapter of a generator of any supported kind; TypeError for anything else."""
-    if isinstance(generator, tuple(KINDS)):
+    if isinstance(generator, Members):
         return MembersAdapter(generator)
     adapter = adapter_of(type(generator))
     if adapter is not None:
@@ -123,7 +123,7 @@ class Registry:
     def _adapter(self, generator: object, bits: int) -> GeneratorAdapter | EpochSetter:
         """Return the adapter; an error for what is no generator, or registered already."""
         is_setter = is_epoch_setter(generator)
-        classes = (*ADAPTERS, *KINDS)
+        classes = (*ADAPTERS, Members)
         if isinstance(generator, type) and (is_setter or issubclass(generator, classes)):
             rule = f"an instance, as {generator.__name__}()"  # the class would make new ones
             raise validation.type_error(_FUNCTION, "generator", rule, generator)
@@ -142,7 +142,7 @@ class Registry:
     def _name(self, generator: Any, name: object) -> tuple[int, str]:
         """Return the number of the next unnamed generator, and the name of this one."""
         number = self._unnamed
-        if isinstance(generator, tuple(KINDS)):
+        if isinstance(generator, Members):
             if name not in (None, generator.name):
                 rule = f"left out, or {generator.name!r}, the name of the generator itself"
                 raise validation.value_error(_FUNCTION, "name", rule, name)

@@ -165,7 +165,7 @@ class Seeder:
         """Return what ``fastseed.fork_rng`` returns, for this seeder."""
         from .fork_rng import ForkBlock
 
-        return ForkBlock(lambda: (self.place, self.generators), name, index, distinct_over)
+        return ForkBlock(self, name, index, distinct_over)
 
     def register_generator(
         self,

@@ -30,7 +30,11 @@ def start(
 
     ``warn_only`` asks for ``deterministic``; the names ``again`` are registered by the caller.
     """
-    requested = _requested()
+    requested = None
+    if environ.get(environ.DETERMINISTIC) is not None:
+        from ..determinism import switches
+
+        requested = switches.requested("init")
     seeder = Seeder.__new__(Seeder)
     seeder._start(*join_job(master_seed, place))
     failed = None
@@ -55,15 +59,6 @@ def start(
     if failed is not None:
         raise failed
     return seeder
-
-
-def _requested() -> bool | None:
-    """Return ``warn_only`` if ``FASTSEED_DETERMINISTIC`` requests determinism; else None."""
-    if environ.get(environ.DETERMINISTIC) is None:
-        return None
-    from ..determinism import switches
-
-    return switches.requested("init")
 
 
 def join_job(
