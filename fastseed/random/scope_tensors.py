@@ -90,6 +90,6 @@ def _write() -> None:
 
 with torch.inference_mode(False):
     _on_cpu = _add(torch.zeros(2, dtype=torch.uint64, device=CPU)).scope
-_memory: memoryview[int] = memoryview(_on_cpu.numpy())
+_memory: memoryview[int] = memoryview(_on_cpu.numpy())  # type: ignore[arg-type]
 _write()  # a name may be loaded at its first use, after reseed
 context.observe_scope(_write)

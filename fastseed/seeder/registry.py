@@ -141,8 +141,8 @@ class Registry:
 
     def _name(self, generator: Any, name: object) -> tuple[int, str]:
         """Return the number of the next unnamed generator, and the name of this one."""
-        number = self._unnamed
-        if isinstance(generator, Members):
+        number, has_a_name = self._unnamed, isinstance(generator, Members)
+        if has_a_name:
             if name not in (None, generator.name):
                 rule = f"left out, or {generator.name!r}, the name of the generator itself"
                 raise validation.value_error(_FUNCTION, "name", rule, name)
