@@ -125,6 +125,16 @@ def test_a_lease_whose_time_is_over_holds_until_the_next_one():
     assert [unit.number for unit in book.lease(5)] == [1]
 
 
+def test_a_renewed_lease_hides_none_that_is_over():
+    clock = Clock()
+    book = ledger(lease_seconds=10.0, clock=clock)
+    first, _ = book.lease(2)
+    clock.now = 5.0
+    book.renew([first])
+    clock.now = 10.0
+    assert [unit.number for unit in book.lease(5)] == [1]
+
+
 def test_renew_refuses_all_if_one_lease_does_not_hold():
     clock = Clock()
     book = ledger(lease_seconds=10.0, clock=clock)
