@@ -45,6 +45,11 @@ def test_init_does_the_reseed_of_task_0(caplog):
     fastseed.reseed(task=0)
     (warning,) = said(caplog)
     assert "was used before in this process" in warning
+    for _ in range(20):
+        fastseed.reseed(task=0)
+    warnings = said(caplog)
+    assert len(warnings) == 10 and warnings[-1].endswith("further repetitions are not reported")
+    assert not any("further" in warning for warning in warnings[:-1])
 
 
 def test_init_under_fwr13y_changes_no_generator():
