@@ -198,6 +198,8 @@ def test_a_parameter_is_in_one_block_and_a_block_is_used_inside():
     with pytest.raises(RuntimeError, match="call flip inside the block"):
         block.flip()
     with block:
+        with perturbed(layers(2, 2), seed=7, scale=1.0):
+            pass
         for other in (block, perturbed(model, seed=8, scale=1.0)):
             with pytest.raises(RuntimeError, match="in one block at a time"), other:
                 pass
