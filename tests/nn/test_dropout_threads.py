@@ -147,7 +147,7 @@ def test_a_backward_pass_draws_what_its_forward_pass_drew_and_once():
         Deep.apply(x, 0, lambda: layer(torch.ones(shape))).sum().backward()
 
     layer(torch.ones(2, 4))
-    other = pytest.raises(RuntimeError, match="'a' is used in a backward pass for rows 0 to ., whi")
+    other = pytest.raises(RuntimeError, match="'a' is used in a backward pass for rows 0 to")
     for shape in ((2, 8), (3, 4)):
         with other:
             again(*shape)

@@ -19,6 +19,7 @@ import fastseed
 from fastseed.derivation import context
 from fastseed.random import fills, keyed
 from fastseed.random.fills import _exp
+from fastseed.random.keyed import leave_inherited
 
 UNKEYED = {
     "poisson": lambda: torch.poisson(ONES),
@@ -265,6 +266,13 @@ def test_os_fork_in_a_block():
                 os._exit("open one in the child" in str(error))
             os._exit(0)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+
+
+def test_a_block_of_this_process_is_not_left_as_one_that_was_inherited():
+    with keyed("flow", 0):
+        leave_inherited()
+        drawn = torch.rand(2)
+    assert torch.equal(drawn, run(lambda: torch.rand(2)))
 
 
 def test_blocks_that_are_left_out_of_order():
