@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import math
 import re
 import sys
 from collections.abc import Sequence
@@ -86,7 +87,7 @@ def _clean(text: object) -> str:
 
 
 def emit(document: object) -> None:
-    """Print one JSON document; large integers, such as digests, are 32 hexadecimal digits."""
+    """Print one JSON document; digests are 32 hexadecimal digits, NaN a text."""
     if json_only:
         print(json.dumps(_plain(document), indent=2, ensure_ascii=True, allow_nan=False))
 
@@ -99,6 +100,8 @@ def _plain(value: Any) -> JSON:
     if isinstance(value, (list, tuple)):
         held = getattr(value, "_asdict", None)
         return [*map(_plain, value)] if held is None else _plain(held())
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
     return f"{value:032x}" if isinstance(value, int) and value >= 2**64 else value
 
 

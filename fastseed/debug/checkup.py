@@ -13,7 +13,8 @@ from .._backend import build
 from .._utils import validation
 from ..derivation import context, streams
 from ..determinism import hash_seed
-from ..distributed.agreement import verify_agreement
+from ..digest.trees import digest
+from ..distributed.agreement import agree, verify_agreement
 from ..distributed.rendezvous import group_size
 from ..generators.accelerator import AcceleratorGenerators, relative_index
 from ..generators.adapter import ADAPTERS
@@ -21,7 +22,6 @@ from ..generators.default import NAMES, global_generators
 from ..seeder.registry import adapter_for
 from ..seeder.seeder import Seeder
 from .generator_use import FINE, NOTE, WRONG, Row, bytes_of, is_held, watched_use
-from .tree_digest import assert_ranks_agree
 
 
 def check(
@@ -72,7 +72,9 @@ def examine(*, module: object, ranks: bool | None) -> list[Row]:
     current = context.seeder
     rows = list(_build())
     if current is None:
-        rows.append(Row("job", "init", WRONG, "fastseed.init was not called in this process"))
+        rows.append(
+            Row("job", "init", WRONG, "fastseed.init was not called in this process: call it")
+        )
     else:
         rows += _job(current)
         if current.scope is not None:
@@ -100,7 +102,7 @@ def _job(current: Seeder) -> Iterator[Row]:
         sizes = dict(zip(current.mesh.names, current.mesh.sizes, strict=True))
         yield Row("job", "mesh", FINE, str(sizes))
     if current.scope is None:
-        yield Row("job", "scope", WRONG, "fastseed.reseed was not called: nothing is seeded yet")
+        yield Row("job", "scope", WRONG, "nothing is seeded yet: call fastseed.reseed")
         return
     detail = "task {}, epoch {}, step {}".format(*current.scope)
     repeats = current._recent_scopes.repeats
@@ -145,7 +147,9 @@ def _generator(current: Seeder, name: str, generator: Any, rank_field: int) -> R
     if not is_torch:
         return Row("streams", name, FINE, "drawn from since reseed, or seeded by a later call")
     if generator.initial_seed() != fresh.initial_seed():
-        return Row("streams", name, WRONG, "has another seed: registered or seeded by a later call")
+        return Row(
+            "streams", name, WRONG, "another seed: call reseed after what registers or seeds it"
+        )
     return Row("streams", name, FINE, "drawn from since reseed")
 
 
@@ -160,7 +164,7 @@ def _devices(current: Seeder, accelerator: AcceleratorGenerators) -> Iterator[Ro
         index = relative_index(ordinal, first, count)
         seed = current.derive_seed(accelerator.name, index=index, **at)
         same = seed == generator.initial_seed()
-        detail = "as reseeded" if same else "has another seed: a later call seeded it"
+        detail = "as reseeded" if same else "another seed, of a later call: leave that out"
         yield Row("streams", f"{accelerator.name}:{ordinal}", FINE if same else WRONG, detail)
 
 
@@ -177,6 +181,17 @@ def _ranks(module: object) -> Iterator[Row]:
             yield Row("ranks", "module", FINE, count)
     except (TypeError, ValueError, RuntimeError, TimeoutError) as error:
         yield Row("ranks", "agreement", WRONG, str(error))
+
+
+def assert_ranks_agree(module: object) -> None:
+    """Raise on every rank unless a module is the same, bit for bit, on all; name what differs."""
+    rows: list[list[str]] = []
+    problem: Exception | None = None
+    try:
+        rows = [[name or "(the tensor)", leaf.hex] for name, leaf in digest(module).table.items()]
+    except (TypeError, ValueError, RuntimeError) as error:
+        problem = error
+    agree("debug.check", {}, problem, rows=rows)
 
 
 def _process() -> Iterator[Row]:

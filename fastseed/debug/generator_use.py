@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from ..data.worker import discovery
 from ..derivation import context
+from ..generators import discovery
 from ..generators.accelerator import AcceleratorGenerators, compiled_types
 from ..generators.adapter import ADAPTERS, unpack
 from ..generators.default import DefaultGenerators, global_generators
@@ -86,7 +86,8 @@ def watched_use() -> Iterator[list[Row]]:
         if discovery.identity(generator) not in controlled:
             rows += _used_outside(generator, made.get(id(generator)))
     if again := _repeats() - repeats:
-        rows.append(Row("use", f"{again} scopes", WRONG, "used again by fastseed.reseed"))
+        detail = "used again by fastseed.reseed; pass each step its number, each phase a task"
+        rows.append(Row("use", f"{again} scopes", WRONG, detail))
 
 
 class _Made(NamedTuple):
@@ -113,7 +114,8 @@ def _used_outside(generator: object, known: _Made | None) -> list[Row]:
     name = f"{type(generator).__module__}.{type(generator).__qualname__}"
     where = known.where if known and known.where else holder
     name, status = name.replace("torch._C.", "torch."), NOTE if minor else WRONG
-    return [Row("use", name, status, f"drawn from, {why}: {where}")]
+    todo = "" if minor else "; pass it to fastseed.register_generator"
+    return [Row("use", name, status, f"drawn from, {why}: {where}{todo}")]
 
 
 def _controlled() -> list[object]:
@@ -182,14 +184,14 @@ def _is_installed(module: str) -> bool:
     if not top or top == "__main__":
         return False
     file = getattr(sys.modules.get(top), "__file__", None)
-    return _is_standard(module) or (file is not None and _is_library(file))
+    return _is_standard(module) or (file is not None and is_library(file))
 
 
 def _is_standard(module: str) -> bool:
     return module.partition(".")[0] in sys.stdlib_module_names
 
 
-def _is_library(file: str) -> bool:
+def is_library(file: str) -> bool:
     """Return whether a source file is of the standard library or of an installed package."""
     if file.startswith("<frozen ") or "site-packages" in file or "dist-packages" in file:
         return True  # also those of the user, and of an environment below this one
@@ -218,7 +220,8 @@ def _watched_calls(rows: list[Row], made: dict[int, _Made]) -> Iterator[None]:
 
     def seeding(name: str, original: Callable[..., T], *args: object, **kwargs: object) -> T:
         if not sys._getframe(1).f_code.co_filename.startswith(_PACKAGE):
-            rows.append(Row("use", name, WRONG, f"seeds a default generator: {_caller()}"))
+            detail = f"seeds a default generator: {_caller()}; leave it out, reseed does that"
+            rows.append(Row("use", name, WRONG, detail))
         return original(*args, **kwargs)
 
     def making(original: Callable[..., T], seed: object = None) -> T:
@@ -231,7 +234,8 @@ def _watched_calls(rows: list[Row], made: dict[int, _Made]) -> Iterator[None]:
 
     def initializing(original: Callable[..., T], *arguments: object, **options: object) -> T:
         if context.seeder is None:
-            now, detail = dict(states_of_defaults()), f"drawn from before init: {_caller()}"
+            now = dict(states_of_defaults())
+            detail = f"drawn from before init: {_caller()}; call init first"
             for name in (name for name in first if not torch.equal(first[name], now[name])):
                 status = NOTE if name == "python" else WRONG  # imports draw from Python's
                 rows.append(Row("use", name, status, detail))
@@ -280,6 +284,6 @@ def _caller() -> str:
     """Return the file and line of a watched call, in code that is not installed if there is any."""
     stack = traceback.extract_stack(sys._getframe(1))
     frames = [frame for frame in reversed(stack) if not frame.filename.startswith(_PACKAGE)]
-    own = [frame for frame in frames if not _is_library(frame.filename)]
+    own = [frame for frame in frames if not is_library(frame.filename)]
     frame = next(iter(own or frames), None)
     return "?" if frame is None else f"{frame.filename}:{frame.lineno}"

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 
 from .._utils.validation import check_choice, check_instance, check_int, type_error, value_error
+from ..digest.trees import Leaf, digest, leaves_of, table_of
 from .module_calls import whole_copy
-from .tree_digest import Leaf, digest, leaves_of, table_of
 
 VERDICTS = ("unrepeatable", "constant", "shifted", "repeated", "absent")
 _BITS = 64  # of a row that is not equal by chance

@@ -12,13 +12,13 @@ import torch
 
 from .._utils import environ, validation
 from .._utils.validation import check_int, type_error, value_error
+from ..digest.trees import Leaf, leaves_of, table_of
 from ..distributed import discovery
 from ..nn.module_names import strip_wrappers, unwrap
 from . import kept_tensors
 from .generator_use import states_of_defaults
 from .module_calls import ModuleCalls, whole_copy
-from .tree_digest import Leaf, leaves_of, table_of
-from .watch_file import CALLS, FOLDER, GROUPS, STATE, Writer
+from .watch_file import CALLS, FOLDER, GROUPS, PATTERN, STATE, Writer
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -114,7 +114,7 @@ class Watch:
         job = discovery.discover_rank()
         self._rank = job.rank
         self._folder = _folder(path)
-        file = self._folder / f"rank-{job.rank}.watch"
+        file = self._folder / PATTERN.replace("*", str(job.rank))
         if file.exists() and not append:
             raise FileExistsError(
                 f"fastseed.{_FUNCTION}: path must be a folder without {file.name}, got "

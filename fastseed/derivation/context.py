@@ -107,4 +107,4 @@ def origin(function: str, name: str, instead: str) -> tuple[int, int]:
     if "torch" not in sys.modules or not sys.modules["torch"].compiler.is_compiling():
         register = "or register it before the workers start (fastseed.register_generator)"
         refuse_worker(function, f"call {instead}, {register}")
-    return found.master_seed, found._registry.rank_field_of(name)
+    return found.master_seed, found._rank_fields.of(name)

@@ -278,6 +278,8 @@ def _lacks_samples(_: object, args: Any, options: Any) -> bool:
 
 _OUTSIDE = "draw it outside of the block, from generators that fastseed.reseed sets"
 
+_NAMES = {"from": "low", "to": "high", "lambd": "rate"}  # torch's for parameters of fills
+
 DRAWS: dict[object, Handler] = {
     torch.rand: _making(fills.uniform, torch.empty),
     torch.rand_like: _making(fills.uniform, torch.empty_like),
@@ -291,13 +293,11 @@ DRAWS: dict[object, Handler] = {
     torch.Tensor.bernoulli: _bernoulli,
     torch.multinomial: _multinomial,
     torch.Tensor.multinomial: _multinomial,
-    torch.Tensor.uniform_: _writing(fills.uniform, **{"from": "low", "to": "high"}),
-    torch.Tensor.normal_: _writing(fills.normal),
-    torch.Tensor.exponential_: _writing(inplace.exponential_, lambd="rate"),
-    torch.Tensor.log_normal_: _writing(fills.log_normal),
-    torch.Tensor.cauchy_: _writing(fills.cauchy),
-    torch.Tensor.geometric_: _writing(fills.geometric),
-    torch.Tensor.bernoulli_: _writing(fills.bernoulli),
+    **{
+        getattr(torch.Tensor, name): _writing(fill, **_NAMES)
+        for name, fill in fills.FILLS.items()
+        if name.endswith("_")
+    },
     torch.Tensor.random_: _random,
     init.uniform_: _initializing(fills.uniform, a="low", b="high"),
     init.normal_: _initializing(fills.normal),

@@ -185,7 +185,7 @@ def stream_of(
     name = scopes.check_name(function, name)
     at = _scope(function, seeder, task, epoch, step)
     if rank is None:
-        rank_field = seeder._registry.rank_field_of(name)
+        rank_field = seeder._rank_fields.of(name)
     else:
         rank_field = validation.check_int(function, "rank", rank, 0, scopes.SHARED)
     if type(worker) is not int or worker != 0:

@@ -12,8 +12,8 @@ import torch
 from .._utils import validation
 from .._utils.log import logger
 from ..derivation import reserved, scopes
+from ..derivation.rank_fields import RankFields
 from ..derivation.scopes import SHARED
-from ..distributed.mesh import RankFields
 from ..generators.adapter import ADAPTERS, GeneratorAdapter, adapter_of
 from ..generators.default import global_generators
 from ..generators.pool import GeneratorPool, MembersAdapter, check_generators
@@ -116,6 +116,8 @@ class Registry:
         self._unnamed = number
         kind = self._epoch_setters if isinstance(adapter, EpochSetter) else self._generators
         kind[name] = Registration(name, generator, adapter, rank_field)
+        if draws:
+            self._rank_fields.registered[name] = rank_field
         self._named.setdefault(_key(generator), {})[name] = None
         return name
 
@@ -160,6 +162,7 @@ class Registry:
             raise validation.value_error("unregister_generator", "generator", rule, generator)
         kind = self._generators if entry.name in self._generators else self._epoch_setters
         del kind[entry.name], self._named[_key(generator)][entry.name]
+        self._rank_fields.registered.pop(entry.name, None)
         if not self._named[_key(generator)]:
             del self._named[_key(generator)]  # it holds the generator
 
@@ -172,13 +175,6 @@ class Registry:
     def find(self, name: str) -> Registration | None:
         """Return the registration of this name."""
         return self._generators.get(name) or self._epoch_setters.get(name)
-
-    def rank_field_of(self, name: str) -> int:
-        """Return the rank field of any stream on this rank."""
-        entry = self.find(name)
-        if entry is None or not getattr(entry.adapter, "takes_seed", True):
-            return self._rank_fields.of(name)
-        return entry.rank_field
 
 
 def _is_reseeded(generator: object) -> bool:

@@ -14,9 +14,9 @@ from .._utils import StateDict, validation
 from .._utils.log import logger, warn_once
 from ..derivation import context, scopes, streams
 from ..derivation.entries import Entries
+from ..derivation.rank_fields import RankFields
 from ..derivation.scopes import Scope
 from ..distributed import discovery
-from ..distributed import mesh as meshes
 from ..generators.accelerator import AcceleratorGenerators, compiled_types
 from ..generators.adapter import GeneratorAdapter
 from ..generators.default import NAMES, DefaultGenerators
@@ -86,9 +86,7 @@ class Seeder:
         self.data_rank, self.data_world_size = job.data
         self.scope = scope
         self.fork_count = context.fork_count  # at the last reseed
-        self._rank_fields = meshes.RankFields(
-            job.rank, job.mesh, job.distinct_over, is_agreed, "init"
-        )
+        self._rank_fields = RankFields(job.rank, job.mesh, job.distinct_over, is_agreed, "init")
         fields = {self._rank_fields.of(name) for name in NAMES}
         self._field_of_defaults = fields.pop() if len(fields) == 1 else None  # None: they differ
         self._defaults = DefaultGenerators()

@@ -10,6 +10,7 @@ from helpers.paths import ROOT
 
 from benchmarks import compare_checkouts, report
 from benchmarks.case import Case
+from benchmarks.cases import all_cases
 
 RESULTS = ROOT / "benchmarks" / "results"
 
@@ -23,6 +24,12 @@ def results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
         Case("top", "1", {"slow": None}, lambda _: None, headline=True),
     ]
     monkeypatch.setattr(report, "all_cases", lambda: cases)
+    summary = (
+        ("the top", "top/{}/1", "slow", "a slow one"),
+        ("not measured", "best/{}/1", "never", "one that is not here"),
+        ("not the top", "op/{}/1", "fast", "a fast one"),
+    )
+    monkeypatch.setattr(report, "SUMMARY", summary)
     versions = {"python": "3.11", "torch": "2.13", "numpy": "2.0"}
     files = []
     for cpu in ("a CPU", "another CPU"):
@@ -72,9 +79,15 @@ def test_report_rewrites_only_between_its_markers(results, tmp_path: Path) -> No
         "| `op/cpu/1` | 2 µs | fast | 200 ns | 0.10x | 0.10x |  |",
         "| `op/cpu/1` |  | absent |  |  |  | not installed |",
     ]
-    assert "2026-01-01. Busy: others had more than 0.1 of a process" in texts[1]
-    assert "| `top/cpu/1` | 2 µs | **12.0x** slow (busy; by hand) |" in texts[1]
-    assert "`op/cpu/1`" not in texts[1]
+    assert texts[1].split(report.BEGIN)[1].split(report.END)[0].strip().splitlines() == [
+        "a CPU, 2 cores (avx2), Python 3.11, torch 2.13, NumPy 2.0, g++ 12; 2026-01-01. "
+        "Busy: others had more than 0.1 of a process on these cores meanwhile.",
+        "",
+        "|  | fastseed | instead of | ratio |",
+        "| :-- | --: | :-- | --: |",
+        "| the top | 2 µs | a slow one, 24 µs (busy) | **12.0x** |",
+        "| not the top | 2 µs | a fast one, 200 ns | 0.10x |",
+    ]
     assert report.main(arguments) == 0
     assert [page.read_text("utf-8"), readme.read_text("utf-8")] == texts
 
@@ -96,6 +109,11 @@ def test_report_without_one_pair_of_markers_changes_nothing(
     assert report.main([results[0], "--readme", str(readme)]) == 1
     assert readme.read_text() == text
     assert "must have one" in capsys.readouterr().err
+
+
+def test_the_summary_names_cases_and_contenders_that_exist() -> None:
+    exist = {(case.name("cpu"), beside) for case in all_cases() for beside in case.beside}
+    assert {(case.format("cpu"), beside) for _, case, beside, _ in report.SUMMARY} <= exist
 
 
 def test_the_pages_are_what_the_results_say(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from helpers.support import snapshot
 from torch import nn
 
 from fastseed.debug import Watch, bisect, generator_use
-from fastseed.debug.tree_digest import digest
 from fastseed.debug.watch_file import Recording
+from fastseed.digest.trees import digest
 
 MODEL = nn.Linear(2, 2)
 GLOBAL = ["python", "numpy", "torch.cpu"]

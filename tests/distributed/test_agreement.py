@@ -14,6 +14,7 @@ import torch.distributed as dist
 from helpers.processes import run_ranks
 from helpers.ranks import ranks
 from helpers.support import seeder
+from torch.distributed.device_mesh import DeviceMesh
 from torch.utils.data import ConcatDataset, DataLoader, DistributedSampler, Subset
 
 import fastseed
@@ -204,7 +205,7 @@ def verify_in_halves():
         fastseed.reseed(1, 9)
     mine = dist.get_rank() // 2
     assert verify(group=halves[1 - mine]) == "agreed"  # not in it
-    return verify(group=halves[mine])
+    return verify(group=DeviceMesh.from_group(halves[mine], "cpu"))
 
 
 def test_subgroups_agree_for_themselves():
@@ -284,7 +285,7 @@ def test_an_invalid_timeout_is_an_error(timeout):
 
 
 def test_an_invalid_group_is_an_error():
-    with pytest.raises(TypeError, match=r"verify_agreement: group must be a torch\.distributed"):
+    with pytest.raises(TypeError, match=r"verify_agreement: group must be a process group, a mesh"):
         fastseed.distributed.verify_agreement(group="world")
 
 

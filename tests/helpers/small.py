@@ -7,8 +7,8 @@ import pytest
 from fastseed._backend.reference import digest, philox, shuffle
 from fastseed.data import journal
 from fastseed.data.order import permutation, quarantine
-from fastseed.data.worker import discovery
 from fastseed.elastic import slots
+from fastseed.generators import discovery
 from fastseed.seeder import recent_scopes
 
 LIMITS = (

@@ -340,7 +340,7 @@ def test_a_failed_reseed_keeps_no_generator():
     [
         (lambda t: fastseed.state_dict(rng=t), "state_dict: rng must be a bool"),
         (lambda t: fastseed.register_generator(torch.Generator(), shared=t), "shared must be a b"),
-        (lambda t: fastseed.distributed.verify_agreement(group=t), "group must be a torch.dist"),
+        (lambda t: fastseed.distributed.verify_agreement(group=t), "group must be a process group"),
         (lambda t: fastseed.sampling.sample(torch.ones(1, 2), [7], 0, top_p=[t]), "top_p must be"),
     ],
 )

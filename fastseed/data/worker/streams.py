@@ -24,9 +24,8 @@ from ...seeder.errors import ReseedError
 from ...seeder.process_lock import process
 from ...seeder.registry import Registration
 from . import scope
-from .discovery import found_in
 from .scope import IterationScope, ScopeInSharedMemory
-from .seeding import GENERATORS, WorkerSeeder, is_on_device, moved_since, states_of
+from .seeding import GENERATORS, WorkerSeeder, found_in, is_on_device, moved_since, states_of
 
 T = TypeVar("T")
 

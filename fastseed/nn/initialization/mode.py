@@ -26,12 +26,11 @@ from ..._utils import validation
 from ...derivation import context
 from ...derivation.scopes import Scope
 from ...random import layout
-from ...random.fills import Arguments, Fill, Keywords, keep_part
+from ...random.fills import FILLS, INITIALIZERS, Arguments, Fill, Keywords, keep_part, randperm
 from ...random.keyed import KeyedBlock, outside_blocks
 from ...random.layout import local_part
 from ...random.positions import have_moved, positions
 from ..module_names import check_prefix, sharded_modules
-from .fills import FILLS, INITIALIZERS
 from .names import EqualNames, KeyOf, Owner, OwnerTable, keys_at, storage_of, untied_weights
 
 if TYPE_CHECKING:
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
 
 _ATEN = torch.ops.aten
 _FUNCTION = "nn.initialize"
+_KNOWN = [name for name in (*FILLS, *INITIALIZERS) if name.endswith("_")]
 _LIKE = (_ATEN.empty_like.default, _ATEN.new_empty.default)  # scratch memory of initializers
 
 
@@ -60,11 +60,13 @@ class InitializationMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         if torch.Tag.nondeterministic_seeded not in func.tags:
             return self._run(func, args, kwargs)
-        fill, parameters = FILLS.get(func), args
-        if "out" in kwargs:  # of randperm, which would resize another tensor
-            parameters = (kwargs["out"],) if args[0] == kwargs["out"].numel() else ()
+        fill, parameters = FILLS.get(func.overloadpacket.__name__), args
+        tensors = [a for a in (*args, *kwargs.values()) if isinstance(a, torch.Tensor)]
+        if fill is randperm:  # in ``out``, which another number would resize
+            parameters = (*tensors,) if tensors and args[0] == tensors[0].numel() else ()
+        elif func is _ATEN.random_.to:
+            parameters = (args[0], 0, args[1])
         if fill is None or not parameters:
-            tensors = [a for a in (*args, *kwargs.values()) if isinstance(a, torch.Tensor)]
             raise _unmapped(func, self.owners.owner_of(tensors[0]) if tensors else None)
         return self.replace(func, fill, *parameters, generator=kwargs.get("generator"))
 
@@ -196,8 +198,7 @@ def _unmapped(operator: object, owner: Owner | None) -> RuntimeError:
             "block; those that draw while they are built, in a block of fastseed.random.keyed"
         )
     return RuntimeError(
-        f"fastseed.{_FUNCTION}: random operators must be normal_, uniform_, trunc_normal_, "
-        "exponential_, bernoulli_, random_, orthogonal_, sparse_ or randperm(out=), "
+        f"fastseed.{_FUNCTION}: random operators must be {', '.join(_KNOWN)} or randperm(out=), "
         f"got {operator} on {owner.name}; nothing was drawn"
     )
 

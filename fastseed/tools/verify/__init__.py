@@ -28,7 +28,7 @@ _ANEW = (
     "began anew, so that nothing was resumed: write checkpoints to {run} before the middle of the "
     "run, and continue from them"
 )
-_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"  # docs/elastic.md
+_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"  # docs/restarts.md
 
 
 def verify(

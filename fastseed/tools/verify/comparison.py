@@ -6,19 +6,18 @@ import itertools
 import math
 import re
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
-from ...debug.bisection import bisect
-from ...debug.tree_digest import Leaf, whole
-from ...debug.watch_file import Key, Recording
+from ...debug import bisection
+from ...debug.watch_file import STATE, Recording, Table, differences
+from ...digest.trees import whole
 from .runs import OTHER, WHOLE, Run, printed
 
 _NUMBER = re.compile(r"(\d+(?:\.\d+)*)")
 _SHOWN = 200  # characters of a line
 _FEW_DIGITS = 8  # one more identifies every float32
 _NAMES = 4  # in a list
-_GROUPS = ("buffer", "gradient", "optimizer", "parameter")  # generators may differ between ranks
+_GROUPS = STATE[1:]  # generators may differ between ranks
 _WEIGHTS = ("buffer", "parameter")
 
 
@@ -142,7 +141,7 @@ def _with_recordings(text: str | None, a: Run, b: Run) -> str | None:
     if a.recording is None or b.recording is None:
         return text
     try:
-        found = bisect(a.recording, b.recording)
+        found = bisection.bisect(a.recording, b.recording)
     except ValueError:  # no common step; also of a run that was killed before its header
         return text
     if found.equal:
@@ -169,9 +168,6 @@ def notes_about(runs: Sequence[Run]) -> Iterator[str]:
             f"the runs share the working folder, in which they wrote {shown}: a run may continue "
             "an earlier one's checkpoint; give the program {run}, an empty folder for each run"
         )
-
-
-Table = dict[Key, Leaf]
 
 
 class RankRun(NamedTuple):
@@ -203,8 +199,8 @@ def recordings(run: Run) -> list[Recording]:
         rule = "a script that records with fastseed.debug.Watch(model, optimizer).attach()"
         got = f"no recording in FASTSEED_RUN_DIR with {_ranks(run.number)}"
         raise ValueError(f"fastseed.verify: command must be {rule}, got {got}")
-    found = [Recording(file) for file in Path(run.recording).glob("rank-*.watch")]
-    return sorted(found, key=lambda one: int(one.header["rank"]))
+    found = bisection.recordings("verify", "command", run.recording)
+    return [found[rank] for rank in sorted(found)]
 
 
 def _differences(
@@ -223,11 +219,9 @@ def _differences(
         where = "before the first step" if start else f"step {step}"
         if conflict is not None:
             yield f"{where}: {conflict}"
-        for group, key in sorted(left | right, key=lambda pair: _GROUPS.index(pair[0])):
-            one, two = left.get((group, key)), right.get((group, key))
-            if one != two:
-                found = f"{one or 'absent'} with {names[0]}, {two or 'absent'} with {names[1]}"
-                yield f"{where}, {group} {key}: {found}"
+        for name, one, two, _ in differences(left, right):
+            found = f"{one or 'absent'} with {names[0]}, {two or 'absent'} with {names[1]}"
+            yield f"{where}, {name}: {found}"
 
 
 def _merged(run: list[Recording], step: int) -> tuple[Table, str | None]:

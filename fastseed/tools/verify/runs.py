@@ -12,10 +12,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..._utils import environ
+from ...debug.watch_file import PATTERN
 from ...determinism import hash_seed, launch
+from ..logs import step_of
 from .processes import OUT, run_program
 
 WHOLE, STOPPED, RESUMED, OTHER = "whole", "stopped", "resumed", "other"
@@ -24,9 +26,7 @@ EXPERIMENTS = (WHOLE, STOPPED, RESUMED, OTHER)
 
 # torchrun, with the program as it is.
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--no-python")
-_WATCH = "rank-*.watch"
 _MAX_FILES = 10_000  # of the working folder that are looked at
-STEP_KEYS = ("step", "global_step", "iteration", "iter")
 
 
 class Losses(NamedTuple):
@@ -60,7 +60,7 @@ class Run:
     @property
     def recording(self) -> Path | None:
         """The folder in which ``fastseed.debug.Watch`` recorded."""
-        return next((file.parent for file in sorted(self.folder.rglob(_WATCH))), None)
+        return next((file.parent for file in sorted(self.folder.rglob(PATTERN))), None)
 
 
 @dataclass
@@ -170,7 +170,7 @@ def _listed(root: Path) -> dict[str, int]:
 
 def half_of(run: Run) -> Callable[[Path], bool] | None:
     """Return whether a run has half of the records or lines of ``run``; None if it has no two."""
-    progress = _Progress(OUT if run.recording is None else _WATCH)
+    progress = _Progress(OUT if run.recording is None else PATTERN)
     total = progress.count(run.folder)
     return None if total < 2 else lambda folder: progress.count(folder) >= total / 2
 
@@ -180,7 +180,7 @@ class _Progress:
 
     def __init__(self, pattern: str) -> None:
         self._pattern = pattern
-        self._mark = b'"step": ' if pattern == _WATCH else b"\n"
+        self._mark = b'"step": ' if pattern == PATTERN else b"\n"
         self._seen: dict[Path, tuple[int, int]] = {}  # where to read on, and the count so far
 
     def count(self, folder: Path) -> int:
@@ -213,7 +213,9 @@ def read_losses(path: Path, value: str, earlier: bytes = b"") -> Losses:
             row = json.loads(line)
             if row.get(value) is None:
                 continue
-            name, loss = _step_of(row), float(row[value])
+            name, loss = step_of(row), float(row[value])
+            if name is None:
+                raise ValueError("there is no step")
         except (ValueError, TypeError, OverflowError, RecursionError):
             left_out += 1
             continue
@@ -221,15 +223,6 @@ def read_losses(path: Path, value: str, earlier: bytes = b"") -> Losses:
         values.pop(name, None)  # the last one counts, at its place
         values[name] = loss
     return Losses(values, left_out)
-
-
-def _step_of(row: dict[str, Any]) -> str:
-    """Return the name of a row's step; ValueError without one."""
-    steps = [key for key in STEP_KEYS if row.get(key) is not None][:1]
-    parts = [row[key] for key in ("epoch", *steps) if row.get(key) is not None]
-    if not parts:
-        raise ValueError("there is no step")
-    return "/".join(str(part).removesuffix(".0") for part in parts)  # 3.0 is step 3
 
 
 def printed(lines: Sequence[str], value: str) -> dict[str, float]:
