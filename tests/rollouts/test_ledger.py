@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import threading
 
 import pytest
 import torch
+from helpers.processes import in_child
 
 from fastseed.rollouts import Batch, LeaseError, Ledger, Unit
 
@@ -333,14 +333,10 @@ def test_a_ledger_stays_in_its_process():
     assert pickle.loads(pickle.dumps(unit)) == unit
     with pytest.raises(TypeError, match="a ledger stays in the process that made it"):
         pickle.dumps(book)
-    child = os.fork()
-    if child == 0:  # a copy of the ledger: its leases would be given twice
-        calls = [book.lease, book.counts, book.close, lambda: book.version, lambda: book.done]
-        refused = 0
-        for call in calls:
-            try:
+
+    def refused():  # a copy of the ledger: its leases would be given twice
+        for call in (book.lease, book.counts, book.close, lambda: book.version, lambda: book.done):
+            with pytest.raises(RuntimeError, match="stays in the process"):
                 call()
-            except RuntimeError as error:
-                refused += "stays in the process" in str(error)
-        os._exit(refused)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 5
+
+    in_child(refused)

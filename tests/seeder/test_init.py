@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import logging
 import multiprocessing
-import os
 
 import pytest
 import torch
 import torch.distributed as dist
+from helpers.processes import in_child
 from helpers.ranks import group_of_one
 from helpers.support import scramble, seeder, snapshot
 
@@ -278,17 +278,15 @@ def test_ranks_that_contradict_each_other_are_refused(place, message):
 
 def test_a_forked_child_never_enters_a_collective():
     """The connections are its parent's."""
+
+    def refused():
+        with pytest.raises(RuntimeError, match="forked child"):
+            rendezvous.exchange_records("init", {}, lambda ranks, records: {})
+        assert not rendezvous.has_group()
+
     with group_of_one():
         assert rendezvous.has_group()
-        child = os.fork()
-        if not child:
-            try:
-                rendezvous.exchange_records("init", {}, lambda ranks, records: {})
-            except RuntimeError as error:
-                os._exit(0 if "forked child" in str(error) and not rendezvous.has_group() else 2)
-            finally:
-                os._exit(1)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        in_child(refused)
 
 
 def test_a_seeder_does_not_communicate(monkeypatch):
