@@ -51,20 +51,23 @@ int64_t resident_blocks(const char* op) {
   return int64_t{Body::kMinBlocks} * multiprocessors;
 }
 
+template <class Body>
+void launch_blocks(const Body& body, int64_t blocks, const char* op, void* cuda_stream) {
+  Body parameters = body;
+  void* arguments[] = {&parameters};
+  check_cuda(cudaLaunchKernel(&body_kernel<Body>, dim3(static_cast<unsigned>(blocks)),
+                              dim3(kThreads), arguments, 0, static_cast<cudaStream_t>(cuda_stream)),
+             op);
+}
+
 // As many blocks as the device holds at a time, but not more than there is work for. A grid-stride
 // loop in the kernel does the rest.
 template <class Body>
 void launch(const Body& body, int64_t tiles, const char* op, void* cuda_stream) {
-  if (tiles <= 0) {
-    return;
+  if (tiles > 0) {
+    const int64_t most = resident_blocks<Body>(op);
+    launch_blocks(body, tiles < most ? tiles : most, op, cuda_stream);
   }
-  const int64_t most = resident_blocks<Body>(op);
-  const dim3 grid(static_cast<unsigned>(tiles < most ? tiles : most));
-  Body parameters = body;
-  void* arguments[] = {&parameters};
-  check_cuda(cudaLaunchKernel(&body_kernel<Body>, grid, dim3(kThreads), arguments, 0,
-                              static_cast<cudaStream_t>(cuda_stream)),
-             op);
 }
 
 // Stores that are not expected to be read soon: first to leave the caches.

@@ -20,9 +20,10 @@ REGISTERS = (
     (r"CarryExact", 48),
     (r"ShuffleBody<", 40),
     (r"RaceParts<", 128),
-    (r"CountDigits<", 48),
+    (r"SearchDigit<", 64),
     (r"LayerKey", 32),
     (r"Drop<", 40),
+    (r"PerturbLines<(Half|BFloat16)>", 96),
     (r"PerturbLines<", 64),
     (r"(OneLine|ManyLines)<Uniform<", 32),
     (r"(OneLine|ManyLines)<Bernoulli<unsigned char>", 48),
@@ -49,7 +50,7 @@ WORK = (
 )
 # Kernels without a loop whose work is fixed: what a token costs depends on the others, and limbs of
 # exact sums are added to where the values say.
-NO_FAST_PATH = r"AnyLayout<|RaceParts<|CountDigits<|Drop<|PerturbLines<|LayerKey|CarryExact"
+NO_FAST_PATH = r"AnyLayout<|RaceParts<|SearchDigit<|Drop<|PerturbLines<|LayerKey|CarryExact"
 # Kernels that add what they read in registers: the most instructions of the loop with the 16-byte
 # loads, rare branches included. Terms 0 are values, 1 squares, 2 products.
 ADDING = (
@@ -144,6 +145,9 @@ def check_main_loop(kernel: Kernel) -> list[str]:
     if each < 15:  # the count, or the loop, is not what it is taken for
         wrong.append(f"{each:g} products a Philox block, fewer than 15")
     if "RandInt" in kernel.name:  # its retries, which are rare, are in the loop too
+        most = 960 if "unsigned char" in kernel.name else 560
+        if len(body) > most:
+            wrong.append(f"{len(body)} instructions in the main loop, more than {most}")
         return wrong
     if each > PER_BLOCK:
         wrong.append(f"{each:g} products a Philox block, more than {PER_BLOCK}")
