@@ -9,7 +9,12 @@ import signal
 import pytest
 import torch
 from helpers.costs import pytest_runtest_call, pytest_terminal_summary
-from helpers.isolation import choose_device_guard, choose_mkl_branch, unchanged_process
+from helpers.isolation import (
+    choose_device_guard,
+    choose_mkl_branch,
+    choose_temporary_files,
+    unchanged_process,
+)
 from helpers.small import set_small_limits
 from helpers.support import LAUNCHER_VARIABLES
 from helpers.tiers import chosen, pytest_addoption, pytest_ignore_collect, select
@@ -31,6 +36,7 @@ __all__ = [  # hooks
 
 choose_mkl_branch()
 choose_device_guard()
+choose_temporary_files()
 
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     # A shell has started this in the background, and every process of a test would ignore it too.

@@ -41,7 +41,7 @@ def eager(function: Callable[P, R]) -> Callable[P, R]:
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         nonlocal disabled
-        if "torch._dynamo" not in sys.modules:  # nothing was compiled or exported
+        if private_torch.DYNAMO not in sys.modules:  # nothing was compiled or exported
             return function(*args, **kwargs)
         if torch.compiler.is_exporting():
             raise RuntimeError(

@@ -159,7 +159,7 @@ def _devices(current: Seeder, accelerator: AcceleratorGenerators) -> Iterator[Ro
     if not generators:
         yield Row("streams", accelerator.name, FINE, "not yet initialized by torch")
         return
-    first, count = accelerator._current_device(), len(generators)
+    first, count = accelerator.current_device(), len(generators)
     for ordinal, generator in enumerate(generators):
         index = relative_index(ordinal, first, count)
         seed = current.derive_seed(accelerator.name, index=index, **at)

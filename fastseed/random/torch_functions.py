@@ -39,7 +39,7 @@ def check_memory(func: Any, args: Sequence[object], options: Mapping[str, object
         local = layout.local_part(value)
         is_read = not any(value is one for one in written)
         is_plain = type(local) in (torch.Tensor, torch.nn.Parameter)
-        if is_plain and not (is_read and tensors.is_zero(local)):
+        if is_plain and not (is_read and private_torch.is_zero(local)):
             tensors.check_dense(_FUNCTION, f"a tensor of {func.__name__}", local)
 
 

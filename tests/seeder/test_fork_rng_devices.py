@@ -45,7 +45,7 @@ class Accelerator(AcceleratorGenerators):
     def _default_generators(self):
         return self.devices
 
-    def _current_device(self):
+    def current_device(self):
         return 0
 
     def _queue(self):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import logging
 import multiprocessing
-import os
 
 import pytest
 import torch
 import torch.distributed as dist
+from helpers.processes import in_child
 from helpers.ranks import group_of_one
 from helpers.support import scramble, seeder, snapshot
 
@@ -45,6 +45,11 @@ def test_init_does_the_reseed_of_task_0(caplog):
     fastseed.reseed(task=0)
     (warning,) = said(caplog)
     assert "was used before in this process" in warning
+    for _ in range(20):
+        fastseed.reseed(task=0)
+    warnings = said(caplog)
+    assert len(warnings) == 10 and warnings[-1].endswith("further repetitions are not reported")
+    assert not any("further" in warning for warning in warnings[:-1])
 
 
 def test_init_under_fwr13y_changes_no_generator():
@@ -273,17 +278,15 @@ def test_ranks_that_contradict_each_other_are_refused(place, message):
 
 def test_a_forked_child_never_enters_a_collective():
     """The connections are its parent's."""
+
+    def refused():
+        with pytest.raises(RuntimeError, match="forked child"):
+            rendezvous.exchange_records("init", {}, lambda ranks, records: {})
+        assert not rendezvous.has_group()
+
     with group_of_one():
         assert rendezvous.has_group()
-        child = os.fork()
-        if not child:
-            try:
-                rendezvous.exchange_records("init", {}, lambda ranks, records: {})
-            except RuntimeError as error:
-                os._exit(0 if "forked child" in str(error) and not rendezvous.has_group() else 2)
-            finally:
-                os._exit(1)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        in_child(refused)
 
 
 def test_a_seeder_does_not_communicate(monkeypatch):

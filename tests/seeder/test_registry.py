@@ -179,6 +179,15 @@ def test_a_refused_registration_uses_up_no_number():
     assert [entry.name for entry in s.generators.registry] == ["generator/0"]
 
 
+def test_a_number_is_given_once():
+    s = seeder()
+    s.register_generator(print, name="generator/0")
+    s.register_generator(repr)
+    s.unregister_generator(repr)
+    s.register_generator(repr)
+    assert [entry.name for entry in s._registry] == ["generator/0", "generator/2"]
+
+
 def test_refused_registrations_change_nothing():
     s = seeder()
     wrong = (3, None, [], random.SystemRandom(), [torch.Generator(), 3])

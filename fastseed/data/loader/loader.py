@@ -372,8 +372,8 @@ def loader_settings(function: str, loader: Any) -> Settings:
         own, *known = (getattr(kind, name) for kind in kinds)
         if own not in known:
             rule = (
-                f"a DataLoader without its own {name} (what accelerator.prepare returns has one: "
-                "use AcceleratedJob.train of fastseed.integrations.accelerate)"
+                f"a DataLoader without its own {name} (iterate what accelerator.prepare returns as "
+                "it is: see attach of fastseed.integrations.accelerate)"
             )
             raise validation.type_error(function, "loader", rule, loader)
     return settings_of(loader) | {"name": getattr(loader, "name", None)}
