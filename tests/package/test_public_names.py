@@ -21,8 +21,8 @@ def test_import_loads_neither_torch_nor_numpy():
 
 def test_init_and_reseed_load_nothing_that_they_do_not_need():
     code = (
-        "import sys, fastseed; fastseed.init(42); fastseed.reseed(1); names = 'random determinism'; "
-        "print([n for n in names.split() if f'fastseed.{n}' in sys.modules])"
+        "import sys, fastseed; fastseed.init(42); fastseed.reseed(1); "
+        "print([n for n in ('random', 'determinism') if f'fastseed.{n}' in sys.modules])"
     )
     assert run_python("-c", code).splitlines()[-1] == "[]"
 
