@@ -10,12 +10,13 @@ import contextlib
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from . import private_torch
 
+T = TypeVar("T")
 Around = Callable[[], contextlib.AbstractContextManager[object]]
 
 
@@ -81,6 +82,16 @@ def keep(name: str, value: object) -> None:
     if not torch.compiler.is_compiling():
         for checkpoint in private_torch.running_checkpoints(_RECOMPUTATION):
             _in_place_of(checkpoint).had[name].append(value)
+
+
+def used(name: str, now: T) -> T:
+    """Return what counts for this use of ``name``: ``now``, or what its forward pass had."""
+    if torch.compiler.is_compiling():
+        return now
+    value: T = now if _this_thread.reading is None else had(name)
+    for checkpoint in private_torch.running_checkpoints(_RECOMPUTATION):
+        _in_place_of(checkpoint).had[name].append(value)
+    return value
 
 
 def innermost() -> private_torch.Checkpoint | None:

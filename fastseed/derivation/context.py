@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._utils.log import logger
-from .place import Place
 from .scopes import Scope
+
+if TYPE_CHECKING:
+    from .place import Place
 
 seeder: Any = None
 """The process-wide Seeder; None before ``fastseed.init``. A forked child has its parent's."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch.utils.data import get_worker_info
 
 from .._backend import derive, native, recomputation, tensors
 from .._backend.compile import eager, refuse_capture
@@ -199,17 +200,13 @@ def _present_scope(function: str, place: Place, epoch: int, step: int) -> ScopeK
         _, epoch, step = scopes.check_scope(function, 0, epoch, step)
     if epoch or step:
         raise validation.value_error(function, "task", "given together with epoch and step", None)
-    if context.in_worker():
+    if get_worker_info() is not None:
         raise RuntimeError(
             f"fastseed.{function}: task must be given in a DataLoader worker, which does not know "
             "the last reseed of its parent"
         )
-    found: ScopeKey | None = recomputation.had(function)
-    if found is None:
-        context.scope_of(place, function, ", or give task=")
-        found = place.scope_key
-    recomputation.keep(function, found)
-    return found
+    context.scope_of(place, function, ", or give task=")
+    return recomputation.used(function, place.scope_key)
 
 
 def members(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -63,6 +63,19 @@ def adapter_of(kind: type) -> Callable[[Any], GeneratorAdapter] | None:
     if not issubclass(kind, tuple(ADAPTERS)) or issubclass(kind, random.SystemRandom):
         return None  # a SystemRandom takes no seed
     return next(ADAPTERS[base] for base in kind.__mro__ if base in ADAPTERS)
+
+
+def reseed_each(
+    adapters: Iterable[tuple[str, GeneratorAdapter]], stream_of: Callable[[str], Stream]
+) -> dict[str, Exception]:
+    """Give each its stream; return the exceptions of those that failed, by stream name."""
+    failures: dict[str, Exception] = {}
+    for name, adapter in adapters:
+        try:
+            adapter.reseed(stream_of(name))
+        except Exception as error:
+            failures[name] = error
+    return failures
 
 
 class MembersAdapter:

@@ -12,7 +12,7 @@ import torch
 from .._backend import native
 from .._backend.reference.scalar import ScopeKey
 from ..derivation.streams import Stream, sample_stream
-from .adapter import GeneratorAdapter
+from .adapter import GeneratorAdapter, reseed_each
 from .numpy_rng import NumpyGlobal
 from .python_rng import PythonRandom
 from .torch_rng import TorchGenerator
@@ -55,13 +55,7 @@ class DefaultGenerators:
 
     def reseed(self, stream_of: Callable[[str], Stream]) -> dict[str, Exception]:
         """Reseed one after another; return the exceptions of those that failed, by stream name."""
-        failures: dict[str, Exception] = {}
-        for name, adapter in self.adapters.items():
-            try:
-                adapter.reseed(stream_of(name))
-            except Exception as error:
-                failures[name] = error
-        return failures
+        return reseed_each(self.adapters.items(), stream_of)
 
     def save(self) -> list[Any]:
         """Return the exact states of this moment."""

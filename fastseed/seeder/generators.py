@@ -6,7 +6,7 @@ from ..derivation import scopes, streams
 from ..derivation.place import Place
 from ..derivation.rank_fields import RankFields
 from ..generators.accelerator import AcceleratorGenerators, compiled_types
-from ..generators.adapter import GeneratorAdapter
+from ..generators.adapter import GeneratorAdapter, reseed_each
 from ..generators.default import NAMES, DefaultGenerators
 from .registry import Registry
 
@@ -38,20 +38,16 @@ class Generators:
         own: dict[str, GeneratorAdapter] = {} if done else dict(self.defaults.adapters)
         own.update((accelerator.name, accelerator) for accelerator in self.accelerators)
         own.update((entry.name, entry.adapter) for entry in registry.generators)
-        failures: dict[str, Exception] = {}
-        for name, adapter in own.items():
-            try:
-                adapter.reseed(place.stream(name))
-            except Exception as error:
-                failures[name] = error.with_traceback(None)  # which would hold the generator
+        failures = reseed_each(own.items(), place.stream)
         for entry in registry.epoch_setters:
             try:
                 epoch = at._replace(step=0)
                 order = streams.stream(place.master_seed, epoch, entry.name, scopes.SHARED)
                 entry.adapter.set(at.task, at.epoch, order.key())
             except Exception as error:
-                failures[entry.name] = error.with_traceback(None)
-        return failures
+                failures[entry.name] = error
+        # Their tracebacks would hold the generators.
+        return {name: error.with_traceback(None) for name, error in failures.items()}
 
     def adapters(self) -> dict[str, GeneratorAdapter]:
         """Return the adapter of every generator in this process, by stream name."""

@@ -36,20 +36,7 @@ DOCUMENTED = {
     "torch.utils._python_dispatch.TorchDispatchMode",
     "torch._utils",  # in files that were saved
 }
-# What still has to go.
-LEFT = {
-    "derivation.blocks imports seeder.seeder",
-    "derivation.context imports seeder.seeder",
-    "distributed.agreement imports seeder.seeder",
-    "random.torch_functions imports random.keyed",
-    "seeder.fork_rng.stack imports seeder.fork_rng.block",
-    "seeder.process_lock imports seeder.fork_rng.stack",
-    *(f"seeder.{name} imports seeder.seeder" for name in ("derive", "fork_rng.block", "state")),
-}
-OF_SEEDER = {
-    *("_accelerators", "_job", "_rank_fields", "_recent_scopes", "_registry", "_set_scope"),
-    *("_kept_by_samplers", "_wrapped"),
-}
+OF_SEEDER = {"_kept_by_samplers", "_wrapped"}  # what still has to go
 LIGHT = {"torch", "numpy"}  # what a module may import at its top, besides the standard library
 LONGEST = 420  # lines of a file
 
@@ -114,15 +101,11 @@ def test_folders_import_downwards():
         if folder_of(name) not in ROOT_MODULES and folder_of(name) != folder_of(other)
         if LEVEL.get(folder_of(other), len(LAYERS)) >= LEVEL[folder_of(name)]
     ]
-    assert {*upward} <= LEFT, "\n".join(upward)
+    assert not upward, "\n".join(upward)
 
 
 def test_modules_import_without_a_circle():
-    graph = {
-        name: {other for other in others if f"{name} imports {other}" not in LEFT}
-        for name, others in imports().items()
-        if name not in ROOT_MODULES
-    }
+    graph = {name: others for name, others in imports().items() if name not in ROOT_MODULES}
     list(TopologicalSorter(graph).static_order())  # CycleError names the circle
 
 

@@ -16,7 +16,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 import fastseed
-from fastseed.derivation import context
+from fastseed.derivation import blocks, context
 from fastseed.random import fills, keyed
 from fastseed.random.fills import _exp
 from fastseed.random.keyed import leave_inherited
@@ -448,3 +448,8 @@ def test_a_substitute_for_a_function_of_init_draws_the_same(name, monkeypatch):
     with keyed("whole", 0):
         found = [getattr(torch.nn.init, name)(torch.empty(3, 4)), torch.rand(2)]
     assert all(map(torch.equal, found, expected))
+
+
+def test_the_mode_of_another_library_is_no_block():
+    with keyed("x", index=0) as block, torch.device("cpu"):
+        assert blocks.open_keyed() == [block]

@@ -9,6 +9,7 @@ import random
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -185,7 +186,7 @@ def test_a_number_is_given_once():
     s.register_generator(repr)
     s.unregister_generator(repr)
     s.register_generator(repr)
-    assert [entry.name for entry in s._registry] == ["generator/0", "generator/2"]
+    assert [entry.name for entry in s.generators.registry] == ["generator/0", "generator/2"]
 
 
 def test_refused_registrations_change_nothing():
@@ -381,6 +382,18 @@ def test_a_generator_has_one_registration():
     assert [entry.name for entry in seeds.generators.registry] == ["a"]
     seeds.unregister_generator(generator)
     seeds.register_generator(generator, name="b")
+
+
+def test_the_rank_field_of_a_name_is_that_of_what_draws_under_it():
+    s = seeder(rank=1, world_size=2)
+    generator, dataset = torch.Generator(), SimpleNamespace(set_epoch=print)
+    s.register_generator(generator, shared=True, name="a")
+    s.register_generator(dataset, shared=True, name="data")  # which draws nothing
+    keys = [s.derive_key(name, task=1) for name in ("a", "data")]
+    s.unregister_generator(generator)
+    own = [s.derive_key(name, task=1, rank=1) for name in ("a", "data")]
+    assert keys == [s.derive_key("a", task=1, rank=fastseed.SHARED), own[1]]
+    assert s.derive_key("a", task=1) == own[0]
 
 
 def test_threads_register_one_after_another(monkeypatch):

@@ -237,3 +237,17 @@ def test_the_seed_of_a_registered_callable_can_be_derived(bits):
     fastseed.register_generator(seen.append, name="f", bits=bits)
     fastseed.reseed(1, 7)
     assert seen == [fastseed.derive_seed("f", bits=bits)]
+
+
+def test_a_load_that_is_interrupted_leaves_the_place(monkeypatch):
+    def interrupt(place):
+        raise KeyboardInterrupt
+
+    s, other = seeder(), seeder(7)
+    s.reseed(1)
+    other.reseed(2)
+    place = s.place
+    monkeypatch.setattr(s.generators, "reseed", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        s.load_state_dict(other.state_dict())
+    assert s.place is place

@@ -23,7 +23,7 @@ from ...derivation import context, place, scopes, streams
 from ...derivation.place import Entries, Place
 from ...derivation.rank_fields import SameRank
 from ...generators import discovery
-from ...generators.adapter import GeneratorAdapter
+from ...generators.adapter import GeneratorAdapter, reseed_each
 from ...generators.default import DefaultGenerators
 from ...random.bank import StreamBank
 from ...random.keyed import leave_inherited
@@ -156,16 +156,10 @@ class WorkerInit:
         if info is not None:
             place.worker = here
             leave_inherited()
-        failures = GENERATORS.reseed(here.stream)
-        for entry in entries:
-            try:
-                entry.adapter.reseed(here.stream(entry.name))
-            except Exception as error:
-                failures[entry.name] = error
-        if failures:
+        own = [*GENERATORS.adapters.items(), *((e.name, e.adapter) for e in entries)]
+        if failures := reseed_each(own, here.stream):
             raise ReseedError(failures)
         self.scope = at if isinstance(source, ScopeInSharedMemory) else None
-        own = [*GENERATORS.adapters.items(), *((e.name, e.adapter) for e in entries)]
         self.states = states_of(own) if self.scope is not None and at.start else []
 
 
