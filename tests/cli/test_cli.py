@@ -144,6 +144,7 @@ def test_the_exit_code_is_what_a_subcommand_returns(monkeypatch):
     assert main(["planted"]) == exit_codes.FOUND
 
 
+@pytest.mark.costly("a fresh process with torch")
 def test_the_module_is_the_command(tmp_path):
     command = [sys.executable, "-m", "fastseed", "show", str(tmp_path / "gone")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
@@ -176,6 +177,7 @@ def test_the_bare_command_says_what_there_is(capsys, monkeypatch):
     assert json.loads(capsys.readouterr().out)["variables"]["FASTSEED_SIMD"] == "avx2"
 
 
+@pytest.mark.costly("a fresh process with torch")
 def test_a_full_disk_is_no_bug():
     with open("/dev/full", "w") as full:
         command = [sys.executable, "-m", "fastseed"]

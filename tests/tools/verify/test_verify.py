@@ -149,6 +149,7 @@ def test_a_program_that_begins_anew_is_inconclusive(begin, row, options):
     assert wrong.checks[-1].message.startswith("2 of 2 began anew, so that nothing was resumed: ")
 
 
+@pytest.mark.costly("programs")
 def test_files_in_the_working_folder_are_named():
     os.makedirs("below/out")
     for run, other in ((".", False), ("below", True)):
@@ -176,6 +177,7 @@ def test_runs_that_end_before_they_are_killed_are_left_out(monkeypatch):
         verify([sys.executable, "-S", "-c", "pass"])
 
 
+@pytest.mark.costly("programs")
 def test_no_shell_and_the_variables_of_each_experiment():
     hostile = ["; touch pwned", "$(touch pwned)\n`touch pwned` '\" \x1b[31m", "{seed}x"]
     begin = (
