@@ -22,7 +22,7 @@ from helpers.watchdog import pytest_collection_modifyitems as set_limits
 from helpers.watchdog import pytest_configure, pytest_runtest_protocol, pytest_unconfigure
 
 from fastseed import pyt
-from fastseed.derivation import blocks, context
+from fastseed.derivation import context, place
 
 __all__ = [  # hooks
     "pytest_addoption",
@@ -105,6 +105,6 @@ def isolated(monkeypatch):
     set_small_limits(monkeypatch)
     monkeypatch.setattr(context, "seeder", None)
     monkeypatch.setattr(pyt, "_fwr13y", None)
-    monkeypatch.setattr(blocks, "worker_place", None)  # tests run a worker in this process
+    monkeypatch.setattr(place, "worker", None)  # tests run a worker in this process
     with unchanged_process():
         yield

@@ -49,17 +49,15 @@ def run(args: argparse.Namespace) -> int:
 
 def _recording(args: argparse.Namespace, path: str) -> tuple[bool, dict[str, object]]:
     from ..debug.bisection import recordings
-    from ..digest.trees import whole
+    from ..debug.watch_file import weights_of
 
     rows = []
     for rank, one in recordings("show", "X", path).items():
         steps = sorted(step for step, (_, start, _) in one.steps.items() if not start)
         last = one.values(max(one.steps)).by_name() if one.steps else {}  # none if it was killed
-        weights = {n: leaf for (group, n), leaf in last.items() if group in ("buffer", "parameter")}
         span = f"{steps[0]} to {steps[-1]}" if steps else "-"
         row = {"rank": rank, "steps": len(steps), "numbers": span}
-        digest = f"{whole(weights):032x}" if weights else "-"
-        rows.append({**row, "weights": digest, "incomplete": one.incomplete})
+        rows.append({**row, "weights": weights_of(last) or "-", "incomplete": one.incomplete})
     output.table([*rows[0]], [[*row.values()] for row in rows], limit=args.limit)
     return True, {"recordings": rows}
 

@@ -20,9 +20,8 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from ..derivation import context
 from ..generators import discovery
-from ..generators.accelerator import AcceleratorGenerators, compiled_types
 from ..generators.adapter import ADAPTERS, unpack
-from ..generators.default import DefaultGenerators, global_generators
+from ..generators.default import global_generators
 from ..seeder import start
 from ..seeder.registry import adapter_for
 
@@ -60,17 +59,6 @@ def bytes_of(generator: object) -> bytes:
     except Exception:  # of a bit generator of another library
         state = None
     return b"" if state is None else unpack(state)
-
-
-def states_of_defaults() -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield the name and state of each default generator, of accelerators once initialized."""
-    for name, adapter in DefaultGenerators().adapters.items():
-        state = adapter.state()
-        assert state is not None
-        yield name, state
-    for kind in compiled_types():
-        for ordinal, generator in enumerate(AcceleratorGenerators(kind).generators()):
-            yield f"torch.{kind}:{ordinal}", generator.get_state()
 
 
 @contextmanager
@@ -111,16 +99,16 @@ def _used_outside(generator: object, known: _Made | None) -> list[Row]:
     # Packages shuffle names and wait for random times by Python's generators.
     minor = is_installed and known is None and isinstance(generator, random.Random)
     why = "made without a seed" if known and known.unseeded else "not registered"
-    name = f"{type(generator).__module__}.{type(generator).__qualname__}"
+    name = f"{type(generator).__module__.removesuffix('._C')}.{type(generator).__qualname__}"
     where = known.where if known and known.where else holder
-    name, status = name.replace("torch._C.", "torch."), NOTE if minor else WRONG
+    status = NOTE if minor else WRONG
     todo = "" if minor else "; pass it to fastseed.register_generator"
     return [Row("use", name, status, f"drawn from, {why}: {where}{todo}")]
 
 
 def _controlled() -> list[object]:
     found = list(global_generators())
-    for entry in () if context.seeder is None else context.seeder._registry:
+    for entry in () if context.seeder is None else context.seeder.generators.registry:
         found += discovery.generators_of(entry.generator)
         owner = getattr(entry.generator, "__self__", None)  # of a method that reseeds its own
         found += filter(discovery.is_generator, getattr(owner, "__dict__", {}).values())
@@ -210,13 +198,13 @@ def _was_used(generator: object) -> bool:
 
 
 def _repeats() -> int:
-    return 0 if context.seeder is None else context.seeder._recent_scopes.repeats
+    return 0 if context.seeder is None else context.seeder.recent_scopes.repeats
 
 
 @contextmanager
 def _watched_calls(rows: list[Row], made: dict[int, _Made]) -> Iterator[None]:
     """Record seeding calls, draws before ``init`` and generators of ``default_rng``."""
-    first = dict(states_of_defaults())
+    first = dict(discovery.states_of_defaults())
 
     def seeding(name: str, original: Callable[..., T], *args: object, **kwargs: object) -> T:
         if not sys._getframe(1).f_code.co_filename.startswith(_PACKAGE):
@@ -234,7 +222,7 @@ def _watched_calls(rows: list[Row], made: dict[int, _Made]) -> Iterator[None]:
 
     def initializing(original: Callable[..., T], *arguments: object, **options: object) -> T:
         if context.seeder is None:
-            now = dict(states_of_defaults())
+            now = dict(discovery.states_of_defaults())
             detail = f"drawn from before init: {_caller()}; call init first"
             for name in (name for name in first if not torch.equal(first[name], now[name])):
                 status = NOTE if name == "python" else WRONG  # imports draw from Python's
@@ -263,10 +251,10 @@ def _watched_steps(rows: list[Row]) -> Iterator[None]:
     def stepped(*_: object) -> None:
         nonlocal before, count, reseeded, drawn
         count, seeder = count + 1, context.seeder
-        if seeder is None or seeder.scope not in (None, (0, 0, 0)) or seeder._recent_scopes.used:
+        if seeder is None or seeder.scope not in (None, (0, 0, 0)) or seeder.recent_scopes.used:
             reseeded = True  # or never seeded by fastseed, which has a finding of its own
         if not (reseeded or drawn):
-            states = dict(states_of_defaults())
+            states = dict(discovery.states_of_defaults())
             drawn = any(not torch.equal(states[name], before[name]) for name in before)
             before = states
 

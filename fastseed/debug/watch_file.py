@@ -16,7 +16,7 @@ from typing import IO, NamedTuple, TypeAlias
 
 from .._utils import StateDict, regular_file, strict_json
 from .._utils.validation import value_error
-from ..digest.trees import Difference, Leaf, sides
+from ..digest.trees import Difference, Leaf, sides, whole
 
 FORMAT = "fastseed watch 2"
 FOLDER = "watch"
@@ -80,6 +80,12 @@ def differences(a: Table, b: Table, among: Collection[Key] | None = None) -> lis
     keys = [key for key in every if a.get(key) != b.get(key)]
     keys.sort(key=lambda key: GROUPS.index(key[0]))
     return [sides(" ".join(key), a.get(key), b.get(key)) for key in keys]
+
+
+def weights_of(table: Table) -> str:
+    """Return the digest of parameters and buffers, as ``digest(model)`` has it; empty if none."""
+    found = {name: leaf for (group, name), leaf in table.items() if group in (STATE[1], STATE[-1])}
+    return f"{whole(found):032x}" if found else ""
 
 
 def line_of(members: StateDict) -> bytes:

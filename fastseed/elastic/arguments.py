@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from .._backend.tensors import bytes_of, is_expanded
 from .._utils import StateDict, validation
 from ..data.layout import ASSIGNMENTS
 from ..derivation import context
@@ -18,7 +19,6 @@ from ..distributed.agreement import check_group
 from ..distributed.discovery import discover_rank
 from ..distributed.rendezvous import name_ranks
 from ..random.layout import is_dtensor
-from .buffers import bytes_of, is_expanded
 from .collector import SlotPlan
 from .peers import FUNCTION, Peers
 

@@ -9,7 +9,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from .._backend import private_torch
+from .._backend import private_distributed
 from ..distributed import rendezvous
 
 FUNCTION = "elastic.SlotGradients"
@@ -38,7 +38,7 @@ class Peers:
         told = text
         if self._step:
             with contextlib.suppress(RuntimeError):  # the store is gone, and the job with it
-                store = private_torch.default_store()
+                store = private_distributed.default_store()
                 told = store.compare_set(self._step + key, "", text).decode()
         return told
 
@@ -89,7 +89,7 @@ class Peers:
 
     def _listen(self, news: dict[str, str], ended: threading.Event) -> None:
         """Look for news, in another thread: a store that is stopped never answers."""
-        store = private_torch.default_store()
+        store = private_distributed.default_store()
         with contextlib.suppress(RuntimeError):
             while not ended.is_set() and not news:
                 for key in ("", _FAILED):

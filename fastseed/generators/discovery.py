@@ -1,4 +1,4 @@
-"""Find the random generators that a dataset holds.
+"""Find the random generators that a dataset holds, and the states of default ones.
 
 Only memory is searched: properties and ``__getattr__`` of the dataset are not called. The path of a
 generator is the name of its stream, so the paths are part of the derivation:
@@ -28,8 +28,9 @@ import numpy as np
 import torch
 
 from .._utils.log import warn_once
+from .accelerator import AcceleratorGenerators, compiled_types
 from .adapter import adapter_of
-from .default import global_generators
+from .default import DefaultGenerators, global_generators
 from .pool import GeneratorPool
 
 MAX_OBJECTS = 100_000
@@ -185,3 +186,14 @@ def generators_of(registered: object) -> list[object]:
         return [registered[i] for i in range(len(registered))]
     owner = getattr(registered, "__self__", None)  # of rng.seed, for example
     return [g for g in (registered, owner) if is_generator(g)]
+
+
+def states_of_defaults() -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the name and state of each default generator, of accelerators once initialized."""
+    for name, adapter in DefaultGenerators().adapters.items():
+        state = adapter.state()
+        assert state is not None
+        yield name, state
+    for kind in compiled_types():
+        for ordinal, generator in enumerate(AcceleratorGenerators(kind).generators()):
+            yield f"torch.{kind}:{ordinal}", generator.get_state()

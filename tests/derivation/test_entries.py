@@ -247,7 +247,7 @@ def test_the_capture_of_a_graph_needs_an_index(monkeypatch):
     with pytest.raises(RuntimeError, match=f"'in' {needs}"):
         draw("random.keyed", "in")
     with pytest.raises(RuntimeError, match=f"'before' {needs}"):
-        before._key_in_capture(torch.device("cpu"), 0)
+        before.draws._key_in_capture(torch.device("cpu"), 0)
     draw("random.keyed", "in", index=0)
     before.__exit__(None)
 

@@ -18,7 +18,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.utils.data import ConcatDataset, DataLoader, DistributedSampler, Subset
 
 import fastseed
-from fastseed._backend import private_torch
+from fastseed._backend import private_distributed
 from fastseed._utils import version
 from fastseed.data import Loader, Seekable, ShuffleSampler, per_sample, steps
 from fastseed.derivation import context
@@ -54,7 +54,7 @@ def agree():
     for _ in range(3):
         assert [verify() for _ in range(10)] == ["agreed"] * 10
         dist.barrier()
-        keys.append(private_torch.default_store().num_keys())
+        keys.append(private_distributed.default_store().num_keys())
         dist.barrier()
     assert before.equal(torch.get_rng_state())
     return keys
@@ -78,7 +78,9 @@ def disagree(case, store=None):
         patches.enter_context(mock.patch.object(version, "__version__", here))
         if store is not None:
             files = dist.FileStore(store, 4)
-            patches.enter_context(mock.patch.object(private_torch, "default_store", lambda: files))
+            patches.enter_context(
+                mock.patch.object(private_distributed, "default_store", lambda: files)
+            )
         return verify()
 
 
@@ -304,7 +306,7 @@ def test_several_ranks_without_a_group_are_an_error(monkeypatch):
 def test_a_thread_that_the_store_answers_late_posts_nothing_for_a_call_that_was_left(monkeypatch):
     """Its rank has raised: others must not read a verdict of it."""
     store, answers = dist.HashStore(), threading.Event()
-    monkeypatch.setattr(private_torch, "default_store", lambda: store)
+    monkeypatch.setattr(private_distributed, "default_store", lambda: store)
     monkeypatch.setattr(dist.distributed_c10d, "PrefixStore", lambda _, store: store)
     monkeypatch.setattr(dist, "get_process_group_ranks", lambda group: [0, 1])
     monkeypatch.setattr(dist, "get_rank", lambda: 0)
@@ -345,7 +347,7 @@ def test_distinct_over_can_be_written_in_any_way():
     ways = [("dp", "tp"), ["tp", "dp"], ["dp", "tp"], ("tp", "dp")]
     ways += [{"numpy": w, "a": ("pp",)} for w in ways] + [{"a": ["pp"], "numpy": ways[1]}]
     found = [
-        seeder(world_size=8, mesh=sizes, distinct_over=way)._rank_fields.rules() for way in ways
+        seeder(world_size=8, mesh=sizes, distinct_over=way).place.fields.rules() for way in ways
     ]
     assert len(set(found[:4])) == len(set(found[4:])) == 1 and found[0] != found[4]
 

@@ -13,7 +13,7 @@ import fastseed
 from fastseed.derivation import scopes, streams
 from fastseed.generators import accelerator as accelerators
 from fastseed.generators.accelerator import AcceleratorGenerators, relative_index
-from fastseed.seeder import seeder as seeder_module
+from fastseed.seeder import generators as generators_module
 
 
 def lazy_calls() -> list:
@@ -35,8 +35,8 @@ def fake_cuda(monkeypatch):
     devices = [torch.Generator().manual_seed(900 + i) for i in range(3)]
     monkeypatch.setattr(AcceleratorGenerators, "in_one_call", False)
     monkeypatch.setattr(AcceleratorGenerators, "_default_generators", lambda self: devices)
-    monkeypatch.setattr(AcceleratorGenerators, "_current_device", lambda self: 1)
-    monkeypatch.setattr(seeder_module, "compiled_types", lambda: ["cuda"])
+    monkeypatch.setattr(AcceleratorGenerators, "current_device", lambda self: 1)
+    monkeypatch.setattr(generators_module, "compiled_types", lambda: ["cuda"])
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     return devices
@@ -74,7 +74,7 @@ def test_own_device_has_one_stream_whether_it_sees_one_device_or_eight(monkeypat
     for current, count in ((0, 1), (5, 8)):
         devices = [torch.Generator() for _ in range(count)]
         monkeypatch.setattr(AcceleratorGenerators, "_default_generators", lambda self, d=devices: d)
-        monkeypatch.setattr(AcceleratorGenerators, "_current_device", lambda self, c=current: c)
+        monkeypatch.setattr(AcceleratorGenerators, "current_device", lambda self, c=current: c)
         at = scopes.Scope(1, 7, 0)
         AcceleratorGenerators("cuda").reseed(streams.stream(42, at, "torch.cuda", 3))
         found.append(devices[current].initial_seed())

@@ -18,7 +18,7 @@ from fastseed.derivation import context
 from fastseed.determinism.switches import deterministic
 from fastseed.distributed import rendezvous
 from fastseed.generators.accelerator import AcceleratorGenerators
-from fastseed.seeder import seeder as seeder_module
+from fastseed.seeder import generators as generators_module
 from fastseed.seeder.seeder import Seeder
 
 
@@ -78,8 +78,8 @@ def test_an_accelerator_that_is_not_initialized_gets_its_seed_later(monkeypatch)
     waiting = AcceleratorGenerators("cuda")
     monkeypatch.setattr(waiting, "ready", lambda: False)
     monkeypatch.setattr(waiting, "_queue", lambda: None)
-    monkeypatch.setattr(seeder_module, "compiled_types", lambda: ["cuda"])
-    monkeypatch.setattr(seeder_module, "AcceleratorGenerators", lambda kind: waiting)
+    monkeypatch.setattr(generators_module, "compiled_types", lambda: ["cuda"])
+    monkeypatch.setattr(generators_module, "AcceleratorGenerators", lambda kind: waiting)
     fastseed.init(42, rank=0, world_size=1)
     key = fastseed.derive_key("torch.cuda", task=0)
     assert waiting._waiting is not None and waiting._waiting.key() == key
@@ -108,7 +108,7 @@ def test_init_during_a_capture_is_refused(monkeypatch):
         raise RuntimeError(f"fastseed.{function}: must not be called during a capture")
 
     fastseed.init(42, rank=0, world_size=1)
-    monkeypatch.setattr(seeder_module, "compiled_types", lambda: ["cuda"])
+    monkeypatch.setattr(generators_module, "compiled_types", lambda: ["cuda"])
     monkeypatch.setattr(AcceleratorGenerators, "refuse_capture", capturing)
     refused(r"fastseed\.init: must not be called during a capture")
 
@@ -308,7 +308,7 @@ def test_after_an_init_that_seeds_not_all_the_next_reseed_does(monkeypatch):
         if fails["on"]:
             raise ValueError("broken")
 
-    monkeypatch.setattr(seeder_module, "compiled_types", lambda: ["cuda"])
+    monkeypatch.setattr(generators_module, "compiled_types", lambda: ["cuda"])
     monkeypatch.setattr(AcceleratorGenerators, "reseed", reseed)
     monkeypatch.setenv("FASTSEED_DETERMINISTIC", "1")
     with deterministic():  # puts the switches back

@@ -22,6 +22,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..._backend import private_torch
+from ..._backend.private_torch import APPLY
 from ..._utils import validation
 from ...derivation import context
 from ...derivation.scopes import Scope
@@ -34,8 +35,9 @@ from ..module_names import check_prefix, sharded_modules
 from .names import EqualNames, KeyOf, Owner, OwnerTable, keys_at, storage_of, untied_weights
 
 if TYPE_CHECKING:
-    from torch._ops import OpOverload
     from torch.distributed.tensor import DTensor
+
+    from ..._backend.private_torch import OpOverload
 
 _ATEN = torch.ops.aten
 _FUNCTION = "nn.initialize"
@@ -72,7 +74,7 @@ class InitializationMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _run(self, func: OpOverload, args: Arguments, kwargs: Keywords) -> object:
         """Run an operator that draws nothing."""
-        if func._schema.is_mutable and (copy := self._copies.get(id(args[0]))) is not None:
+        if private_torch.writes(func) and (copy := self._copies.get(id(args[0]))) is not None:
             return copy.write(func, *args[1:])
         if func is _ATEN.copy_.default and self._is_part(args[0], args[1]):
             # a parameter's part of a whole tensor, which torch refuses to copy
@@ -215,7 +217,7 @@ class _Apply:
         original = type(self.module)
         self.module.__class__ = self.sharded
         try:
-            return self.sharded._apply(self.module, *args, **kwargs)
+            return getattr(self.sharded, APPLY)(self.module, *args, **kwargs)
         finally:
             self.module.__class__ = original
 
@@ -231,7 +233,7 @@ def _original_classes(model: torch.nn.Module) -> Iterator[None]:
     fsdp: Any = sys.modules.get("torch.distributed.fsdp")
     modules = list(model.modules()) if fsdp is not None else []
     for module in modules:
-        held = vars(module).get("_apply")
+        held = vars(module).get(APPLY)
         if isinstance(held, _Apply) and held.thread != threading.get_ident():
             raise RuntimeError(
                 f"fastseed.{_FUNCTION}: a model must be initialized by one thread at a time, "
@@ -241,16 +243,16 @@ def _original_classes(model: torch.nn.Module) -> Iterator[None]:
     try:
         for module in sharded:
             module.reshard()
-            vars(module)["_apply"] = _Apply(module)
+            vars(module)[APPLY] = _Apply(module)
             before = [c for c in type(module).__mro__ if not issubclass(c, fsdp.FSDPModule)]
             module.__class__ = before[0]
         yield
     finally:
         for module in sharded:
-            held = vars(module).get("_apply")
+            held = vars(module).get(APPLY)
             if isinstance(held, _Apply):
                 module.__class__ = held.sharded
-                vars(module).pop("_apply", None)
+                vars(module).pop(APPLY, None)
 
 
 def run_initializer(name: str, args: Arguments, kwargs: Keywords) -> object:

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ...debug import bisection
-from ...debug.watch_file import STATE, Recording, Table, differences
-from ...digest.trees import whole
+from ...debug.watch_file import STATE, Recording, Table, differences, weights_of
+from .processes import ERR
 from .runs import OTHER, WHOLE, Run, printed
 
 _NUMBER = re.compile(r"(\d+(?:\.\d+)*)")
@@ -18,7 +18,6 @@ _SHOWN = 200  # characters of a line
 _FEW_DIGITS = 8  # one more identifies every float32
 _NAMES = 4  # in a list
 _GROUPS = STATE[1:]  # generators may differ between ranks
-_WEIGHTS = ("buffer", "parameter")
 
 
 def compare_whole(a: Run, b: Run) -> str | None:
@@ -161,6 +160,8 @@ def notes_about(runs: Sequence[Run]) -> Iterator[str]:
     left_out = max((run.losses.left_out for run in whole), default=0)
     if left_out and values:
         yield f"up to {left_out} lines of a log are broken, have no step or repeat one"
+    if wrote := [run.name for run in whole if (run.folder / ERR).stat().st_size]:
+        yield f"standard error, as {wrote[0]} wrote it, is not compared"
     names = sorted({name for run in runs for name in run.written})
     if names and not any(str(run.place) in " ".join(run.command) for run in runs):
         shown = ", ".join(names[:_NAMES]) + ", ..." * (len(names) > _NAMES)
@@ -186,10 +187,9 @@ def compare_ranks(runs: Sequence[Run]) -> tuple[list[RankRun], list[str]]:
     found = []
     for run, (name, held) in zip(runs, recorded.items(), strict=True):
         last, _ = _merged(held, max(step for one in held for step in one.steps))
-        weights = {key: leaf for (group, key), leaf in last.items() if group in _WEIGHTS}
         trained = sum(not held[0].values(step).start for step in held[0].steps)
         difference = next(_differences((first, name), (recorded[first], held)), None)
-        found.append(RankRun(run.number, trained, f"{whole(weights):032x}", difference))
+        found.append(RankRun(run.number, trained, weights_of(last), difference))
     return found, [*_notes_on_ranks(recorded)]
 
 
