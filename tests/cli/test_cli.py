@@ -200,6 +200,8 @@ def test_a_full_disk_is_no_bug():
 def test_control_characters_are_escaped(capsys):
     output.say("a\x1b[31mb\x07\x9b\u202e\ud800")
     assert capsys.readouterr().out == "a\\x1b[31mb\\x07\\x9b\\u202e\\ud800\n"
+    output.say("\0\b\v\x1f\x7f\x80\u061c\u200e\u200f\u2028\u202a\u2066\u2069\udfff")
+    assert capsys.readouterr().out[:-1].isprintable()
 
 
 def test_a_piped_table_is_plain_aligned_and_whole(capsys):
