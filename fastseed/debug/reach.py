@@ -204,7 +204,8 @@ def _shifted(
     neighbours = [(k, seeds.index(s + 1)) for k, s in enumerate(seeds) if s + 1 in seeds]
     found: dict[str, str] = {}
 
-    def compare(what: str, members: list[str], rows: list[list[tuple[bytes, ...]]]) -> None:
+    def compare(what: str, members: list[str], given: list[list[tuple[bytes, ...]]]) -> None:
+        rows = [[*dict.fromkeys(one)] for one in given]  # chunks may begin at seed + 0 again
         offsets = {_offset(rows[a], rows[b]) or -_offset(rows[b], rows[a]) for a, b in neighbours}
         d = offsets.pop() if len(offsets) == 1 else 0
         overlaps = [rows[a][: len(rows[a]) - abs(d)] for a, _ in neighbours]
@@ -213,7 +214,7 @@ def _shifted(
             a, b = (seeds[k] for k in neighbours[0])
             text = f"{what}[i + {d}] of seed {a} is {what}[i] of seed {b}"
             found.update(dict.fromkeys(members, text))
-        elif _is_exclusive_or(rows, seeds):
+        elif _is_exclusive_or(given, seeds):
             found.update(dict.fromkeys(members, f"{what}[i] is a function of seed ^ i"))
 
     for family, members in families.items():
