@@ -154,6 +154,7 @@ def test_default_device_is_not_in_the_way():
     assert torch.equal(keys, s.derive_keys("a", 3, task=1))
 
 
+@pytest.mark.costly("compiles")
 def test_seeds_are_right_in_a_compiled_region_for_every_epoch():
     s = fastseed.Seeder(42, rank=0, world_size=1)
 

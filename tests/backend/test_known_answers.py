@@ -140,6 +140,7 @@ def test_functions_of_words(function, kind):
 # ---------------------------------------------------------------- orders
 
 
+@pytest.mark.costly("NumPy computes each order")
 def test_orders(run):
     for line in vectors.data_lines("shuffle"):
         kind, master, task, epoch, name, *rest = line.split(" ")

@@ -47,6 +47,7 @@ def test_every_operator_is_in_the_table():
     assert set(REFERENCES) == set(OPERATORS) - {"digest", "advise_huge_pages"}
 
 
+@pytest.mark.costly("NumPy computes each case, which all paths share")
 @each_operator
 def test_every_path_gives_the_bits_of_the_reference_and_counts_its_writes(name, device):
     """Up to two seconds: NumPy computes each case, which all paths share."""
@@ -135,6 +136,7 @@ def call(name, arguments):
     return written(name, given) if result is None else [result]
 
 
+@pytest.mark.costly("compiles")
 @needs_native
 @pytest.mark.parametrize(
     "backend", ["eager", "aot_eager", pytest.param("inductor", marks=pytest.mark.slow)]

@@ -151,6 +151,7 @@ def test_the_exit_code_is_what_a_subcommand_returns(monkeypatch):
     assert main(["planted"]) == exit_codes.FOUND
 
 
+@pytest.mark.costly("a fresh process with torch")
 def test_the_module_is_the_command(tmp_path):
     command = [sys.executable, "-m", "fastseed", "show", str(tmp_path / "gone")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
@@ -183,6 +184,7 @@ def test_the_bare_command_says_what_there_is(capsys, monkeypatch):
     assert json.loads(capsys.readouterr().out)["variables"]["FASTSEED_SIMD"] == "avx2"
 
 
+@pytest.mark.costly("a fresh process with torch")
 def test_a_full_disk_is_no_bug():
     with open("/dev/full", "w") as full:
         command = [sys.executable, "-m", "fastseed"]
@@ -198,6 +200,8 @@ def test_a_full_disk_is_no_bug():
 def test_control_characters_are_escaped(capsys):
     output.say("a\x1b[31mb\x07\x9b\u202e\ud800")
     assert capsys.readouterr().out == "a\\x1b[31mb\\x07\\x9b\\u202e\\ud800\n"
+    output.say("\0\b\v\x1f\x7f\x80\u061c\u200e\u200f\u2028\u202a\u2066\u2069\udfff")
+    assert capsys.readouterr().out[:-1].isprintable()
 
 
 def test_a_piped_table_is_plain_aligned_and_whole(capsys):

@@ -177,6 +177,7 @@ class Compiled(Dataset):
             return self.run(0)  # which was compiled for it
 
 
+@pytest.mark.costly("compiles")
 @pytest.mark.parametrize("is_inside", [False, True])
 @pytest.mark.parametrize(("workers", "wrap"), [(1, lambda x: x), (0, per_sample)])
 def test_compiled_code_in_a_worker_or_a_sample(workers, wrap, is_inside):

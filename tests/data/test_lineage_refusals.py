@@ -213,6 +213,19 @@ def test_many_quarantines_are_answered_soon():
     assert len(journal.spans(0)) == 10_000 and journal.spans(0)[7].quarantines == 8
 
 
+def test_nothing_is_removed_from_steps_that_are_larger_than_the_reserve():
+    loop = stopped(1, batch=2**24 + 1)
+    with pytest.raises(ValueError, match="must be no samples in steps of more than 16777216"):
+        loop.quarantine([1])
+
+
+def test_half_of_the_samples_may_be_removed():
+    loop = stopped()
+    loop.quarantine(range(10))
+    read = [int(i) for epoch, _, batch in loop if epoch == 1 for i in batch]
+    assert len(read) == 20 and not {*range(10)} & {*read}
+
+
 def test_a_quarantine_that_is_accepted_lasts_in_every_epoch():
     """Also where most samples of a source are removed, which come more often in some epochs."""
     accepted = 0

@@ -115,6 +115,25 @@ def test_a_worker_that_is_killed_between_epochs_is_replaced(caplog):
     assert [record.message for record in caplog.records if "new workers" in record.message] != []
 
 
+class Failing(Plain):
+    def __getitem__(self, i):
+        if i == 2:
+            raise ValueError("no such file")
+        return os.getpid()
+
+
+def test_after_an_error_of_a_dataset_workers_are_new_ones():
+    start()
+    batches = Loader(Failing(4), num_workers=1, persistent_workers=True, collate_fn=same)
+    found = []
+    for _ in range(2):
+        iterator = iter(batches)
+        found += next(iterator)
+        with pytest.raises(ValueError, match="no such file"):
+            list(iterator)
+    assert len({*found}) == 2
+
+
 class Endless(IterableDataset):
     """Draws and draws."""
 

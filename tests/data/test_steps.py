@@ -148,6 +148,21 @@ def test_only_what_the_loader_drops_is_dropped(make, size):
     assert [len(batch) for _, _, batch in loop] == size
 
 
+def test_after_the_last_batch_of_a_sampler_that_drops_the_next_epoch_comes():
+    fastseed.init(42, rank=0, world_size=2)
+
+    def make(drop_last=True):
+        sampler = DistributedSampler(range(9), 2, 0, drop_last=drop_last)
+        return steps(DataLoader(range(9), 2, sampler=sampler), 2)
+
+    first, loop = make(), make()
+    assert [step for _, step, _ in first.in_epoch(0)] == [0, 1]
+    loop.load_state_dict(first.state_dict())
+    assert [(epoch, step) for epoch, step, _ in loop] == [(1, 0), (1, 1)]
+    with pytest.raises(ValueError, match="must be of drop_last False, as here"):
+        make(drop_last=False).load_state_dict(first.state_dict())
+
+
 @pytest.mark.parametrize("more", [{}, {"slots": 2}])
 def test_an_epoch_without_a_step_is_an_error(more):
     loop = steps(DataLoader(range(3), 4, shuffle=True, drop_last=True), 2, **more)

@@ -264,6 +264,7 @@ def test_worker_init_fn_needs_a_scope_and_init(monkeypatch):
         worker_init_fn(0)
 
 
+@pytest.mark.costly("a fresh process with torch")
 def test_worker_init_fn_takes_the_scope_with_it_under_spawn():
     fastseed.reseed(1, 5)
     loader = DataLoader(

@@ -286,6 +286,7 @@ def test_following_an_optimizer(a, tmp_path):
     assert found.equal and found.compared == 4
 
 
+@pytest.mark.costly("compiles")
 def test_names_are_those_inside_wrappers(tmp_path):
     model = Net()
     Watch(model, path=tmp_path / "a").close()

@@ -221,6 +221,7 @@ def test_an_epoch_of_workers_is_a_scope():
         assert len(list(loader)) == 2
 
 
+@pytest.mark.costly("compiles")
 def test_compiled_code_needs_an_index():
     def opens(index):
         with keyed("flow", index):

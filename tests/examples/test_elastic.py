@@ -137,6 +137,7 @@ def train(tmp_path, monkeypatch):
         yield run
 
 
+@pytest.mark.costly("three trainings")
 @pytest.mark.smoke
 @pytest.mark.parametrize(
     ("owner", "faults"),

@@ -268,6 +268,7 @@ def states_of_everything():
     return run_script("process_states.py")
 
 
+@pytest.mark.costly("a fresh process with torch")
 @pytest.mark.parametrize("without", ["_generators", "native code"])
 def test_less_native_code_gives_the_same_states(tmp_path, without, states_of_everything):
     """A wheel has the operators alone; a machine without a compiler has neither part."""

@@ -210,6 +210,7 @@ def test_pool_needs_init():
     pool.reseed_from_seeds([1, 2, 3])
 
 
+@pytest.mark.costly("threads that draw all the time")
 @needs_native
 @pytest.mark.timeout(60)
 def test_overlapping_pools_in_many_threads_do_not_lock_up():

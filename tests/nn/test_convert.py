@@ -78,6 +78,7 @@ def test_every_dropout_follows_the_key_alone():
     assert torch.equal(found.eval()(X), model().eval()(X))
 
 
+@pytest.mark.costly("compiles")
 def test_compiled_model_equals_the_model():
     found = convert(model())
     compiled = torch.compile(found, fullgraph=True, backend="aot_eager")

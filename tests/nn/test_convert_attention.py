@@ -109,6 +109,7 @@ def test_recomputation_repeats_the_masks():
         assert torch.equal(grad, expected)
 
 
+@pytest.mark.costly("compiles")
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
 def test_compiled_layers_equal_the_eager_ones(backend):
     torch._dynamo.reset()

@@ -177,6 +177,7 @@ ROWS: dict[str, Callable[[int], int]] = {
 """What is counted, by what is called n times or with n things."""
 
 
+@pytest.mark.costly("each call at two sizes")
 @pytest.mark.parametrize("measure", ROWS.values(), ids=ROWS.keys())
 def test_nothing_grows_faster_than_its_input(measure):
     measure(2)  # what happens once in a process

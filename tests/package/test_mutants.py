@@ -53,7 +53,7 @@ def test_a_fault_that_is_not_python_is_not_planted():
     "file, tests",
     [
         ("fastseed/data/steps.py", ["tests/data"]),
-        ("fastseed/_utils/validation.py", ["tests/package", "tests/utils"]),
+        ("fastseed/_utils/log.py", ["tests/checkpoint", "tests/package", "tests/utils"]),
         ("fastseed/cli/check.py", ["tests/cli", "tests/debug"]),
         ("tests/nn/test_convert.py", ["tests/nn/test_convert.py"]),
         ("tests/conftest.py", ["tests"]),

@@ -248,6 +248,7 @@ def compiled(function, *arguments, backend):
         return torch.compile(function, fullgraph=True, backend=backend)(*arguments)
 
 
+@pytest.mark.costly("compiles")
 def test_compiled_fills_are_the_eager_ones():
     def all_of_them(tensors):
         return [fill(x, name) for (name, _), x in zip(CASES, tensors, strict=True)]

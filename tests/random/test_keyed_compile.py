@@ -53,6 +53,7 @@ def layer(x):
 # ---------------------------------------------------------------- bits
 
 
+@pytest.mark.costly("compiles")
 @pytest.mark.parametrize(
     ("backend", "names"),
     [
@@ -98,6 +99,7 @@ def test_gradients_repeat_the_mask():
     assert torch.equal(gradient(compiled(layer, "aot_eager")), gradient(layer))
 
 
+@pytest.mark.costly("compiles")
 def test_parts_of_a_broken_graph_share_the_count():
     def broken(x):
         first = layer(x)
@@ -118,6 +120,7 @@ def test_parts_of_a_broken_graph_share_the_count():
 # ---------------------------------------------------------------- graphs
 
 
+@pytest.mark.costly("compiles")
 @pytest.mark.parametrize("calls", [40, pytest.param(1000, marks=pytest.mark.slow)])
 def test_index_step_and_draws_do_not_compile_anew(calls):
     def opens(x, index):
@@ -139,6 +142,7 @@ def test_index_step_and_draws_do_not_compile_anew(calls):
     assert inner.graphs == 1 and outer.graphs <= 2
 
 
+@pytest.mark.costly("compiles")
 def test_a_graph_is_that_of_its_block():
     """Code that was compiled in one block is not run in another one, nor outside."""
     run = compiled(layer)
@@ -158,6 +162,7 @@ def test_a_graph_is_that_of_its_block():
     assert len({value.sum().item() for value in found}) == 5
 
 
+@pytest.mark.costly("compiles")
 def test_a_graph_is_that_of_its_job():
     """Another rank or master seed, or another ``distinct_over``, is not that of the trace."""
 
@@ -211,6 +216,7 @@ def test_a_compiled_function_before_reseed():
         compiled(opens)()
 
 
+@pytest.mark.costly("compiles")
 @pytest.mark.parametrize("use_reentrant", [True, False])
 def test_compiled_code_in_a_checkpoint(use_reentrant):
     """Inside a checkpointed function the block is opened; what is compiled may be either."""

@@ -63,6 +63,7 @@ class Interrupted:
         return trained
 
 
+@pytest.mark.costly("an interrupt at each line")
 @pytest.mark.parametrize("with_file", [False, True], ids=["memory", "file"])
 @pytest.mark.parametrize(
     "call",

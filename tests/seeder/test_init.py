@@ -269,6 +269,8 @@ def test_ngpus_is_world_size_and_local_rank_is_rank():
         ({"ngpus": 4, "rank": 3, "world_size": 8}, r"ngpus must be world_size \(8\), or not given"),
         ({"local_rank": 1, "rank": 3, "world_size": 8}, r"local_rank must be rank \(3\), or not"),
         ({"rank": 3}, r"world_size must be given with rank=3, since default shows 1 rank"),
+        ({"rank": 1}, r"world_size must be given with rank=1, since default shows 1 rank"),
+        ({"ngpus": 2**24, "rank": 0}, r"ngpus must be in \[1, 16777215\], got 16777216"),
     ],
 )
 def test_ranks_that_contradict_each_other_are_refused(place, message):
@@ -295,6 +297,8 @@ def test_a_seeder_does_not_communicate(monkeypatch):
     monkeypatch.setattr(dist, "get_world_size", lambda: 2)
     assert Seeder(7, rank=0, world_size=2).master_seed == 7
     assert Seeder(rank=0, world_size=2).master_seed < 2**63
+    last = 2**24 - 2
+    assert Seeder(7, last + 1, last).rank == Seeder(7, rank=last, world_size=last + 1).rank == last
 
 
 def test_after_an_init_that_seeds_not_all_the_next_reseed_does(monkeypatch):

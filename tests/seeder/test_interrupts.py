@@ -65,6 +65,7 @@ STATE: dict[str, object] = {}
 SLOW = ("initialize",)  # many points
 
 
+@pytest.mark.costly("an interrupt at each line")
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in CALLS]
 )

@@ -143,6 +143,7 @@ def test_reseeding_while_other_threads_draw_is_safe():
     assert holds_key(own, s.derive_key("own", task=1, epoch=2**32 - 1))
 
 
+@pytest.mark.costly("threads that draw all the time")
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("how", ["reseed", "manual_seed"])
 def test_reseeding_a_pool_while_other_threads_draw_is_safe(how):

@@ -26,6 +26,7 @@ def test_it_comes_back_after_an_error_too():
     assert snapshot() == before and fastseed.state_dict() == state
 
 
+@pytest.mark.costly("an interrupt at each line")
 def test_an_interrupt_that_enters_or_leaves_comes_back_too():
     fastseed.init(42, rank=0, world_size=1)
     fastseed.reseed(1, 2, 3)

@@ -57,6 +57,13 @@ def test_a_state_is_equal_until_a_number_is_drawn(tmp_path):
         assert len(compare(paths[0], drawn)) == 1
 
 
+def test_a_view_with_gaps_is_no_state(tmp_path):
+    state = torch.Generator().get_state()
+    whole = torch.cat([state, state])
+    assert checkpoints.inspect(save(tmp_path / "0.pt", rng=whole[: len(state)])).states
+    assert not checkpoints.inspect(save(tmp_path / "1.pt", rng=whole[::2])).states
+
+
 def test_torch_and_numpy_with_one_seed_are_in_one_state(tmp_path):
     """Both seed MT19937 in the same way, so that the positions are checked against each other."""
     numpy, of_torch = np.random.RandomState(5), torch.Generator().manual_seed(5)

@@ -156,6 +156,7 @@ def test_what_is_redacted_would_leak(planted, tmp_path):
     assert set(found) >= expected | {f"diff {name}" for name in DIFFS}
 
 
+@pytest.mark.costly("captures an environment twice")
 def test_no_canary_comes_out(planted, tmp_path, capsysbinary):
     output = captured(planted, tmp_path / "a")
     assert leaks(output) == []

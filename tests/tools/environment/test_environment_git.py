@@ -24,6 +24,12 @@ def changed(found):
     return {name.removeprefix("changed/"): found[name] for name in names}
 
 
+def test_a_repository_is_read_once(tmp_path):
+    work, repositories = repository(tmp_path / "r", {"a.py": "x = 1\n"}), Repositories()
+    (work / "part").mkdir()
+    assert repositories._state(work, "working") and repositories._state(work / "part", "mine") == {}
+
+
 def test_the_files_that_differ_and_a_digest(tmp_path):
     work = repository(tmp_path / "r", {"a.py": "x = 1\n", "b.py": "", "c.py": ""})
     clean, texts = state(work)

@@ -174,6 +174,7 @@ def test_what_begins_is_said_and_standard_error_is_not_compared():
     assert "standard error, as whole-0 wrote it, is not compared" in report.notes
 
 
+@pytest.mark.costly("programs")
 def test_files_in_the_working_folder_are_named():
     os.makedirs("below/out")
     for run, other in ((".", False), ("below", True)):
@@ -201,6 +202,7 @@ def test_runs_that_end_before_they_are_killed_are_left_out(monkeypatch):
         verify([sys.executable, "-S", "-c", "pass"])
 
 
+@pytest.mark.costly("programs")
 def test_no_shell_and_the_variables_of_each_experiment():
     hostile = ["; touch pwned", "$(touch pwned)\n`touch pwned` '\" \x1b[31m", "{seed}x"]
     begin = (

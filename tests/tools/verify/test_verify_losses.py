@@ -6,11 +6,13 @@ import json
 import math
 import struct
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fastseed.tools.verify.comparison import _compare_losses, _with_recordings
 from fastseed.tools.verify.runs import Losses, Run, kill_points, printed, read_losses
 
 
@@ -58,6 +60,20 @@ def test_steps_have_their_epoch_if_rows_have_one(read):
 def test_the_last_value_of_a_repeated_step_counts(read):
     found = read(*({"step": s, "loss": v} for s, v in ((0, 1), (1, 2), (0, 3))))
     assert list(found.values.items()) == [("1", 2), ("0", 3)] and found.left_out == 1
+
+
+def test_the_sign_of_zero_counts_and_nan_is_nan():
+    a = {"1": 0.0, "2": math.nan}
+    run = Run("whole", 1, Path(), Path(), (), 0.0, False, (), (), Losses({**a, "1": -0.0}, 0))
+    assert "at step 1: 0.0 and -0.0 (1 of 2 steps differ)" in _compare_losses("whole-0", a, run)
+
+
+def test_a_run_that_was_killed_may_have_no_recording():
+    whole, other = SimpleNamespace(recording="f", name="whole-0"), SimpleNamespace(recording=None)
+    other.killed = True
+    assert _with_recordings(None, whole, other) is None
+    other.killed = False
+    assert _with_recordings(None, whole, other) == "only whole-0 recorded"
 
 
 @given(st.lists(st.floats(), min_size=1, max_size=30))

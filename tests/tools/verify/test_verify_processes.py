@@ -87,6 +87,7 @@ def test_a_run_is_killed_when_it_is_told(tmp_path):
     assert path.read_text().count("x") > 5
 
 
+@pytest.mark.costly("programs")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_command_and_its_runs(tmp_path, number):
     script = tmp_path / "train.py"
