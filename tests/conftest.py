@@ -9,7 +9,12 @@ import signal
 import pytest
 import torch
 from helpers.costs import pytest_runtest_call, pytest_terminal_summary
-from helpers.isolation import choose_device_guard, choose_mkl_branch, unchanged_process
+from helpers.isolation import (
+    choose_device_guard,
+    choose_mkl_branch,
+    choose_temporary_files,
+    unchanged_process,
+)
 from helpers.small import set_small_limits
 from helpers.support import LAUNCHER_VARIABLES
 from helpers.tiers import chosen, pytest_addoption, pytest_ignore_collect, select
@@ -17,7 +22,7 @@ from helpers.watchdog import pytest_collection_modifyitems as set_limits
 from helpers.watchdog import pytest_configure, pytest_runtest_protocol, pytest_unconfigure
 
 from fastseed import pyt
-from fastseed.derivation import blocks, context
+from fastseed.derivation import context, place
 
 __all__ = [  # hooks
     "pytest_addoption",
@@ -31,6 +36,7 @@ __all__ = [  # hooks
 
 choose_mkl_branch()
 choose_device_guard()
+choose_temporary_files()
 
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     # A shell has started this in the background, and every process of a test would ignore it too.
@@ -99,6 +105,6 @@ def isolated(monkeypatch):
     set_small_limits(monkeypatch)
     monkeypatch.setattr(context, "seeder", None)
     monkeypatch.setattr(pyt, "_fwr13y", None)
-    monkeypatch.setattr(blocks, "worker_place", None)  # tests run a worker in this process
+    monkeypatch.setattr(place, "worker", None)  # tests run a worker in this process
     with unchanged_process():
         yield

@@ -263,12 +263,8 @@ def leave_function_mode(mode: object) -> bool:
     return modes[-1:] == [mode]
 
 
-def without_function_modes() -> contextlib.AbstractContextManager[object]:
-    """Spare the function modes of eager code the calls in a block, as ``torch.device`` is one."""
-    if torch.compiler.is_compiling():
-        return contextlib.nullcontext()
-    block: contextlib.AbstractContextManager[object] = torch._C.DisableTorchFunction()
-    return block
+WITHOUT_FUNCTION_MODES: Any = torch._C.DisableTorchFunction
+"""A block that spares the function modes of eager code its calls, as ``torch.device`` is one."""
 
 
 @contextlib.contextmanager

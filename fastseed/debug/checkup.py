@@ -105,7 +105,7 @@ def _job(current: Seeder) -> Iterator[Row]:
         yield Row("job", "scope", WRONG, "nothing is seeded yet: call fastseed.reseed")
         return
     detail = "task {}, epoch {}, step {}".format(*current.scope)
-    repeats = current._recent_scopes.repeats
+    repeats = current.recent_scopes.repeats
     if repeats:
         detail += f"; {repeats} scopes were used more than once"
     yield Row("job", "scope", NOTE if repeats else FINE, detail)
@@ -114,18 +114,18 @@ def _job(current: Seeder) -> Iterator[Row]:
 def _streams(current: Seeder) -> Iterator[Row]:
     """Check that each generator follows from the last reseed."""
     assert current.scope is not None
-    own = current._rank_fields.default
-    if current.fork_count != context.fork_count:
+    own = current.place.fields.default
+    if current.place.is_inherited:
         yield Row("streams", "default generators", NOTE, "not examined in a forked child")
     else:
         for name, generator in zip(NAMES, global_generators(), strict=False):
             yield _generator(current, name, generator, own)
-    for accelerator in current._accelerators:
+    for accelerator in current.generators.accelerators:
         yield from _devices(current, accelerator)
-    for entry in current._registry.generators:
+    for entry in current.generators.registry.generators:
         row = _generator(current, entry.name, entry.generator, entry.rank_field)
         yield row._replace(detail=row.detail + ", shared") if entry.shared else row
-    for setter in current._registry.epoch_setters:
+    for setter in current.generators.registry.epoch_setters:
         detail = f"a {type(setter.generator).__name__}, which takes the epoch"
         yield Row("streams", setter.name, FINE, detail)
 

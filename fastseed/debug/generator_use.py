@@ -108,7 +108,7 @@ def _used_outside(generator: object, known: _Made | None) -> list[Row]:
 
 def _controlled() -> list[object]:
     found = list(global_generators())
-    for entry in () if context.seeder is None else context.seeder._registry:
+    for entry in () if context.seeder is None else context.seeder.generators.registry:
         found += discovery.generators_of(entry.generator)
         owner = getattr(entry.generator, "__self__", None)  # of a method that reseeds its own
         found += filter(discovery.is_generator, getattr(owner, "__dict__", {}).values())
@@ -198,7 +198,7 @@ def _was_used(generator: object) -> bool:
 
 
 def _repeats() -> int:
-    return 0 if context.seeder is None else context.seeder._recent_scopes.repeats
+    return 0 if context.seeder is None else context.seeder.recent_scopes.repeats
 
 
 @contextmanager
@@ -251,7 +251,7 @@ def _watched_steps(rows: list[Row]) -> Iterator[None]:
     def stepped(*_: object) -> None:
         nonlocal before, count, reseeded, drawn
         count, seeder = count + 1, context.seeder
-        if seeder is None or seeder.scope not in (None, (0, 0, 0)) or seeder._recent_scopes.used:
+        if seeder is None or seeder.scope not in (None, (0, 0, 0)) or seeder.recent_scopes.used:
             reseeded = True  # or never seeded by fastseed, which has a finding of its own
         if not (reseeded or drawn):
             states = dict(discovery.states_of_defaults())

@@ -155,3 +155,19 @@ class RankFields:
         return own.partition(end)[2] == fingerprint.partition(end)[2] and bool(own) == bool(
             fingerprint
         )
+
+
+class SameRank(RankFields):
+    """The rank field of all streams of a DataLoader worker, or of a sample."""
+
+    def __init__(self, rank: int) -> None:
+        super().__init__(rank, None, None, True, "init")
+
+    def under(
+        self, function: str, name: str, given: object, argument: str = "distinct_over"
+    ) -> int:
+        """Return that of a block."""
+        if given not in (None, ()):
+            rule = "None or () in a DataLoader worker and in a sample"
+            raise value_error(function, argument, rule, given)
+        return super().under(function, name, given, argument)

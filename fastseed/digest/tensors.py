@@ -78,13 +78,18 @@ def header_of(dtype: torch.dtype, shape: tuple[int, ...]) -> Header:
 
 def parts_here(tensors: Mapping[str, torch.Tensor]) -> dict[str, Part]:
     """Return the part of each tensor that this process holds, with one call for each device."""
-    whole = {name: tensor for name, tensor in tensors.items() if _is_whole(tensor)}
-    headers = [header_of(tensor.dtype, tensor.shape) for tensor in whole.values()]
-    try:
-        totals = _call([*whole.values()], [header.plan for header in headers]) if whole else []
-    except RuntimeError:  # one is quantized or freed: _rows names it
-        whole, totals = {}, []
-    parts = dict(zip(whole, map(Part, headers, totals), strict=True))
+    whole: dict[torch.device, dict[str, torch.Tensor]] = {}
+    for name, tensor in tensors.items():
+        if _is_whole(tensor):
+            whole.setdefault(tensor.device, {})[name] = tensor
+    parts: dict[str, Part] = {}
+    for chosen in whole.values():
+        headers = [header_of(tensor.dtype, tensor.shape) for tensor in chosen.values()]
+        try:
+            totals = _call([*chosen.values()], [header.plan for header in headers])
+        except RuntimeError:  # one is quantized or freed: _rows names it
+            continue
+        parts.update(zip(chosen, map(Part, headers, totals), strict=True))
     rows: list[tuple[Part, Rows]] = []
     for name in [name for name in tensors if name not in parts]:
         held = _rows(name, tensors[name])
@@ -112,8 +117,9 @@ def _rows(name: str, tensor: torch.Tensor) -> list[Rows]:
 
 
 def _is_whole(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor is one piece of CPU memory that the operator can read by itself."""
-    if type(tensor) not in PLAIN or not tensor.is_cpu or native.kernels is None:
+    """Return whether a tensor is one piece of memory that the operator can read by itself."""
+    readable = tensor.is_cpu or (tensor.is_cuda and native.has_cuda)
+    if type(tensor) not in PLAIN or not readable or native.kernels is None:
         return False
     try:
         return not tensor.is_nested and tensor.is_contiguous() and tensor.data_ptr() != 0
@@ -229,13 +235,9 @@ def sum_rows(keys: list[int], rows: list[Rows]) -> list[int]:
 
 def _call(memory: list[torch.Tensor], plan: list[bytes]) -> list[int]:
     """Return the sum of each row of a plan for the operator; the tensors are of one device."""
-    found = np.zeros((len(memory), 2), np.uint64)
-    sums, is_cpu = torch.from_numpy(found), memory[0].is_cpu
-    if not is_cpu:
-        sums = sums.to(memory[0].device)
+    sums = torch.zeros((len(memory), 2), dtype=torch.uint64, device=memory[0].device)
     digest_op.digest(sums, memory, _table(tuple(plan)))
-    words = found if is_cpu else sums.cpu().numpy()
-    return [low | high << 64 for low, high in words.tolist()]
+    return [low | high << 64 for low, high in sums.tolist()]
 
 
 @functools.lru_cache(maxsize=64)

@@ -22,8 +22,6 @@ from .rendezvous import GRACE, Record, group_size, name_ranks
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
-    from ..seeder.seeder import Seeder
-
 Rows: TypeAlias = Sequence[Sequence[str]]  # (name, value)
 
 _NAME = "distributed.verify_agreement"
@@ -176,7 +174,7 @@ def check_first(function: str, name: str, record: Record, advice: str) -> None:
         raise RuntimeError(f"{_error(function, found)['error']}: {advice}")
 
 
-def record_of(seeder: Seeder) -> Record:
+def record_of(seeder: Any) -> Record:
     """Return what ranks compare of their seeders, in JSON's types."""
     mesh = seeder.mesh
     return {
@@ -186,10 +184,11 @@ def record_of(seeder: Seeder) -> Record:
         "world_size": seeder.world_size,
         "scope": None if seeder.scope is None else seeder.scope._asdict(),
         "mesh": None if mesh is None else dict(zip(mesh.names, mesh.sizes, strict=True)),
-        "data_over": list(seeder._job.data_over),
-        "distinct_over": seeder._rank_fields.rules(),
+        "data_over": list(seeder.job.data_over),
+        "distinct_over": seeder.place.fields.rules(),
         "registered": sorted(
-            f"{entry.name} (shared)" if entry.shared else entry.name for entry in seeder._registry
+            f"{entry.name} (shared)" if entry.shared else entry.name
+            for entry in seeder.generators.registry
         ),
         "rank": seeder.rank,
         "mesh coordinates": None if mesh is None else list(mesh.ranks),

@@ -7,9 +7,11 @@ from pathlib import Path
 
 from .._utils import validation
 from ..debug import watch_file
+from . import logs
 from .environment import FILE
 
-RECORDING, ENVIRONMENT, CHECKPOINT = "recording", "environment", "checkpoint or job"
+RECORDING, ENVIRONMENT, LOG = "recording", "environment", "log"
+CHECKPOINT = "checkpoint or job"
 
 
 def parts_of(function: str, argument: str, given: str) -> dict[str, str]:
@@ -28,4 +30,6 @@ def parts_of(function: str, argument: str, given: str) -> dict[str, str]:
     for folder in (path, path / ENVIRONMENT):
         if (folder / FILE).is_file():
             found[ENVIRONMENT] = os.fspath(folder)
+    if not found and logs.is_log(path):
+        return {LOG: given}
     return found or {CHECKPOINT: given}

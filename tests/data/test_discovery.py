@@ -227,14 +227,14 @@ def test_registered_generators_stay_with_their_names():
     s.register_generator([listed], name="list")
     s.register_generator(by_method.seed, name="method")
     data = Bare(a=single, b=[pooled, listed], c=by_method, d=free)
-    (found,) = seeding.found_in(data, s._registry.generators)
+    (found,) = seeding.found_in(data, s.generators.registry.generators)
     assert found.name == "dataset.d" and found.generator is free and not found.shared
 
 
 def test_a_path_whose_id_is_taken_gets_a_prime():
     s = seeder()
     s.register_generator(rng(), name="dataset.rng")
-    (found,) = seeding.found_in(Draws(rng()), s._registry.generators)
+    (found,) = seeding.found_in(Draws(rng()), s.generators.registry.generators)
     assert found.name == "dataset.rng'"
 
 

@@ -350,7 +350,7 @@ def test_distinct_over_can_be_written_in_any_way():
     ways = [("dp", "tp"), ["tp", "dp"], ["dp", "tp"], ("tp", "dp")]
     ways += [{"numpy": w, "a": ("pp",)} for w in ways] + [{"a": ["pp"], "numpy": ways[1]}]
     found = [
-        seeder(world_size=8, mesh=sizes, distinct_over=way)._rank_fields.rules() for way in ways
+        seeder(world_size=8, mesh=sizes, distinct_over=way).place.fields.rules() for way in ways
     ]
     assert len(set(found[:4])) == len(set(found[4:])) == 1 and found[0] != found[4]
 

@@ -66,6 +66,7 @@ torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, p
 }
 ELSEWHERE = {  # by the code of the page
     "quick-start-0": "docs/test_quick_start.py",
+    "preemption-0": "examples/test_preemption.py",
     "lightning-0": "integrations/test_migration_docs.py",
     "accelerate-0": "integrations/test_migration_docs.py",
     "trainer-0": "integrations/test_migration_docs.py",

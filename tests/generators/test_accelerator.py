@@ -13,7 +13,7 @@ import fastseed
 from fastseed.derivation import scopes, streams
 from fastseed.generators import accelerator as accelerators
 from fastseed.generators.accelerator import AcceleratorGenerators, relative_index
-from fastseed.seeder import seeder as seeder_module
+from fastseed.seeder import generators as generators_module
 
 
 def lazy_calls() -> list:
@@ -36,7 +36,7 @@ def fake_cuda(monkeypatch):
     monkeypatch.setattr(AcceleratorGenerators, "in_one_call", False)
     monkeypatch.setattr(AcceleratorGenerators, "_default_generators", lambda self: devices)
     monkeypatch.setattr(AcceleratorGenerators, "current_device", lambda self: 1)
-    monkeypatch.setattr(seeder_module, "compiled_types", lambda: ["cuda"])
+    monkeypatch.setattr(generators_module, "compiled_types", lambda: ["cuda"])
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     return devices

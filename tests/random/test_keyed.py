@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import threading
 
 import numpy as np
@@ -11,6 +10,7 @@ import pytest
 import torch
 from helpers import paths
 from helpers.keyed_calls import CALLS, HEADS, ONES
+from helpers.processes import in_child
 from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
@@ -19,6 +19,7 @@ import fastseed
 from fastseed.derivation import context
 from fastseed.random import fills, keyed
 from fastseed.random.fills import _exp
+from fastseed.random.keyed import leave_inherited
 
 UNKEYED = {
     "poisson": lambda: torch.poisson(ONES),
@@ -269,15 +270,19 @@ def test_another_thread_is_not_in_the_block():
 
 
 def test_os_fork_in_a_block():
+    def draw():
+        with pytest.raises(RuntimeError, match="open one in the child"):
+            torch.rand(1)
+
     with keyed("flow"):
-        child = os.fork()
-        if child == 0:
-            try:
-                torch.rand(1)
-            except RuntimeError as error:
-                os._exit("open one in the child" in str(error))
-            os._exit(0)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+        in_child(draw)
+
+
+def test_a_block_of_this_process_is_not_left_as_one_that_was_inherited():
+    with keyed("flow", 0):
+        leave_inherited()
+        drawn = torch.rand(2)
+    assert torch.equal(drawn, run(lambda: torch.rand(2)))
 
 
 def test_blocks_that_are_left_out_of_order():

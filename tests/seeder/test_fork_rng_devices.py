@@ -70,8 +70,8 @@ def job():
 @pytest.fixture
 def accelerator(job):
     found = Accelerator()
-    job._accelerators.append(found)
-    job._set_scope(*AT.values())
+    job.generators.accelerators.append(found)
+    job.move(*AT.values())
     return found
 
 

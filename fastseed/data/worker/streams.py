@@ -16,8 +16,7 @@ from ..._backend.reference.scalar import ScopeKey
 from ..._utils import validation
 from ..._utils.log import logger, warn_once
 from ...derivation import blocks, scopes, streams
-from ...generators.adapter import GeneratorAdapter
-from ...generators.pool import MembersAdapter
+from ...generators.adapter import GeneratorAdapter, MembersAdapter
 from ...generators.torch_rng import TorchGenerator
 from ...random.keyed import outside_blocks
 from ...seeder.errors import ReseedError

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from ...debug import bisection
 from ...debug.watch_file import STATE, Recording, Table, differences, weights_of
+from .processes import ERR
 from .runs import OTHER, WHOLE, Run, printed
 
 _NUMBER = re.compile(r"(\d+(?:\.\d+)*)")
@@ -159,6 +160,8 @@ def notes_about(runs: Sequence[Run]) -> Iterator[str]:
     left_out = max((run.losses.left_out for run in whole), default=0)
     if left_out and values:
         yield f"up to {left_out} lines of a log are broken, have no step or repeat one"
+    if wrote := [run.name for run in whole if (run.folder / ERR).stat().st_size]:
+        yield f"standard error, as {wrote[0]} wrote it, is not compared"
     names = sorted({name for run in runs for name in run.written})
     if names and not any(str(run.place) in " ".join(run.command) for run in runs):
         shown = ", ".join(names[:_NAMES]) + ", ..." * (len(names) > _NAMES)
