@@ -374,6 +374,11 @@ def workers_of(iterator: Any) -> list[Any]:
     return list(getattr(iterator, "_workers", ()))
 
 
+def has_random_by_key() -> bool:
+    """Return whether this torch has ``torch.func._random``."""
+    return hasattr(torch.ops.aten, "_philox_normal_")
+
+
 def received_batches(iterator: Any) -> int | None:
     """Return how many batches, and errors in their place, came from workers; None without them."""
     return getattr(iterator, "_rcvd_idx", None)

@@ -144,7 +144,10 @@ def bisect(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Bisection:
         )
     step, rank = min(differing, default=(-1, common[0]))
     runs = one[rank], other[rank]
-    notes += [f"{name} differs at some steps, unused there" for name in sorted(unused)]
+    notes += [
+        f"{name} differs where nothing draws from it, which changes nothing"
+        for name in sorted(unused)
+    ]
     if not differing:
         return Bisection(None, False, None, (), None, None, len(compared), 0, tuple(notes))
     one_table, other_table = (run.values(step).by_name() for run in runs)

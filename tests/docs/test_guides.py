@@ -17,7 +17,6 @@ from helpers.paths import ROOT
 from helpers.ranks import ranks
 
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
-_COMMON = "common-mistakes"  # its blocks continue the first one, as the page says
 NAMES = {
     "data": """
 import torch, fastseed
@@ -51,18 +50,6 @@ model.blocks = model[:]
 import fastseed
 fastseed.init(1)
 """,
-    _COMMON: """
-import time
-batches = DataLoader(dataset, batch_size=4, shuffle=True)
-rank, folder, labels, image = 0, ".", ["a", "b"], torch.ones(1, 1, 4, 4)
-path = "checkpoint.pt"
-class Env:
-    np_random = np.random.default_rng()
-    def reset(self, seed):
-        self.np_random = np.random.default_rng(seed)
-env = Env()
-torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, path)
-""",
 }
 ELSEWHERE = {  # by the code of the page
     "quick-start-0": "docs/test_quick_start.py",
@@ -76,6 +63,7 @@ NOT_RUN = {
     "rollouts-py-1": "SGLang needs a GPU",
     "rl-frameworks-py-0": "integrations/test_trl.py has lines of its own",
     "rl-frameworks-py-1": "integrations/test_lora.py has lines of its own",
+    "same-noise-py-0": "random/test_torch_keys.py draws these rows, from torch 2.14 on",
     "perturb-py-0": "integrations/test_vera.py has lines of its own",
     "same-weights-py-0": "integrations/test_slots.py has lines of its own",
     "rollouts-py-2": "integrations/test_seeded_tokens.py has lines of its own",
@@ -94,11 +82,10 @@ def blocks() -> dict[str, str]:
     for page in PAGES:
         text, name = page.read_text("utf-8"), page.stem
         programs = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-        first = programs[0] if name == _COMMON else ""
         for number, program in enumerate(programs):
-            found[f"{name}-{number}"] = first + program if number else program
+            found[f"{name}-{number}"] = program
         for number, fragment in enumerate(re.findall(r"```py\n(.*?)```", text, re.DOTALL)):
-            found[f"{name}-py-{number}"] = first + NAMES.get(name, "") + fragment
+            found[f"{name}-py-{number}"] = NAMES.get(name, "") + fragment
     return found
 
 
