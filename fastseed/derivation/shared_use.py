@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 from .._utils.log import logger
@@ -20,33 +20,30 @@ class StreamUsers(Generic[User]):
 
     Args:
         message: the warning, for ``%`` with the first parts of ``use``.
+        data_of: returns the data of an object; two with the same may use the same streams.
     """
 
-    def __init__(self, message: str) -> None:
-        self._message = message
+    def __init__(
+        self,
+        message: str,
+        data_of: Callable[[User], object] = lambda user: getattr(user, "dataset", user),
+    ) -> None:
+        self._message, self._data_of = message, data_of
         self._uses: weakref.WeakKeyDictionary[User, Hashable] = weakref.WeakKeyDictionary()
         self._users: weakref.WeakValueDictionary[Hashable, User] = weakref.WeakValueDictionary()
         self.has_warned = False
 
     def warn_if_shared(self, user: User, *use: Hashable) -> None:
-        """Warn once per process if another live object used the same streams of the job last.
-
-        Two objects with one dataset may use the same streams.
-        """
+        """Warn once per process if another live object used the same streams of the job last."""
         mine, before = (job(), use), self._uses.get(user)
         if self._users.get(before) is user:
             self._users.pop(before, None)
         other = self._users.get(mine, user)
         self._uses[user], self._users[mine] = mine, user
-        is_same = _data_of(other) is _data_of(user)
+        is_same = self._data_of(other) is self._data_of(user)
         if not (is_same or self.has_warned):
             self.has_warned = True
             logger.warning(self._message, *use[: self._message.count("%")])
-
-
-def _data_of(user: object) -> object:
-    """Return the dataset of a wrapper or of a loader, else the object itself."""
-    return getattr(user, "_wrapped" if hasattr(user, "_wrapped") else "dataset", user)
 
 
 def job() -> Hashable:

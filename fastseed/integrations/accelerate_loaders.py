@@ -15,6 +15,7 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler, S
 from .._utils import StateDict, validation
 from .._utils.log import warn_once
 from ..data import Loader, ShuffleSampler
+from ..data.loader.iteration import iterate
 from ..data.loader.states import check_state
 from ..data.loader.torch_loader import OF_SAMPLERS, settings_of
 from ..data.order.samplers import RANDOM_SAMPLERS, samplers_in
@@ -162,8 +163,7 @@ class Position:
             self._is_compared = True
         plan = plan._replace(start=begin // self._size * self._turns)
         state = {"read": read if is_aligned else ""}
-        batches = loader._iterate(*at, plan, False, state)
-        iteration: Any = loader._latest
+        batches, iteration = iterate(loader, at, plan, state)
         for number in itertools.count(step * self._taken):
             # What a dataset draws here must not depend on what the loop has drawn.
             apart = run_in_task(_FETCH + self._task, self.epoch, number)

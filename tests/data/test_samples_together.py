@@ -39,7 +39,8 @@ def job(monkeypatch):
         (plain_loader, "_stream_users"),
         (plain_loader, "_order_users"),
     ):
-        monkeypatch.setattr(module, name, StreamUsers(getattr(module, name)._message))
+        old = getattr(module, name)
+        monkeypatch.setattr(module, name, StreamUsers(old._message, old._data_of))
     fastseed.init(42, rank=0, world_size=1)
     fastseed.reseed(1, 5)
 

@@ -230,6 +230,17 @@ def test_tables_of_many_steps_that_differ_are_not_built(tmp_path, monkeypatch, n
     assert found.differing == (50 if name == "parameter" else 1)  # later it is unused
 
 
+def test_differences_are_in_the_order_of_a_training_step():
+    one, two = Leaf(1, "int", ()), Leaf(2, "int", ())
+    a = {("parameter", "w"): one, ("gradient", "w"): one}
+    b = {("parameter", "w"): two, ("gradient", "w"): one, ("buffer", "b"): two}
+    found = watch_file.differences(a, b)
+    assert [(d.name, d.a, d.b) for d in found] == [
+        ("buffer b", None, two),
+        ("parameter w", one, two),
+    ]
+
+
 def test_tables_are_written_when_they_change(tmp_path):
     path = tmp_path / "rank-0.watch"
     writer = Writer(path, HEADER)

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from helpers.processes import run_ranks
 from helpers.ranks import ranks
 from helpers.support import seeder
-from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.utils.data import ConcatDataset, DataLoader, DistributedSampler, Subset
 
 import fastseed
@@ -207,6 +207,9 @@ def verify_in_halves():
         fastseed.reseed(1, 9)
     mine = dist.get_rank() // 2
     assert verify(group=halves[1 - mine]) == "agreed"  # not in it
+    assert "group must be a process group, a mesh of one dimension" in verify(
+        group=init_device_mesh("cpu", (2, 2))
+    )
     return verify(group=DeviceMesh.from_group(halves[mine], "cpu"))
 
 

@@ -147,11 +147,15 @@ def test_a_module_in_two_reentrant_checkpoints_is_an_error():
     assert model.weight.grad is not None
 
 
-@pytest.mark.parametrize("after_step", [False, True])
-def test_a_backward_outside_of_a_slot_is_an_error(after_step):
+@pytest.mark.parametrize("before", ["nothing", "a step", "a step that was left"])
+def test_a_backward_outside_of_a_slot_is_an_error(before):
     model, gradients, data = make()
-    if after_step:
+    if before == "a step":
         step(model, gradients, data)
+    elif before == "a step that was left":
+        with contextlib.closing(gradients.step(data)) as slots:
+            next(slots)
+        gradients.discard()
     loss = model.eval()(data[0]).sum()
     with refused(model, "a backward pass reaches '2.bias' outside of a slot"):
         loss.backward()

@@ -29,7 +29,7 @@ def drawn():
     """What torch's functions return in the block, in order."""
     return [
         torch.rand(N),
-        torch.empty(N, **F64).uniform_(-3, 2),
+        torch.empty(N, **F64).uniform_(**{"from": -3, "to": 2}),
         torch.randn(N, dtype=torch.float16),
         torch.empty(N).normal_(1.5, 0.25),
         torch.randn(N, **F64),

@@ -19,6 +19,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from ..._backend import derive
+from ..._utils import StateDict
 from ..._utils.log import warn_once
 from ...derivation import context, scopes, streams
 from ...derivation.place import place_at
@@ -38,6 +39,11 @@ _NAME = "loader"
 _KNOWN_MODULES = ("torch.utils.data.", "fastseed.")
 _END = object()
 T = TypeVar("T")
+
+
+def iterate(loader: Any, at: tuple[int, int], plan: Plan, state: StateDict) -> tuple[Any, Any]:
+    """Return the batches of a plan at (task, epoch), and the iteration that counts them."""
+    return loader._iterate(*at, plan, False, state), loader._latest
 
 
 class Iteration:

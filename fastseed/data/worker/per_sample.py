@@ -33,7 +33,8 @@ _users: StreamUsers[PerSample] = StreamUsers(
     "fastseed.data.per_sample: two datasets are read in task %d, epoch %d, and sample i of both "
     "has the same random numbers: wrap them as one, per_sample(ConcatDataset([a, b])), or give one "
     "a name, per_sample(b, name='b'), or reseed with another task for evaluation; to share the "
-    "numbers on purpose, give both one name"
+    "numbers on purpose, give both one name",
+    lambda one: one._wrapped,
 )
 
 
