@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from helpers.loaders import Numbers, Plain, Stateful
+from helpers.loaders import Numbers, Plain
 from helpers.support import snapshot
 from helpers.worker_cases import Stream
 from torch.utils.data import DataLoader, RandomSampler, WeightedRandomSampler
@@ -98,7 +98,6 @@ def test_loaders(call, error, rule):
     ("made", "error", "rule"),
     [
         (lambda: Loader(NUMBERS), TypeError, "dataset must be map-style, a Seekable"),
-        (lambda: Loader(Stateful(9), num_workers=2), ValueError, "num_workers must be 0"),
         (lambda: Loader(Plain(4), in_order=False), ValueError, "in_order must be True"),
         (lambda: Loader(Plain(9), sampler=RANDOM), ValueError, "sampler must be without a"),
         (lambda: Loader(Plain(9), sampler=WEIGHTED), ValueError, "sampler must be without a"),
