@@ -264,19 +264,18 @@ def sampling() -> Iterator[Kernel]:
             lambda s, t, x, *_: torch.multinomial(x.float().softmax(-1), 1), reads=True,
             small=rows * 5001, headline=rows == 64,
         )  # fmt: skip
-    for digit in (4, 3):
+    for name, wanted in (("top_k 50", 50.0), ("top_p 0.9", 0.9)):
 
-        def digits(n: int, digit: int = digit) -> Inputs:
-            prefix = 0xC04 if digit == 3 else 0  # digit 4 of the logits from 3 on
+        def searched(n: int, wanted: float = wanted) -> Inputs:
             return (
-                torch.zeros(64, 4096, dtype=I64), (reals(n // 64 * 64, F32) * 3).view(64, -1),
-                torch.full((64,), LOWEST), torch.full((64,), prefix), torch.full((64,), 15.0),
-                torch.ones(64, dtype=F64),
+                torch.zeros(64, dtype=I64), (reals(n // 64 * 64, F32) * 3).view(64, -1),
+                torch.full((64,), LOWEST), torch.full((64,), wanted, dtype=F64),
+                torch.full((64,), 15.0) if wanted < 1 else None, torch.ones(64, dtype=F64),
             )  # fmt: skip
 
         yield Kernel(
-            f"sampling_histogram/digit {digit}", 64 * VOCABULARY, 4, digits,
-            lambda *given, digit=digit: OPS.sampling_histogram(*given, digit, 0), "sort",
+            f"sampling_threshold/{name}", 64 * VOCABULARY, 4, searched,
+            lambda *given: OPS.sampling_threshold(*given, 0), "sort",
             lambda out, x, *_: x.sort(-1), reads=True, small=64 * 5001,
         )  # fmt: skip
 

@@ -231,27 +231,47 @@ struct RandInt {
   Word threshold;  // 2^32 (2^64) modulo range
 
   FS_HD void operator()(const Drawn& d, T (&out)[4 / kWords]) const {
-    for (int i = 0; i < 4 / kWords; ++i) {
+    uint32_t rejected = 0;  // few, unless the range is large
+    for (int i = 0; i < kValues; ++i) {
       Word w = pick(d.words, i);
-      if (w * range < threshold) {  // rare, unless the range is large
-        w = retry(d, 4 * d.block + static_cast<uint64_t>(i * kWords));
+      const bool is_rejected = w * range < threshold;
+#if defined(__CUDA_ARCH__)
+      rejected |= (is_rejected ? 1u : 0u) << i;
+#else
+      w = is_rejected ? retry(d, i) : w;
+#endif
+      out[i] = value(w);
+    }
+    // On devices all values share one copy of the code.
+    FS_NO_UNROLL for (int i = 0; rejected != 0; ++i, rejected >>= 1) {
+      if ((rejected & 1) != 0) {
+        const T found = value(retry(d, i));
+        for (int k = 0; k < kValues; ++k) {  // registers have no index
+          out[k] = k == i ? found : out[k];
+        }
       }
-      out[i] = static_cast<T>(static_cast<uint64_t>(low) + high(w));
     }
   }
 
  private:
+  static constexpr int kValues = 4 / kWords;
+
+  FS_HD T value(Word w) const {
+    return static_cast<T>(static_cast<uint64_t>(low) + high(w));
+  }
+
   FS_HD static Word pick(const Block& b, int i) {
     return sizeof(Word) == 4 ? static_cast<Word>(b.w[i])
                              : static_cast<Word>(i == 0 ? b.lo() : b.hi());
   }
 
-  FS_HD Word retry(const Drawn& d, uint64_t word) const {
+  FS_HD Word retry(const Drawn& d, int i) const {
+    const uint64_t word = 4 * d.block + static_cast<uint64_t>(i * kWords);
     Word w = 0;
-    for (int attempt = 0; attempt < kRetryBlocks; ++attempt) {
+    FS_NO_UNROLL for (int attempt = 0; attempt < kRetryBlocks; ++attempt) {
       const Block b = retry_block(d.key, word, attempt);
-      for (int i = 0; i < 4 / kWords; ++i) {
-        w = pick(b, i);
+      for (int k = 0; k < kValues; ++k) {
+        w = pick(b, k);
         if (w * range >= threshold) {
           return w;
         }

@@ -77,8 +77,14 @@ FS_HD Half to_half(float x) {
 }
 
 FS_HD BFloat16 to_bfloat16(float x) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  uint16_t bits;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+  return BFloat16{bits};
+#else
   const uint32_t bits = float_bits(x);
   return BFloat16{static_cast<uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16)};
+#endif
 }
 
 FS_HD float to_float(float x) {

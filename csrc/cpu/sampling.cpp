@@ -1,10 +1,11 @@
-// Races and histograms of rows: the numbers in chunks, for the loops of the instruction set in use.
+// Races and thresholds of rows: the numbers in chunks, for the loops of the instruction set in use.
 //
 // A race needs the exact score of few tokens. The greatest number gives a first score to beat; then
 // the upper half of a token's word says whether it may beat the best so far.
 #include "../kernels/sampling.h"
 
 #include <cstring>
+#include <numeric>
 
 #include "dispatch.h"
 
@@ -156,6 +157,55 @@ class PartRace {
   int32_t found_[kChunk];
 };
 
+// Counts or masses of a row by a digit of the codes that begin with a prefix.
+template <class T>
+class Histogram {
+ public:
+  Histogram(const NumberRows<T>& numbers, const ThresholdRows& rows)
+      : numbers_(numbers), rows_(rows) {}
+
+  const int64_t* count(int64_t row, int64_t prefix, int digit) {
+    std::memset(bins_, 0, sizeof(bins_));
+    const CodeRange codes(rows_.floors[row], prefix, digit);
+    if (codes.low >= codes.high) {
+      return bins_;
+    }
+    const int shift = digit * kDigitBits;
+    const uint32_t low = static_cast<uint32_t>(codes.low >> kIndexBits);
+    const uint32_t high = static_cast<uint32_t>((codes.high - 1) >> kIndexBits);
+    for (int64_t at = 0; at < numbers_.size; at += kChunk) {
+      const int64_t n = numbers_.size - at < kChunk ? numbers_.size - at : kChunk;
+      const float* x = chunk_.read(numbers_.row(row) + at, n);
+      const int64_t count = loops_.select(x, n, low, high, found_);
+      const bool many = rows_.greatest != nullptr && count > n / 8;
+      if (many) {
+        loops_.masses(x, n, rows_.greatest[row], rows_.temperatures[row], masses_);
+      }
+      for (int64_t k = 0; k < count; ++k) {
+        const int32_t i = found_[k];
+        const int64_t code = token_code(x[i], static_cast<uint32_t>(numbers_.first + at + i));
+        if (code < codes.low || code >= codes.high) {
+          continue;
+        }
+        bins_[code >> shift & (kBins - 1)] +=
+            rows_.greatest == nullptr ? 1
+            : many ? masses_[i]
+                   : token_mass(x[i], rows_.greatest[row], rows_.temperatures[row]);
+      }
+    }
+    return bins_;
+  }
+
+ private:
+  const SamplingLoops& loops_ = cpu_path().sampling;
+  const NumberRows<T>& numbers_;
+  const ThresholdRows& rows_;
+  Chunk<T> chunk_;
+  int32_t found_[kChunk];
+  int64_t masses_[kChunk];
+  int64_t bins_[kBins];
+};
+
 }  // namespace
 
 template <class T>
@@ -175,50 +225,30 @@ void launch_race(const NumberRows<T>& numbers, const RaceRows& races, const Winn
 }
 
 template <class T>
-void launch_histogram(const NumberRows<T>& numbers, const DigitRows& digits, int64_t* out,
-                      int64_t begin, int64_t end) {
-  const SamplingLoops& loops = cpu_path().sampling;
-  const int shift = digits.digit * kDigitBits;
-  Chunk<T> chunk;
-  int32_t found[kChunk];
-  int64_t masses[kChunk];
+void launch_threshold(const NumberRows<T>& numbers, const ThresholdRows& rows, int64_t begin,
+                      int64_t end) {
+  Histogram<T> histogram(numbers, rows);
   for (int64_t row = begin; row < end; ++row) {
-    int64_t* bins = out + row * kBins;
-    std::memset(bins, 0, kBins * sizeof(*bins));
-    const CodeRange codes = code_range(digits, row);
-    if (codes.low >= codes.high) {
-      continue;
-    }
-    const uint32_t low = static_cast<uint32_t>(codes.low >> kIndexBits);
-    const uint32_t high = static_cast<uint32_t>((codes.high - 1) >> kIndexBits);
-    for (int64_t at = 0; at < numbers.size; at += kChunk) {
-      const int64_t n = numbers.size - at < kChunk ? numbers.size - at : kChunk;
-      const float* x = chunk.read(numbers.row(row) + at, n);
-      const int64_t count = loops.select(x, n, low, high, found);
-      const bool many = digits.greatest != nullptr && count > n / 8;
-      if (many) {
-        loops.masses(x, n, digits.greatest[row], digits.temperatures[row], masses);
+    Digits found{0, 0};
+    for (int digit = kDigits - 1; digit >= 0; --digit) {
+      const int64_t* bins = histogram.count(row, found.prefix, digit);
+      if (digit == kDigits - 1) {
+        found.missing = rows.needed(row, std::accumulate(bins, bins + kBins, int64_t{0}));
       }
-      for (int64_t k = 0; k < count; ++k) {
-        const int32_t i = found[k];
-        const int64_t code = token_code(x[i], static_cast<uint32_t>(numbers.first + at + i));
-        if (code < codes.low || code >= codes.high) {
-          continue;
-        }
-        bins[code >> shift & (kBins - 1)] +=
-            digits.greatest == nullptr ? 1
-            : many ? masses[i]
-                   : token_mass(x[i], digits.greatest[row], digits.temperatures[row]);
+      int64_t bin = kBins - 1;
+      for (; bin > 0 && bins[bin] < found.missing; --bin) {
+        found.missing -= bins[bin];
       }
+      found.prefix = found.prefix << kDigitBits | bin;
     }
+    rows.out[row] = found.missing > 0 ? found.prefix : rows.floors[row];
   }
 }
 
 #define FS_INSTANTIATE(T)                                                                         \
   template void launch_race<T>(const NumberRows<T>&, const RaceRows&, const WinnersOut&, int64_t, \
                                int64_t);                                                          \
-  template void launch_histogram<T>(const NumberRows<T>&, const DigitRows&, int64_t*, int64_t,    \
-                                    int64_t);
+  template void launch_threshold<T>(const NumberRows<T>&, const ThresholdRows&, int64_t, int64_t);
 FS_EACH_NUMBER(FS_INSTANTIATE)
 #undef FS_INSTANTIATE
 

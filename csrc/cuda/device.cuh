@@ -4,8 +4,8 @@
 // A kernel is a struct of its parameters, passed by value, with `kMinBlocks` (how many blocks a
 // multiprocessor has to hold at least: that is its limit of registers) and an operator() that does
 // what one thread of a grid of any size has to do. No thread waits for another, but in
-// once_per_block for the first of its block; so a host can run them one after another
-// (tests/csrc/cuda_shim).
+// once_per_block for the first of its block and in SharedSums for all; so a host can run them one
+// after another (tests/csrc/cuda_shim).
 #pragma once
 #include <cuda_runtime.h>
 
@@ -41,24 +41,33 @@ inline void check_cuda(cudaError_t error, const char* op) {
   }
 }
 
-// As many blocks as the device holds at a time, but not more than there is work for. A grid-stride
-// loop in the kernel does the rest.
+// How many blocks of a kernel the device holds at a time.
 template <class Body>
-void launch(const Body& body, int64_t tiles, const char* op, void* cuda_stream) {
-  if (tiles <= 0) {
-    return;
-  }
+int64_t resident_blocks(const char* op) {
   int device = 0;
   int multiprocessors = 0;
   check_cuda(cudaGetDevice(&device), op);
   check_cuda(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device), op);
-  const int64_t most = int64_t{8} * multiprocessors;
-  const dim3 grid(static_cast<unsigned>(tiles < most ? tiles : most));
+  return int64_t{Body::kMinBlocks} * multiprocessors;
+}
+
+template <class Body>
+void launch_blocks(const Body& body, int64_t blocks, const char* op, void* cuda_stream) {
   Body parameters = body;
   void* arguments[] = {&parameters};
-  check_cuda(cudaLaunchKernel(&body_kernel<Body>, grid, dim3(kThreads), arguments, 0,
-                              static_cast<cudaStream_t>(cuda_stream)),
+  check_cuda(cudaLaunchKernel(&body_kernel<Body>, dim3(static_cast<unsigned>(blocks)),
+                              dim3(kThreads), arguments, 0, static_cast<cudaStream_t>(cuda_stream)),
              op);
+}
+
+// As many blocks as the device holds at a time, but not more than there is work for. A grid-stride
+// loop in the kernel does the rest.
+template <class Body>
+void launch(const Body& body, int64_t tiles, const char* op, void* cuda_stream) {
+  if (tiles > 0) {
+    const int64_t most = resident_blocks<Body>(op);
+    launch_blocks(body, tiles < most ? tiles : most, op, cuda_stream);
+  }
 }
 
 // Stores that are not expected to be read soon: first to leave the caches.
@@ -87,6 +96,54 @@ FS_DEVICE T once_per_block(const F& make) {
   __syncthreads();
   return made;
 }
+
+// Sums of 64 bits in the shared memory of a block, as halves: devices add 32 bits there at once,
+// and 64 in a loop. A kernel uses one object once: clear, add, then `each`. A host runs the threads
+// one after another, so that the first one clears and the last one reads.
+template <int kCount>
+struct SharedSums {
+  uint32_t halves[2][kCount];
+
+  FS_DEVICE void clear(uint32_t thread) {
+    for (int i = first(thread, 0); i < kCount; i += kStep) {
+      halves[0][i] = halves[1][i] = 0;
+    }
+    __syncthreads();
+  }
+
+  FS_DEVICE void add(int i, uint64_t value) {
+    const uint32_t low = static_cast<uint32_t>(value), high = static_cast<uint32_t>(value >> 32);
+    const uint32_t carry = atomicAdd(&halves[0][i], low) + low < low ? 1 : 0;
+    if (high + carry != 0) {
+      atomicAdd(&halves[1][i], high + carry);
+    }
+  }
+
+  // Sums that are not 0 are added to `total`.
+  FS_DEVICE void add_to(int64_t* total, uint32_t thread) const {
+    __syncthreads();
+    for (int i = first(thread, kThreads - 1); i < kCount; i += kStep) {
+      const uint64_t sum = halves[0][i] | static_cast<uint64_t>(halves[1][i]) << 32;
+      if (sum != 0) {
+        atomicAdd(reinterpret_cast<unsigned long long*>(total + i),
+                  static_cast<unsigned long long>(sum));
+      }
+    }
+  }
+
+ private:
+#if defined(__CUDA_ARCH__)
+  static constexpr int kStep = kThreads;
+  FS_DEVICE static int first(uint32_t thread, int) {
+    return static_cast<int>(thread);
+  }
+#else
+  static constexpr int kStep = 1;
+  static int first(uint32_t thread, int which) {
+    return static_cast<int>(thread) == which ? 0 : kCount;
+  }
+#endif
+};
 
 inline bool is_aligned(const void* address, int64_t bytes) {
   return reinterpret_cast<uintptr_t>(address) % static_cast<uintptr_t>(bytes) == 0;

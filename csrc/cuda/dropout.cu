@@ -14,33 +14,6 @@ struct Loaded {
   }
 };
 
-FS_DEVICE void unpack(const uint32_t (&w)[4], int i, float& out) {
-  out = bits_float(w[i]);
-}
-FS_DEVICE void unpack(const uint32_t (&w)[4], int i, double& out) {
-  out = bits_double(w[2 * i] | static_cast<uint64_t>(w[2 * i + 1]) << 32);
-}
-template <class T>
-FS_DEVICE void unpack(const uint32_t (&w)[4], int i, T& out) {
-  out.bits = static_cast<uint16_t>(w[i / 2] >> (i % 2 * 16));
-}
-
-// Eight elements from an address that is a multiple of 16.
-template <class T>
-FS_DEVICE void load_all(const T* at, T (&values)[kDropoutEach]) {
-  constexpr int kVectors = kDropoutEach * static_cast<int>(sizeof(T)) / kVectorBytes;
-  constexpr int kEach = kVectorBytes / static_cast<int>(sizeof(T));
-#pragma unroll
-  for (int v = 0; v < kVectors; ++v) {
-    const uint4 words = __ldg(reinterpret_cast<const uint4*>(at) + v);
-    const uint32_t w[4] = {words.x, words.y, words.z, words.w};
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      unpack(w, i, values[v * kEach + i]);
-    }
-  }
-}
-
 template <class T>
 struct Drop {
   static constexpr int kMinBlocks = 6;
@@ -67,13 +40,13 @@ struct Drop {
       for (int i = 0; i < kEach; ++i) {
         values[i] = rule(values[i], dropout_number(words, i));
       }
-      store_all(to, values);
+      store_all<Read::kSoon>(to, values);
       return;
     }
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
       if (from + i >= 0 && from + i < length) {
-        store_value(to + i, rule(read[i], dropout_number(words, i)));
+        store_value<Read::kSoon>(to + i, rule(read[i], dropout_number(words, i)));
       }
     }
   }

@@ -1,6 +1,7 @@
-// Exact sums on CUDA devices. A thread adds what lies close together to an integer of 128 bits in
-// registers, those of a warp are added, and the first thread adds the sum to the total. What is far
-// from the others goes to the total directly. Whoever adds, and in what order, changes no bit.
+// Exact sums on CUDA devices. A thread adds what lies close together to integers of 128 bits in
+// registers, those of a warp are added, then those of a block in its shared memory, and the block
+// adds the limbs that are not 0 to the total. Whoever adds, and in what order, changes no bit.
+#include "../core/perturb.h"
 #include "../kernels/exact_sum.h"
 #include "device.cuh"
 
@@ -9,202 +10,318 @@ namespace {
 
 enum class Terms { kValues, kSquares, kProducts };
 
-constexpr int kEach = 4;  // values of a thread in a tile
-constexpr int64_t kTile = int64_t{kEach} * kThreads;
-// Integers are below 2^55. A launch of kMostUncarried values has at least 8 blocks, so a warp adds
-// at most 2^20 of them, and 128 bits hold their sum.
-constexpr int kReach = 50;   // of exponents that a window takes
-constexpr int kAnchor = 40;  // the first exponent's place among them
+template <class T>
+constexpr int kVectors = sizeof(T) == 2 ? 1 : 2;  // loads of 16 bytes of a thread in a tile
+template <class T>
+constexpr int64_t kTile = kVectors<T> * kVectorBytes / static_cast<int>(sizeof(T)) * kThreads;
 
-FS_DEVICE float load_number(const float* at) {
-  return __ldcs(at);
-}
-FS_DEVICE double load_number(const double* at) {
-  return __ldcs(at);
-}
-FS_DEVICE float load_number(const Half* at) {
-  return to_float(Half{__ldcs(reinterpret_cast<const uint16_t*>(at))});
-}
-FS_DEVICE float load_number(const BFloat16* at) {
-  return to_float(BFloat16{__ldcs(reinterpret_cast<const uint16_t*>(at))});
+template <class T>
+int64_t tiles_of(int64_t n) {
+  return (n + kTile<T> - 1) / kTile<T>;
 }
 
-// integer * 2^exponent, of a finite number.
-struct Term {
-  int64_t integer;
-  int exponent;
-};
+// How a number is laid out: sign, exponent field, fraction.
+template <class T>
+constexpr int kFraction = sizeof(T) == 8   ? 52
+                          : sizeof(T) == 4 ? 23
+                                           : 10;
+template <>
+constexpr int kFraction<BFloat16> = 7;
 
-FS_DEVICE Term term_of(float x) {
-  const uint32_t bits = float_bits(x), fraction = bits & 0x7fffffu;
-  const int field = static_cast<int>(bits >> 23 & 0xffu);
-  const int32_t significand = static_cast<int32_t>(field == 0 ? fraction : fraction | 0x800000u);
-  return Term{(bits >> 31) != 0 ? -significand : significand, (field == 0 ? 1 : field) - 150};
-}
-FS_DEVICE Term term_of(double x) {
-  const ExactParts p = exact_parts(x);
-  const int64_t significand = static_cast<int64_t>(p.significand);
-  return Term{p.negative ? -significand : significand, p.exponent};
+FS_DEVICE bool any_of_warp(bool mine) {
+#if defined(__CUDA_ARCH__)
+  return __any_sync(0xffffffffu, mine) != 0;
+#else
+  return mine;
+#endif
 }
 
-struct AddAtomically {
-  int64_t* total;
-
-  FS_DEVICE void operator()(int limb, int64_t part) const {
-    atomicAdd(reinterpret_cast<unsigned long long*>(total + limb),
-              static_cast<unsigned long long>(part));
-  }
-};
-
-// An integer of 128 bits, in units of 2^base.
+// An integer of 128 bits.
 struct Window {
-  uint64_t low;
-  uint64_t high;
-  int base;
+  uint64_t low, high;
 
-  FS_DEVICE void add(const Term& term) {
-    const int shift = term.exponent - base;  // in [0, kReach]
-    const uint64_t part = static_cast<uint64_t>(term.integer) << shift;
-    const int64_t above = shift == 0 ? term.integer >> 63 : term.integer >> (64 - shift);
+  FS_DEVICE void add(int64_t integer, int shift) {  // in [0, 63]
+    const uint64_t part = static_cast<uint64_t>(integer) << shift;
     low += part;
-    high += static_cast<uint64_t>(above) + (low < part ? 1 : 0);
+    high += static_cast<uint64_t>((integer >> 1) >> (63 - shift)) + (low < part ? 1 : 0);
   }
 
-  FS_DEVICE void flush(const AddAtomically& add) {
-    add_scaled(static_cast<int64_t>(low & 0xffffffffu), base, add);
-    add_scaled(static_cast<int64_t>(low >> 32), base + 32, add);
-    add_scaled(static_cast<int64_t>(high & 0xffffffffu), base + 64, add);
-    add_scaled(static_cast<int64_t>(high) >> 32, base + 96, add);
+  // This * 2^exponent of all threads of a warp is added, by five limbs, and is 0 then. A host has
+  // no warps: its threads add for themselves.
+  template <class Sums>
+  FS_DEVICE void flush(Sums& sums, int exponent, uint32_t thread) {
+    if (!any_of_warp((low | high) != 0)) {
+      return;
+    }
+#if defined(__CUDA_ARCH__)
+#pragma unroll
+    for (int lanes = 16; lanes > 0; lanes /= 2) {
+      const uint64_t other = __shfl_xor_sync(0xffffffffu, low, lanes);
+      high += __shfl_xor_sync(0xffffffffu, high, lanes);
+      low += other;
+      high += low < other ? 1 : 0;
+    }
+#else
+    thread = 0;
+#endif
+    if (thread % 32 == 0) {
+      const int at = exponent + kExactFraction, limb = at >> 5, shift = at & 31;
+      const uint64_t first = low << shift, second = high << shift | low >> 1 >> (63 - shift);
+      const int64_t third = static_cast<int64_t>(high) >> 1 >> (63 - shift);
+      sums.add(limb, first & 0xffffffffu);
+      sums.add(limb + 1, first >> 32);
+      sums.add(limb + 2, second & 0xffffffffu);
+      sums.add(limb + 3, second >> 32);
+      sums.add(limb + 4, static_cast<uint64_t>(third));
+    }
     low = high = 0;
   }
 };
 
+FS_DEVICE int most_of_warp(int mine) {
+#if defined(__CUDA_ARCH__)
+#pragma unroll
+  for (int lanes = 16; lanes > 0; lanes /= 2) {
+    const int other = __shfl_xor_sync(0xffffffffu, mine, lanes);
+    mine = other > mine ? other : mine;
+  }
+#endif
+  return mine;
+}
+
 template <class T, Terms kTerms>
 struct ExactTiles {
-  static constexpr int kMinBlocks = 3;
-  using Number = decltype(load_number(static_cast<const T*>(nullptr)));
-  // A product of two doubles has 106 digits, more than a window takes.
-  static constexpr bool kHasWindow = sizeof(Number) < 8 || kTerms == Terms::kValues;
+  using Bits = Pattern<T>;
+  using Sums = SharedSums<kExactCount>;  // limbs, and counts of what is not finite
+  static constexpr int kNumbers = kVectorBytes / static_cast<int>(sizeof(T));
+  static constexpr int kEach = kVectors<T> * kNumbers;
+  static constexpr int kTimes = kTerms == Terms::kValues ? 1 : 2;
+  // The integer of a term, of at most 55 bits: a product of two doubles has three, 27 bits apart.
+  static constexpr int kParts = kTimes * kFraction<T> > 55 ? 3 : 1;
+  static constexpr int kMinBlocks = kParts == 3 || kTerms == Terms::kProducts ? 3 : 4;
+  static constexpr int kDigits = kParts == 3 ? 55 : kTimes * (kFraction<T> + 1);
+  // Exponent fields, or their sums, are at most kMost where finite. A term of field f is its
+  // integer times 2^(f - kOffset).
+  static constexpr int kFields = (1 << (8 * static_cast<int>(sizeof(T)) - 1 - kFraction<T>)) - 1;
+  static constexpr int kMost = kTimes * (kFields - 1);
+  static constexpr int kOffset = kTimes * (kFields / 2 + kFraction<T>);
+  // Fields above its base that a window takes. A warp adds at most an eighth of kMostUncarried
+  // terms, and 127 bits hold their sum.
+  static constexpr int kFull = 127 - 23 - kDigits < 63 ? 127 - 23 - kDigits : 63;
+  static constexpr int kReach = kFull < kMost - 1 ? kFull : kMost - 1;
+  static constexpr int kAbove = 10;  // fields above the greatest when a base is chosen
   ExactTable<T> parts;
+  int64_t tiles;
   int64_t* total;
 
+  struct Term {
+    int64_t integers[kParts];
+  };
+
+  // What a thread adds to: fields from `base` on, of the same base in all threads of a warp, and
+  // those below it.
+  struct Windows {
+    Window near[kParts], far[kParts];
+    int base;
+
+    FS_DEVICE int far_base() const {
+      return base > kReach + 1 ? base - kReach - 1 : 1;
+    }
+
+    FS_DEVICE void add(Window (&to)[kParts], const Term& term, int shift) {
+#pragma unroll
+      for (int i = 0; i < kParts; ++i) {
+        to[i].add(term.integers[i], shift);
+      }
+    }
+
+    FS_DEVICE void flush(Sums& sums, uint32_t thread) {
+#pragma unroll
+      for (int i = 0; i < kParts; ++i) {
+        near[i].flush(sums, base - kOffset + 27 * i, thread);
+        far[i].flush(sums, far_base() - kOffset + 27 * i, thread);
+      }
+    }
+  };
+
   FS_DEVICE void operator()(ThreadIndex at) const {
-    int64_t tile = at.block;
-    for (int i = 0; i < parts.count; ++i) {
-      const int64_t tiles = (parts.sizes[i] + kTile - 1) / kTile;
-      if (tile < tiles) {
-        sum(i, tile, at);
-        tile += (tiles - tile + at.blocks - 1) / at.blocks * at.blocks;
-      }
-      tile -= tiles;
-    }
-  }
-
-  // The tiles of part i from `tile` on, each `blocks` after the one before.
-  FS_DEVICE void sum(int i, int64_t tile, ThreadIndex at) const {
-    const int64_t n = parts.sizes[i], step = int64_t{at.blocks} * kTile;
-    const T* values = parts.values[i];
-    const T* factors = kTerms == Terms::kProducts ? parts.factors[i] : nullptr;
-    int64_t first = tile * kTile + at.thread;
-    Window window{0, 0, 0};
-    if constexpr (kHasWindow) {
-      window.base = base_of_warp(first < n ? values + first : nullptr);
-    }
-    const int shared_base = window.base;
+    __shared__ Sums sums;
+    sums.clear(at.thread);
+    Windows windows = {};
+    windows.base = 1;
+    const int64_t each = tiles / at.blocks, rest = tiles % at.blocks;
+    int64_t begin = each * at.block + (at.block < rest ? at.block : rest);
+    int64_t end = begin + each + (at.block < rest ? 1 : 0);
+    for (int i = 0; begin < end; ++i) {
+      const int64_t n = parts.sizes[i], all = (n + kTile<T> - 1) / kTile<T>;
+      const T* values = parts.values[i];
+      const T* factors = kTerms == Terms::kProducts ? parts.factors[i] : values;
+      const bool aligned =
+          (reinterpret_cast<uintptr_t>(values) | reinterpret_cast<uintptr_t>(factors)) %
+              kVectorBytes ==
+          0;
 #pragma unroll 1
-    for (; first < n; first += step) {
-      Number x[kEach], y[kEach];
-#pragma unroll
-      for (int k = 0; k < kEach; ++k) {
-        const int64_t j = first + int64_t{k} * kThreads;
-        x[k] = j < n ? load_number(values + j) : Number{0};
-        y[k] = kTerms == Terms::kProducts && j < n ? load_number(factors + j) : x[k];
+      for (; begin < end && begin < all; ++begin) {
+        const int64_t first = begin * kTile<T> + int64_t{at.thread} * kNumbers;
+        Bits x[kEach], y[kEach];
+        const bool whole = aligned && (begin + 1) * kTile<T> <= n;
+        load_numbers(values, first, n, whole, x);
+        if (kTerms == Terms::kProducts) {
+          load_numbers(factors, first, n, whole, y);
+        }
+        add_tile(windows, sums, x, kTerms == Terms::kProducts ? y : x, at.thread, [&](int k) {
+          const int64_t j = first + k / kNumbers * (kNumbers * kThreads) + k % kNumbers;
+          return Pair{same_bits<Bits>(values[j]), same_bits<Bits>(factors[j])};
+        });
       }
-#pragma unroll
-      for (int k = 0; k < kEach; ++k) {
-        add(window, x[k], y[k]);
-      }
+      begin -= all;
+      end -= all;
     }
-    if constexpr (kHasWindow) {
-      add_of_warp(window, shared_base, at.thread);
-    }
+    windows.flush(sums, at.thread);
+    sums.add_to(total, at.thread);
   }
 
-  FS_DEVICE void add(Window& window, Number x, Number y) const {
-    const AddAtomically direct{total};
-    if constexpr (!kHasWindow) {
-      add_product_exactly(x, y, direct);
-    } else {
-      // a product of finite floats is finite in float64
-      const double wide = kTerms == Terms::kValues ? x : static_cast<double>(x) * y;
-      if (is_finite(wide)) {
-        add_term(window, term_of(x), term_of(y));
+  struct Pair {
+    Bits x, y;
+  };
+
+  FS_DEVICE static void load_numbers(const T* numbers, int64_t first, int64_t n, bool whole,
+                                     Bits (&out)[kEach]) {
+#pragma unroll
+    for (int v = 0; v < kVectors<T>; ++v) {
+      const int64_t at = first + v * (kNumbers * kThreads);
+      if (whole) {
+        const uint4 loaded = __ldcs(reinterpret_cast<const uint4*>(numbers + at));
+        const uint32_t words[4] = {loaded.x, loaded.y, loaded.z, loaded.w};
+#pragma unroll
+        for (int k = 0; k < kNumbers; ++k) {
+          if constexpr (sizeof(T) == 8) {
+            out[v * kNumbers + k] = words[2 * k] | static_cast<uint64_t>(words[2 * k + 1]) << 32;
+          } else {
+            constexpr int kInWord = 4 / static_cast<int>(sizeof(T));
+            out[v * kNumbers + k] =
+                static_cast<Bits>(words[k / kInWord] >> (k % kInWord * 8 * sizeof(T)));
+          }
+        }
       } else {
-        direct(exact_kind(wide), 1);
+#pragma unroll
+        for (int k = 0; k < kNumbers; ++k) {
+          out[v * kNumbers + k] = at + k < n ? same_bits<Bits>(numbers[at + k]) : Bits{0};
+        }
       }
     }
   }
 
-  FS_DEVICE void add_term(Window& window, Term term, Term factor) const {
-    const AddAtomically direct{total};
-    if (kTerms != Terms::kValues) {
-      term = Term{term.integer * factor.integer, term.exponent + factor.exponent};
+  // Terms in the window at once, the few others one by one: `pair_at` has the numbers again.
+  template <class PairAt>
+  FS_DEVICE static void add_tile(Windows& windows, Sums& sums, const Bits (&x)[kEach],
+                                 const Bits (&y)[kEach], uint32_t thread, const PairAt& pair_at) {
+    int most = 0;
+#pragma unroll
+    for (int k = 0; k < kEach; ++k) {
+      const int field = field_of(x[k], y[k]);
+      most = field > most ? field : most;
     }
-    if (term.integer == 0) {
-      return;
+    if (any_of_warp(most > windows.base + kReach)) {
+      most = 0;
+#pragma unroll
+      for (int k = 0; k < kEach; ++k) {
+        const int field = field_of(x[k], y[k]);
+        most = field > most && field <= kMost ? field : most;
+      }
+      most = most_of_warp(most);
+      if (most > windows.base + kReach) {
+        windows.flush(sums, thread);
+        const int base = most + kAbove - kReach;
+        windows.base = base < kMost - kReach ? base : kMost - kReach;
+      }
     }
-    if (term.exponent > window.base + kReach) {
-      window.flush(direct);
-      window.base = term.exponent - kAnchor;
+    uint32_t others = 0;
+#pragma unroll
+    for (int k = 0; k < kEach; ++k) {
+      const int field = field_of(x[k], y[k]);
+      const uint32_t shift = static_cast<uint32_t>(field - windows.base);
+      const bool near = shift <= kReach;
+      const bool zero = field == 0 && (is_zero(x[k]) || is_zero(y[k]));
+      Term term = term_of(x[k], y[k], true, true);
+#pragma unroll
+      for (int64_t& integer : term.integers) {
+        integer = near ? integer : 0;
+      }
+      windows.add(windows.near, term, static_cast<int>(shift & 63));
+      others |= near || zero ? 0u : 1u << k;
     }
-    if (term.exponent >= window.base) {
-      window.add(term);
+#pragma unroll 1
+    for (int k = 0; others != 0; ++k, others >>= 1) {
+      if ((others & 1) != 0) {
+        const Pair pair = pair_at(k);
+        add_other(windows, sums, pair.x, pair.y);
+      }
+    }
+  }
+
+  FS_DEVICE static int exponent_of(Bits x) {
+    return static_cast<int>(x >> kFraction<T>) & kFields;
+  }
+  FS_DEVICE static bool is_zero(Bits x) {
+    return static_cast<Bits>(x << 1) == 0;
+  }
+
+  // 0 of what has to be looked at, more than kMost of what is not finite.
+  FS_DEVICE static int field_of(Bits x, Bits y) {
+    const int e = exponent_of(x);
+    if constexpr (kTerms != Terms::kProducts) {
+      return kTimes * e;
     } else {
-      add_scaled(term.integer, term.exponent, direct);
+      const int f = exponent_of(y);
+      return e == kFields || f == kFields ? kTimes * kFields : e == 0 || f == 0 ? 0 : e + f;
     }
   }
 
-  // A base for the window of all threads of a warp, by the greatest of their first values.
-  FS_DEVICE static int base_of_warp(const T* first) {
-    int exponent = -1200;  // of no value
-    if (first != nullptr) {
-      exponent = term_of(load_number(first)).exponent;
-    }
-#if defined(__CUDA_ARCH__)
-#pragma unroll
-    for (int lanes = 16; lanes > 0; lanes /= 2) {
-      const int other = __shfl_xor_sync(0xffffffffu, exponent, lanes);
-      exponent = other > exponent ? other : exponent;
-    }
-#endif
-    return (kTerms == Terms::kValues ? exponent : 2 * exponent) - kAnchor;
+  // The fraction with the digit before it, which subnormal numbers do not have.
+  FS_DEVICE static uint64_t significand_of(Bits x, bool normal) {
+    constexpr Bits kDigit = static_cast<Bits>(Bits{1} << kFraction<T>);
+    return (x & (kDigit - 1)) | (normal ? kDigit : 0);
   }
 
-  // Windows that still have the base of their warp are added by its first thread; a host has no
-  // warps, and each thread adds its own.
-  FS_DEVICE void add_of_warp(Window& window, int base, uint32_t thread) const {
-    const AddAtomically direct{total};
-#if defined(__CUDA_ARCH__)
-    if (window.base != base) {
-      window.flush(direct);
-      window.base = base;
+  // Of finite numbers, each of field 1 or more if normal.
+  FS_DEVICE static Term term_of(Bits x, Bits y, bool x_normal, bool y_normal) {
+    constexpr int kSign = 8 * static_cast<int>(sizeof(T)) - 1;
+    const uint64_t a = significand_of(x, x_normal), b = significand_of(y, y_normal);
+    const bool negative = ((kTerms == Terms::kValues ? x : x ^ y) >> kSign & 1) != 0;
+    const int64_t sign = negative ? -1 : 1;
+    if constexpr (kParts == 3) {
+      const int64_t mask = (int64_t{1} << 27) - 1;
+      const int64_t a1 = static_cast<int64_t>(a >> 27), a0 = static_cast<int64_t>(a) & mask;
+      const int64_t b1 = static_cast<int64_t>(b >> 27), b0 = static_cast<int64_t>(b) & mask;
+      return Term{{sign * a0 * b0, sign * (a1 * b0 + a0 * b1), sign * a1 * b1}};
+    } else {
+      return Term{{sign * static_cast<int64_t>(kTerms == Terms::kValues ? a : a * b)}};
     }
-#pragma unroll
-    for (int lanes = 16; lanes > 0; lanes /= 2) {
-      const uint64_t low = __shfl_xor_sync(0xffffffffu, window.low, lanes);
-      const uint64_t high = __shfl_xor_sync(0xffffffffu, window.high, lanes);
-      window.low += low;
-      window.high += high + (window.low < low ? 1 : 0);
-    }
-    if (thread % 32 != 0) {
+  }
+
+  // A number that the first window does not take.
+  FS_DEVICE static void add_other(Windows& windows, Sums& sums, Bits x, Bits y) {
+    const int e = exponent_of(x), f = exponent_of(y);
+    if (e == kFields || f == kFields) {
+      const double value = static_cast<double>(to_real(same_bits<T>(x)));
+      const double factor = static_cast<double>(to_real(same_bits<T>(y)));
+      sums.add(exact_kind(kTerms == Terms::kValues ? value : value * factor), 1);
       return;
     }
-#else
-    (void)base;
-    (void)thread;
-#endif
-    if ((window.low | window.high) != 0) {
-      window.flush(direct);
+    const Term term = term_of(x, y, e != 0, f != 0);
+    const int field = (e == 0 ? 1 : e) + (kTerms == Terms::kValues ? 0 : f == 0 ? 1 : f);
+    const int near = field - windows.base, far = field - windows.far_base();
+    if (near >= 0 && near <= kReach) {  // more with a subnormal factor, which sets no base
+      windows.add(windows.near, term, near);
+    } else if (near < 0 && far >= 0) {
+      windows.add(windows.far, term, far);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kParts; ++i) {
+        add_scaled(term.integers[i], field - kOffset + 27 * i,
+                   [&](int limb, int64_t part) { sums.add(limb, static_cast<uint64_t>(part)); });
+      }
     }
   }
 };
@@ -249,15 +366,15 @@ void launch_exact_sum_cuda(const ExactTable<T>& parts, int64_t* total, void* cud
   bool products = false;
   for (int i = 0; i < parts.count; ++i) {
     count += parts.sizes[i];
-    tiles += (parts.sizes[i] + kTile - 1) / kTile;
+    tiles += tiles_of<T>(parts.sizes[i]);
     products = products || parts.factors[i] != parts.values[i];
   }
   if (parts.count == 0 || parts.factors[0] == nullptr) {
-    launch(ExactTiles<T, Terms::kValues>{parts, total}, tiles, "exact_sum", cuda_stream);
+    launch(ExactTiles<T, Terms::kValues>{parts, tiles, total}, tiles, "exact_sum", cuda_stream);
   } else if (!products) {
-    launch(ExactTiles<T, Terms::kSquares>{parts, total}, tiles, "exact_sum", cuda_stream);
+    launch(ExactTiles<T, Terms::kSquares>{parts, tiles, total}, tiles, "exact_sum", cuda_stream);
   } else {
-    launch(ExactTiles<T, Terms::kProducts>{parts, total}, tiles, "exact_sum", cuda_stream);
+    launch(ExactTiles<T, Terms::kProducts>{parts, tiles, total}, tiles, "exact_sum", cuda_stream);
   }
   launch(CarryExact{count, total}, 1, "exact_sum", cuda_stream);
 }

@@ -1,4 +1,4 @@
-// Perturbations on CUDA devices. A thread takes the numbers of 16 bytes of normal noise at a time.
+// Perturbations on CUDA devices. A thread takes the numbers of 16 bytes at a time.
 #include "../kernels/perturb.h"
 
 #include "device.cuh"
@@ -11,9 +11,10 @@ namespace {
 template <class T>
 struct PerturbLines {
   using Real = typename Compute<T>::Type;
-  static constexpr int kMinBlocks = 4;
-  static constexpr int kEach = 4 / Normal<Real>::kWords;
-  static constexpr int kGroups = 32 / kEach;  // of Rademacher noise, in a word
+  static constexpr int kMinBlocks = sizeof(T) == 2 ? 2 : 4;
+  static constexpr int kEach = kVectorBytes / static_cast<int>(sizeof(T));
+  static constexpr int kDrawn = 4 / Normal<Real>::kWords;  // values of normal noise in a block
+  static constexpr int kGroups = 32 / kEach;               // of Rademacher noise, in a word
   Perturbation<T> what;
 
   struct Row {
@@ -26,7 +27,16 @@ struct PerturbLines {
   FS_DEVICE void noise(int64_t entry, uint64_t group, Real (&z)[kEach]) const {
     const Key key{load(what.keys + 2 * entry), load(what.keys + 2 * entry + 1)};
     if (!what.rademacher) {
-      Normal<Real>{0, 1}(Drawn{draw_block(key, group), key, group}, z);
+#pragma unroll
+      for (int b = 0; b < kEach / kDrawn; ++b) {
+        const uint64_t block = group * (kEach / kDrawn) + static_cast<uint64_t>(b);
+        Real drawn[kDrawn];
+        Normal<Real>{0, 1}(Drawn{draw_block(key, block), key, block}, drawn);
+#pragma unroll
+        for (int k = 0; k < kDrawn; ++k) {
+          z[b * kDrawn + k] = drawn[k];
+        }
+      }
       return;
     }
     const Block words = draw_block(key, group / (4 * kGroups));
@@ -40,11 +50,22 @@ struct PerturbLines {
   }
 
   FS_DEVICE void write(const Row&, uint64_t group, int64_t from, int64_t at, int64_t length) const {
+    T* const numbers = what.numbers + at + from;
+    const bool whole = from >= 0 && from + kEach <= length &&
+                       reinterpret_cast<uintptr_t>(numbers) % kVectorBytes == 0;
+    T values[kEach];
+    if (whole) {
+      load_all(numbers, values);
+    } else {
+#pragma unroll
+      for (int k = 0; k < kEach; ++k) {
+        values[k] = from + k >= 0 && from + k < length ? numbers[k] : T{};
+      }
+    }
     Real sums[kEach], z[kEach] = {};
 #pragma unroll
     for (int k = 0; k < kEach; ++k) {
-      const bool is_inside = from + k >= 0 && from + k < length;
-      sums[k] = is_inside ? to_real(what.numbers[at + from + k]) : Real(0);
+      sums[k] = to_real(values[k]);
     }
 #pragma unroll 1
     for (int64_t e = 0; e < what.entries; ++e) {
@@ -57,17 +78,26 @@ struct PerturbLines {
     }
 #pragma unroll
     for (int k = 0; k < kEach; ++k) {
+      if (what.action == Perturb::kAdd) {
+        values[k] = sums[k] == sums[k] ? Rounded<T>::of(sums[k]) : values[k];
+      } else if (whole || (from + k >= 0 && from + k < length)) {
+        values[k] = one(at + from + k, values[k], z[k]);
+      }
+    }
+    if (whole) {
+      store_all<Read::kSoon>(numbers, values);
+      return;
+    }
+#pragma unroll
+    for (int k = 0; k < kEach; ++k) {
       if (from + k >= 0 && from + k < length) {
-        T* const number = what.numbers + at + from + k;
-        const T sum = sums[k] == sums[k] ? Rounded<T>::of(sums[k]) : *number;
-        store_value(number, what.action == Perturb::kAdd ? sum : one(at + from + k, z[k]));
+        store_value<Read::kSoon>(numbers + k, values[k]);
       }
     }
   }
 
   // The number at an index, moved by d and recorded, or moved back.
-  FS_DEVICE T one(int64_t index, Real d) const {
-    const T before = what.numbers[index];
+  FS_DEVICE T one(int64_t index, T before, Real d) const {
     if (what.action == Perturb::kUndo) {
       return moved_back(before, d, what.bytes[index]);
     }

@@ -1,4 +1,4 @@
-// Sampling on CUDA devices: races of parts of rows, a warp each, and histograms of codes.
+// Sampling on CUDA devices: races of parts of rows, a warp each, and thresholds, digit by digit.
 //
 // As on the CPU, few tokens need their exact score: the upper half of a token's word says whether
 // it may beat the best so far. Which tokens are tried changes no bit of the winner.
@@ -148,39 +148,131 @@ struct RaceParts {
   }
 };
 
+// One digit of the thresholds: each block finds the digit before from the histogram of its row, and
+// counts some columns of that row for the next one. Blocks of `digit` -1 count nothing: they have
+// found the last digit.
 template <class T>
-struct CountDigits {
+struct SearchDigit {
   static constexpr int kMinBlocks = 4;
+  static constexpr int kAhead = 8;  // loads of a thread at a time
   NumberRows<T> numbers;
-  DigitRows digits;
-  int64_t tiles;  // of kThreads columns, in a row
-  int64_t* bins;
+  ThresholdRows rows;
+  int64_t* scratch;  // for each row the histograms, and the Digits that each was counted with
+  int64_t first_row;
+  int64_t parts;  // blocks of a row
+  int digit;
 
   FS_DEVICE void operator()(ThreadIndex at) const {
-    const int64_t all = numbers.rows * tiles;
+    const int64_t local = at.block / parts, part = at.block % parts, row = first_row + local;
+    int64_t* bins = scratch + local * kThresholdScratch + digit * (kBins + 2);
+    const Digits found =
+        digit == kDigits - 1 ? Digits{0, 0} : next_digit(row, bins + kBins + 2, at.thread);
+    const bool is_first = part == 0 && at.thread == 0;
+    if (digit < 0) {
+      if (is_first) {
+        rows.out[row] = found.missing > 0 ? found.prefix : rows.floors[row];
+      }
+      return;
+    }
+    if (is_first) {
+      bins[kBins] = found.prefix;
+      bins[kBins + 1] = found.missing;
+    }
+    __shared__ SharedSums<kBins> sums;
+    sums.clear(at.thread);
+    const int64_t each = (numbers.size + parts - 1) / parts, begin = part * each;
+    const int64_t end = begin + each < numbers.size ? begin + each : numbers.size;
+    const CodeRange codes(rows.floors[row], found.prefix, digit);
 #pragma unroll 1
-    for (int64_t tile = at.block; tile < all; tile += at.blocks) {
-      const int64_t row = tile / tiles;
-      const int64_t column = tile % tiles * kThreads + at.thread;
-      if (column < numbers.size) {
-        count(row, column);
+    for (int64_t i = begin + at.thread; i < end; i += kAhead * kThreads) {
+      float x[kAhead];
+#pragma unroll
+      for (int k = 0; k < kAhead; ++k) {
+        x[k] = i + k * kThreads < end ? load_number(numbers.row(row) + i + k * kThreads)
+                                      : -bits_float(0x7f800000u);  // of no code that counts
+      }
+#pragma unroll
+      for (int k = 0; k < kAhead; ++k) {
+        count(row, i + k * kThreads, x[k], codes, sums);
+      }
+    }
+    sums.add_to(bins, at.thread);
+  }
+
+  FS_DEVICE void count(int64_t row, int64_t column, float x, const CodeRange& codes,
+                       SharedSums<kBins>& sums) const {
+    const int64_t code = token_code(x, static_cast<uint32_t>(numbers.first + column));
+    if (code >= codes.low && code < codes.high) {
+      const int64_t value = rows.greatest == nullptr
+                                ? 1
+                                : token_mass(x, __ldg(rows.greatest + row), rows.temperatures[row]);
+      if (value != 0) {
+        sums.add(static_cast<int>(code >> (digit * kDigitBits)) & (kBins - 1),
+                 static_cast<uint64_t>(value));
       }
     }
   }
 
-  FS_DEVICE void count(int64_t row, int64_t column) const {
-    const CodeRange codes = code_range(digits, row);
-    const float x = load_number(numbers.row(row) + column);
-    const int64_t code = token_code(x, static_cast<uint32_t>(numbers.first + column));
-    if (code < codes.low || code >= codes.high) {
-      return;
+  // The digit where what is missing ends, counted from the highest bin down.
+  FS_DEVICE Digits next_digit(int64_t row, const int64_t* bins, uint32_t thread) const {
+    __shared__ Digits found;
+    const bool is_highest = digit + 1 == kDigits - 1;
+    const int64_t prefix = bins[kBins] << kDigitBits;
+    int64_t missing = bins[kBins + 1];
+#if defined(__CUDA_ARCH__)
+    constexpr int kEach = kBins / kThreads;
+    __shared__ int64_t warps[kThreads / kLanes];
+    const int64_t* mine = bins + kEach * thread;
+    int64_t own = 0;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      own += mine[i];
     }
-    const int64_t value = digits.greatest == nullptr ? 1
-                                                     : token_mass(x, __ldg(digits.greatest + row),
-                                                                  digits.temperatures[row]);
-    const int64_t bin = code >> (digits.digit * kDigitBits) & (kBins - 1);
-    atomicAdd(reinterpret_cast<unsigned long long*>(bins + row * kBins + bin),
-              static_cast<unsigned long long>(value));
+    int64_t above = 0, together = own;  // of the lanes above, and of those known so far
+#pragma unroll
+    for (int lanes = 1; lanes < kLanes; lanes *= 2) {
+      const int64_t other = __shfl_xor_sync(0xffffffffu, together, lanes);
+      above += (thread & lanes) == 0 ? other : 0;
+      together += other;
+    }
+    if (thread % kLanes == 0) {
+      warps[thread / kLanes] = together;
+    }
+    if (thread == 0) {
+      found = Digits{prefix, 0};
+    }
+    __syncthreads();
+    int64_t total = 0;
+#pragma unroll
+    for (int warp = 0; warp < kThreads / kLanes; ++warp) {
+      above += warp > static_cast<int>(thread / kLanes) ? warps[warp] : 0;
+      total += warps[warp];
+    }
+    missing = is_highest ? rows.needed(row, total) : missing;
+    if (above < missing && missing <= above + own) {
+      missing -= above;
+      int i = kEach - 1;
+#pragma unroll 1
+      for (; i > 0 && mine[i] < missing; --i) {
+        missing -= mine[i];
+      }
+      found = Digits{prefix | (kEach * thread + i), missing};
+    }
+    __syncthreads();
+#else  // the threads run one after another
+    if (thread == 0) {
+      int64_t total = 0, bin = kBins - 1;
+      for (int64_t i = 0; i < kBins; ++i) {
+        total += bins[i];
+      }
+      missing = is_highest ? rows.needed(row, total) : missing;
+      for (; bin > 0 && bins[bin] < missing; --bin) {
+        missing -= bins[bin];
+      }
+      found = Digits{prefix | bin, missing};
+    }
+#endif
+    return found;
   }
 };
 
@@ -196,23 +288,32 @@ void launch_race_cuda(const NumberRows<T>& numbers, const RaceRows& races, const
 }
 
 template <class T>
-void launch_histogram_cuda(const NumberRows<T>& numbers, const DigitRows& digits, int64_t* out,
-                           void* cuda_stream) {
-  if (numbers.rows == 0) {
-    return;
+void launch_threshold_cuda(const NumberRows<T>& numbers, const ThresholdRows& rows,
+                           int64_t* scratch, void* cuda_stream) {
+  constexpr int64_t kColumns = SearchDigit<T>::kAhead * kThreads;
+  const char* op = "sampling_threshold";
+  const int64_t most = (numbers.size + kColumns - 1) / kColumns;
+  for (int64_t row = 0; row < numbers.rows; row += kThresholdRows) {
+    const int64_t left = numbers.rows - row, count = left < kThresholdRows ? left : kThresholdRows;
+    const int64_t parts = resident_blocks<SearchDigit<T>>(op) / count;
+    SearchDigit<T> search{numbers, rows, scratch, row, parts < most ? parts : most, kDigits - 1};
+    search.parts = search.parts < 1 ? 1 : search.parts;
+    check_cuda(cudaMemsetAsync(scratch, 0, static_cast<size_t>(8 * count * kThresholdScratch),
+                               static_cast<cudaStream_t>(cuda_stream)),
+               op);
+    for (; search.digit >= 0; --search.digit) {
+      launch_blocks(search, count * search.parts, op, cuda_stream);
+    }
+    search.parts = 1;
+    launch_blocks(search, count, op, cuda_stream);
   }
-  const size_t bytes = static_cast<size_t>(numbers.rows * kBins) * sizeof(int64_t);
-  check_cuda(cudaMemsetAsync(out, 0, bytes, static_cast<cudaStream_t>(cuda_stream)),
-             "sampling_histogram");
-  const int64_t tiles = (numbers.size + kThreads - 1) / kThreads;
-  launch(CountDigits<T>{numbers, digits, tiles, out}, numbers.rows * tiles, "sampling_histogram",
-         cuda_stream);
 }
 
-#define FS_INSTANTIATE(T)                                                                     \
-  template void launch_race_cuda<T>(const NumberRows<T>&, const RaceRows&, const WinnersOut&, \
-                                    void*);                                                   \
-  template void launch_histogram_cuda<T>(const NumberRows<T>&, const DigitRows&, int64_t*, void*);
+#define FS_INSTANTIATE(T)                                                                      \
+  template void launch_race_cuda<T>(const NumberRows<T>&, const RaceRows&, const WinnersOut&,  \
+                                    void*);                                                    \
+  template void launch_threshold_cuda<T>(const NumberRows<T>&, const ThresholdRows&, int64_t*, \
+                                         void*);
 FS_EACH_NUMBER(FS_INSTANTIATE)
 #undef FS_INSTANTIATE
 

@@ -41,50 +41,73 @@ struct WinnersOut {
   int64_t parts;
 };
 
-// Which codes a histogram counts: those from `floors` on with these higher digits.
-struct DigitRows {
+// Where codes begin to be too few: for each row the greatest code from which on there are as many
+// codes as wanted, or that share of all masses. Codes below its floor do not count.
+struct ThresholdRows {
   const int64_t* floors;
-  const int64_t* prefixes;
+  const double* wanted;
   const float* greatest;  // null: counts instead of masses
   const double* temperatures;
-  int digit;
+  int64_t* out;  // the floor where nothing counts
+
+  // How much of `total` has to lie from the threshold on.
+  FS_HD int64_t needed(int64_t row, int64_t total) const {
+    const double real = static_cast<double>(total);
+    const double least = greatest == nullptr ? wanted[row] : mul(wanted[row], real);
+    if (!(least < real)) {
+      return total;
+    }
+    const int64_t whole = least < 1.0 ? 1 : static_cast<int64_t>(least);
+    const int64_t needed = whole + (static_cast<double>(whole) < least ? 1 : 0);
+    return needed < total ? needed : total;
+  }
 };
 
+// The digits of a threshold are found from the highest one on, by histograms of those codes that
+// begin with the digits before.
 constexpr int kDigitBits = 12;
 constexpr int64_t kBins = int64_t{1} << kDigitBits;
 constexpr int kDigits = 5;
 
+struct Digits {
+  int64_t prefix;
+  int64_t missing;  // of the codes that begin with it
+};
+
 // Codes [low, high) of a row, of finite numbers.
 struct CodeRange {
   int64_t low, high;
-};
 
-FS_HD CodeRange code_range(const DigitRows& digits, int64_t row) {
-  const int shift = (digits.digit + 1) * kDigitBits;
-  const uint64_t prefix = static_cast<uint64_t>(digits.prefixes[row]);
-  const int64_t low = static_cast<int64_t>(prefix << shift);
-  const int64_t floor = digits.floors[row] > kLeastCode ? digits.floors[row] : kLeastCode;
-  const int64_t high = static_cast<int64_t>((prefix + 1) << shift);
-  return CodeRange{low > floor ? low : floor, high < kEndCode ? high : kEndCode};
-}
+  FS_HD CodeRange(int64_t floor, int64_t prefix, int digit) {
+    const int shift = (digit + 1) * kDigitBits;
+    const int64_t least = floor > kLeastCode ? floor : kLeastCode;
+    const int64_t begin = static_cast<int64_t>(static_cast<uint64_t>(prefix) << shift);
+    const int64_t end = static_cast<int64_t>(static_cast<uint64_t>(prefix + 1) << shift);
+    low = begin > least ? begin : least;
+    high = end < kEndCode ? end : kEndCode;
+  }
+};
 
 // Winners begin to end - 1 of all rows * parts.
 template <class T>
 void launch_race(const NumberRows<T>& numbers, const RaceRows& races, const WinnersOut& out,
                  int64_t begin, int64_t end);
 
-// Histograms of rows begin to end - 1: kBins numbers each, that are overwritten.
+// Thresholds of rows begin to end - 1.
 template <class T>
-void launch_histogram(const NumberRows<T>& numbers, const DigitRows& digits, int64_t* out,
-                      int64_t begin, int64_t end);
+void launch_threshold(const NumberRows<T>& numbers, const ThresholdRows& rows, int64_t begin,
+                      int64_t end);
 
 // All of them, on a CUDA stream (a cudaStream_t). All pointers are the device's.
 template <class T>
 void launch_race_cuda(const NumberRows<T>& numbers, const RaceRows& races, const WinnersOut& out,
                       void* cuda_stream);
+// `scratch` has kThresholdScratch integers for each of at least kThresholdRows rows, or of all.
+constexpr int64_t kThresholdScratch = kDigits * (kBins + 2);
+constexpr int64_t kThresholdRows = 256;
 template <class T>
-void launch_histogram_cuda(const NumberRows<T>& numbers, const DigitRows& digits, int64_t* out,
-                           void* cuda_stream);
+void launch_threshold_cuda(const NumberRows<T>& numbers, const ThresholdRows& rows,
+                           int64_t* scratch, void* cuda_stream);
 
 #define FS_EACH_NUMBER(apply) apply(float) apply(Half) apply(BFloat16)
 

@@ -143,14 +143,16 @@ void sampling_race(const Tensor& scores, const Tensor& tokens, const Tensor& num
   });
 }
 
-void sampling_histogram(const Tensor& out, const Tensor& numbers, const Tensor& floor,
-                        const Tensor& prefix, std::optional<Tensor> greatest,
-                        const Tensor& temperature, int64_t digit, int64_t first) {
-  for_numbers(numbers, first, "sampling_histogram", [&](const auto& rows) {
-    const DigitRows digits = digit_rows(out, numbers, floor, prefix, greatest, temperature, digit);
+void sampling_threshold(const Tensor& out, const Tensor& numbers, const Tensor& floor,
+                        const Tensor& wanted, std::optional<Tensor> greatest,
+                        const Tensor& temperature, int64_t first) {
+  for_numbers(numbers, first, "sampling_threshold", [&](const auto& rows) {
+    const ThresholdRows search = threshold_rows(out, numbers, floor, wanted, greatest, temperature);
     mark_written(out);
     const OnDevice device(numbers);
-    launch_histogram_cuda(rows, digits, static_cast<int64_t*>(out.data_ptr()), device.stream());
+    const int64_t together = std::min(rows.rows, kThresholdRows);
+    const Tensor scratch = torch::stable::new_empty(out, {together * kThresholdScratch});
+    launch_threshold_cuda(rows, search, longs_of(scratch), device.stream());
   });
 }
 
@@ -262,7 +264,7 @@ STABLE_TORCH_LIBRARY_IMPL(fastseed, CUDA, m) {
   FS_REGISTER_KEYS(m, Cuda);
   FS_REGISTER_DROPOUT(m, Cuda);
   m.impl("sampling_race", TORCH_BOX(&fastseed::sampling_race));
-  m.impl("sampling_histogram", TORCH_BOX(&fastseed::sampling_histogram));
+  m.impl("sampling_threshold", TORCH_BOX(&fastseed::sampling_threshold));
   m.impl("shuffle", TORCH_BOX(&fastseed::shuffle));
   m.impl("shuffle_positions", TORCH_BOX(&fastseed::shuffle_positions));
   m.impl("digest", TORCH_BOX(&fastseed::digest));

@@ -29,26 +29,14 @@ void sampling_race(const Tensor& scores, const Tensor& tokens, const Tensor& num
   });
 }
 
-// The higher digits of a code that histograms of `digit` select by.
-void check_prefixes(const DigitRows& digits, int64_t rows) {
-  const int64_t end = int64_t{1} << kDigitBits * (kDigits - 1 - digits.digit);
-  for (int64_t row = 0; row < rows; ++row) {
-    STD_TORCH_CHECK(digits.prefixes[row] >= 0 && digits.prefixes[row] < end,
-                    "fastseed.sampling_histogram: prefix must be in [0, ", end, ") for digit ",
-                    digits.digit, ", got ", digits.prefixes[row]);
-  }
-}
-
-void sampling_histogram(const Tensor& out, const Tensor& numbers, const Tensor& floor,
-                        const Tensor& prefix, std::optional<Tensor> greatest,
-                        const Tensor& temperature, int64_t digit, int64_t first) {
-  for_numbers(numbers, first, "sampling_histogram", [&](const auto& rows) {
-    const DigitRows digits = digit_rows(out, numbers, floor, prefix, greatest, temperature, digit);
-    check_prefixes(digits, rows.rows);
+void sampling_threshold(const Tensor& out, const Tensor& numbers, const Tensor& floor,
+                        const Tensor& wanted, std::optional<Tensor> greatest,
+                        const Tensor& temperature, int64_t first) {
+  for_numbers(numbers, first, "sampling_threshold", [&](const auto& rows) {
+    const ThresholdRows search = threshold_rows(out, numbers, floor, wanted, greatest, temperature);
     mark_written(out);
-    int64_t* bins = static_cast<int64_t*>(out.data_ptr());
     parallel(rows.rows, grain_of(rows.size),
-             [&](int64_t begin, int64_t end) { launch_histogram(rows, digits, bins, begin, end); });
+             [&](int64_t begin, int64_t end) { launch_threshold(rows, search, begin, end); });
   });
 }
 
@@ -57,5 +45,5 @@ void sampling_histogram(const Tensor& out, const Tensor& numbers, const Tensor& 
 
 STABLE_TORCH_LIBRARY_IMPL(fastseed, CPU, m) {
   m.impl("sampling_race", TORCH_BOX(&fastseed::sampling_race));
-  m.impl("sampling_histogram", TORCH_BOX(&fastseed::sampling_histogram));
+  m.impl("sampling_threshold", TORCH_BOX(&fastseed::sampling_threshold));
 }

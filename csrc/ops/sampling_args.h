@@ -82,28 +82,27 @@ inline RaceArgs race_args(const Tensor& scores, const Tensor& tokens, const Tens
                   WinnersOut{static_cast<double*>(scores.data_ptr()), longs_of(tokens), parts}};
 }
 
-inline DigitRows digit_rows(const Tensor& out, const Tensor& numbers, const Tensor& floor,
-                            const Tensor& prefix, const std::optional<Tensor>& greatest,
-                            const Tensor& temperature, int64_t digit) {
-  const char* op = "sampling_histogram";
+inline ThresholdRows threshold_rows(const Tensor& out, const Tensor& numbers, const Tensor& floor,
+                                    const Tensor& wanted, const std::optional<Tensor>& greatest,
+                                    const Tensor& temperature) {
+  const char* op = "sampling_threshold";
   const int64_t rows = numbers.size(0);
-  check_tensor(out, op, "out", Dtype::Long, {rows, kBins}, numbers);
+  check_tensor(out, op, "out", Dtype::Long, {rows}, numbers);
   check_tensor(floor, op, "floor", Dtype::Long, {rows}, numbers);
-  check_tensor(prefix, op, "prefix", Dtype::Long, {rows}, numbers);
+  check_tensor(wanted, op, "wanted", Dtype::Double, {rows}, numbers);
   check_tensor(temperature, op, "temperature", Dtype::Double, {rows}, numbers);
   check_disjoint(out, numbers, bytes_between(numbers), op, "numbers");
   check_disjoint(out, floor, op, "floor");
-  check_disjoint(out, prefix, op, "prefix");
+  check_disjoint(out, wanted, op, "wanted");
   check_disjoint(out, temperature, op, "temperature");
   if (greatest.has_value()) {
     check_tensor(*greatest, op, "greatest", Dtype::Float, {rows}, numbers);
     check_disjoint(out, *greatest, op, "greatest");
   }
-  STD_TORCH_CHECK(digit >= 0 && digit < kDigits, "fastseed.", op, ": digit must be in [0, 4], got ",
-                  digit);
-  return DigitRows{longs_of(floor), longs_of(prefix),
-                   greatest.has_value() ? static_cast<const float*>(greatest->data_ptr()) : nullptr,
-                   static_cast<const double*>(temperature.data_ptr()), static_cast<int>(digit)};
+  return ThresholdRows{
+      longs_of(floor), static_cast<const double*>(wanted.data_ptr()),
+      greatest.has_value() ? static_cast<const float*>(greatest->data_ptr()) : nullptr,
+      static_cast<const double*>(temperature.data_ptr()), longs_of(out)};
 }
 
 }  // namespace fastseed

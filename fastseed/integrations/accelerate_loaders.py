@@ -7,7 +7,7 @@ import copy
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler, SequentialSampler
@@ -23,9 +23,6 @@ from ..data.worker.scope import required_scope
 from ..seeder import api
 from ..seeder.seeder import current_seeder
 from ._common import order_key, run_in_task
-
-if TYPE_CHECKING:
-    from .accelerate import AttachedJob
 
 _NAME = "integrations.accelerate"
 _ORDER = "accelerate.order"  # the stream of samplers with a generator
@@ -44,7 +41,7 @@ class Position:
 
     def __init__(
         self,
-        job: AttachedJob,
+        job: Any,  # an AttachedJob
         loader: Any,
         order: Order,
         task: int,

@@ -1,24 +1,15 @@
 """The filters of sampling: the least code of a row that survives top-k, top-p and min-p.
 
-``docs/spec/sampling.md`` specifies codes and masses. The search takes the digits of the threshold
-one by one from histograms of integers.
+``docs/spec/sampling.md`` specifies codes and masses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 
-from .._backend.ops.sampling import (
-    BINS,
-    DIGIT_BITS,
-    DIGITS,
-    INDEX_BITS,
-    LEAST_CODE,
-    sampling_histogram,
-)
+from .._backend.ops.sampling import INDEX_BITS, LEAST_CODE, sampling_threshold
 from . import arguments
 
 Numbers = float | torch.Tensor
@@ -37,12 +28,12 @@ class Rows(NamedTuple):
         """Return the greatest logit of each row, (B,) float32."""
         return self.logits.amax(1).float()
 
-    def histogram(
-        self, floor: torch.Tensor, prefix: torch.Tensor, digit: int, greatest: torch.Tensor | None
+    def threshold(
+        self, floor: torch.Tensor, wanted: torch.Tensor, greatest: torch.Tensor | None
     ) -> torch.Tensor:
-        """Return counts (masses where ``greatest`` is given) by digit of the codes, (B, 4096)."""
-        out = floor.new_empty(floor.size(0), BINS)
-        sampling_histogram(out, self.logits, floor, prefix, greatest, self.temperature, digit, 0)
+        """Return the code from which on there are ``wanted`` codes, or that share of masses."""
+        out = torch.empty_like(floor)
+        sampling_threshold(out, self.logits, floor, wanted, greatest, self.temperature, 0)
         return out
 
 
@@ -66,11 +57,9 @@ def threshold_of(rows: Rows, filters: Filters) -> torch.Tensor:
         least = _least_code(rows.greatest(), rows.temperature, min_p)
         floor = torch.where(min_p > 0, least.clamp(min=LEAST_CODE), floor)
     if top_k is not None:
-        found = _search(rows, floor, None, lambda total: top_k)
-        floor = torch.where(top_k > 0, found, floor)
+        floor = torch.where(top_k > 0, rows.threshold(floor, top_k.double(), None), floor)
     if top_p is not None:
-        found = _search(rows, floor, rows.greatest(), lambda total: (top_p * total).ceil().long())
-        floor = torch.where(top_p < 1, found, floor)
+        floor = torch.where(top_p < 1, rows.threshold(floor, top_p, rows.greatest()), floor)
     return floor
 
 
@@ -86,24 +75,3 @@ def _least_code(
     bits = torch.where(logit == 0, 0.0, logit).view(torch.int32).long()
     order = torch.where(bits < 0, ~bits, bits + 2**31)
     return order << INDEX_BITS
-
-
-def _search(
-    rows: Rows,
-    floor: torch.Tensor,
-    greatest: torch.Tensor | None,
-    needed: Callable[[torch.Tensor], torch.Tensor],
-) -> torch.Tensor:
-    """Return the greatest code from which on there are ``needed`` codes, or masses, of all."""
-    prefix = torch.zeros_like(floor)
-    missing = total = prefix
-    for digit in reversed(range(DIGITS)):
-        values = rows.histogram(floor, prefix, digit, greatest).flip(1)
-        sums = values.cumsum(1)
-        if digit == DIGITS - 1:
-            total = sums[:, -1]
-            missing = torch.minimum(needed(total.double()).clamp(min=1), total)
-        at = (sums < missing[:, None]).sum(1, keepdim=True).clamp(max=BINS - 1)
-        missing = missing - (sums.gather(1, at) - values.gather(1, at)).squeeze(1)
-        prefix = (prefix << DIGIT_BITS) + (BINS - 1 - at.squeeze(1))
-    return torch.where(total > 0, prefix, floor)

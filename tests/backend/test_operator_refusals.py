@@ -9,7 +9,7 @@ import itertools
 import pytest
 import torch
 from helpers.operator_calls import IN_NUMPY, bits, is_plan, mapped, overload, tensors_of, written
-from helpers.operators import OPERATORS, U64, histogram, keys, nine, race, shuffle
+from helpers.operators import OPERATORS, U64, keys, nine, race, shuffle
 from helpers.support import needs_native
 
 pytestmark = needs_native
@@ -214,8 +214,6 @@ REFUSED = [
     *(("shuffle", lambda given=given: shuffle(*given), says) for given, says in BOUNDS.items()),
     *(("sampling_race", lambda first=first: race(3, nine(3), first=first), "tokens must be below")
       for first in (2**24 - 8, -1)),
-    *(("sampling_histogram", lambda d=d: [*histogram(3, nine(3))[:6], d, 3], "digit must be in")
-      for d in (-1, 5)),
     *(("digest", lambda change=change: rows_of(torch.arange(8), change), "plan must")
       for change in PLANS),
     ("digest", lambda: rows_of(freed(torch.arange(3))), "plan must name rows within the memory"),

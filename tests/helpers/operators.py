@@ -8,14 +8,12 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 
 from fastseed._backend.ops import perturb as perturb_op
 from fastseed._backend.ops.draws import REALS
 from fastseed._backend.ops.exact import SIZE
-from fastseed._backend.ops.sampling import BINS, LEAST_CODE
-from fastseed._backend.reference.sampling import token_codes
+from fastseed._backend.ops.sampling import LEAST_CODE
 from fastseed._backend.reference.scalar import signed
 
 for _name in ("digest", "draws", "dropout", "exact", "keys", "sampling", "shuffle"):
@@ -339,7 +337,6 @@ SUMS = {
 
 NUMBERS = (torch.float32, torch.bfloat16, torch.float16)
 SOME_CODE = LEAST_CODE + (0xC0300000 - 0x00800000 << 28)  # of the logit 2.75 and the last token
-PREFIXES = {4: 0, 3: 0xC00, 2: 0xC00 << 12 | 5}
 
 
 def race(
@@ -353,12 +350,13 @@ def race(
     return [scores, tokens, numbers, keys(n), at, torch.full((n,), heat, dtype=F64), least, first]
 
 
-def histogram(n: int, numbers: torch.Tensor, digit: int = 4, masses: bool = True) -> Arguments:
-    """Return the arguments of ``sampling_histogram``."""
-    greatest = numbers.float().amax(1) if masses else None
-    least, prefix = torch.full((n,), LEAST_CODE), torch.full((n,), PREFIXES[digit])
-    heat = torch.full((n,), 0.7, dtype=F64)
-    return [torch.zeros(n, BINS, dtype=I64), numbers, least, prefix, greatest, heat, digit, 3]
+def threshold(n: int, numbers: torch.Tensor, wanted: float = 0.9, first: int = 3) -> Arguments:
+    """Return the arguments of ``sampling_threshold``; counts are wanted from 1 on."""
+    greatest = numbers.float().amax(1) if wanted < 1 else None
+    least = torch.full((n,), LEAST_CODE)
+    least[2::3] = SOME_CODE
+    heat, needed = torch.full((n,), 0.7, dtype=F64), torch.full((n,), wanted, dtype=F64)
+    return [torch.zeros(n, dtype=I64), numbers, least, needed, greatest, heat, first]
 
 
 TOKENS = (1, 2, 63, 64, 65, 200, 2047, 2049, 5000)
@@ -379,18 +377,19 @@ def races() -> Iterator[Arguments]:
     yield race(400, torch.zeros(400, 65), 1, 1.0)  # any token may win
 
 
-def histograms() -> Iterator[Arguments]:
-    """Yield histograms and masses of each dtype, size and digit."""
-    for i, (dtype, size, digit) in enumerate(itertools.product(NUMBERS, TOKENS, PREFIXES)):
-        given = histogram(3, reals((3, size), dtype, 3.0), digit, i % 2 > 0)
-        if size > 2:
-            given[1][:, 1] = torch.tensor([math.nan, math.inf, -math.inf])
+def thresholds() -> Iterator[Arguments]:
+    """Yield thresholds of each dtype and size, by counts and by masses."""
+    choices = itertools.product(NUMBERS, TOKENS, (0.0, 0.3, 0.999999, 1.0, 5.0, math.inf))
+    for i, (dtype, size, wanted) in enumerate(choices):
+        numbers = reals((4, size), torch.float32, (3.0, 30.0)[i % 2])
+        if i % 4 == 0:
+            numbers[0, size // 2], numbers[1, size // 2], numbers[2] = math.nan, math.inf, -math.inf
+        given = threshold(4, numbers.to(dtype), wanted, (0, 3, 2**24 - 5000)[i % 3])
+        given[5][3] = (0.0, 2.0**20)[i % 2]
         yield given
-    code = int(token_codes(np.zeros(1, np.float32), 4503)[0])  # of a token between others
-    for digit in (1, 0):  # of which one logit has several
-        given = histogram(3, torch.zeros(3, 5000))
-        given[3].fill_(code >> 12 * (digit + 1))
-        yield [*given[:6], digit, 3]
+    for wanted in (1.0, 4097.0, 4999.0, 0.5):  # one logit has several digits of the token
+        yield threshold(300, torch.zeros(300, 5000), wanted)
+    yield threshold(3, reals((3, 99), torch.float32)[:, :50])  # rows that lie apart
 
 
 def digests(*memory: torch.Tensor) -> Arguments:
@@ -416,9 +415,9 @@ OPERATORS: dict[str, Operator] = {
         (0, 1), lambda: [race(n, nine(n)) for n in (3, 0)], races,
         lambda: [race(2, reals((2, 100_003), dtype)) for dtype in NUMBERS],
     ),
-    "sampling_histogram": Operator(
-        (0,), lambda: [histogram(3, nine(3), 3), histogram(3, nine(3), masses=False)], histograms,
-        lambda: [histogram(2, reals((2, 100_003), dtype)) for dtype in NUMBERS],
+    "sampling_threshold": Operator(
+        (0,), lambda: [threshold(n, nine(n), w) for n, w in ((3, 0.9), (3, 2.0), (0, 2.0))],
+        thresholds, lambda: [threshold(2, reals((2, 100_003), dtype)) for dtype in NUMBERS],
     ),
     "digest": Operator(
         (0,),

@@ -9,6 +9,7 @@ import pytest
 import torch
 from helpers.support import run_script, snapshot
 from helpers.token_filters import survivors
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import fastseed
 from fastseed._backend.ops.sampling import LEAST_CODE, sampling_race
@@ -154,6 +155,21 @@ def test_filters_keep_what_sorting_keeps(filters):
     least = threshold_of(Rows(x, heat), check_filters("sampling.sample", *of, x))
     kept = [token_codes(row.numpy(), 0) >= int(c) for row, c in zip(x, least, strict=True)]
     assert np.array_equal(kept, survivors(x, **filters).numpy())
+
+
+def test_a_search_is_one_operator():
+    """On a device each operator is a launch, and the search seven of them."""
+    called = []
+
+    class Calls(TorchDispatchMode):
+        def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+            called.append(str(operator))
+            return operator(*args, **kwargs or {})
+
+    given = logits(), keys(), POSITIONS
+    with Calls():
+        tokens(*given, top_k=50, top_p=0.9)
+    assert called.count("fastseed.sampling_threshold.default") == 2 and len(called) <= 30
 
 
 def test_a_row_without_a_filter_keeps_tokens_without_weight():

@@ -41,7 +41,7 @@ def test_reference_gives_the_known_noise():
 
 @pytest.mark.parametrize("path", CPU_PATHS)
 def test_thresholds_are_the_known_ones(path, monkeypatch):
-    monkeypatch.setattr(thresholds, "sampling_histogram", on_path("sampling_histogram", path))
+    monkeypatch.setattr(thresholds, "sampling_threshold", on_path("sampling_threshold", path))
     for temperature, top_k, top_p, min_p, first, n, *fields in rows("threshold"):
         assert len(fields) == int(n) + 1
         logits, heat = numbers(fields[:-1]), torch.tensor([real(temperature)], dtype=torch.float64)

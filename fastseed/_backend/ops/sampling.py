@@ -11,9 +11,6 @@ from .register import operator
 NUMBERS = (torch.float32, torch.float16, torch.bfloat16)
 """The dtypes of logits."""
 
-DIGIT_BITS = sampling.DIGIT_BITS
-BINS = 1 << DIGIT_BITS
-DIGITS = 5
 INDEX_BITS = sampling.INDEX_BITS
 LEAST_CODE = sampling.LEAST_CODE
 
@@ -39,20 +36,19 @@ def sampling_race(
 
 
 @operator(
-    "(Tensor(a0!) out, Tensor numbers, Tensor floor, Tensor prefix, Tensor? greatest, Tensor "
-    "temperature, int digit, int first) -> ()"
+    "(Tensor(a0!) out, Tensor numbers, Tensor floor, Tensor wanted, Tensor? greatest, Tensor "
+    "temperature, int first) -> ()"
 )
-def sampling_histogram(
-    out: Tensor, numbers: Tensor, floor: Tensor, prefix: Tensor, greatest: Tensor | None,
-    temperature: Tensor, digit: int, first: int,
+def sampling_threshold(
+    out: Tensor, numbers: Tensor, floor: Tensor, wanted: Tensor, greatest: Tensor | None,
+    temperature: Tensor, first: int,
 ) -> None:  # fmt: skip
-    """Write how many codes have each value of a digit, (B, 4096); masses with ``greatest``.
+    """Write the greatest code of each row from which on there are ``wanted`` codes, (B,).
 
-    Codes below ``floor`` do not count, nor those whose higher digits are not ``prefix``.
+    With ``greatest`` that share of all masses. Codes below ``floor`` do not count.
     """
     for row, values in enumerate(numbers.float().numpy()):
         masses = None
         if greatest is not None:
             masses = sampling.token_masses(values, greatest[row].numpy(), float(temperature[row]))
-        found = sampling.histogram(values, int(floor[row]), int(prefix[row]), digit, first, masses)
-        out[row] = torch.from_numpy(found)
+        out[row] = sampling.threshold(values, int(floor[row]), float(wanted[row]), first, masses)

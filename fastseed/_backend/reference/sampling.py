@@ -19,7 +19,6 @@ I64 = npt.NDArray[np.int64]
 
 TOKEN_TAG = 0x40 << 24  # of the second counter word
 INDEX_BITS = 28
-DIGIT_BITS = 12
 LEAST_CODE = 0x00800000 << INDEX_BITS
 END_CODE = 0xFF800000 << INDEX_BITS  # that of infinity
 LN2 = np.float64(float.fromhex("0x1.62e42fefa39efp-1"))
@@ -123,13 +122,13 @@ def winner(
     return float(values[best]), int(numbers[best])
 
 
-def histogram(x: F32, floor: int, prefix: int, digit: int, first: int, masses: I64 | None) -> I64:
-    """Masses (or counts) by digit of the codes from ``floor`` on whose higher digits are given."""
+def threshold(x: F32, floor: int, wanted: float, first: int, masses: I64 | None) -> int:
+    """Return the code from which on there are ``wanted`` codes, or that share of the masses."""
     codes = token_codes(x, first)
-    shift = DIGIT_BITS * digit
-    found = np.zeros(1 << DIGIT_BITS, np.int64)
     alive = (codes >= max(floor, LEAST_CODE)) & (codes < END_CODE)
-    alive &= codes >> (shift + DIGIT_BITS) == prefix
-    bins = codes[alive] >> shift & (1 << DIGIT_BITS) - 1
-    np.add.at(found, bins, 1 if masses is None else masses[alive])
-    return found
+    order = np.flatnonzero(alive)[codes[alive].argsort()[::-1]]
+    sums = np.cumsum(np.ones(len(order), np.int64) if masses is None else masses[order])
+    if not len(sums) or sums[-1] == 0:
+        return floor
+    least = wanted if masses is None else float(np.ceil(wanted * float(sums[-1])))
+    return int(codes[order[np.searchsorted(sums, min(max(least, 1), int(sums[-1])))]])

@@ -167,7 +167,7 @@ class Loader(DataLoader[Any]):
     def __iter__(self) -> Any:
         seeder = context.current(_CLASS)
         seeder.check_group(_CLASS)
-        at = context.scope_of(seeder, _CLASS)
+        at = context.scope_of(seeder.place, _CLASS)
         plan, state = plan_of(self, seeder), self._loaded or {}
         if not self._iterations:
             compare_ranks(_CLASS, self, plan, *at)

@@ -116,6 +116,21 @@ def test_a_damaged_reading_kernel_fails(change, problem):
     assert wrong("DigestTiles", digest_lines(10), NO_REALS, registers=80) != []
 
 
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda x: x, None),
+        (lambda x: [i.replace(".128", ".64") for i in x], "no loads of 16 bytes"),
+        (lambda x: [x[0], "RED.E.ADD.64.STRONG.GPU desc[UR4][R2.64], R8", *x[1:]], "writes"),
+        (lambda x: [x[0], *["IADD3 R1, R1, R2, RZ"] * 900, *x[1:]], "more than 860"),
+    ],
+)
+def test_an_adding_kernel(change, problem):
+    lines = ["LDG.E.EF.128 R4, desc[UR6][R16.64]", "IADD3 R1, R1, R4, RZ", "@!P0 BRA 0x0"]
+    found = wrong("ExactTiles<float, (Terms)1>", change(lines), NO_REALS)
+    assert [problem in text for text in found] == ([True] if problem else []), found
+
+
 def test_registers_and_frames():
     assert wrong(UNIFORM, uniform_lines(), MULTIPLY, registers=33) == ["33 registers, more than 32"]
     assert wrong(NORMAL, uniform_lines(), MULTIPLY, registers=40) == []

@@ -50,8 +50,9 @@ template <class T>
 inline T __ldcs(const T* at) {
   return *at;
 }
-inline unsigned long long atomicAdd(unsigned long long* at, unsigned long long value) {
-  const unsigned long long before = *at;
+template <class T>
+inline T atomicAdd(T* at, T value) {
+  const T before = *at;
   *at += value;
   return before;
 }

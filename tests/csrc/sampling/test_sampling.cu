@@ -1,7 +1,8 @@
-// Races and histograms on the CPU and by the CUDA kernels, against the core and the known answers,
+// Races and thresholds on the CPU and by the CUDA kernels, against the core and the known answers,
 // without torch.
 //
 //   test_sampling sampling.txt     prints "N rows, M checks passed on: paths", or what fails
+#include <algorithm>
 #include <cinttypes>
 #include <cmath>
 #include <fstream>
@@ -117,45 +118,58 @@ void check_race(const Case<T>& c, const Winner& expected) {
   }
 }
 
-// Histograms of the row for a digit; counts, or masses.
+// The code from which on there are as many codes as wanted, or that share of the masses.
 template <class T>
-void check_histogram(const Case<T>& c, int digit, int64_t prefix, bool masses) {
+void check_threshold(const Case<T>& c, double wanted, bool masses) {
   float greatest = -std::numeric_limits<float>::infinity();
+  std::vector<std::pair<int64_t, int64_t>> codes;
   for (const T& number : c.numbers) {
     greatest = to_float(number) > greatest ? to_float(number) : greatest;
   }
-  const float* max = masses ? &greatest : nullptr;
-  const DigitRows digits{&c.threshold, &prefix, max, &c.temperature, digit};
-  const CodeRange range = code_range(digits, 0);
-  std::vector<int64_t> expected(kBins);
+  int64_t total = 0;
   for (size_t i = 0; i < c.numbers.size(); ++i) {
     const float x = to_float(c.numbers[i]);
     const int64_t code = token_code(x, static_cast<uint32_t>(c.first) + uint32_t(i));
-    if (code >= range.low && code < range.high) {
-      expected[static_cast<size_t>(code >> (kDigitBits * digit) & (kBins - 1))] +=
-          masses ? token_mass(x, greatest, c.temperature) : 1;
+    if (code >= std::max(c.threshold, kLeastCode) && code < kEndCode) {
+      codes.emplace_back(code, masses ? token_mass(x, greatest, c.temperature) : 1);
+      total += codes.back().second;
     }
   }
-  const NumberRows<T> rows{c.numbers.data(), 0, 1, static_cast<int64_t>(c.numbers.size()), c.first};
+  std::sort(codes.rbegin(), codes.rend());
+  const double least = masses ? std::ceil(wanted * static_cast<double>(total)) : wanted;
+  const auto needed = static_cast<int64_t>(std::min(std::max(least, 1.0), double(total)));
+  int64_t expected = c.threshold, sum = 0;
+  for (size_t i = 0; total > 0 && sum < needed; ++i) {
+    expected = codes[i].first;
+    sum += codes[i].second;
+  }
+  const NumberRows<T> rows{c.numbers.data(), 0, 2, static_cast<int64_t>(c.numbers.size()), c.first};
+  const std::vector<int64_t> floors(2, c.threshold), both(2, expected);
+  const std::vector<double> shares(2, wanted), heats(2, c.temperature);
+  const std::vector<float> maxima(2, greatest);
   for (const std::string& path : simd_paths()) {
     set_simd_path(path);
-    std::vector<int64_t> found(kBins, -1);
-    launch_histogram(rows, digits, found.data(), 0, 1);
-    check(found == expected, ("the histogram on " + path).c_str());
+    std::vector<int64_t> found(2, -1);
+    launch_threshold(rows,
+                     ThresholdRows{floors.data(), shares.data(), masses ? maxima.data() : nullptr,
+                                   heats.data(), found.data()},
+                     0, 2);
+    check(found == both, ("the threshold on " + path).c_str());
   }
-  DeviceArray<T> numbers(c.numbers, 1);
-  DeviceArray<int64_t> floor(std::vector<int64_t>{c.threshold});
-  DeviceArray<int64_t> prefixes(std::vector<int64_t>{prefix});
-  DeviceArray<float> maxima(std::vector<float>{greatest});
-  DeviceArray<double> temperature(std::vector<double>{c.temperature});
-  DeviceArray<int64_t> bins(kBins);
-  const NumberRows<T> there{numbers.data(), 0, 1, rows.size, c.first};
-  launch_histogram_cuda(there,
-                        DigitRows{floor.data(), prefixes.data(), masses ? maxima.data() : nullptr,
-                                  temperature.data(), digit},
-                        bins.data(), nullptr);
-  const int64_t* found = bins.read();
-  check(std::vector<int64_t>(found, found + kBins) == expected, "the kernel's histogram");
+  for (const int multiprocessors : {1, 3}) {
+    set_multiprocessors(multiprocessors);
+    DeviceArray<T> numbers(c.numbers, 1);
+    DeviceArray<int64_t> floor(floors), out(2), scratch(2 * kThresholdScratch);
+    DeviceArray<float> most(maxima);
+    DeviceArray<double> share(shares), temperature(heats);
+    launch_threshold_cuda(
+        NumberRows<T>{numbers.data(), 0, 2, rows.size, c.first},
+        ThresholdRows{floor.data(), share.data(), masses ? most.data() : nullptr,
+                      temperature.data(), out.data()},
+        scratch.data(), nullptr);
+    const int64_t* found = out.read();
+    check(std::vector<int64_t>(found, found + 2) == both, "the kernels' threshold");
+  }
 }
 
 float real32(const std::string& text) {
@@ -204,9 +218,10 @@ void check_row(Fields& f) {
       (void)f.next();
     }
     read_numbers(f, c);
-    const int64_t code = f.number();
-    for (int digit = 0; digit < kDigits; ++digit) {
-      check_histogram(c, digit, code >> (kDigitBits * (digit + 1)), digit % 2 == 0);
+    (void)f.number();
+    for (const double wanted : {1.0, 3.0, 1e9}) {
+      check_threshold(c, wanted, false);
+      check_threshold(c, 0.3 * wanted, true);
     }
   } else {
     fail("a row of an unknown kind");
@@ -263,7 +278,8 @@ void check_shapes() {
       }
       c.threshold = variant == 4 ? token_code(5.0f, 0) : 0;
       check_race(c, by_the_core(c));
-      check_histogram(c, 4, 0, variant % 2 == 0);
+      check_threshold(c, variant % 2 == 0 ? 0.1 * variant : double(variant * variant * 80),
+                      variant % 2 == 0);
       for (const float bad : {bits_float(0x7f800000u), bits_float(0x7fc00000u),
                               bits_float(0xffc00000u), bits_float(0xff800000u)}) {
         if (n == 130 && variant < 2) {

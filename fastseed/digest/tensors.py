@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 
-from .._backend import native, private_torch
+from .._backend import native, private_distributed
 from .._backend.ops import digest as digest_op
 from .._backend.reference import digest as reference
 from .._backend.tensors import has_memory
@@ -29,7 +29,7 @@ NAME = b"fastseed digest 1"
 GROUP = reference.GROUP
 MODULUS = reference.MODULUS
 
-_FUNCTION = "debug.digest"
+FUNCTION = "debug.digest"
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 _WHOLE = 2**64 - 1  # -1, the bytes of a row in a plan: all of a tensor, which the operator reads
 _META = torch.device("meta")
@@ -76,15 +76,20 @@ def header_of(dtype: torch.dtype, shape: tuple[int, ...]) -> Header:
     return Header(name, sizes, key, start, _PLAN.pack(key, 0, _WHOLE, 0, 0, 0, 0))
 
 
-def parts_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, Part]:
+def parts_here(tensors: Mapping[str, torch.Tensor]) -> dict[str, Part]:
     """Return the part of each tensor that this process holds, with one call for each device."""
-    whole = {name: tensor for name, tensor in tensors.items() if _is_whole(tensor)}
-    headers = [header_of(tensor.dtype, tensor.shape) for tensor in whole.values()]
-    try:
-        totals = _call([*whole.values()], [header.plan for header in headers]) if whole else []
-    except RuntimeError:  # one is quantized or freed: _rows names it
-        whole, totals = {}, []
-    parts = dict(zip(whole, map(Part, headers, totals), strict=True))
+    whole: dict[torch.device, dict[str, torch.Tensor]] = {}
+    for name, tensor in tensors.items():
+        if _is_whole(tensor):
+            whole.setdefault(tensor.device, {})[name] = tensor
+    parts: dict[str, Part] = {}
+    for chosen in whole.values():
+        headers = [header_of(tensor.dtype, tensor.shape) for tensor in chosen.values()]
+        try:
+            totals = _call([*chosen.values()], [header.plan for header in headers])
+        except RuntimeError:  # one is quantized or freed: _rows names it
+            continue
+        parts.update(zip(chosen, map(Part, headers, totals), strict=True))
     rows: list[tuple[Part, Rows]] = []
     for name in [name for name in tensors if name not in parts]:
         held = _rows(name, tensors[name])
@@ -112,8 +117,9 @@ def _rows(name: str, tensor: torch.Tensor) -> list[Rows]:
 
 
 def _is_whole(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor is one piece of CPU memory that the operator can read by itself."""
-    if type(tensor) not in PLAIN or not tensor.is_cpu or native.kernels is None:
+    """Return whether a tensor is one piece of memory that the operator can read by itself."""
+    readable = tensor.is_cpu or (tensor.is_cuda and native.has_cuda)
+    if type(tensor) not in PLAIN or not readable or native.kernels is None:
         return False
     try:
         return not tensor.is_nested and tensor.is_contiguous() and tensor.data_ptr() != 0
@@ -125,13 +131,13 @@ def plain(name: str, tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor whose memory has the bits that arithmetic uses; TypeError without memory."""
     if torch.nn.parameter.is_lazy(tensor):
         rule = "initialized: run the lazy module once"
-        raise type_error(_FUNCTION, f"the tensor at {name!r}", rule, type(tensor))
-    tensor = private_torch.finished(tensor)
+        raise type_error(FUNCTION, f"the tensor at {name!r}", rule, type(tensor))
+    tensor = private_distributed.finished(tensor)
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested:
-        raise type_error(_FUNCTION, f"the tensor at {name!r}", "dense and strided", tensor.layout)
+        raise type_error(FUNCTION, f"the tensor at {name!r}", "dense and strided", tensor.layout)
     if not is_in_memory(tensor):
         rule = "one with memory of its own (not freed, fake, meta or a wrapper)"
-        raise type_error(_FUNCTION, f"the tensor at {name!r}", rule, type(tensor))
+        raise type_error(FUNCTION, f"the tensor at {name!r}", rule, type(tensor))
     if tensor.is_conj() or tensor.is_neg():
         tensor = tensor.detach().resolve_conj().resolve_neg()
     return tensor
@@ -229,13 +235,9 @@ def sum_rows(keys: list[int], rows: list[Rows]) -> list[int]:
 
 def _call(memory: list[torch.Tensor], plan: list[bytes]) -> list[int]:
     """Return the sum of each row of a plan for the operator; the tensors are of one device."""
-    found = np.zeros((len(memory), 2), np.uint64)
-    sums, is_cpu = torch.from_numpy(found), memory[0].is_cpu
-    if not is_cpu:
-        sums = sums.to(memory[0].device)
+    sums = torch.zeros((len(memory), 2), dtype=torch.uint64, device=memory[0].device)
     digest_op.digest(sums, memory, _table(tuple(plan)))
-    words = found if is_cpu else sums.cpu().numpy()
-    return [low | high << 64 for low, high in words.tolist()]
+    return [low | high << 64 for low, high in sums.tolist()]
 
 
 @functools.lru_cache(maxsize=64)
@@ -244,7 +246,7 @@ def _table(plan: tuple[bytes, ...]) -> torch.Tensor:
     table = torch.from_numpy(np.ndarray((len(plan), 7), np.int64, bytearray().join(plan)))
     if type(table) is not torch.Tensor:  # it would be kept for other calls
         raise RuntimeError(
-            f"fastseed.{_FUNCTION}: must not be called in a mode where new tensors have no values, "
+            f"fastseed.{FUNCTION}: must not be called in a mode where new tensors have no values, "
             f"got a {type(table).__name__}"
         )
     return table
