@@ -107,6 +107,8 @@ class Plan(NamedTuple):
         for name, value in self.entry(0, 0).facts(self.spec).items():
             if saved.get(name) != value:
                 rule = f"of {name} {value!r}, as here"
+                if "DistributedSampler" in (value, saved.get(name)):
+                    rule += " (a ShuffleSampler in its place has one order on any ranks)"
                 raise validation.value_error(function, argument, rule, saved.get(name))
 
     def position_after(self, batches: int) -> int:

@@ -20,9 +20,8 @@ from .layout import SlotSource
 from .limits import EpochSteps, Limits, Step
 from .lineage import Lineage
 from .loader.iteration import Iteration
-from .loader.loader import Loader, slot_loader
 from .loader.states import beside_position, check_resumable, check_state
-from .micro_batches import MicroBatches
+from .micro_batches import MicroBatches, loader_of
 from .order.samplers import SlotSampler
 from .plan import Plan, compare_ranks, plan_of
 
@@ -44,21 +43,12 @@ class StepLoop:
         self._limits, self._before = limits, 0  # steps of earlier epochs
         self._task = validation.check_int(_NAME, "task", task, 0, scopes.MAX_TASK)
         self._is_compared = not validation.check_bool(_NAME, "check", check)  # with other ranks
-        self._slots: SlotSampler | None = None
-        if slots is not None:
-            if limits.accumulate is not None:
-                rule = "None with slots, which are the micro-batches of a step"
-                raise validation.value_error(_NAME, "accumulate", rule, limits.accumulate)
-            number, assignment = slots, "blocks"
-            if isinstance(slots, SlotSource):
-                number, assignment = slots.slots, slots.assignment
-            number = validation.check_int(_NAME, "slots", number, 1, scopes.MAX_RANK)
-            loader = slot_loader(_NAME, loader, number, assignment)
-            self._slots = loader.batch_sampler  # type: ignore[assignment]
-        elif not isinstance(loader, Loader):
-            validation.check_instance(_NAME, "loader", loader, DataLoader, "a DataLoader")
-            loader = Loader(loader)
-        self.loader = loader
+        if slots is not None and limits.accumulate is not None:
+            rule = "None with slots, which are the micro-batches of a step"
+            raise validation.value_error(_NAME, "accumulate", rule, limits.accumulate)
+        self.loader = loader_of(_NAME, loader, slots)
+        batches: Any = self.loader.batch_sampler
+        self._slots: SlotSampler | None = None if slots is None else batches
         self._earlier = 0  # _before of the epoch before
         self._is_saved = False  # a state of the next step
         self._since: Point = (0, 0)  # the next step when it was last chosen what comes
@@ -77,7 +67,9 @@ class StepLoop:
         """The dataset of the loader."""
         return self.loader.dataset
 
-    _done = property(lambda self: self._before + self.step)  # steps of all epochs
+    @property
+    def _done(self) -> int:
+        return self._before + self.step  # steps of all epochs
 
     def __repr__(self) -> str:
         limits = [f"{k}={v}" for k, v in self._limits._asdict().items() if v is not None]

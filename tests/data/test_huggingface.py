@@ -7,8 +7,9 @@ import itertools
 import pytest
 import torch
 from helpers.loaders import start
+from torch.utils.data import DataLoader
 
-from fastseed.data import Loader, per_sample
+from fastseed.data import Loader, per_sample, steps
 
 datasets = pytest.importorskip("datasets")
 pytestmark = pytest.mark.integrations
@@ -50,5 +51,30 @@ def test_an_iterable_dataset_resumes_by_its_own_state():
     before, state = run(make(), stop=3)
     after, _ = run(make(), 7, state=state)
     assert before + after == whole and sorted(whole) == [(i,) for i in range(N)]
-    with pytest.raises(ValueError, match="num_workers must be 0 for an iterable dataset without"):
-        Loader(make(), num_workers=2).state_dict()
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("stop", [1, 2, 5, 9, 10, 11, 14])
+def test_a_stream_resumes_in_workers(stop, persistent):
+    """Of five shards, worker 0 has three: it gives batches when worker 1 has ended."""
+
+    def loop(state=None, workers=2):
+        start(3)
+        data = datasets.Dataset.from_dict({"index": list(range(N))}).to_iterable_dataset(5)
+        more = {"num_workers": workers, "persistent_workers": persistent and workers > 0}
+        found = steps(DataLoader(data, 4, **more), 2)
+        if state is not None:
+            found.load_state_dict(state)
+        return found
+
+    def run(loop, stop=None):
+        return [(e, s, b["index"].tolist()) for e, s, b in itertools.islice(loop, stop)]
+
+    whole = run(loop())
+    first = loop()
+    seen = run(first, stop)
+    state = first.state_dict()
+    assert seen + run(loop(state)) == whole
+    for workers in (3, 0):
+        with pytest.raises(ValueError, match=r"must be of workers \d, as here"):
+            run(loop(state, workers))

@@ -16,7 +16,7 @@ from helpers.loaders import (
     same,
     start,
 )
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 import fastseed
 from fastseed.data import Loader, Seekable, per_sample, steps
@@ -126,7 +126,7 @@ def test_len_is_that_of_each_rank(n, drop_last, caplog):
         fastseed.reseed(1, 0)
         batches = Loader(Seekable(range_from(n)), 4, drop_last=drop_last, collate_fn=same)
         counts.append(len(list(batches)))
-        assert len(batches) == len(steps(batches)) == counts[-1]
+        assert len(batches) == len(steps(batches).in_epoch(0)) == counts[-1]
     assert (
         ("one batch less" in caplog.text) == (counts[0] != counts[1]) == (n == 33 and not drop_last)
     )
@@ -155,3 +155,52 @@ def range_from(n):
             return iter(range(self.position, n))
 
     return Source()
+
+
+class Divided(IterableDataset):
+    """Worker w of W has the numbers from w on, every W-th, and says where it is."""
+
+    def __init__(self, n):
+        self.n, self.at = n, 0
+
+    def __iter__(self):
+        info = get_worker_info()
+        own = range(self.n)[info.id :: info.num_workers] if info else range(self.n)
+        own = own[: len(own) // (info.id + 1)] if info else own  # the first one has more
+        while self.at < len(own):
+            self.at += 1
+            yield own[self.at - 1]
+        self.at = 0
+
+    def state_dict(self):
+        return {"at": self.at}
+
+    def load_state_dict(self, state):
+        self.at = state["at"]
+
+
+@pytest.mark.parametrize("batch", [3, None])
+@pytest.mark.parametrize("more", [{}, {"drop_last": True}, {"persistent_workers": True}])
+def test_a_dataset_with_a_state_resumes_in_workers(batch, more):
+    fastseed.init(42, rank=0, world_size=1)
+    more = {} if batch is None and "drop_last" in more else more
+
+    def make():
+        return steps(DataLoader(Divided(29), batch, num_workers=3, **more), 2)
+
+    whole, states = [], []
+    loop = make()
+    for epoch, step, given in loop:
+        whole.append((epoch, step, given.tolist() if batch else given))
+        states.append(loop.state_dict())
+    for i in range(0, len(states), 4 if batch is None else 2):
+        loop = make()
+        loop.load_state_dict(states[i])
+        assert loop.state_dict() == states[i]
+        rest = [(e, s, g.tolist() if batch else g) for e, s, g in loop]
+        assert rest == whole[i + 1 :], i
+    fastseed.init(42, rank=1, world_size=2)
+    with pytest.raises(ValueError, match="must be of rank 1, as here: a stream resumes with the s"):
+        loop = make()
+        loop.load_state_dict(states[0])
+        next(iter(loop))

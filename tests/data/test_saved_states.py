@@ -110,6 +110,9 @@ def test_a_state_of_another_order_is_named():
         longer.load_state_dict(shuffled)
     with pytest.raises(ValueError, match="of order 'SequentialSampler', as here, got 'shuffle'"):
         in_order.load_state_dict({**shuffled, "read": ""})
+    divided = Loader(Plain(10), 4, sampler=DistributedSampler(Plain(10), 2, 0))
+    with pytest.raises(ValueError, match=r"'DistributedSampler', as here \(a ShuffleSampler in"):
+        divided.load_state_dict({**shuffled, "read": ""})
 
 
 @pytest.mark.parametrize(

@@ -53,11 +53,11 @@ def runs(request, tmp_path_factory):
 def trained(ranks, name, kind=None, at=None):
     """Return the samples of each epoch, step after step, and rank after rank in it."""
     lists = [rank[name][kind][at] if kind else rank[name]["whole"] for rank in ranks]
-    steps = [[one for one in seen if one[2] == "trained"] for seen, _ in lists]
+    steps = [(*one[:2], rank, one[3]) for rank, (seen, _) in enumerate(lists) for one in seen
+             if one[2] == "trained"]  # fmt: skip
     found = {0: [], 1: []}
-    for group in itertools.zip_longest(*steps):
-        for one in filter(None, group):
-            found[one[0]] += [int(row[0]) for row in one[3]]
+    for epoch, *_, rows in sorted(steps):
+        found[epoch] += [int(row[0]) for row in rows]
     return found
 
 

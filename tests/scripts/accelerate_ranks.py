@@ -166,8 +166,9 @@ for name in sys.argv[2].replace("+", " ").split(",") if len(sys.argv) > 2 else J
         torch.distributed.barrier() if torch.distributed.is_initialized() else None
         own = places(name, WORLD)
         own = own[-10:] if name in ("plain", "dispatched") else own[1::4]
+        own = own[1:2] if "num_workers" in JOBS[name][0] else own
     for world in (1, 2):
-        for epoch, step in own if world == WORLD else places(name, world)[1::3]:
+        for epoch, step in own if world == WORLD else places(name, world)[1::3][:2]:
             found = run(name, resume=f"{FOLDER}/{name}/{world}-{epoch}-{step}")
             kind = "same" if world == WORLD else "moved"
             result[name][kind][f"{epoch}-{step}"] = found

@@ -34,6 +34,7 @@ from ..plan import Plan, index_sampler_of, samplers_of
 from ..worker.scope import IterationScope
 from ..worker.seeding import GENERATORS, is_on_device
 from ..worker.streams import torch_generator
+from .worker_places import WorkerPlaces
 
 _NAME = "loader"
 _KNOWN_MODULES = ("torch.utils.data.", "fastseed.")
@@ -62,6 +63,7 @@ class Iteration:
         self.scope, self.plan, self.name = scope, plan, getattr(loader, "name", None)
         self._kept = getattr(loader, "_kept_by_samplers", {})
         self.is_over = is_over
+        self.places: WorkerPlaces | None = None  # of a dataset with its own state, in workers
         self.may_begin_at_end = False  # of a dataset whose loaded state is that of an epoch's end
         self.requested = 0  # batches whose indices were handed out
         self.delivered = 0  # batches up to the last one that the loop was given

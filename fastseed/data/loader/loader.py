@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-import torch
 from torch.utils import data as torch_data
 from torch.utils.data import DataLoader, IterableDataset, SequentialSampler
 
@@ -33,7 +32,15 @@ from ..worker.scope import IterationScope, epoch_scope, tell_epoch
 from . import states
 from .iteration import Iteration
 from .seekable import Seekable, can_seek
-from .torch_loader import OF_SAMPLERS, LoaderIterator, Settings, TorchLoader, settings_of
+from .torch_loader import (
+    OF_SAMPLERS,
+    LoaderIterator,
+    Settings,
+    TorchLoader,
+    check_settings,
+    settings_of,
+)
+from .worker_places import WorkerPlaces, refuse_places
 
 _CLASS = "data.Loader"
 _FORMAT: dict[str, str | int] = {"format": "fastseed.loader", "version": 3}
@@ -63,7 +70,7 @@ class Loader(DataLoader[Any]):
     all. Workers, batch size and, for a ``ShuffleSampler`` or ``Seekable``, ranks may then change,
     not ``drop_last``. Any other sampler, or a subclass with ``__iter__``, runs from its beginning
     and must yield the same again. An iterable dataset with ``seek(position)`` is a ``Seekable``;
-    one with ``state_dict`` and ``load_state_dict`` resumes without workers only.
+    one with ``state_dict`` and ``load_state_dict`` resumes with as many ranks and workers.
 
     Args:
         dataset: a map-style or iterable-style dataset; or a DataLoader, whose settings are taken.
@@ -114,7 +121,7 @@ class Loader(DataLoader[Any]):
             own_name = settings.pop("name")
             self.__init__(name=own_name if name is None else name, **settings)  # type: ignore[misc]
             return
-        _check_settings(dataset, {"sampler": sampler, "batch_sampler": batch_sampler, **settings})
+        check_settings(dataset, {"sampler": sampler, "batch_sampler": batch_sampler, **settings})
         if not (batch_size is None or isinstance(batch_size, int)):
             raise validation.type_error(_CLASS, "batch_size", "an integer or None", batch_size)
         if shuffle is not None:
@@ -176,7 +183,13 @@ class Loader(DataLoader[Any]):
         seeder = context.current(_CLASS)
         scope = self._scope_in(task, epoch)._replace(start=plan.start)
         tell_epoch(self.dataset, scope)
-        if "dataset" in state:
+        places = None
+        if plan.has_own_place and self.num_workers and hasattr(self.dataset, "state_dict"):
+            is_inside = "dataset" in state and bool(state.get("over")) == is_over
+            loaded = state["dataset"] if is_inside else None
+            places = WorkerPlaces(self.num_workers, seeder, loaded)
+        elif "dataset" in state:
+            refuse_places(state["dataset"])
             self.dataset.load_state_dict(state["dataset"])  # type: ignore[attr-defined]
             self._has_loaded_dataset = True
         if plan.is_ours:
@@ -184,6 +197,7 @@ class Loader(DataLoader[Any]):
             refuse_second_division(plan.source, plan.layout.ranks)
             plan = plan if plan.order is not None else plan.in_scope(seeder, scope)
         iteration = Iteration(self, seeder, scope, plan, is_over, state.get("read", ""))
+        iteration.places = places
         if not is_over:
             iteration.may_begin_at_end = self._has_loaded_dataset and not plan.start
             self._has_loaded_dataset = False
@@ -301,7 +315,11 @@ class Loader(DataLoader[Any]):
         fields, dataset = states.beside_position(self), cast("Any", self.dataset)
         if "dataset" not in fields:
             return dict.fromkeys(fields, "" if latest is None else latest.read)
-        return {"dataset": dataset.state_dict(), "over": int(latest is not None and latest.is_over)}
+        places = None if latest is None else latest.places
+        if self.num_workers and places is None:
+            places = WorkerPlaces(self.num_workers, context.current(_CLASS))
+        own = dataset.state_dict() if places is None else places.state_dict()
+        return {"dataset": own, "over": int(latest is not None and latest.is_over)}
 
     def load_state_dict(self, state: StateDict) -> None:
         """Start the next iteration where ``state`` was taken.
@@ -398,23 +416,3 @@ def slot_loader(function: str, loader: Any, slots: int, assignment: str) -> Load
     batches = SlotSampler(order, layout)
     kept = {name: value for name, value in settings.items() if name not in OF_SAMPLERS}
     return Loader(**kept, batch_sampler=batches)
-
-
-def _check_settings(dataset: Any, settings: Settings) -> None:
-    """TypeError or ValueError for what torch refuses later, or in a worker."""
-    pipes = (torch_data.IterDataPipe, torch_data.MapDataPipe)  # which torch has deprecated
-    is_pipe = isinstance(dataset, pipes)
-    if is_pipe or not (isinstance(dataset, IterableDataset) or hasattr(dataset, "__getitem__")):
-        rule = "a dataset with __getitem__, an IterableDataset or a DataLoader of torch.utils.data"
-        raise validation.type_error(_CLASS, "dataset", rule, dataset)
-    validation.check_int(_CLASS, "num_workers", settings.get("num_workers", 0), 0, 2**31 - 1)
-    generator = settings.get("generator")
-    if generator is not None and not isinstance(generator, torch.Generator):
-        raise validation.type_error(_CLASS, "generator", "a torch.Generator or None", generator)
-    for name in ("collate_fn", "worker_init_fn"):
-        if settings.get(name) is not None and not callable(settings[name]):
-            raise validation.type_error(_CLASS, name, "callable or None", settings[name])
-    for name in ("sampler", "batch_sampler"):
-        value = settings[name]
-        if not (value is None or hasattr(value, "__iter__") or hasattr(value, "__getitem__")):
-            raise validation.type_error(_CLASS, name, "iterable or None", value)

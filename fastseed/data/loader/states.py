@@ -30,9 +30,6 @@ def check_resumable(function: str, loader: DataLoader[Any]) -> None:
     if not (hasattr(dataset, "state_dict") and hasattr(dataset, "load_state_dict")):
         rule = "map-style, a Seekable, or have seek(position), or a state_dict"
         raise validation.type_error(function, "dataset", rule, dataset)
-    if loader.num_workers:
-        rule = "0 for an iterable dataset without seek(position)"
-        raise validation.value_error(function, "num_workers", rule, loader.num_workers)
 
 
 def beside_position(loader: DataLoader[Any]) -> tuple[str, ...]:

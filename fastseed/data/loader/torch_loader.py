@@ -6,9 +6,13 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
+import torch
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
+    IterableDataset,
+    IterDataPipe,
+    MapDataPipe,
     RandomSampler,
     default_collate,
     default_convert,
@@ -16,6 +20,7 @@ from torch.utils.data import (
 
 from ..._backend import private_torch
 from ..._backend.compile import eager
+from ..._utils import validation
 from ..._utils.log import logger
 from ...seeder.fork_rng import open_blocks
 from ..plan import is_iterable
@@ -24,7 +29,9 @@ from ..worker.scope import ScopeInSharedMemory, fetched, thread_scope
 from ..worker.seeding import ScopedDataset, WorkerInit, WorkerSeeder
 from ..worker.streams import CheckedCollate
 from .iteration import Iteration
+from .worker_places import LoadPlace, PlacedCollate
 
+_CLASS = "data.Loader"
 Settings = dict[str, Any]  # the arguments of a DataLoader
 
 OF_SAMPLERS = ("batch_size", "drop_last", "sampler", "batch_sampler", "shuffle")
@@ -54,8 +61,12 @@ class TorchLoader:
             if checked is None or checked.collate is not collate:
                 checked = vars(loader)["_checked_collate"] = CheckedCollate(collate)
             settings["collate_fn"] = checked
+        own_init = loader.worker_init_fn
+        if iteration.places is not None:
+            settings["collate_fn"] = PlacedCollate(settings["collate_fn"], loader.batch_size)
+            own_init = LoadPlace(iteration.places.states, own_init)
         if self._requests.scope is not None:
-            init = WorkerInit(self._requests.scope, loader.worker_init_fn, workers)
+            init = WorkerInit(self._requests.scope, own_init, workers)
             settings["worker_init_fn"] = init
         self._torch = DataLoader(**settings)
 
@@ -64,7 +75,8 @@ class TorchLoader:
         killed = killed_workers(private_torch.current_iterator(self._torch))
         if killed:
             logger.warning("fastseed.data.Loader: %s; new workers are started", ", ".join(killed))
-        is_whole = not (killed or self._requests.has_failed)
+        is_placed = iteration.places is not None and any(iteration.places.states)
+        is_whole = not (killed or self._requests.has_failed or is_placed)
         return is_whole and self._origin == _origin_of(iteration)
 
     def start(self, iteration: Iteration) -> LoaderIterator:
@@ -138,7 +150,11 @@ class LoaderIterator:
             if requests.scope is not None and not iteration.is_over:
                 raise_if_killed(self._batches)
             self._returned += 1
-            batch = next(self._batches)
+            batch, places = next(self._batches), iteration.places
+            if places is not None:
+                while not places.take(batch):
+                    batch = next(self._batches)
+                batch = batch.batch
         except StopIteration as end:
             if self._returned <= iteration.requested:
                 raise RuntimeError(
@@ -166,7 +182,8 @@ class LoaderIterator:
             )
         # With workers an error may be that of a batch, of a worker or a timeout: torch knows.
         received = private_torch.received_batches(self._batches)
-        iteration.deliver(self._returned if received is None else received)
+        received = self._returned if received is None else received
+        iteration.deliver(received if iteration.places is None else iteration.places.delivered)
         if requests.scope is not None:
             requests.scope.warn()
         if iteration.has_own_place:
@@ -220,3 +237,23 @@ def _is_shuffle(sampler: Any, loader: DataLoader[Any]) -> bool:
         and not sampler.replacement
         and sampler.num_samples == len(dataset)
     )
+
+
+def check_settings(dataset: Any, settings: Settings) -> None:
+    """TypeError or ValueError for what torch refuses later, or in a worker."""
+    pipes = (IterDataPipe, MapDataPipe)  # which torch has deprecated
+    is_pipe = isinstance(dataset, pipes)
+    if is_pipe or not (isinstance(dataset, IterableDataset) or hasattr(dataset, "__getitem__")):
+        rule = "a dataset with __getitem__, an IterableDataset or a DataLoader of torch.utils.data"
+        raise validation.type_error(_CLASS, "dataset", rule, dataset)
+    validation.check_int(_CLASS, "num_workers", settings.get("num_workers", 0), 0, 2**31 - 1)
+    generator = settings.get("generator")
+    if generator is not None and not isinstance(generator, torch.Generator):
+        raise validation.type_error(_CLASS, "generator", "a torch.Generator or None", generator)
+    for name in ("collate_fn", "worker_init_fn"):
+        if settings.get(name) is not None and not callable(settings[name]):
+            raise validation.type_error(_CLASS, name, "callable or None", settings[name])
+    for name in ("sampler", "batch_sampler"):
+        value = settings[name]
+        if not (value is None or hasattr(value, "__iter__") or hasattr(value, "__getitem__")):
+            raise validation.type_error(_CLASS, name, "iterable or None", value)
