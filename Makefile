@@ -19,6 +19,8 @@ CXX_SOURCES = $(NATIVE) $(wildcard tests/*/*.cpp tests/*/*.h tests/*/*.cu tests/
 JOBS ?= 2
 PYTEST_ARGS ?= -n $(JOBS) --dist loadfile --durations=25
 TEST_ARGS ?=
+# Notes the inputs of a stage that has passed as a whole; .ci/run leaves it out until they change.
+STAMP = $(if $(TEST_ARGS),,$(PY) tests/helpers/stamps.py $(1) --write)
 TIER ?= fast
 # In folders without a folder `fastseed`, which Python would import instead of the wheel.
 TEST_THE_WHEEL = cd tests && ../build/test-wheel/bin/python -m pytest -q package/test_wheel.py \
@@ -29,7 +31,7 @@ BENCH_ARGS ?=
 OLDEST_NUMPY_TESTS = generators checkpoint derivation/test_vectors.py seeder/test_registry.py \
   backend/test_known_answers.py
 
-.PHONY: help setup demo test test-slow test-integrations test-changed mutants proofs test-matrix test-oldest-numpy lint \
+.PHONY: help setup demo test test-slow test-native test-integrations test-changed mutants proofs test-matrix test-oldest-numpy lint \
   lint-python lint-native docs wheel wheel-all test-wheel check-wheel bench bench-all gpu gpu-prepare \
   cuda-check clean
 
@@ -37,6 +39,7 @@ help:
 	@echo "make demo      train, stop, resume, compare: the main job on real data"
 	@echo "make test      known answers and each subject, in process (three minutes on two cores)"
 	@echo "make test-slow what compiles, trains, kills, or starts many processes"
+	@echo "make test-native  the C++ core and kernels without torch, also under sanitizers"
 	@echo "make test-integrations  what needs a training framework"
 	@echo "make test-changed SINCE=main  the fast tests of the folders that differ from a commit"
 	@echo "make mutants SINCE=main  plant faults in lines that differ, and name those that no test notices"
@@ -98,8 +101,13 @@ test: setup
 test-slow: setup
 	$(PY) -m pytest $(PYTEST_ARGS) --tier slow $(TEST_ARGS)
 
+test-native: setup
+	$(PY) -m pytest $(PYTEST_ARGS) --tier native $(TEST_ARGS)
+	$(call STAMP,native)
+
 test-integrations: $(VENV)/.integrations
 	$(PY) -m pytest $(PYTEST_ARGS) --tier integrations $(TEST_ARGS)
+	$(call STAMP,integrations)
 
 # The fast tests of the folders whose files differ from SINCE.
 SINCE ?= HEAD
@@ -111,10 +119,10 @@ MUTANT_ARGS ?=
 mutants: setup
 	$(PY) tests/helpers/mutants.py --since $(SINCE) $(MUTANT_ARGS)
 
-# Statements about constants: they change when what tests/proofs.sha256 stands for does.
+# Statements about constants.
 proofs: $(VENV)/.proofs
 	$(PY) -m pytest $(PYTEST_ARGS) --tier proof $(TEST_ARGS)
-	$(PY) tests/helpers/proofs.py --write
+	$(call STAMP,proofs)
 
 # The oldest and the newest Python, NumPy, torch and pytest; MATRIX and MATRIX_ARGS choose others, see
 # tests/helpers/matrix.py. Gigabytes are downloaded where the index has only CUDA builds of torch.
@@ -179,6 +187,7 @@ check-wheel: setup wheel
 	$(PY) -m pip --python build/test-wheel/bin/python install --quiet --no-deps --no-compile \
 	  $$(ls -t dist/*.whl | head -1)
 	$(TEST_THE_WHEEL)
+	$(call STAMP,wheel)
 
 bench: setup
 	$(PY) -m benchmarks --out benchmarks/results/local/bench.jsonl $(BENCH_ARGS)

@@ -20,6 +20,22 @@ from .table import BUSY, Row, busy, duration, times
 BEGIN, END = "<!-- benchmarks:begin -->", "<!-- benchmarks:end -->"
 NOT_MEASURED = "not measured"
 
+SUMMARY = (  # what it is in words, the case, the contender, its name in words
+    ("a million seeds", "derive_seeds/{}/1e6", "NumPy SFC64", "NumPy's SFC64"),
+    ("reseed 10,000 generators", "pool.reseed/{}/1e4", "loop of manual_seed",
+     "`manual_seed` in a loop"),
+    ("1,024 numbers from each of 4,096 streams", "uniform/{}/4096x1024",
+     "loop of torch's, generator=g", "torch's generators in a loop"),
+    ("`reseed` Python, NumPy, torch", "reseed/{}/3-generators", "fwr13y, 30 frames deep",
+     "fwr13y inside a framework"),
+    ("the same", "reseed/{}/3-generators", "three seed calls by hand", "three calls by hand"),
+    ("the order of a million samples", "sampler.order/{}/1e6", "torch.randperm",
+     "`torch.randperm`"),
+    ("64 normal numbers by a key", "random.normal/{}/64", "torch.randn(64)", "`torch.randn`"),
+    ("20,000 samples by `per_sample`", "loader.pass/{}/20000-per-sample", "DataLoader",
+     "`DataLoader`, one stream"),
+)  # fmt: skip
+
 
 class Result:
     """The rows of a file: of a case and a contender the last one, with the machine before it."""
@@ -76,12 +92,11 @@ def cells(result: Result, case: str, beside: str) -> tuple[str, ...]:
     return f"`{case}`", ours, beside, theirs, ratio(row), note(row)
 
 
-def contenders(device: str, headline: bool) -> Iterator[tuple[Case, str]]:
+def contenders(device: str) -> Iterator[tuple[Case, str]]:
     """Yield each case of a device with each of its contenders, headlines first."""
     cases = [case for case in all_cases() if device in case.devices]
     for case in sorted(cases, key=lambda case: not case.headline):
-        if case.headline or not headline:
-            yield from ((case, beside) for beside in case.beside)
+        yield from ((case, beside) for beside in case.beside)
 
 
 def table(rows: Sequence[Sequence[str]], words: tuple[str, ...]) -> str:
@@ -97,7 +112,7 @@ def page(result: Result, others: Sequence[Result], device: str) -> str:
     rows: list[Sequence[str]] = [
         ("case", "fastseed", "beside", "its time", "ratio", *there, "note")
     ]
-    for case, beside in contenders(device, headline=False):
+    for case, beside in contenders(device):
         *first, last = cells(result, case.name(device), beside)
         found = (other.timed(case.name(device), beside) for other in others)
         rows.append((*first, *(ratio(row) if row else "" for row in found), last))
@@ -107,22 +122,17 @@ def page(result: Result, others: Sequence[Result], device: str) -> str:
 
 
 def summary(result: Result, device: str) -> str:
-    """Return the machine, and a row for each headline case with all its contenders."""
-    found: dict[str, list[str]] = {}
-    ours: dict[str, str] = {}
-    for case, beside in contenders(device, headline=True):
-        name = case.name(device)
-        if (row := result.timed(name, beside)) is not None:
-            ours.setdefault(name, duration(row["us"] * 1e-6))
-            marks = "; ".join(filter(None, ("busy" if busy(row) else "", row.get("note", ""))))
-            text = f"{ratio(row)} {beside}" + (f" ({marks})" if marks else "")
-            found.setdefault(name, []).append(text)
-    rows = [("case", "fastseed", "times as fast as")]
-    rows += [(f"`{name}`", ours[name], "; ".join(texts)) for name, texts in found.items()]
-    head = "  \n".join(map(machine_line, result.machines))
-    if any("(busy" in cell for row in rows for cell in row):
+    """Return the machine, and what a reader would ask for in words, with gains and losses."""
+    rows = [("", "fastseed", "instead of", "ratio")]
+    for words, case, beside, theirs in SUMMARY:
+        if (row := result.timed(case.format(device), beside)) is not None:
+            ours, other = (duration(row[name] * 1e-6) for name in ("us", "beside_us"))
+            busy_mark = " (busy)" if busy(row) else ""
+            rows.append((words, ours, f"{theirs}, {other}{busy_mark}", ratio(row)))
+    head = machine_line(result.machines[0])
+    if any("(busy)" in row[2] for row in rows):
         head += f" Busy: others had more than {BUSY} of a process on these cores meanwhile."
-    return f"{head}\n\n{table(rows, ('case', 'times as fast as'))}"
+    return f"{head}\n\n{table(rows, ('', 'instead of'))}"
 
 
 def rewrite(file: Path, inner: str) -> None:
@@ -140,7 +150,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("file", type=Path, metavar="FILE.jsonl")
     parser.add_argument("others", type=Path, nargs="*", metavar="OTHER.jsonl")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--readme", type=Path, help="write the headline cases between its markers")
+    parser.add_argument("--readme", type=Path, help="write the summary between its markers")
     parser.add_argument("--page", type=Path, help="write all rows between its markers")
     options = parser.parse_args(arguments)
     try:

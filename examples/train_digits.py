@@ -232,7 +232,7 @@ def train(args: argparse.Namespace, rank: int, world_size: int, device: torch.de
             save_checkpoint(args.checkpoint, {"master_seed": args.seed, **states})
 
     if args.watch:
-        number = steps.epoch * len(steps) + steps.step
+        number = steps.epoch * len(loader) + steps.step
         fastseed.debug.Watch(parallel, optimizer, path=args.watch, step=number).attach()
     metrics, samples = Metrics(args.metrics, rank), SampleLog(args.samples, rank)
     at = {"epoch": steps.epoch, "step": steps.step}

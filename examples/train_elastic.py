@@ -179,7 +179,7 @@ def train(out: Path, *, seed: int, epochs: int, save_every: int, step_seconds: f
     log(world_size=world_size, pid=os.getpid(), start=done, parent=parent)
     for epoch, step, batch in steps:
         begin = time.monotonic()
-        done = epoch * len(steps) + step + 1
+        done = epoch * len(steps.loader) + step + 1
         for number, part in enumerate(mine):
             # Ranks take turns in the order: these are the same rows, however many ranks there are.
             rows = [values[number :: len(mine)].contiguous() for values in batch]
@@ -187,7 +187,7 @@ def train(out: Path, *, seed: int, epochs: int, save_every: int, step_seconds: f
         for parameter in model.parameters():
             dist.all_reduce(parameter.grad)
         optimizer.step()
-        if rank == 0 and (done % save_every == 0 or done == epochs * len(steps)):
+        if rank == 0 and (done % save_every == 0 or done == epochs * len(steps.loader)):
             state = {name: part.state_dict() for name, part in parts_of_state.items()}
             saver.save(done, {**state, "done": done, "attempt": attempt})
         time.sleep(max(0.0, begin + step_seconds - time.monotonic()))

@@ -43,7 +43,7 @@ if TYPE_CHECKING:  # `x as x` exports a name to type checkers
         state_dict as state_dict,
         unregister_generator as unregister_generator,
     )
-    from .seeder.derive import (
+    from .derivation.derive import (
         derive_key as derive_key,
         derive_keys as derive_keys,
         derive_seed as derive_seed,
@@ -61,7 +61,7 @@ _NAMES = {  # by the module that defines them
     "generators.pool": "GeneratorPool",
     "seeder.api": "fork_rng get_master_seed init load_state_dict register_generator reseed "
     "state_dict unregister_generator",
-    "seeder.derive": "derive_key derive_keys derive_seed derive_seeds",
+    "derivation.derive": "derive_key derive_keys derive_seed derive_seeds",
     "seeder.errors": "ReseedError",
     "seeder.seeder": "Seeder",
     "seeder.start": "enforce_reproducibility",

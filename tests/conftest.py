@@ -5,12 +5,16 @@ from __future__ import annotations
 import gc
 import os
 import signal
-from collections.abc import Iterator
 
 import pytest
 import torch
 from helpers.costs import pytest_runtest_call, pytest_terminal_summary
-from helpers.isolation import choose_device_guard, choose_mkl_branch, unchanged_process
+from helpers.isolation import (
+    choose_device_guard,
+    choose_mkl_branch,
+    choose_temporary_files,
+    unchanged_process,
+)
 from helpers.small import set_small_limits
 from helpers.support import LAUNCHER_VARIABLES
 from helpers.tiers import chosen, pytest_addoption, pytest_ignore_collect, select
@@ -18,7 +22,7 @@ from helpers.watchdog import pytest_collection_modifyitems as set_limits
 from helpers.watchdog import pytest_configure, pytest_runtest_protocol, pytest_unconfigure
 
 from fastseed import pyt
-from fastseed.derivation import blocks, context
+from fastseed.derivation import context, place
 
 __all__ = [  # hooks
     "pytest_addoption",
@@ -32,6 +36,7 @@ __all__ = [  # hooks
 
 choose_mkl_branch()
 choose_device_guard()
+choose_temporary_files()
 
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     # A shell has started this in the background, and every process of a test would ignore it too.
@@ -69,16 +74,24 @@ def device() -> str:
     return DEVICE
 
 
-@pytest.fixture(scope="module")
-def frozen_objects() -> Iterator[None]:
-    """Hide what is there from the garbage collector, whose objects ``debug.check`` goes through.
+def pytest_collection_finish() -> None:
+    """Hide what is there from the garbage collector, and from ``debug.check``.
 
-    A process of tests holds ten times as many as a script.
+    A process of tests holds ten times as many objects as a script, and a collection walks over all.
     """
     gc.collect()
     gc.freeze()
-    yield
+
+
+def pytest_sessionfinish() -> None:
+    """Let the interpreter end as it does: libraries report what they find alive then."""
     gc.unfreeze()
+
+
+@pytest.fixture(scope="module")
+def frozen_objects() -> None:
+    """Hide also what tests have imported since."""
+    pytest_collection_finish()
 
 
 @pytest.fixture(autouse=True)
@@ -92,6 +105,6 @@ def isolated(monkeypatch):
     set_small_limits(monkeypatch)
     monkeypatch.setattr(context, "seeder", None)
     monkeypatch.setattr(pyt, "_fwr13y", None)
-    monkeypatch.setattr(blocks, "worker_place", None)  # tests run a worker in this process
+    monkeypatch.setattr(place, "worker", None)  # tests run a worker in this process
     with unchanged_process():
         yield

@@ -12,9 +12,9 @@ import torch
 
 import fastseed
 from fastseed._backend.reference import digest as _reference_digest
-from fastseed.debug import tensor_digest
-from fastseed.debug.tree_digest import digest
 from fastseed.debug.watch_file import Recording
+from fastseed.digest import tensors
+from fastseed.digest.trees import digest
 
 from ..case import Case, Contest, Side, Unavailable, expect
 
@@ -41,9 +41,9 @@ def _sees_a_bit(side: Side) -> None:
 def _check(side: Side) -> None:
     """Check the digest of a part against NumPy, and that one flipped bit changes the whole."""
     part = _bytes()[: 1 << 20]
-    header = tensor_digest.header_of(torch.uint8, tuple(part.shape))
+    header = tensors.header_of(torch.uint8, tuple(part.shape))
     rows = _reference_digest.digest_rows(header.key, part.numpy()[None], 0, 0)
-    right = (header.start + rows) % tensor_digest.MODULUS
+    right = (header.start + rows) % tensors.MODULUS
     expect(side.run(x=part) == right, "the digest of a part")
     _sees_a_bit(side)
 

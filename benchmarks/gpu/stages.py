@@ -29,7 +29,7 @@ sys.exit(len(sys.argv) > 1 and (info["cuda"] != "loaded" or where == ["no device
 """
 TESTS = (
     "tests/backend", "tests/cuda", "tests/random", "tests/sampling", "tests/data/test_order.py",
-    "tests/debug/test_digest.py", "tests/debug/test_watch.py", "tests/nn/test_perturb.py",
+    "tests/digest/test_digest.py", "tests/debug/test_watch.py", "tests/nn/test_perturb.py",
     "tests/generators/test_accelerator.py", "tests/determinism/test_deterministic.py",
 )  # fmt: skip
 

@@ -1,6 +1,6 @@
 // The arguments of the digest operator, checked once, the same for every device. Uses the stable
 // ABI alone. One call takes all tensors of a model: row i of the plan describes the rows of bytes
-// to read from tensor i (see fastseed/debug/tensor_digest.py), or has a key and kWhole for all of a
+// to read from tensor i (see fastseed/digest/tensors.py), or has a key and kWhole for all of a
 // contiguous tensor.
 #pragma once
 #include <vector>

@@ -106,7 +106,7 @@ def parts(contract, epoch):  # steps that are alike: entry, positions, order, n,
         own = (max(0, spec["n"] - p) + (0 if entry["ranks_drop_last"] else share - 1)) // share
         count = own // batch if entry["drop_last"] else -(-own // batch)  # steps
         end, first = p + share * (count * batch if slots else own), entry["step"]
-        last = min(first + count, after["step"])
+        last = min(first + count, after["step"], max(first, entry.get("steps") or 2**63))
         skips = [(s["first"], s["last"] + 1) for s in contract["skips"] if s["epoch"] == epoch]
         cuts = [q["step"] for q in contract["quarantines"] if q["epoch"] == epoch] + [first, last]
         cuts = sorted(min(max(first, cut), last) for cut in {*cuts, *itertools.chain(*skips)})

@@ -89,7 +89,7 @@ def rise(
 
 
 def formula(slots: int, rank: int, ranks: int) -> float:
-    """Return the formula of docs/same-weights.md."""
+    """Return what a rank should hold, in gradients: partial sums, what it sends, what it owns."""
     if ranks == 1:
         return (slots + 1).bit_length() - 1
     plan = SlotPlan(slots, rank, ranks, assignment="blocks")

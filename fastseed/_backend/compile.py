@@ -28,8 +28,8 @@ _PUBLIC = {
 def eager(function: Callable[P, R]) -> Callable[P, R]:
     """Do what ``torch.compiler.disable`` does, which would import Dynamo and take seconds."""
     package = function.__module__.split(".")[1]
-    # the classes of these two are at the top level
-    path = "" if package in ("seeder", "generators") else f"{package}."
+    # what these have is at the top level
+    path = "" if package in ("seeder", "generators", "derivation") else f"{package}."
     name = f"fastseed.{path}{_PUBLIC.get(function.__qualname__, function.__qualname__)}"
     what = "parameters" if package == "nn" else "the state of random number generators"
     reason = (
@@ -41,7 +41,7 @@ def eager(function: Callable[P, R]) -> Callable[P, R]:
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         nonlocal disabled
-        if "torch._dynamo" not in sys.modules:  # nothing was compiled or exported
+        if private_torch.DYNAMO not in sys.modules:  # nothing was compiled or exported
             return function(*args, **kwargs)
         if torch.compiler.is_exporting():
             raise RuntimeError(

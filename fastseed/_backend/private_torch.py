@@ -1,4 +1,7 @@
-"""What fastseed uses of torch's private names, one small function for each."""
+"""What fastseed uses of torch's private names, one small function for each.
+
+Those of ``torch.distributed`` are in ``private_distributed``.
+"""
 
 from __future__ import annotations
 
@@ -14,19 +17,36 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 from torch import overrides
 from torch._guards import TracingContext
+from torch._ops import OpOverload as OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd import forward_ad
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.utils import _python_dispatch
 
+DYNAMO = "torch._dynamo"
+"""The module that is loaded once something is compiled."""
+INDUCTOR = "_inductor.config"
+"""The compiler's settings, in torch."""
+APPLY = "_apply"
+"""The method of a module that ``to`` and ``to_empty`` call."""
+
 if TYPE_CHECKING:
-    import torch.distributed as dist
     from torch.utils.data import DataLoader
 
 
 def is_wrapped(tensor: torch.Tensor) -> bool:
     """Return whether a transform of ``torch.func`` wraps a tensor, whose memory cannot be read."""
     return bool(torch._C._functorch.is_functorch_wrapped_tensor(tensor))
+
+
+def is_zero(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor is one of zeros without memory, of forward-mode differentiation."""
+    return tensor._is_zerotensor()
+
+
+def storage_of(tensor: torch.Tensor) -> int:
+    """Return what identifies the memory of a tensor while it is alive."""
+    return int(tensor.untyped_storage()._cdata)
 
 
 def is_batched(tensor: torch.Tensor) -> bool:
@@ -198,6 +218,11 @@ def show_to_modes(functions: frozenset[Any]) -> None:
         module.get_overridable_functions().update(functions)
 
 
+def writes(operator: OpOverload) -> bool:
+    """Return whether an operator writes to a tensor that it is given."""
+    return bool(operator._schema.is_mutable)
+
+
 GAMMA_FUNCTIONS = (torch._sample_dirichlet, torch._standard_gamma)
 """What the gamma distributions of ``torch.distributions`` call."""
 
@@ -238,12 +263,8 @@ def leave_function_mode(mode: object) -> bool:
     return modes[-1:] == [mode]
 
 
-def without_function_modes() -> contextlib.AbstractContextManager[object]:
-    """Spare the function modes of eager code the calls in a block, as ``torch.device`` is one."""
-    if torch.compiler.is_compiling():
-        return contextlib.nullcontext()
-    block: contextlib.AbstractContextManager[object] = torch._C.DisableTorchFunction()
-    return block
+WITHOUT_FUNCTION_MODES: Any = torch._C.DisableTorchFunction
+"""A block that spares the function modes of eager code its calls, as ``torch.device`` is one."""
 
 
 @contextlib.contextmanager
@@ -311,21 +332,7 @@ def set_deterministic(mode: bool, warn_only: bool) -> None:
     torch._C._set_deterministic_algorithms(mode, warn_only=warn_only)
 
 
-# ---------------------------------------------------------------- gradients, groups, FSDP2
-
-
-def local_tensor_of(tensor: torch.Tensor) -> object:
-    """Return the tensor that a ``DTensor`` holds, without a gradient's way to it; or ``tensor``."""
-    return getattr(tensor, "_local_tensor", tensor)
-
-
-def finished(tensor: torch.Tensor) -> torch.Tensor:
-    """Wait for the collective that a tensor is the result of, if it is one."""
-    collectives = sys.modules.get("torch.distributed._functional_collectives")
-    if collectives is not None and isinstance(tensor, collectives.AsyncCollectiveTensor):
-        result: torch.Tensor = tensor.wait()
-        return result
-    return tensor
+# ---------------------------------------------------------------- gradients, modules
 
 
 def gradient_hooks(tensor: torch.Tensor) -> set[int]:
@@ -352,44 +359,6 @@ def multiply_(tensors: Sequence[torch.Tensor], factor: float) -> None:
     torch._foreach_mul_(list(tensors), by)
 
 
-def device_types(group: dist.ProcessGroup | None) -> list[str]:
-    """Return the kinds of devices whose tensors a group takes, the preferred first; None is all."""
-    import torch.distributed as dist
-
-    return [device.type for device in (group or dist.group.WORLD)._device_types]  # type: ignore[union-attr]
-
-
-def default_store() -> Any:
-    """Return the store of ``init_process_group``, which has no public getter."""
-    import torch.distributed as dist
-
-    return dist.distributed_c10d._get_default_store()
-
-
-_FSDP_SETTINGS = (
-    *("_reduce_scatter_comm", "_all_gather_comm", "gradient_divide_factor", "reduce_grads"),
-    *("all_reduce_grads", "force_sum_reduction_for_comms", "reduce_scatter_unused_params"),
-)
-
-
-def save_fsdp_settings(module: Any) -> Callable[[], None]:
-    """Return a function that restores how ``fully_shard`` reduces gradients."""
-    groups = list(module._get_fsdp_state()._fsdp_param_groups)
-    saved = [{name: getattr(group, name) for name in _FSDP_SETTINGS} for group in groups]
-
-    def restore() -> None:
-        for group, settings in zip(groups, saved, strict=True):
-            vars(group).update(settings, _partial_reduce_output=None)
-
-    return restore
-
-
-def gather_of(module: Any) -> Any:
-    """Return how ``fully_shard`` gathers the parameters of a module; None if it manages none."""
-    groups = module._get_fsdp_state()._fsdp_param_groups
-    return groups[0]._all_gather_comm if groups else None
-
-
 # ---------------------------------------------------------------- DataLoader
 
 ITERATING = "__iter__", "_get_iterator", "__len__", "_index_sampler", "_auto_collation"
@@ -403,6 +372,11 @@ def current_iterator(loader: DataLoader[Any]) -> Any:
 def workers_of(iterator: Any) -> list[Any]:
     """Return the processes of a loader's iterator, whose exit codes torch does not show."""
     return list(getattr(iterator, "_workers", ()))
+
+
+def has_random_by_key() -> bool:
+    """Return whether this torch has ``torch.func._random``."""
+    return hasattr(torch.ops.aten, "_philox_normal_")
 
 
 def received_batches(iterator: Any) -> int | None:

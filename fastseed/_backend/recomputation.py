@@ -10,13 +10,12 @@ import contextlib
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
 from . import private_torch
 
-T = TypeVar("T")
 Around = Callable[[], contextlib.AbstractContextManager[object]]
 
 
@@ -82,14 +81,6 @@ def keep(name: str, value: object) -> None:
     if not torch.compiler.is_compiling():
         for checkpoint in private_torch.running_checkpoints(_RECOMPUTATION):
             _in_place_of(checkpoint).had[name].append(value)
-
-
-def used(name: str, now: Callable[[], T]) -> T:
-    """Return what counts for this use of ``name``: ``now()``, or what its forward pass had."""
-    found: T | None = had(name)
-    value = now() if found is None else found
-    keep(name, value)
-    return value
 
 
 def innermost() -> private_torch.Checkpoint | None:

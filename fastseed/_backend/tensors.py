@@ -142,8 +142,8 @@ def check_apart(function: str, argument: str, value: object, *others: torch.Tens
     """ValueError for a tensor on the storage of one of ``others``, which a call writes or reads."""
     if not (isinstance(value, torch.Tensor) and value.layout == torch.strided and _is_plain(value)):
         return
-    storage = value.untyped_storage()._cdata
-    if any(storage == other.untyped_storage()._cdata for other in others):
+    storage = private_torch.storage_of(value)
+    if any(storage == private_torch.storage_of(other) for other in others):
         rule = "a tensor that does not share memory with the keys and positions"
         raise value_error(function, argument, rule, value)
 
@@ -196,7 +196,7 @@ def is_whole(tensor: torch.Tensor) -> bool:
         and not private_torch.is_wrapped(tensor)
         and tensor.is_contiguous()
         and not tensor.is_neg()
-        and not tensor._is_zerotensor()
+        and not private_torch.is_zero(tensor)
         and not private_torch.has_tangents()
         and tensor.untyped_storage().nbytes()
         >= (tensor.storage_offset() + tensor.numel()) * tensor.element_size()
@@ -207,7 +207,7 @@ def has_memory(tensor: torch.Tensor) -> bool:
     """Return whether the storage of a strided tensor holds all of its elements."""
     if not _is_plain(tensor) or tensor.numel() == 0:
         return True
-    if is_zero(tensor):
+    if private_torch.is_zero(tensor):
         return False
     try:
         end = tensor.storage_offset() + _span(tensor)
@@ -216,9 +216,16 @@ def has_memory(tensor: torch.Tensor) -> bool:
         return False
 
 
-def is_zero(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor is one of zeros without memory, of forward-mode differentiation."""
-    return tensor._is_zerotensor()
+def is_expanded(tensor: torch.Tensor) -> bool:
+    """Return whether elements of a tensor share memory, as those of ``Tensor.expand`` do."""
+    return any(
+        size > 1 and step == 0 for size, step in zip(tensor.shape, tensor.stride(), strict=True)
+    )
+
+
+def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the bytes of a dense tensor in one row: its memory, where this is contiguous."""
+    return tensor.resolve_conj().resolve_neg().contiguous().view(-1).view(torch.uint8)
 
 
 def has_data(tensor: torch.Tensor) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from typing import TYPE_CHECKING
 
 from . import exit_codes, output
@@ -10,11 +11,14 @@ from . import exit_codes, output
 if TYPE_CHECKING:
     from ..data import Lineage
 
+_DIGEST = re.compile(r"\b[0-9a-f]{32}\b")  # shown with --all
+
 ABOUT = """\
 Compare two recordings of fastseed.debug.Watch (the first step and tensor that differ), two
-checkpoints of any framework (the states of generators), two environments, or two
-jobs (the samples of every step): contracts of Lineage.save, or checkpoints that hold a state of
-fastseed.data.steps. What A and B are is recognised. No code in a file is run.
+checkpoints of any framework (the states of generators), two environments, two logs of numbers by
+step (.jsonl, .csv, TensorBoard's), or two jobs (the samples of every step): contracts of
+Lineage.save, or checkpoints that hold a state of fastseed.data.steps. What A and B are is
+recognised. No code in a file is run.
 """
 
 
@@ -30,15 +34,16 @@ def run(args: argparse.Namespace) -> int:
     from .. import tools
 
     one, other = (tools.parts_of("diff", x, getattr(args, x.lower())) for x in ("A", "B"))
-    kinds = [kind for kind in one if kind in other]
+    compare = {  # the cause is read first
+        tools.ENVIRONMENT: _environments,
+        tools.RECORDING: _recordings,
+        tools.LOG: _logs,
+        tools.CHECKPOINT: _checkpoints,
+    }
+    kinds = [kind for kind in compare if kind in one and kind in other]
     if not kinds:
         held = " and ".join(f"{', '.join(side)}" for side in (one, other))
         raise exit_codes.Exit(f"fastseed diff: A and B must hold things of one kind, got {held}")
-    compare = {
-        tools.RECORDING: _recordings,
-        tools.ENVIRONMENT: _environments,
-        tools.CHECKPOINT: _checkpoints,
-    }
     document: dict[str, object] = {}
     equal = True
     for kind in kinds:
@@ -68,11 +73,27 @@ def _recordings(args: argparse.Namespace, a: str, b: str) -> tuple[bool, dict[st
         if found.call is not None:
             output.say(f"the first call that differs: {found.call}")
         output.say(f"{found.differing} of the {found.compared} common steps differ")
-        rows = [(one.name, one.text) for one in found.differences]
-        output.table(("name", "a | b"), rows, limit=args.limit)
+        rows = [
+            (one.name, _DIGEST.sub("…", one.text) if args.limit else one.text)
+            for one in found.differences
+        ]
+        output.table(("name", "A | B"), rows, limit=args.limit)
     for note in found.notes:
         output.say(f"note: {note}")
     return found.equal, {"recordings": {"equal": found.equal, **vars(found)}}
+
+
+def _logs(args: argparse.Namespace, a: str, b: str) -> tuple[bool, dict[str, object]]:
+    from ..tools import logs
+
+    found = logs.compare(logs.read("diff", "A", a), logs.read("diff", "B", b))
+    if found.first is not None:
+        output.say(f"the first difference is at step {found.first}")
+        output.table(("name", "A", "B"), found.values, limit=args.limit)
+    output.say(f"{found.differing} of the {found.compared} common steps differ")
+    for note in found.notes:
+        output.say(f"note: {note}")
+    return not found.differing, {"logs": {"equal": not found.differing, **found._asdict()}}
 
 
 def _environments(args: argparse.Namespace, a: str, b: str) -> tuple[bool, dict[str, object]]:

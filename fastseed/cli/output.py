@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import math
 import re
 import sys
 from collections.abc import Sequence
@@ -18,6 +19,12 @@ json_only = False
 
 _WIDEST = 60  # characters of a value in a table
 MAX_ROWS = 40  # of a table without --all
+
+_STYLES = {  # of cells with these words
+    **dict.fromkeys(("wrong", "FAILED", "DIFFERENT"), "bold red"),
+    **dict.fromkeys(("fine", "passed", "good", "equal"), "green"),
+    **dict.fromkeys(("note", "not checked"), "yellow"),
+}
 
 # Text of files must not move the cursor or set a colour.
 # C0 except newline and tab, DEL, C1, and the characters that reorder or hide text (bidi controls).
@@ -71,14 +78,15 @@ def command_of(args: argparse.Namespace) -> list[str]:
     return [sys.executable, *words] if words[0].endswith(".py") else words
 
 
-def say(text: object = "", *, error: bool = False) -> None:
+def say(text: object = "", *, error: bool = False, end: str = "\n") -> None:
     """Print a line on standard output or standard error; control characters as escapes."""
     if json_only and not error:
         return
     stream = sys.stderr if error else sys.stdout
     encoding = getattr(stream, "encoding", None) or "utf-8"
     # Escapes rather than a UnicodeEncodeError on a terminal with another encoding.
-    print(_clean(text).encode(encoding, "backslashreplace").decode(encoding), file=stream)
+    shown = _clean(text).encode(encoding, "backslashreplace").decode(encoding)
+    print(shown, end=end, file=stream, flush=end != "\n")
 
 
 def _clean(text: object) -> str:
@@ -86,7 +94,7 @@ def _clean(text: object) -> str:
 
 
 def emit(document: object) -> None:
-    """Print one JSON document; large integers, such as digests, are 32 hexadecimal digits."""
+    """Print one JSON document; digests are 32 hexadecimal digits, NaN a text."""
     if json_only:
         print(json.dumps(_plain(document), indent=2, ensure_ascii=True, allow_nan=False))
 
@@ -99,19 +107,42 @@ def _plain(value: Any) -> JSON:
     if isinstance(value, (list, tuple)):
         held = getattr(value, "_asdict", None)
         return [*map(_plain, value)] if held is None else _plain(held())
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
     return f"{value:032x}" if isinstance(value, int) and value >= 2**64 else value
 
 
 def table(
     columns: Sequence[str], rows: Sequence[Sequence[object]], *, limit: int | None = None
 ) -> None:
-    """Print at most ``limit`` rows as aligned text, never wrapped or cut, so that `grep` works."""
+    """Print at most ``limit`` rows; on a terminal by rich, if it is installed.
+
+    Elsewhere text is aligned and never wrapped or cut, so that `grep` works.
+    """
     cells = [[_one_line(cell) for cell in row] for row in rows[:limit]]
-    widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
-    for line in (columns, ["-" * width for width in widths], *cells):
-        say("  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip())
+    if not _on_terminal(columns, cells):
+        widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
+        for line in (columns, ["-" * width for width in widths], *cells):
+            say("  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip())
     if len(cells) < len(rows):
         say(f"… and {len(rows) - len(cells)} more (--all shows them)")
+
+
+def _on_terminal(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> bool:
+    """Print a table that is wrapped and coloured; False where there is no terminal or no rich."""
+    if json_only or not sys.stdout.isatty():
+        return False
+    try:
+        from rich import box, console, table, text
+    except ImportError:
+        return False
+    shown = table.Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for column in shown.columns:
+        column.overflow = "fold"  # nothing is cut
+    for row in cells:
+        shown.add_row(*(text.Text(cell, _STYLES.get(cell, "")) for cell in row))
+    console.Console().print(shown)
+    return True
 
 
 def _one_line(cell: object) -> str:

@@ -7,7 +7,7 @@ import argparse
 from . import exit_codes, output
 
 ABOUT = """\
-Show what a path holds: a recording of fastseed.debug.Watch; an environment; the states of
+Show what a path holds: a recording of fastseed.debug.Watch; a log; an environment; the states of
 generators in a checkpoint of any framework, and findings: ranks that draw the same numbers, missing
 states, damage. Of a job (a contract of Lineage.save, or a checkpoint that holds a state of
 fastseed.data.steps), `at STEP` lists the samples of a step, and `where SAMPLE` the steps of the
@@ -34,6 +34,7 @@ def run(args: argparse.Namespace) -> int:
     show = {
         tools.RECORDING: _recording,
         tools.ENVIRONMENT: _environment,
+        tools.LOG: _log,
         tools.CHECKPOINT: _checkpoint,
     }
     code = exit_codes.OK
@@ -48,17 +49,15 @@ def run(args: argparse.Namespace) -> int:
 
 def _recording(args: argparse.Namespace, path: str) -> tuple[bool, dict[str, object]]:
     from ..debug.bisection import recordings
-    from ..debug.tree_digest import whole
+    from ..debug.watch_file import weights_of
 
     rows = []
     for rank, one in recordings("show", "X", path).items():
         steps = sorted(step for step, (_, start, _) in one.steps.items() if not start)
         last = one.values(max(one.steps)).by_name() if one.steps else {}  # none if it was killed
-        weights = {n: leaf for (group, n), leaf in last.items() if group in ("buffer", "parameter")}
         span = f"{steps[0]} to {steps[-1]}" if steps else "-"
         row = {"rank": rank, "steps": len(steps), "numbers": span}
-        digest = f"{whole(weights):032x}" if weights else "-"
-        rows.append({**row, "weights": digest, "incomplete": one.incomplete})
+        rows.append({**row, "weights": weights_of(last) or "-", "incomplete": one.incomplete})
     output.table([*rows[0]], [[*row.values()] for row in rows], limit=args.limit)
     return True, {"recordings": rows}
 
@@ -71,6 +70,16 @@ def _environment(args: argparse.Namespace, path: str) -> tuple[bool, dict[str, o
         rows = [(name, output.short(value)) for name, value in held.items()]
         output.table((section, ""), rows, limit=args.limit)
     return True, {"environment": found}
+
+
+def _log(args: argparse.Namespace, path: str) -> tuple[bool, dict[str, object]]:
+    from ..tools import logs
+
+    found = logs.read("show", "X", path)
+    last = list(found)[-1]
+    output.table(("name", f"at step {last}"), [*found[last].items()], limit=args.limit)
+    output.say(f"{len(found)} steps")
+    return True, {"log": found}
 
 
 def _checkpoint(args: argparse.Namespace, path: str) -> tuple[bool, dict[str, object]]:

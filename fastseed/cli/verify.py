@@ -6,6 +6,7 @@ import argparse
 import os
 import shlex
 import signal
+import sys
 from typing import TYPE_CHECKING, Any
 
 from . import exit_codes, output
@@ -14,10 +15,10 @@ if TYPE_CHECKING:
     from ..tools.verify import Report, Run
 
 ABOUT = """\
-Run a program whole; then kill it with SIGKILL in the middle, and start the same command again; then
-run it with another seed: each several times. Whole runs must be equal, a run that was killed must
-give the rest of the whole run, and another seed must change something. Compared are losses (JSON
-lines with "loss" and "step"), else the lines of the output, and recordings. In the words of
+Run a program whole; then kill it with SIGKILL at several places, and start the same command again;
+then run it with another seed: each several times. Whole runs must be equal, a run that was killed
+must give the rest of the whole run, and another seed must change something. Compared are losses
+(JSON lines with "loss" and "step"), else the lines of the output, and recordings. In the words of
 commands {run} is an empty folder, the same one when a run is started again, and {seed} is the seed.
 """
 _EXAMPLES = """\
@@ -85,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
              "deterministic", "log", "value", "timeout", "out")  # fmt: skip
     given: dict[str, Any] = {name: getattr(args, name) for name in names}
     _end_on_signals()
-    report = verify(command, progress=_print_run, **given)
+    report = verify(command, progress=_print_run, beginning=_print_beginning, **given)
     if args.out is not None:
         environment.capture(os.path.join(args.out, "environment"))
     output.emit(report.document())
@@ -125,6 +126,12 @@ def _print_run(run: Run) -> None:
     if not output.json_only:
         how = "was killed after" if run.killed else "took"
         output.say(f"{run.name} {how} {run.seconds:.1f} s", error=True)
+
+
+def _print_beginning(text: str) -> None:
+    """Print what begins; on a terminal the next line takes its place."""
+    if not output.json_only and sys.stderr.isatty():
+        output.say(f"{text} ...", error=True, end="\x1b[K\r")
 
 
 def _end_on_signals() -> None:

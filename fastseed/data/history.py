@@ -42,7 +42,8 @@ class Entry(NamedTuple):
     slots: int  # micro-batches of a step, whatever the ranks; 0: one of each rank
     drop_last: int  # 1: an incomplete last batch, or step of slots, is left out
     ranks_drop_last: int  # 1: positions that do not suffice for all ranks are left out
-    assignment: str = "deal"  # of slots to ranks; a journal leaves this one out
+    assignment: str = "deal"  # of slots to ranks; a journal leaves this one out, and the next
+    steps: int = 0  # with which an epoch ends at the latest; 0: with its last position
 
     @property
     def point(self) -> Point:
@@ -192,7 +193,8 @@ class History:
     def end_of(self, entry: Entry) -> int:
         """Return the step after the last one of the epoch in which an entry begins."""
         layout = entry.layout(self.orders[entry.order].end)
-        return entry.step + layout.steps_left(entry.position)
+        end = entry.step + layout.steps_left(entry.position)
+        return min(end, max(entry.step, entry.steps)) if entry.steps else end
 
     def position_at(self, epoch: int, step: int) -> int:
         """Return the position at which a step begins; n after the last one of an epoch."""

@@ -12,11 +12,11 @@ from typing import NamedTuple
 import numpy as np
 
 from .._utils.validation import check_path, value_error
+from ..digest.trees import Difference, Leaf
 from . import kept_tensors
 from .kept_tensors import ElementDifference
 from .module_calls import ROOT, CallTensor
-from .tree_digest import Difference, Leaf, sides
-from .watch_file import CALLS, FOLDER, GROUPS, Key, Recording, Values
+from .watch_file import CALLS, GROUPS, Key, Recording, Values, differences, find_files
 
 _SETTING = re.compile(r"optimizer (\d+\.)?group \d+\.(?!params\.)")
 
@@ -144,18 +144,22 @@ def bisect(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Bisection:
         )
     step, rank = min(differing, default=(-1, common[0]))
     runs = one[rank], other[rank]
-    differences = _compare_step(*runs, step, unused) if differing else ()
-    notes += [f"{name} differs at some steps, unused there" for name in sorted(unused)]
+    notes += [
+        f"{name} differs where nothing draws from it, which changes nothing"
+        for name in sorted(unused)
+    ]
     if not differing:
         return Bisection(None, False, None, (), None, None, len(compared), 0, tuple(notes))
+    one_table, other_table = (run.values(step).by_name() for run in runs)
+    found = differences(one_table, other_table, {*_differing(*runs, step, unused)})
     start = any(run.values(step).start for run in runs)
-    call = _first_call(*runs, step, differences)
+    call = _first_call(*runs, step, found)
     if call is None and not start:
         notes += _note_of_calls(runs, step)
     count = len({step for step, _ in differing})
-    elements = _elements(*runs, step, differences[0])
+    elements = _elements(*runs, step, found[0])
     return Bisection(
-        step, start, rank, differences, elements, call, len(compared), count, tuple(notes)
+        step, start, rank, tuple(found), elements, call, len(compared), count, tuple(notes)
     )
 
 
@@ -176,10 +180,7 @@ def recordings(function: str, argument: str, given: str | os.PathLike[str]) -> d
     rule = "a folder with recordings of fastseed.debug.Watch, or one of its files"
     if not path.exists():
         raise value_error(function, argument, f"{rule}, that exists", str(path))
-    files = [path]
-    if path.is_dir():  # a run's folder has its recordings in a folder
-        found = (sorted(folder.glob("rank-*.watch")) for folder in (path, path / FOLDER))
-        files = next(filter(None, found), [])
+    files = find_files(path) if path.is_dir() else [path]
     if not files:
         raise value_error(function, argument, rule, str(path))
     return {one.header["rank"]: one for one in map(Recording, files)}
@@ -248,20 +249,12 @@ def _is_used(recording: Recording, step: int, key: Key) -> bool:
     return now.digest_of(key) != then.digest_of(key)
 
 
-def _compare_step(
-    a: Recording, b: Recording, step: int, unused: set[str]
-) -> tuple[Difference, ...]:
-    left, right = a.values(step).by_name(), b.values(step).by_name()
-    keys = sorted(_differing(a, b, step, unused), key=lambda key: GROUPS.index(key[0]))
-    return tuple(sides(" ".join(key), left.get(key), right.get(key)) for key in keys)
-
-
 def _group(difference: Difference) -> str:
     return difference.name.partition(" ")[0]
 
 
 def _first_call(
-    a: Recording, b: Recording, step: int, differences: tuple[Difference, ...]
+    a: Recording, b: Recording, step: int, differences: list[Difference]
 ) -> FirstCall | None:
     """Return the first call of a module that differs, with what it was given."""
     found = next((d for d in differences if _group(d) in CALLS), None)

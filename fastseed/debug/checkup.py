@@ -13,7 +13,8 @@ from .._backend import build
 from .._utils import validation
 from ..derivation import context, streams
 from ..determinism import hash_seed
-from ..distributed.agreement import verify_agreement
+from ..digest.trees import digest
+from ..distributed.agreement import agree, verify_agreement
 from ..distributed.rendezvous import group_size
 from ..generators.accelerator import AcceleratorGenerators, relative_index
 from ..generators.adapter import ADAPTERS
@@ -21,7 +22,6 @@ from ..generators.default import NAMES, global_generators
 from ..seeder.registry import adapter_for
 from ..seeder.seeder import Seeder
 from .generator_use import FINE, NOTE, WRONG, Row, bytes_of, is_held, watched_use
-from .tree_digest import assert_ranks_agree
 
 
 def check(
@@ -72,7 +72,9 @@ def examine(*, module: object, ranks: bool | None) -> list[Row]:
     current = context.seeder
     rows = list(_build())
     if current is None:
-        rows.append(Row("job", "init", WRONG, "fastseed.init was not called in this process"))
+        rows.append(
+            Row("job", "init", WRONG, "fastseed.init was not called in this process: call it")
+        )
     else:
         rows += _job(current)
         if current.scope is not None:
@@ -100,10 +102,10 @@ def _job(current: Seeder) -> Iterator[Row]:
         sizes = dict(zip(current.mesh.names, current.mesh.sizes, strict=True))
         yield Row("job", "mesh", FINE, str(sizes))
     if current.scope is None:
-        yield Row("job", "scope", WRONG, "fastseed.reseed was not called: nothing is seeded yet")
+        yield Row("job", "scope", WRONG, "nothing is seeded yet: call fastseed.reseed")
         return
     detail = "task {}, epoch {}, step {}".format(*current.scope)
-    repeats = current._recent_scopes.repeats
+    repeats = current.recent_scopes.repeats
     if repeats:
         detail += f"; {repeats} scopes were used more than once"
     yield Row("job", "scope", NOTE if repeats else FINE, detail)
@@ -112,18 +114,18 @@ def _job(current: Seeder) -> Iterator[Row]:
 def _streams(current: Seeder) -> Iterator[Row]:
     """Check that each generator follows from the last reseed."""
     assert current.scope is not None
-    own = current._rank_fields.default
-    if current.fork_count != context.fork_count:
+    own = current.place.fields.default
+    if current.place.is_inherited:
         yield Row("streams", "default generators", NOTE, "not examined in a forked child")
     else:
         for name, generator in zip(NAMES, global_generators(), strict=False):
             yield _generator(current, name, generator, own)
-    for accelerator in current._accelerators:
+    for accelerator in current.generators.accelerators:
         yield from _devices(current, accelerator)
-    for entry in current._registry.generators:
+    for entry in current.generators.registry.generators:
         row = _generator(current, entry.name, entry.generator, entry.rank_field)
         yield row._replace(detail=row.detail + ", shared") if entry.shared else row
-    for setter in current._registry.epoch_setters:
+    for setter in current.generators.registry.epoch_setters:
         detail = f"a {type(setter.generator).__name__}, which takes the epoch"
         yield Row("streams", setter.name, FINE, detail)
 
@@ -145,7 +147,9 @@ def _generator(current: Seeder, name: str, generator: Any, rank_field: int) -> R
     if not is_torch:
         return Row("streams", name, FINE, "drawn from since reseed, or seeded by a later call")
     if generator.initial_seed() != fresh.initial_seed():
-        return Row("streams", name, WRONG, "has another seed: registered or seeded by a later call")
+        return Row(
+            "streams", name, WRONG, "another seed: call reseed after what registers or seeds it"
+        )
     return Row("streams", name, FINE, "drawn from since reseed")
 
 
@@ -155,12 +159,12 @@ def _devices(current: Seeder, accelerator: AcceleratorGenerators) -> Iterator[Ro
     if not generators:
         yield Row("streams", accelerator.name, FINE, "not yet initialized by torch")
         return
-    first, count = accelerator._current_device(), len(generators)
+    first, count = accelerator.current_device(), len(generators)
     for ordinal, generator in enumerate(generators):
         index = relative_index(ordinal, first, count)
         seed = current.derive_seed(accelerator.name, index=index, **at)
         same = seed == generator.initial_seed()
-        detail = "as reseeded" if same else "has another seed: a later call seeded it"
+        detail = "as reseeded" if same else "another seed, of a later call: leave that out"
         yield Row("streams", f"{accelerator.name}:{ordinal}", FINE if same else WRONG, detail)
 
 
@@ -177,6 +181,17 @@ def _ranks(module: object) -> Iterator[Row]:
             yield Row("ranks", "module", FINE, count)
     except (TypeError, ValueError, RuntimeError, TimeoutError) as error:
         yield Row("ranks", "agreement", WRONG, str(error))
+
+
+def assert_ranks_agree(module: object) -> None:
+    """Raise on every rank unless a module is the same, bit for bit, on all; name what differs."""
+    rows: list[list[str]] = []
+    problem: Exception | None = None
+    try:
+        rows = [[name or "(the tensor)", leaf.hex] for name, leaf in digest(module).table.items()]
+    except (TypeError, ValueError, RuntimeError) as error:
+        problem = error
+    agree("debug.check", {}, problem, rows=rows)
 
 
 def _process() -> Iterator[Row]:

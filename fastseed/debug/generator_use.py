@@ -18,11 +18,10 @@ import numpy as np
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from ..data.worker import discovery
 from ..derivation import context
-from ..generators.accelerator import AcceleratorGenerators, compiled_types
+from ..generators import discovery
 from ..generators.adapter import ADAPTERS, unpack
-from ..generators.default import DefaultGenerators, global_generators
+from ..generators.default import global_generators
 from ..seeder import start
 from ..seeder.registry import adapter_for
 
@@ -62,17 +61,6 @@ def bytes_of(generator: object) -> bytes:
     return b"" if state is None else unpack(state)
 
 
-def states_of_defaults() -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield the name and state of each default generator, of accelerators once initialized."""
-    for name, adapter in DefaultGenerators().adapters.items():
-        state = adapter.state()
-        assert state is not None
-        yield name, state
-    for kind in compiled_types():
-        for ordinal, generator in enumerate(AcceleratorGenerators(kind).generators()):
-            yield f"torch.{kind}:{ordinal}", generator.get_state()
-
-
 @contextmanager
 def watched_use() -> Iterator[list[Row]]:
     """Yield a list that has, after the block, what it used and fastseed does not control."""
@@ -86,7 +74,8 @@ def watched_use() -> Iterator[list[Row]]:
         if discovery.identity(generator) not in controlled:
             rows += _used_outside(generator, made.get(id(generator)))
     if again := _repeats() - repeats:
-        rows.append(Row("use", f"{again} scopes", WRONG, "used again by fastseed.reseed"))
+        detail = "used again by fastseed.reseed; pass each step its number, each phase a task"
+        rows.append(Row("use", f"{again} scopes", WRONG, detail))
 
 
 class _Made(NamedTuple):
@@ -110,15 +99,16 @@ def _used_outside(generator: object, known: _Made | None) -> list[Row]:
     # Packages shuffle names and wait for random times by Python's generators.
     minor = is_installed and known is None and isinstance(generator, random.Random)
     why = "made without a seed" if known and known.unseeded else "not registered"
-    name = f"{type(generator).__module__}.{type(generator).__qualname__}"
+    name = f"{type(generator).__module__.removesuffix('._C')}.{type(generator).__qualname__}"
     where = known.where if known and known.where else holder
-    name, status = name.replace("torch._C.", "torch."), NOTE if minor else WRONG
-    return [Row("use", name, status, f"drawn from, {why}: {where}")]
+    status = NOTE if minor else WRONG
+    todo = "" if minor else "; pass it to fastseed.register_generator"
+    return [Row("use", name, status, f"drawn from, {why}: {where}{todo}")]
 
 
 def _controlled() -> list[object]:
     found = list(global_generators())
-    for entry in () if context.seeder is None else context.seeder._registry:
+    for entry in () if context.seeder is None else context.seeder.generators.registry:
         found += discovery.generators_of(entry.generator)
         owner = getattr(entry.generator, "__self__", None)  # of a method that reseeds its own
         found += filter(discovery.is_generator, getattr(owner, "__dict__", {}).values())
@@ -182,14 +172,14 @@ def _is_installed(module: str) -> bool:
     if not top or top == "__main__":
         return False
     file = getattr(sys.modules.get(top), "__file__", None)
-    return _is_standard(module) or (file is not None and _is_library(file))
+    return _is_standard(module) or (file is not None and is_library(file))
 
 
 def _is_standard(module: str) -> bool:
     return module.partition(".")[0] in sys.stdlib_module_names
 
 
-def _is_library(file: str) -> bool:
+def is_library(file: str) -> bool:
     """Return whether a source file is of the standard library or of an installed package."""
     if file.startswith("<frozen ") or "site-packages" in file or "dist-packages" in file:
         return True  # also those of the user, and of an environment below this one
@@ -208,17 +198,18 @@ def _was_used(generator: object) -> bool:
 
 
 def _repeats() -> int:
-    return 0 if context.seeder is None else context.seeder._recent_scopes.repeats
+    return 0 if context.seeder is None else context.seeder.recent_scopes.repeats
 
 
 @contextmanager
 def _watched_calls(rows: list[Row], made: dict[int, _Made]) -> Iterator[None]:
     """Record seeding calls, draws before ``init`` and generators of ``default_rng``."""
-    first = dict(states_of_defaults())
+    first = dict(discovery.states_of_defaults())
 
     def seeding(name: str, original: Callable[..., T], *args: object, **kwargs: object) -> T:
         if not sys._getframe(1).f_code.co_filename.startswith(_PACKAGE):
-            rows.append(Row("use", name, WRONG, f"seeds a default generator: {_caller()}"))
+            detail = f"seeds a default generator: {_caller()}; leave it out, reseed does that"
+            rows.append(Row("use", name, WRONG, detail))
         return original(*args, **kwargs)
 
     def making(original: Callable[..., T], seed: object = None) -> T:
@@ -231,7 +222,8 @@ def _watched_calls(rows: list[Row], made: dict[int, _Made]) -> Iterator[None]:
 
     def initializing(original: Callable[..., T], *arguments: object, **options: object) -> T:
         if context.seeder is None:
-            now, detail = dict(states_of_defaults()), f"drawn from before init: {_caller()}"
+            now = dict(discovery.states_of_defaults())
+            detail = f"drawn from before init: {_caller()}; call init first"
             for name in (name for name in first if not torch.equal(first[name], now[name])):
                 status = NOTE if name == "python" else WRONG  # imports draw from Python's
                 rows.append(Row("use", name, status, detail))
@@ -259,10 +251,10 @@ def _watched_steps(rows: list[Row]) -> Iterator[None]:
     def stepped(*_: object) -> None:
         nonlocal before, count, reseeded, drawn
         count, seeder = count + 1, context.seeder
-        if seeder is None or seeder.scope not in (None, (0, 0, 0)) or seeder._recent_scopes.used:
+        if seeder is None or seeder.scope not in (None, (0, 0, 0)) or seeder.recent_scopes.used:
             reseeded = True  # or never seeded by fastseed, which has a finding of its own
         if not (reseeded or drawn):
-            states = dict(states_of_defaults())
+            states = dict(discovery.states_of_defaults())
             drawn = any(not torch.equal(states[name], before[name]) for name in before)
             before = states
 
@@ -280,6 +272,6 @@ def _caller() -> str:
     """Return the file and line of a watched call, in code that is not installed if there is any."""
     stack = traceback.extract_stack(sys._getframe(1))
     frames = [frame for frame in reversed(stack) if not frame.filename.startswith(_PACKAGE)]
-    own = [frame for frame in frames if not _is_library(frame.filename)]
+    own = [frame for frame in frames if not is_library(frame.filename)]
     frame = next(iter(own or frames), None)
     return "?" if frame is None else f"{frame.filename}:{frame.lineno}"

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from .._backend import private_torch
+from ..digest import shards
+from ..digest.tensors import PLAIN, Part, has_digest
+from ..digest.trees import Leaf, leaf_of, leaves_of
 from ..nn.module_names import strip_wrappers
 from ..random import layout
-from . import rank_digest
-from .tensor_digest import PLAIN, Part, has_digest
-from .tree_digest import Leaf, leaf_of, leaves_of
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -96,7 +96,7 @@ class ModuleCalls:
         parts, kept = self._parts, self._kept
         self._clear()
         # Sorted, because the order of a backward pass may differ between ranks.
-        rank_digest.join(dict(sorted(parts.items())))
+        shards.join(dict(sorted(parts.items())))
         return {key: leaf_of(part) for key, part in parts.items()}, kept
 
     def _clear(self) -> None:
@@ -177,7 +177,7 @@ class ModuleCalls:
             if isinstance(leaf, torch.Tensor)
             and (not self._inputs_only or layout.is_dtensor(leaf) or has_digest(leaf))
         }
-        for first, part in rank_digest.parts_of(leaves).items():
+        for first, part in shards.parts_of(leaves).items():
             key, again = first, 1
             while key in self._parts:  # backward ran twice
                 key, again = f"{first} again {again}", again + 1

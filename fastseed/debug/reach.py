@@ -15,10 +15,11 @@ import numpy as np
 import torch
 
 from .._utils.validation import check_choice, check_instance, check_int, type_error, value_error
+from ..digest.trees import Leaf, digest, leaves_of, table_of
 from .module_calls import whole_copy
-from .tree_digest import Leaf, digest, leaves_of, table_of
 
 VERDICTS = ("unrepeatable", "constant", "shifted", "repeated", "absent")
+_BY_EPOCH = " by epoch"
 _BITS = 64  # of a row that is not equal by chance
 
 
@@ -56,9 +57,10 @@ class Seen(NamedTuple):
 
 
 def seed_reach(
-    run: Callable[[int], object],
+    run: Callable[..., object],
     seeds: Sequence[int] = (0, 1, 2, 3),
     *,
+    epochs: Sequence[int] | None = None,
     allow: Mapping[str, str] | None = None,
 ) -> Reach:
     """Call a function with several seeds; report what a seed does not change, and what repeats.
@@ -75,6 +77,9 @@ def seed_reach(
             as ``digest`` takes it: orders, masks, noise, weights, losses; of ranks each one's. A
             module counts as its parameters, a list of numbers, texts or like arrays as one leaf.
         seeds: at least two different integers, [0, 2**64); only neighbours show what is shifted.
+        epochs: at least two different integers: ``run(seed, epoch)`` is called with each of them.
+            A leaf of 64 bits that is the same in epochs, or that is under one seed what it is under
+            the next seed an epoch earlier, has a second row, ``order by epoch``.
         allow: verdicts that are right, by names of leaves or patterns of them (``fnmatch``):
             ``{"validation": "constant", "rank*.weights": "repeated"}``.
 
@@ -98,20 +103,36 @@ def seed_reach(
         raise type_error("debug.seed_reach", "run", "callable", run)
     allow = {} if allow is None else allow
     seeds = check_arguments("debug.seed_reach", seeds, allow)
-    runs = [_observe(run(seed)) for seed in (*seeds, seeds[0])]
-    return judge(runs[:-1], runs[-1], seeds, allow)
+    if epochs is None:
+        runs = [_observe(run(seed)) for seed in (*seeds, seeds[0])]
+        return judge(runs[:-1], runs[-1], seeds, allow)
+    numbers = _different("debug.seed_reach", "epochs", epochs)
+    runs = [
+        _by_epoch([_observe(run(seed, epoch)) for epoch in numbers]) for seed in (*seeds, seeds[0])
+    ]
+    found = judge(runs[:-1], runs[-1], seeds, allow).rows
+    of_epochs = ("shifted", "repeated")  # all else is said of the leaf itself
+    return Reach(tuple(
+        row for row in found if not row.leaf.endswith(_BY_EPOCH) or row.verdict in of_epochs
+    ))  # fmt: skip
 
 
 def check_arguments(function: str, seeds: Sequence[int], allow: Mapping[str, str]) -> list[int]:
     """Return the seeds; raise for invalid ones and for invalid allowances."""
-    check_instance(function, "seeds", seeds, (list, tuple, range), "a list, tuple or range")
-    found = [check_int(function, f"seeds[{i}]", s, 0, 2**64 - 1) for i, s in enumerate(seeds)]
-    if len(found) < 2 or len(set(found)) < len(found):
-        raise value_error(function, "seeds", "at least two different integers", seeds)
+    found = _different(function, "seeds", seeds)
     check_instance(function, "allow", allow, Mapping, "a mapping of names to verdicts")
     for name, verdict in allow.items():
         check_instance(function, "a name in allow", name, str, "a string")
         check_choice(function, f"allow[{name!r}]", verdict, VERDICTS)
+    return found
+
+
+def _different(function: str, argument: str, given: Sequence[int]) -> list[int]:
+    """Return at least two different integers."""
+    check_instance(function, argument, given, (list, tuple, range), "a list, tuple or range")
+    found = [check_int(function, f"{argument}[{i}]", n, 0, 2**64 - 1) for i, n in enumerate(given)]
+    if len(found) < 2 or len(set(found)) < len(found):
+        raise value_error(function, argument, "at least two different integers", given)
     return found
 
 
@@ -183,7 +204,8 @@ def _shifted(
     neighbours = [(k, seeds.index(s + 1)) for k, s in enumerate(seeds) if s + 1 in seeds]
     found: dict[str, str] = {}
 
-    def compare(what: str, members: list[str], rows: list[list[tuple[bytes, ...]]]) -> None:
+    def compare(what: str, members: list[str], given: list[list[tuple[bytes, ...]]]) -> None:
+        rows = [[*dict.fromkeys(one)] for one in given]  # chunks may begin at seed + 0 again
         offsets = {_offset(rows[a], rows[b]) or -_offset(rows[b], rows[a]) for a, b in neighbours}
         d = offsets.pop() if len(offsets) == 1 else 0
         overlaps = [rows[a][: len(rows[a]) - abs(d)] for a, _ in neighbours]
@@ -192,7 +214,7 @@ def _shifted(
             a, b = (seeds[k] for k in neighbours[0])
             text = f"{what}[i + {d}] of seed {a} is {what}[i] of seed {b}"
             found.update(dict.fromkeys(members, text))
-        elif _is_exclusive_or(rows, seeds):
+        elif _is_exclusive_or(given, seeds):
             found.update(dict.fromkeys(members, f"{what}[i] is a function of seed ^ i"))
 
     for family, members in families.items():
@@ -239,6 +261,18 @@ def _repeated(runs: Sequence[Mapping[str, Seen]], names: Sequence[str]) -> dict[
             twins[name].append(f"{name}[{i}] is {other}[{j}] with each seed")
     size = {name: len(runs[0][name].rows) for name in names}
     return {name: texts[0] for name, texts in twins.items() if 2 * len(texts) >= size[name]}
+
+
+def _by_epoch(epochs: Sequence[Mapping[str, Seen]]) -> dict[str, Seen]:
+    """Return what a run gave in all epochs, and for a long leaf another one with a row an epoch."""
+    found = {}
+    for name, first in epochs[0].items():
+        here = [epoch[name] for epoch in epochs if name in epoch]
+        digests = [repr(one.digest).encode() for one in here]
+        found[name] = first._replace(digest=tuple(digests))
+        if len(here) == len(epochs) and all(one.is_long for one in here):
+            found[name + _BY_EPOCH] = Seen(tuple(digests), digests, is_long=True)
+    return found
 
 
 def _observe(tree: object) -> dict[str, Seen]:

@@ -12,13 +12,13 @@ import torch
 
 from .._utils import environ, validation
 from .._utils.validation import check_int, type_error, value_error
-from ..distributed import discovery
+from ..digest.trees import Leaf, leaves_of, table_of
+from ..distributed.discovery import discover_rank
+from ..generators.discovery import states_of_defaults
 from ..nn.module_names import strip_wrappers, unwrap
 from . import kept_tensors
-from .generator_use import states_of_defaults
 from .module_calls import ModuleCalls, whole_copy
-from .tree_digest import Leaf, leaves_of, table_of
-from .watch_file import CALLS, FOLDER, GROUPS, STATE, Writer
+from .watch_file import CALLS, FOLDER, GROUPS, PATTERN, STATE, Writer
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -111,10 +111,10 @@ class Watch:
         if batch_mesh is not None and coordinate() is None:
             raise type_error(_FUNCTION, "batch_mesh", "a DeviceMesh of this rank", batch_mesh)
         calls = CALLS[:1] if modules is None else CALLS if modules is True or names else ()
-        job = discovery.discover_rank()
+        job = discover_rank()
         self._rank = job.rank
         self._folder = _folder(path)
-        file = self._folder / f"rank-{job.rank}.watch"
+        file = self._folder / PATTERN.replace("*", str(job.rank))
         if file.exists() and not append:
             raise FileExistsError(
                 f"fastseed.{_FUNCTION}: path must be a folder without {file.name}, got "

@@ -10,17 +10,18 @@ import errno
 import json
 import os
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import IO, NamedTuple, TypeAlias
 
 from .._utils import StateDict, regular_file, strict_json
 from .._utils.validation import value_error
-from .tree_digest import Leaf
+from ..digest.trees import Difference, Leaf, sides, whole
 
 FORMAT = "fastseed watch 2"
 FOLDER = "watch"
 """The folder of recordings in the folder of a run."""
+PATTERN = "rank-*.watch"
 STATE = ("generator", "buffer", "gradient", "optimizer", "parameter")
 """The groups that are recorded after a step."""
 CALLS = ("forward", "backward")
@@ -29,6 +30,7 @@ GROUPS = (STATE[0], *CALLS, *STATE[1:])
 """In the order in which a training step uses and changes them."""
 
 Key: TypeAlias = tuple[str, str]  # group and name
+Table: TypeAlias = dict[Key, Leaf]
 
 _CRC = b'{"crc32": "'
 _REST = len(_CRC) + 8  # where the other members begin
@@ -52,7 +54,7 @@ class Values(NamedTuple):
     digests: str
     start: bool
 
-    def by_name(self) -> dict[Key, Leaf]:
+    def by_name(self) -> Table:
         """Return the digest of each entry by its group and name."""
         found = {}
         for i, entry in enumerate(self.entries):
@@ -64,6 +66,26 @@ class Values(NamedTuple):
         """Return the digits of one digest by its group and name; None without it."""
         at = next((i for i, entry in enumerate(self.entries) if entry[:2] == key), None)
         return None if at is None else self.digests[at * _DIGITS : (at + 1) * _DIGITS]
+
+
+def find_files(path: Path) -> list[Path]:
+    """Return the recordings in a folder, or in that of a run."""
+    found = (sorted(folder.glob(PATTERN)) for folder in (path, path / FOLDER))
+    return next(filter(None, found), [])
+
+
+def differences(a: Table, b: Table, among: Collection[Key] | None = None) -> list[Difference]:
+    """Return what differs between two tables, in the order of a training step."""
+    every = a | b if among is None else [key for key in a | b if key in among]
+    keys = [key for key in every if a.get(key) != b.get(key)]
+    keys.sort(key=lambda key: GROUPS.index(key[0]))
+    return [sides(" ".join(key), a.get(key), b.get(key)) for key in keys]
+
+
+def weights_of(table: Table) -> str:
+    """Return the digest of parameters and buffers, as ``digest(model)`` has it; empty if none."""
+    found = {name: leaf for (group, name), leaf in table.items() if group in (STATE[1], STATE[-1])}
+    return f"{whole(found):032x}" if found else ""
 
 
 def line_of(members: StateDict) -> bytes:

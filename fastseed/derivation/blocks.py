@@ -7,34 +7,15 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, NamedTuple
 
-from .._backend import derive
+from .._backend import private_torch
 from .._backend.reference.scalar import ScopeKey
-from .._utils import validation
-from . import context, streams
-from .entries import Entries
-from .scopes import SHARED
+from . import context, place, streams
+from .place import Entries, Place
+from .rank_fields import SameRank
 
-if TYPE_CHECKING:
-    from ..seeder.seeder import Seeder
-
-
-class BlockPlace(NamedTuple):
-    """Where a block begins."""
-
-    scope: ScopeKey
-    rank_field: int
-    worker: int  # the worker word of its streams
-    entries: Entries  # of this scope
-
-
-worker_place: BlockPlace | None = None
-"""That of a DataLoader worker whose generators fastseed has seeded; None in other processes."""
-
-
-place_in_sample: ContextVar[Callable[[str], BlockPlace] | None]
-"""Where the block of a stream begins while this thread reads a sample or makes a batch."""
+place_in_sample: ContextVar[Callable[[str], Place] | None]
+"""The place of a stream's block while this thread reads a sample or makes a batch."""
 place_in_sample = ContextVar("place_in_sample", default=None)
 
 readers = 0
@@ -58,7 +39,10 @@ def around_samples() -> Iterator[None]:
         place_in_sample.reset(before)
 
 
-def _refuse(path: str) -> BlockPlace:
+_OF_SAMPLES = SameRank(0)
+
+
+def _refuse(path: str) -> Place:
     raise RuntimeError(
         "fastseed.data.per_sample: with transform=, the dataset must open no block, since a batch "
         f"is read at once, got {path!r}: let transform open it, or leave transform= out"
@@ -69,29 +53,43 @@ def enter_sample(scope: ScopeKey, index: int, occurrence: int) -> None:
     """Let the blocks of this thread belong to a sample, whichever process reads it."""
     entries = Entries()
 
-    def place_of(path: str) -> BlockPlace:
+    def place_of(path: str) -> Place:
         key = streams.sample_stream(scope, path, index, occurrence)
-        return BlockPlace(key.scope(), 0, 0, entries)
+        return Place(0, _OF_SAMPLES, None, key.scope(), entries)
 
     place_in_sample.set(place_of)
 
 
 def place_of_block(
-    function: str, path: str, distinct_over: object, of: Seeder | None = None
-) -> BlockPlace:
-    """Return where a block begins now: in a sample, a DataLoader worker, or the job."""
+    function: str, path: str, distinct_over: object, of_job: Place | None = None
+) -> tuple[Place, int]:
+    """Return where a block begins, in a sample, a worker or the job, and its rank field there."""
     in_sample = place_in_sample.get()
-    place = worker_place if in_sample is None else in_sample(path)
-    if place is None:
+    found = place.worker if in_sample is None else in_sample(path)
+    if found is None:
         context.refuse_worker(function, "pass worker_init_fn=fastseed.data.worker_init_fn to it")
-        seeder = of or context.current(function)
-        scope = derive.scope_key(seeder.master_seed, *context.scope_of(seeder, function))
-        rank_field = seeder._rank_fields.under(function, path, distinct_over)
-        return BlockPlace(scope, rank_field, 0, seeder.entries)
-    if distinct_over not in (None, ()):
-        rule = "None or () in a DataLoader worker and in a sample"
-        raise validation.value_error(function, "distinct_over", rule, distinct_over)
-    return place if distinct_over is None else place._replace(rank_field=SHARED)
+        found = of_job or context.current(function).place
+        context.scope_of(found, function)
+    return found, found.fields.under(function, path, distinct_over)
+
+
+open_modes: set[object] = set()
+"""The blocks of ``random.keyed`` of all threads that are open."""
+
+
+def open_keyed() -> list[object]:
+    """Return those that this thread is in."""
+    modes = private_torch.function_modes() if open_modes else []
+    return [mode for mode in modes if any(mode is one for one in tuple(open_modes))]
+
+
+def refuse_in_keyed(function: str) -> None:
+    """RuntimeError in a block of this thread, which does not read torch's generators."""
+    if open_keyed():
+        raise RuntimeError(
+            f"fastseed.{function}: must not be entered in a block of random.keyed, which does not "
+            "draw from torch's generators: give it a keyed block"
+        )
 
 
 ONE_TASK = (

@@ -5,34 +5,19 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Any
 
 from .._utils.log import logger
+from .place import Place
 from .scopes import Scope
 
-if TYPE_CHECKING:
-    from ..seeder.seeder import Seeder
-
-seeder: Seeder | None = None
+seeder: Any = None
 """The process-wide Seeder; None before ``fastseed.init``. A forked child has its parent's."""
-
-
-fork_count = 0
-"""How many calls of ``os.fork`` lie between this process and the one that loaded fastseed."""
-
-
-def _count_fork() -> None:
-    global fork_count
-    fork_count += 1
-
-
-os.register_at_fork(after_in_child=_count_fork)
-
 
 _observers: list[Callable[[], None]] = []
 
 
-def set_current(new: Seeder | None) -> None:
+def set_current(new: object) -> None:
     """Make ``new`` the process-wide seeder; None as before ``fastseed.init``."""
     global seeder
     seeder = new
@@ -44,31 +29,37 @@ def observe_scope(observer: Callable[[], None]) -> None:
     _observers.append(observer)
 
 
-def scope_changed(changed: Seeder | None) -> None:
+def scope_changed(changed: object) -> None:
     """Call the observers, if ``changed`` is the process-wide seeder."""
     for observer in _observers if changed is seeder else ():
         observer()
 
 
-def current(function: str) -> Seeder:
+def current(function: str) -> Any:
     """Return the process-wide seeder; RuntimeError before ``fastseed.init``."""
     if seeder is None:
         raise RuntimeError(f"fastseed.{function}: call fastseed.init(...) first")
     return seeder
 
 
-def scope_of(seeder: Seeder, function: str, instead: str = "") -> Scope:
+def scope_of(place: Place, function: str, instead: str = "") -> Scope:
     """Return the scope of the last ``reseed``; RuntimeError before it. ``instead`` helps there."""
-    if seeder.scope is None:
+    if place.scope is None:
         raise RuntimeError(f"fastseed.{function}: call fastseed.reseed(task, epoch) first{instead}")
-    if seeder.fork_count != fork_count:
-        warn_in_child(seeder, function)
-    return seeder.scope
+    if place.is_inherited:
+        warn_in_child(place, function)
+    return place.scope
 
 
-def warn_in_child(seeder: Seeder, function: str) -> None:
+_warned: tuple[Place, int] | None = None
+
+
+def warn_in_child(place: Place, function: str) -> None:
     """Log one warning in a forked child, whose siblings draw the same until it reseeds."""
-    seeder.fork_count = fork_count
+    global _warned
+    if not place.is_inherited or _warned == (place, here := os.getpid()):
+        return
+    _warned = place, here
     if not in_worker():
         logger.warning(
             "fastseed.%s: this process was forked and did not call reseed, so it draws what its "
@@ -102,9 +93,9 @@ def origin(function: str, name: str, instead: str) -> tuple[int, int]:
     RuntimeError before ``fastseed.init`` and in a DataLoader worker, where the function ``instead``
     serves.
     """
-    found = current(function)
+    place: Place = current(function).place
     # Dynamo does not trace the check: code that is compiled runs in the main process.
     if "torch" not in sys.modules or not sys.modules["torch"].compiler.is_compiling():
         register = "or register it before the workers start (fastseed.register_generator)"
         refuse_worker(function, f"call {instead}, {register}")
-    return found.master_seed, found._registry.rank_field_of(name)
+    return place.master_seed, place.fields.of(name)

@@ -14,6 +14,10 @@ from .._utils.validation import check_instance, value_error
 Parsed = TypeVar("Parsed")
 
 
+class Members:
+    """An object with many members, whose member i has the key of index i."""
+
+
 def header(kind: str, name: str, n: int) -> StateDict:
     """Return what a state holds beside the members' states: which object it belongs to."""
     identity: StateDict = {"format": f"fastseed.{kind}", "version": 1}

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
+from .._backend.private_torch import INDUCTOR
 from .variables import Variable
 
 Value: TypeAlias = bool | int | str | None
@@ -129,7 +130,7 @@ def switches(warn_only: bool, fill: bool, attention: str) -> list[Switch]:
         ("backends.cudnn.deterministic", True, "cuDNN uses deterministic algorithms only"),
         ("backends.cudnn.benchmark", False, "the convolution algorithm is not chosen by timing"),
         ("backends.mkldnn.deterministic", True, "oneDNN uses deterministic primitives"),
-        ("_inductor.config.deterministic", True, "compiled code is not chosen by timing"),
+        (f"{INDUCTOR}.deterministic", True, "compiled code is not chosen by timing"),
     )
     found += [_attribute(*attribute) for attribute in attributes]
     # With warnings only, the flash and memory-efficient kernels keep a faster backward, which adds

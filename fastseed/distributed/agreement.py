@@ -20,7 +20,7 @@ from .discovery import find_rank, process_group_size
 from .rendezvous import GRACE, Record, group_size, name_ranks
 
 if TYPE_CHECKING:
-    from ..seeder.seeder import Seeder
+    from torch.distributed.device_mesh import DeviceMesh
 
 Rows: TypeAlias = Sequence[Sequence[str]]  # (name, value)
 
@@ -37,7 +37,9 @@ _ADVICE = {
 }
 
 
-def verify_agreement(*, timeout: float = 60.0, group: dist.ProcessGroup | None = None) -> None:
+def verify_agreement(
+    *, timeout: float = 60.0, group: dist.ProcessGroup | DeviceMesh | None = None
+) -> None:
     """Raise on every rank, naming the ranks, unless all ranks agree about the job.
 
     It compares versions, the arguments of ``init``, the scope and the names of registered
@@ -46,7 +48,8 @@ def verify_agreement(*, timeout: float = 60.0, group: dist.ProcessGroup | None =
 
     Args:
         timeout: seconds in [0.001, 86400] to wait for the other ranks; give every rank the same.
-        group: the ranks to compare, of any backend; all ranks if None.
+        group: the ranks to compare, a process group of any backend or a mesh of one dimension; all
+            ranks if None.
 
     Raises:
         TypeError, ValueError: an argument is invalid; the other ranks raise RuntimeError.
@@ -60,11 +63,9 @@ def verify_agreement(*, timeout: float = 60.0, group: dist.ProcessGroup | None =
         >>> fastseed.init(42)
         >>> fastseed.distributed.verify_agreement(timeout=5)
     """
-    if group is not None:
-        if isinstance(group, int) and group == dist.GroupMember.NON_GROUP_MEMBER:
-            return
-        rule = "a torch.distributed process group"
-        validation.check_instance(_NAME, "group", group, dist.ProcessGroup, rule)
+    if isinstance(group, int) and group == dist.GroupMember.NON_GROUP_MEMBER:
+        return
+    ranks = check_group(_NAME, group)
     problem: Exception | None = None
     record: Record = {}
     seconds, size = GRACE, find_rank(_NAME).world_size
@@ -74,12 +75,25 @@ def verify_agreement(*, timeout: float = 60.0, group: dist.ProcessGroup | None =
         record, size = record_of(seeder), max(size, seeder.world_size)
     except (TypeError, ValueError, RuntimeError) as error:
         problem = error
-    if problem is None and group is None and size > 1 and group_size() == 1:
+    if problem is None and ranks is None and size > 1 and group_size() == 1:
         problem = RuntimeError(
             f"fastseed.{_NAME}: call torch.distributed.init_process_group first: there are {size} "
             "ranks, and no process group in which to compare them"
         )
-    agree(_NAME, record, problem, group=group, seconds=seconds)
+    agree(_NAME, record, problem, group=ranks, seconds=seconds)
+
+
+def check_group(function: str, group: object) -> dist.ProcessGroup | None:
+    """Return a process group, or that of a mesh of one dimension; None stays None."""
+    from torch.distributed.device_mesh import DeviceMesh
+
+    if group is None or isinstance(group, dist.ProcessGroup):
+        return group
+    rule = "a process group, a mesh of one dimension or None"
+    mesh = validation.check_instance(function, "group", group, DeviceMesh, rule)
+    if mesh.ndim != 1:
+        raise validation.value_error(function, "group", rule, mesh)
+    return mesh.get_group()
 
 
 def agree_on_master(
@@ -160,7 +174,7 @@ def check_first(function: str, name: str, record: Record, advice: str) -> None:
         raise RuntimeError(f"{_error(function, found)['error']}: {advice}")
 
 
-def record_of(seeder: Seeder) -> Record:
+def record_of(seeder: Any) -> Record:
     """Return what ranks compare of their seeders, in JSON's types."""
     mesh = seeder.mesh
     return {
@@ -170,10 +184,11 @@ def record_of(seeder: Seeder) -> Record:
         "world_size": seeder.world_size,
         "scope": None if seeder.scope is None else seeder.scope._asdict(),
         "mesh": None if mesh is None else dict(zip(mesh.names, mesh.sizes, strict=True)),
-        "data_over": list(seeder._job.data_over),
-        "distinct_over": seeder._rank_fields.rules(),
+        "data_over": list(seeder.job.data_over),
+        "distinct_over": seeder.place.fields.rules(),
         "registered": sorted(
-            f"{entry.name} (shared)" if entry.shared else entry.name for entry in seeder._registry
+            f"{entry.name} (shared)" if entry.shared else entry.name
+            for entry in seeder.generators.registry
         ),
         "rank": seeder.rank,
         "mesh coordinates": None if mesh is None else list(mesh.ranks),

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 import torch.distributed as dist
 from torch.utils.data import get_worker_info
 
-from .._backend import private_torch
+from .._backend import private_distributed
 from .._utils import StateDict
 
 Record: TypeAlias = StateDict  # of one rank, in JSON's types
@@ -84,7 +84,7 @@ def exchange_records(
             f"fastseed.{function}: must not be called in a forked child of a rank, such as a "
             "DataLoader worker: the process group is its parent's; call it in the parent"
         )
-    store = private_torch.default_store()
+    store = private_distributed.default_store()
     limit = store.timeout.total_seconds() if seconds is None else seconds
     ranks = dist.get_process_group_ranks(group)
     digest = hashlib.sha256(json.dumps(ranks).encode()).hexdigest()[:16]
@@ -109,7 +109,11 @@ def first_record(function: str, name: str, record: Record) -> Record:
 
     No rank is waited for. A process may post several records under one name, one after another.
     """
-    store, text, own = private_torch.default_store(), json.dumps(record), _posted.get(name, [])
+    store, text, own = (
+        private_distributed.default_store(),
+        json.dumps(record),
+        _posted.get(name, []),
+    )
     own = _posted[name] = own if text in own else [*own, text]
     key = f"fastseed.{function}/{_attempt()}{name}/{own.index(text)}"
     return dict(json.loads(_ask(function, lambda: store.compare_set(key, "", text), GRACE)))

@@ -9,17 +9,18 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from .._backend.tensors import bytes_of, is_expanded
 from .._utils import StateDict, validation
 from ..data.layout import ASSIGNMENTS
-from ..debug.tensor_digest import is_in_memory
-from ..debug.tree_digest import table_of
 from ..derivation import context
+from ..digest.tensors import is_in_memory
+from ..digest.trees import table_of
+from ..distributed.agreement import check_group
 from ..distributed.discovery import discover_rank
 from ..distributed.rendezvous import name_ranks
 from ..random.layout import is_dtensor
-from .buffers import bytes_of, is_expanded
 from .collector import SlotPlan
-from .peers import FUNCTION, Peers, check_group
+from .peers import FUNCTION, Peers
 
 _MOST_SLOTS = 2**24
 _MESSAGE = 25 * 2**20  # bytes of a model that are sent at a time

@@ -11,7 +11,7 @@ from torch import nn
 
 from .._backend import private_torch
 from .._backend.ops.draws import REALS
-from .._backend.tensors import INTEGER_OF_SIZE
+from .._backend.tensors import INTEGER_OF_SIZE, bytes_of, is_expanded
 from .._utils import validation
 from .collector import Rows, SlotPlan, check_same
 from .exchange import Bucket, gather_means, make_buckets
@@ -178,18 +178,6 @@ def _find(model: nn.Module) -> list[_Buffer]:
                 raise validation.value_error(FUNCTION, "model", rule, tensor.layout)
             found.setdefault(id(tensor), _Buffer(label, module, name, tensor))
     return list(found.values())
-
-
-def is_expanded(tensor: torch.Tensor) -> bool:
-    """Return whether elements of a tensor share memory, as those of ``Tensor.expand`` do."""
-    return any(
-        size > 1 and step == 0 for size, step in zip(tensor.shape, tensor.stride(), strict=True)
-    )
-
-
-def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the bytes of a dense tensor in one row: its memory, where this is contiguous."""
-    return tensor.resolve_conj().resolve_neg().contiguous().view(-1).view(torch.uint8)
 
 
 def _integers(tensor: torch.Tensor) -> torch.Tensor:

@@ -13,9 +13,9 @@ import torch.distributed as dist
 from .._backend import private_torch, tensors
 from .._backend.ops.draws import REALS
 from .._utils import validation
+from ..distributed.agreement import check_group
 from ..random import layout
 from . import sums
-from .peers import check_group
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh

@@ -40,7 +40,6 @@ class Bucket:
         self._flat = torch.zeros(piece * plan.ranks, dtype=dtype, device=tensors[0].device)
         self._piece = piece
         self._own, self._leaves = TreeSum(), 0  # of this rank, since its last exchange
-        self._is_half = False  # the buffer has a first leaf, to which the second is added
         self._sum = TreeSum()  # of the piece of this rank
         # The ends of the subtrees of this rank, in leaves since its last exchange.
         self._ends: list[int] = []
@@ -64,7 +63,7 @@ class Bucket:
         place = self.view(index)
         if value is None:
             value = place.new_zeros(())
-        if self._is_half:
+        if self._own.is_half:
             torch.add(place, value.detach().to(place.dtype), out=place)
         else:
             place.copy_(value.detach())
@@ -101,16 +100,8 @@ class Bucket:
         """Add the leaf to the sum of its subtree, and keep this sum where it is complete."""
         self._leaves += 1
         is_complete = self._leaves in self._ends
-        if not self._is_half and not is_complete:
-            self._is_half = True
-            return
-        self._own.push(self._flat, 2 if self._is_half else 1)
-        self._is_half = False
-        if not is_complete:
-            self._flat = self._own.buffer(self._flat)
-            return
-        self._flat = self._own.result()
-        if len(self._ends) > 1:
+        self._flat = self._own.take(self._flat, is_last=is_complete)
+        if is_complete and len(self._ends) > 1:
             number = self._ends.index(self._leaves)
             self._outgoing[:, number] = self._flat.view(self._plan.ranks, self._piece)
 
@@ -128,11 +119,7 @@ class Bucket:
         """Divide the sum once, and begin to give every rank the mean."""
         self.receive()
         if self._plan.ranks == 1:
-            if self._is_half:
-                self._own.push(self._flat)
-                self._is_half = False
-            else:
-                self._own.recycle(self._flat)
+            self._own.take_rest(self._flat)
             self._flat = self._own.mean(divisor)
             return
         mean = self._sum.mean(divisor)
@@ -151,7 +138,7 @@ class Bucket:
             self._flat = torch.zeros_like(self._flat)
             self._received = torch.empty_like(self._received)
             self._outgoing = torch.empty_like(self._outgoing)
-        self._leaves, self._is_half = 0, False
+        self._leaves = 0
         self._own, self._sum = TreeSum(), TreeSum()  # either may hold the buffer's memory
 
 

@@ -8,27 +8,13 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from torch.distributed.device_mesh import DeviceMesh
 
-from .._backend import private_torch
-from .._utils import validation
+from .._backend import private_distributed
 from ..distributed import rendezvous
 
 FUNCTION = "elastic.SlotGradients"
 _LOOK = 1.0  # seconds between two looks for ranks that left the step
 _FAILED = "/failed"  # behind the key of a step: the first failure of a collective
-
-
-def check_group(function: str, group: object) -> dist.ProcessGroup | None:
-    """Return a process group, or that of a mesh of one dimension; None stays None."""
-    rule = "a process group, a mesh of one dimension or None"
-    kinds = (dist.ProcessGroup, DeviceMesh, type(None))
-    validation.check_instance(function, "group", group, kinds, rule)
-    if isinstance(group, DeviceMesh):
-        if group.ndim != 1:
-            raise validation.value_error(function, "group", rule, group)
-        return group.get_group()
-    return group if isinstance(group, dist.ProcessGroup) else None
 
 
 class Peers:
@@ -52,7 +38,7 @@ class Peers:
         told = text
         if self._step:
             with contextlib.suppress(RuntimeError):  # the store is gone, and the job with it
-                store = private_torch.default_store()
+                store = private_distributed.default_store()
                 told = store.compare_set(self._step + key, "", text).decode()
         return told
 
@@ -103,7 +89,7 @@ class Peers:
 
     def _listen(self, news: dict[str, str], ended: threading.Event) -> None:
         """Look for news, in another thread: a store that is stopped never answers."""
-        store = private_torch.default_store()
+        store = private_distributed.default_store()
         with contextlib.suppress(RuntimeError):
             while not ended.is_set() and not news:
                 for key in ("", _FAILED):

@@ -28,7 +28,8 @@ class ReplicatedCollector(Collector):
         leaves = [parameter.detach() for parameter in self.parameters]
         self._buckets, self._where = make_buckets(leaves, plan, bucket_bytes)
         self._lock = threading.Lock()  # hooks run in a thread for each device
-        self._micro_step: int | None = None
+        self._micro_step = 0
+        self._slot: int | None = None  # that gets gradients now
         self._missing: list[set[int]] = []  # the parameters of each bucket without a leaf so far
         self._sent = 0  # buckets of this micro-step
         self._is_skipped = False
@@ -39,7 +40,8 @@ class ReplicatedCollector(Collector):
             self._after_gradient(parameter, weak(self._take, index))
 
     def start(self, micro_step: int) -> None:
-        self._micro_step, self._sent, self._is_skipped = micro_step, 0, False
+        self._micro_step, self._slot = micro_step, self._plan.slot(micro_step)
+        self._sent, self._is_skipped = 0, False
         self._missing = [set(range(len(bucket))) for bucket in self._buckets]
 
     def _is_empty(self) -> bool:
@@ -55,7 +57,7 @@ class ReplicatedCollector(Collector):
     def _check(self, index: int, _: object) -> None:
         """RuntimeError before a gradient is added where none is expected."""
         name = self.names[index]
-        if self._micro_step is None or self._plan.slot(self._micro_step) is None:
+        if self._slot is None:
             raise RuntimeError(
                 f"fastseed.{FUNCTION}: a backward pass reaches {name!r} outside of a slot: "
                 "backward() belongs into the loop over gradients.step(batches), or into "
@@ -63,15 +65,15 @@ class ReplicatedCollector(Collector):
             )
         if self._is_skipped:
             raise RuntimeError(
-                f"fastseed.{FUNCTION}: a backward pass reaches {name!r} in slot "
-                f"{self._plan.slot(self._micro_step)}, which is skipped"
+                f"fastseed.{FUNCTION}: a backward pass reaches {name!r} in slot {self._slot}, "
+                "which is skipped"
             )
         bucket, place = self._where[index]
         if place not in self._missing[bucket]:
             raise RuntimeError(
-                f"fastseed.{FUNCTION}: {name!r} gets a second gradient in slot "
-                f"{self._plan.slot(self._micro_step)}, which has one backward pass: add the losses "
-                "first, and checkpoint a module that is used several times with use_reentrant=False"
+                f"fastseed.{FUNCTION}: {name!r} gets a second gradient in slot {self._slot}, which "
+                "has one backward pass: add the losses first, and checkpoint a module that is used "
+                "several times with use_reentrant=False"
             )
 
     def _take(self, index: int, parameter: torch.Tensor) -> None:
@@ -92,21 +94,19 @@ class ReplicatedCollector(Collector):
                 self._send()
 
     def _send(self) -> None:
-        assert self._micro_step is not None
         self._buckets[self._sent].send(self._micro_step)
         self._sent += 1
 
     def collect(self) -> bool:
         """Send the remaining buckets, with leaves of +0 for parameters without a gradient."""
-        assert self._micro_step is not None
-        has_slot = self._plan.slot(self._micro_step) is not None
+        has_slot = self._slot is not None
         if has_slot and not self._is_skipped and self._is_empty():
             return False
         while self._sent < len(self._buckets):
             for place in self._missing[self._sent] if has_slot else ():
                 self._buckets[self._sent].write(place, None)
             self._send()
-        self._micro_step = None
+        self._slot = None
         return True
 
     def finish(self, divisor: Fraction, used: list[bool]) -> None:
@@ -118,6 +118,6 @@ class ReplicatedCollector(Collector):
 
     def discard(self) -> None:
         super().discard()
-        self._micro_step = None
+        self._slot = None
         for bucket in self._buckets:
             bucket.discard()

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, cast
+from typing import Any, cast
 
 import torch
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
-from .._backend import private_torch
+from .._backend import private_distributed, private_torch
 from .._utils import validation
 from .collector import Collector, SlotPlan, check_dense, weak
 from .leaf_scatter import LeafScatter, MicroStep, ShardMesh, WatchedGather
 from .peers import FUNCTION
-
-if TYPE_CHECKING:  # what set_custom_reduce_scatter takes has no public name
-    from torch.distributed.fsdp._fully_shard._fsdp_api import AllGather, ReduceScatter
 
 
 class ShardedCollector(Collector):
@@ -60,10 +57,11 @@ class ShardedCollector(Collector):
     def _install(self) -> None:
         """Take the place of torch's reduce-scatter, which works in slots only as long as it has."""
         for name, module in self._modules.items():
-            self._undo.append(private_torch.save_fsdp_settings(module))
-            gather = WatchedGather(name, self._plan, self._step, private_torch.gather_of(module))
-            module.set_custom_all_gather(cast("AllGather", gather))
-            module.set_custom_reduce_scatter(cast("ReduceScatter", self._scatters[name]))
+            self._undo.append(private_distributed.save_fsdp_settings(module))
+            gather: Any = private_distributed.gather_of(module)
+            gather = WatchedGather(name, self._plan, self._step, gather)
+            module.set_custom_all_gather(gather)
+            module.set_custom_reduce_scatter(cast("Any", self._scatters[name]))
             module.set_gradient_divide_factor(1.0)
             module.set_force_sum_reduction_for_comms(True)
             module.set_requires_gradient_sync(True, recurse=False)

@@ -11,7 +11,6 @@ from typing import TypeVar
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.fsdp import FSDPModule
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from .._utils import validation
@@ -19,13 +18,13 @@ from .._utils.log import logger
 from ..data.micro_batches import MicroBatches
 from ..distributed.agreement import agree
 from ..nn.dropout.rows import rows
+from ..nn.module_names import sharded_modules
 from . import arguments
 from .buffers import SlotBuffers
 from .collector import Collector, weak
 from .draws import DrawWatch
 from .peers import FUNCTION
 from .replicated import ReplicatedCollector
-from .sharded import ShardedCollector
 from .slot import Slot, divisor_of
 
 Batch = TypeVar("Batch")
@@ -93,17 +92,19 @@ class SlotGradients:
         try:
             ranks = arguments.find_group(group)
             self._model = arguments.check_model(model)
-            shards = any(isinstance(part, FSDPModule) for part in self._model.modules())
+            shards = bool(sharded_modules(self._model))
             plan = arguments.make_plan(slots, ranks, assignment, is_sharded=shards)
             self._plan = plan
             sends = arguments.check_broadcast(broadcast, self._model)
             size = validation.check_float(FUNCTION, "bucket_mb", bucket_mb, 1e-6, 2**20)
-            self._collector: Collector = (
-                ShardedCollector(self._model, plan)
-                if shards
-                else ReplicatedCollector(self._model, plan, round(size * 2**20))
-            )
-            self._buffers = SlotBuffers(self._model, plan, round(size * 2**20))
+            most = round(size * 2**20)
+            if shards:
+                from .sharded import ShardedCollector
+
+                self._collector: Collector = ShardedCollector(self._model, plan)
+            else:
+                self._collector = ReplicatedCollector(self._model, plan, most)
+            self._buffers = SlotBuffers(self._model, plan, most)
         except (TypeError, ValueError, RuntimeError) as error:
             agree(FUNCTION, {}, error, group=ranks)  # other ranks hear of it in their first step
         self._draws = DrawWatch(self._buffers.device)
@@ -169,6 +170,9 @@ class SlotGradients:
             if not isinstance(batches, Iterable):
                 name = f"{FUNCTION}.step"
                 raise validation.type_error(name, "batches", "iterable", batches)
+            if isinstance(batches, MicroBatches) and batches.slots != self.own_slots:
+                found = f"those of slots in {batches.slots}: give data.steps slots=gradients, this"
+                raise self._wrong_batches(f"{found} object")
             source = iter(batches)
             for micro_step in range(self.passes):
                 number = self._plan.slot(micro_step)
@@ -364,13 +368,7 @@ class SlotGradients:
         self._micro_step, self._is_in_slot = self._micro_step + 1, False
 
     def _next(self, batches: Iterator[Batch], slot: int) -> Batch:
-        MicroBatches.latest = None  # the batch may come through an iterator that wraps them
         for batch in batches:
-            if MicroBatches.latest not in (None, self.own_slots):
-                raise self._wrong_batches(
-                    f"those of slots in {MicroBatches.latest}: give data.steps "
-                    "slots=gradients, this object"
-                )
             return batch
         raise self._wrong_batches(f"none for slot {slot}")
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 
-from .._backend import native, private_torch
+from .._backend import native, private_distributed
 from .._backend.ops import exact as exact_op
 from .._backend.reference import exact_sum as reference
 from ..distributed import rendezvous
@@ -87,7 +87,7 @@ def all_reduce(
     function: str, totals: torch.Tensor, group: dist.ProcessGroup | None
 ) -> torch.Tensor:
     """Return the accumulators of all ranks of a group, added; RuntimeError names a dead rank."""
-    types = private_torch.device_types(group)
+    types = private_distributed.device_types(group)
     if totals.device.type not in types:
         totals = totals.to(types[0])
     rendezvous.collective(function, dist.all_reduce, totals, group=group)

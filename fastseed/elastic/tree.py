@@ -25,6 +25,7 @@ class TreeSum:
     """
 
     def __init__(self) -> None:
+        self.is_half = False  # the memory of ``take`` has a first leaf, to which a second is added
         self._parts: list[_Part] = []
         self._free: list[torch.Tensor] = []
 
@@ -38,6 +39,26 @@ class TreeSum:
         while self._parts and self._parts[-1].leaves == part.leaves:
             part = self._add(self._parts.pop(), part)
         self._parts.append(part)
+
+    def take(self, memory: torch.Tensor, *, is_last: bool) -> torch.Tensor:
+        """Take a leaf that was written or, where ``is_half``, added to the leaf before it.
+
+        Return the memory for the next leaf; the sum of all where it ``is_last``.
+        """
+        if not (is_last or self.is_half):
+            self.is_half = True
+            return memory
+        self.push(memory, 2 if self.is_half else 1)
+        self.is_half = False
+        return self.result() if is_last else self.buffer(memory)
+
+    def take_rest(self, memory: torch.Tensor) -> None:
+        """Take the memory for the next leaf back, with half a pair in it or nothing."""
+        if self.is_half:
+            self.push(memory)
+        else:
+            self.recycle(memory)
+        self.is_half = False
 
     def keep(self) -> None:
         """Copy the leaves that are still borrowed."""

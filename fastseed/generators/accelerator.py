@@ -106,7 +106,8 @@ class AcceleratorGenerators:
             return [private_torch.mps_generator()]
         return list(getattr(self._module, "default_generators", ()))
 
-    def _current_device(self) -> int:
+    def current_device(self) -> int:
+        """Return the ordinal of the device that torch uses by default."""
         if self.kind == "mps":
             return 0
         if native.generators is not None:
@@ -116,11 +117,11 @@ class AcceleratorGenerators:
     def _apply(self, stream: Stream) -> None:
         if self.in_one_call:
             native.generators.reseed_defaults(
-                self.kind, self._current_device(), *stream.name_key, stream.rank_word, stream.worker
+                self.kind, self.current_device(), *stream.name_key, stream.rank_word, stream.worker
             )
             return
         generators = self._default_generators()
-        current = self._current_device() if generators else 0
+        current = self.current_device() if generators else 0
         for ordinal, generator in enumerate(generators):
             key = stream.key(relative_index(ordinal, current, len(generators)))
             generator.manual_seed(key & LOW64)

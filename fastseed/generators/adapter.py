@@ -65,6 +65,29 @@ def adapter_of(kind: type) -> Callable[[Any], GeneratorAdapter] | None:
     return next(ADAPTERS[base] for base in kind.__mro__ if base in ADAPTERS)
 
 
+class MembersAdapter:
+    """The adapter of a ``GeneratorPool`` or a ``StreamBank``: member i has the key of index i."""
+
+    def __init__(self, target: Any) -> None:
+        self.target = target
+
+    def reseed(self, stream: Stream) -> None:
+        self.target._reseed_members(stream)
+
+    def state(self) -> torch.Tensor:
+        states: torch.Tensor = self.target._pack()
+        return states
+
+    def parse_state(self, state: torch.Tensor) -> Any:
+        return self.target._parse(state)
+
+    def save(self) -> Any:
+        return self.target._parse(self.target._pack())
+
+    def restore(self, saved: Any) -> None:
+        self.target._load(saved)
+
+
 def pack(data: bytes) -> torch.Tensor:
     """Return bytes as a 1-D uint8 tensor."""
     return torch.frombuffer(bytearray(data), dtype=torch.uint8)

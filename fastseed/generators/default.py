@@ -11,7 +11,6 @@ import torch
 
 from .._backend import native
 from .._backend.reference.scalar import ScopeKey
-from ..derivation.scopes import Scope
 from ..derivation.streams import Stream, sample_stream
 from .adapter import GeneratorAdapter
 from .numpy_rng import NumpyGlobal
@@ -35,17 +34,14 @@ class DefaultGenerators:
         three: tuple[GeneratorAdapter, ...] = (PythonRandom(), self._numpy, TorchGenerator())
         self.adapters = dict(zip(NAMES, three, strict=True))
 
-    def reseed_natively(self, master_seed: int, at: Scope, rank_field: int) -> bool:
-        """Reseed all three; return False where that needs ``reseed``, which names what fails."""
-        return self._in_one_call("reseed_defaults_of_cpu", master_seed, *at, rank_field)
-
     def reseed_sample(self, scope: ScopeKey, index: int, occurrence: int) -> dict[str, Exception]:
         """Give all three the stream of a sample; return the exceptions of those that failed."""
-        if self._in_one_call("reseed_sample_of_cpu", *scope, index, occurrence):
+        if self.reseed_natively("reseed_sample_of_cpu", *scope, index, occurrence):
             return {}
         return self.reseed(lambda name: sample_stream(scope, name, index, occurrence))
 
-    def _in_one_call(self, function: str, *where: int) -> bool:
+    def reseed_natively(self, function: str, *where: int) -> bool:
+        """Reseed all three; return False where that needs ``reseed``, which names what fails."""
         memory = self._numpy.find_memory()
         if memory is None:
             return False

@@ -169,7 +169,8 @@ class NumpyGlobal(NumpyRandomState):
         """Return where to write the words; None to use ``set_state``."""
         if native.generators is None:
             return None
-        bit_generator, memory = self._bit_generator(), self._memory
+        module: Any = np.random
+        bit_generator, memory = module.get_bit_generator(), self._memory
         if memory is None or memory.bit_generator is not bit_generator:
             if type(bit_generator) is not np.random.MT19937 or not _can_write_words():
                 return None

@@ -24,7 +24,7 @@ _users: StreamUsers[GeneratorPool] = StreamUsers(
 )
 
 
-class GeneratorPool:
+class GeneratorPool(member_states.Members):
     """Reseed many torch generators of any devices in one native call.
 
     Member i takes the key of index i of the stream ``name`` on this rank. A generator may be in the
@@ -159,29 +159,6 @@ class GeneratorPool:
     def _load(self, parsed: list[torch.Tensor]) -> None:
         for generator, state in zip(self._generators, parsed, strict=True):
             generator.set_state(state)
-
-
-class MembersAdapter:
-    """The adapter of a ``GeneratorPool`` or a ``StreamBank``: member i has the key of index i."""
-
-    def __init__(self, target: Any) -> None:
-        self.target = target
-
-    def reseed(self, stream: Stream) -> None:
-        self.target._reseed_members(stream)
-
-    def state(self) -> torch.Tensor:
-        states: torch.Tensor = self.target._pack()
-        return states
-
-    def parse_state(self, state: torch.Tensor) -> Any:
-        return self.target._parse(state)
-
-    def save(self) -> Any:
-        return self.target._parse(self.target._pack())
-
-    def restore(self, saved: Any) -> None:
-        self.target._load(saved)
 
 
 def check_generators(function: str, generators: Iterable[torch.Generator]) -> list[torch.Generator]:

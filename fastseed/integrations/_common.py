@@ -42,13 +42,13 @@ def ensure_seeder(function: str, master_seed: int | None, rank: int, world_size:
         raise validation.value_error(function, "master_seed", rule, master_seed)
     if (seeder.rank, seeder.world_size) == (rank, world_size):
         return seeder
-    if seeder.mesh is not None or len(seeder._registry):  # ranks were started after init
+    if seeder.mesh is not None or len(seeder.generators.registry):  # ranks were started after init
         raise RuntimeError(
             f"fastseed.{function}: fastseed.init was called for rank {seeder.rank} of "
             f"{seeder.world_size}, but this is rank {rank} of {world_size}: call it with rank= "
             "and world_size="
         )
-    job = seeder._job
+    job = seeder.job
     more = (None, None, job.distinct_over)
     return start(seeder.master_seed, None, None, rank, world_size, *more)
 
@@ -61,7 +61,7 @@ def order_key(function: str, name: str, task: int, epoch: int = 0) -> int:
 
 def move_to(task: int, epoch: int, step: int = 0) -> None:
     """Reseed without the warning for a repeated scope: frameworks return to scopes on purpose."""
-    current_seeder("reseed")._set_scope(task, epoch, step)
+    current_seeder("reseed").move(task, epoch, step)
 
 
 @contextlib.contextmanager

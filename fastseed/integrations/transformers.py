@@ -210,7 +210,7 @@ def _saved_file(args: Args, state: State) -> str | None:
     names = [_FILE.format(rank=rank) for rank in (0, args.process_index)]
     if any(os.path.exists(os.path.join(folder, name)) for name in names):
         return os.path.join(folder, _FILE)
-    if list(current_seeder(_NAME)._registry):
+    if list(current_seeder(_NAME).generators.registry):
         logger.warning(
             "fastseed: there is no %s in %s: registered generators restart the epoch",
             *(names[1], folder),

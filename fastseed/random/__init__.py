@@ -3,7 +3,8 @@
 ``uniform``, ``normal``, ``trunc_normal``, ``randint``, ``bernoulli``, ``exponential`` and ``bits``
 return new tensors; the forms with an underscore fill existing ones. A ``StreamBank`` holds many
 streams on one device; ``keyed`` is a block in which torch's own functions draw from keys;
-``Shard`` says which part of a larger tensor a tensor is.
+``Shard`` says which part of a larger tensor a tensor is; ``torch_key`` makes a key for torch's own
+stateless functions.
 """
 
 from .bank import StreamBank
@@ -11,6 +12,7 @@ from .functional import bernoulli, bits, exponential, normal, randint, trunc_nor
 from .inplace import bernoulli_, bits_, exponential_, normal_, randint_, trunc_normal_, uniform_
 from .keyed import keyed
 from .layout import Shard
+from .torch_keys import torch_key
 
 __all__ = [
     "Shard",
@@ -26,6 +28,7 @@ __all__ = [
     "normal_",
     "randint",
     "randint_",
+    "torch_key",
     "trunc_normal",
     "trunc_normal_",
     "uniform",

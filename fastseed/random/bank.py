@@ -31,7 +31,7 @@ _users: StreamUsers[StreamBank] = StreamUsers(
 )
 
 
-class StreamBank:
+class StreamBank(member_states.Members):
     """n counter-based streams on one device, each with a key and a position.
 
     The functions of ``fastseed.random`` and ``fastseed.sampling.sample`` take a bank in place of a

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from .._backend.ops.draws import DRAW, REALS
+from .._backend.private_torch import answer_at_trace
 from .._backend.reference.scalar import signed
 from .._utils.validation import type_error, value_error
 
@@ -113,6 +114,7 @@ def _area(x: float) -> int:
     return total
 
 
+@answer_at_trace  # as its result
 def _areas(a: float, b: float) -> tuple[float, float, float, float]:
     """Return middle, span, below and above of the standard normal between ``a`` and ``b``."""
     left, right, end = _area(a), _area(b), _area(_FURTHEST)
@@ -122,9 +124,6 @@ def _areas(a: float, b: float) -> tuple[float, float, float, float]:
         (end + left) / (2 * end),
         (end - right) / (2 * end),
     )
-
-
-_areas._dynamo_marked_constant = True  # type: ignore[attr-defined]  # traced as its result
 
 
 def trunc_normal(

@@ -1,31 +1,31 @@
 """What a key writes in place of each random operator of torch, into a tensor or a ``DTensor``.
 
-The table of ``nn.initialize`` (torch's operators) and that of ``random.keyed`` (torch's functions)
-take their fills from here.
+``FILLS`` is the one table, for ``random.keyed`` and ``nn.initialize``.
 """
 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from .._backend import derive, tensors
-from .._backend.ops.draws import REALS
+from .._backend.ops.draws import DRAW, REALS
 from .._backend.ops.shuffle import shuffle_of_key
 from .._utils import validation
 from . import inplace, layout
 from .distributions import check_real
-from .functional import Key
+from .functional import Key, check_keys
 
 Arguments = tuple[Any, ...]
 Keywords = dict[str, Any]
 Fill = Callable[..., object]
 """A function of a tensor, a key and parameters that writes random numbers; False: it drew none."""
 
-_FUNCTION = "random.keyed"
+_FUNCTION, _INITIALIZE = "random.keyed", "nn.initialize"
 _INTEGERS = (torch.uint8, torch.int32, torch.int64)  # that randint writes itself
 _DIGITS = {
     torch.bool: 0,
@@ -264,7 +264,7 @@ def keep_part(
     tensor: torch.Tensor,
     whole: torch.Tensor,
     as_zeros: bool = False,
-    function: str = "nn.initialize",
+    function: str = _INITIALIZE,
 ) -> torch.Tensor:
     """Write what ``tensor`` holds of ``whole``, or zeros where that is True."""
     tensors.check_memory(function, "tensor", layout.local_part(tensor))
@@ -281,3 +281,65 @@ def keep_part(
         if local is not tensor and not tensor.is_inference():
             torch.autograd.graph.increment_version(tensor)
     return tensor
+
+
+def _check_weight(tensor: torch.Tensor, dimensions: tuple[int, int], rule: str) -> None:
+    """Check dtype and dimensions of a weight, from and to; ``rule`` names these."""
+    tensors.check_dtype(_INITIALIZE, "tensor", tensor, *REALS)
+    if not dimensions[0] <= tensor.dim() <= dimensions[1]:
+        raise validation.value_error(_INITIALIZE, "tensor", rule, tensor)
+
+
+def orthogonal_(tensor: torch.Tensor, key: int, gain: float = 1.0) -> None:
+    """Fill a weight with a (semi-)orthogonal matrix, times ``gain``; ranks compute all of it."""
+    _check_weight(tensor, (2, 64), "a tensor of 2 dimensions or more")
+    most = sys.float_info.max
+    gain = validation.check_float(_INITIALIZE, "gain", gain, -most, most)
+    if tensor.numel() == 0:
+        return
+    rows = tensor.size(0)
+    flat = torch.empty(rows, tensor.numel() // rows, dtype=torch.float64, device="cpu")
+    inplace.normal_(flat, key)
+    q, r = torch.linalg.qr(flat if rows >= flat.size(1) else flat.T)
+    q = q * r.diagonal().sign() * gain  # the diagonal of R positive (Mezzadri, 2007)
+    keep_part(tensor, q if rows >= flat.size(1) else q.T)
+
+
+def sparse_(tensor: torch.Tensor, key: int, sparsity: float, std: float = 0.01) -> None:
+    """Fill a matrix with normal numbers, and zeros where a column has the smallest words."""
+    _check_weight(tensor, (2, 2), "a matrix")
+    part = validation.check_float(_INITIALIZE, "sparsity", sparsity, 0, 1)
+    std = validation.check_float(_INITIALIZE, "std", std, 0, sys.float_info.max)
+    if tensor.numel() == 0:
+        return
+    words = torch.empty(tensor.shape, dtype=torch.uint64, device="cpu")
+    keys = check_keys(_INITIALIZE, "key", key, words.device).view(1, 2)
+    # behind more words than the numbers take, in any dtype
+    position = torch.full((1,), 2 * tensor.numel(), dtype=torch.int64, device="cpu")
+    DRAW["bits"](words, keys, position, (), (), 0)
+    signed = words.view(torch.int64) ^ torch.iinfo(torch.int64).min  # in the order of the words
+    chosen = signed.argsort(dim=0, stable=True)[: math.ceil(part * tensor.size(0))]
+    zero = torch.zeros_like(words, dtype=torch.bool).scatter_(0, chosen, value=True)
+    inplace.normal_(tensor, key, 0.0, std)
+    keep_part(tensor, zero, as_zeros=True)
+
+
+FILLS: dict[str, Fill] = {
+    "normal_": normal,
+    "uniform_": uniform,
+    "exponential_": inplace.exponential_,
+    "log_normal_": log_normal,
+    "cauchy_": cauchy,
+    "geometric_": geometric,
+    "bernoulli_": bernoulli,
+    "random_": randint,
+    "randperm": randperm,
+}
+"""Torch's functions that write random numbers, and what a key writes in place of each."""
+
+INITIALIZERS: dict[str, Fill] = {
+    "trunc_normal_": inplace.trunc_normal_,
+    "orthogonal_": orthogonal_,
+    "sparse_": sparse_,
+}
+"""Functions of ``torch.nn.init`` that compute with random numbers in Python."""

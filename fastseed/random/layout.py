@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeGuard
 
 import torch
 
-from .._backend import private_torch
+from .._backend import private_distributed
 from .._utils import validation
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def is_dtensor(tensor: torch.Tensor) -> TypeGuard[DTensor]:
 
 def local_part(tensor: torch.Tensor) -> torch.Tensor:
     """Return the tensor of this process that holds the elements of a ``DTensor``, or ``tensor``."""
-    local = private_torch.local_tensor_of(tensor)
+    local = private_distributed.local_tensor_of(tensor)
     return local if isinstance(local, torch.Tensor) else tensor
 
 
@@ -146,7 +146,7 @@ def runs_of_dtensor(function: str, tensor: DTensor) -> tuple[torch.Tensor, list[
     coordinate = mesh.get_coordinate()
     if coordinate is None or local.numel() == 0:  # outside the mesh, or an empty shard
         return local, [[] for _ in tensor.shape]
-    spec_order = getattr(tensor._spec, "shard_order", None)
+    spec_order = private_distributed.shard_order_of(tensor)
     indices = []
     for dim, size in enumerate(tensor.shape):
         cuts = [
@@ -170,12 +170,9 @@ def _sharded_dim(
     function: str, placement: Placement, placements: Sequence[Placement]
 ) -> int | None:
     """The dimension that a placement cuts; None if it repeats the tensor."""
-    from torch.distributed.tensor import placement_types as types
-
-    if isinstance(placement, (types.Shard, types._StridedShard)):
-        return int(placement.dim)
-    if isinstance(placement, types.Replicate):
-        return None
+    dim = private_distributed.sharded_dim(placement)
+    if dim is not None or placement.is_replicate():
+        return dim
     raise ValueError(
         f"fastseed.{function}: tensor must have no placements but Replicate and Shard, "
         f"got {placements}: a sum of parts has no elements to draw"

@@ -11,7 +11,7 @@ from .._backend import native, private_torch
 from .fills import Arguments, Keywords
 
 if TYPE_CHECKING:
-    from torch._ops import OpOverload
+    from .._backend.private_torch import OpOverload
 
 
 def positions() -> list[object]:

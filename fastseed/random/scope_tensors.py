@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import torch
 
-from .._backend import derive
 from .._backend.reference.scalar import signed
 from ..derivation import context
+from ..derivation.place import Place
 
 CPU = torch.device("cpu")
 
@@ -61,7 +61,7 @@ def _add(scope: torch.Tensor) -> ScopeTensor:
 
 def words() -> tuple[int, ...]:
     """Return key and tweak of the scope, as they are on the CPU."""
-    return tuple(process_state.devices[CPU].scope.tolist())
+    return tuple(_memory)
 
 
 def check_not_compiling(function: str, device: torch.device) -> None:
@@ -75,22 +75,21 @@ def check_not_compiling(function: str, device: torch.device) -> None:
 
 def _write() -> None:
     """Write the new scope to every device."""
-    seeder, words, process_state.has_keys = context.seeder, (0, 0), False
-    if seeder is not None and seeder.scope is not None:
-        words = derive.scope_key(seeder.master_seed, *seeder.scope)
-        process_state.has_keys = True
+    place: Place | None = None if context.seeder is None else context.seeder.place
+    process_state.has_keys = place is not None and place.scope is not None
+    words = (0, 0) if place is None else place.scope_key
     if torch.cuda.is_initialized() and torch.cuda.is_available():  # type: ignore[no-untyped-call]
         on_device("reseed", torch.device("cuda", torch.cuda.current_device()))
-    on_cpu = process_state.devices[CPU].scope
-    on_cpu.numpy()[:] = words  # in a tenth of the time that copy_ from a new tensor takes
-    torch.autograd.graph.increment_version(on_cpu)
+    _memory[0], _memory[1] = words  # in a tenth of the time that copy_ from a new tensor takes
+    torch.autograd.graph.increment_version(_on_cpu)
     for held in tuple(process_state.devices.values()):
-        if held.scope is not on_cpu and held.is_usable:
+        if held.scope is not _on_cpu and held.is_usable:
             for target, word in zip(held.words, words, strict=True):
                 target.fill_(signed(word))  # by value: a copy from memory would wait for the device
 
 
 with torch.inference_mode(False):
-    _add(torch.zeros(2, dtype=torch.uint64, device=CPU))
+    _on_cpu = _add(torch.zeros(2, dtype=torch.uint64, device=CPU)).scope
+_memory: memoryview[int] = memoryview(_on_cpu.numpy())  # type: ignore[arg-type]
 _write()  # a name may be loaded at its first use, after reseed
 context.observe_scope(_write)

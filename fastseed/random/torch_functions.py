@@ -1,7 +1,7 @@
 """Torch's random functions, and what ``random.keyed`` does in place of each.
 
-``DRAWS`` has a handler for each function that Python calls: it gets the block, the function and the
-function's arguments. A call that draws nothing goes to torch.
+``DRAWS`` has a handler for each function that Python calls: it gets the draws of the block, the
+function and its arguments. A call that draws nothing goes to torch.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.nn import functional as torch_functional
@@ -21,9 +21,7 @@ from .._utils import validation
 from . import dropout, dropout_calls, fills, inplace, layout
 from .fills import Fill
 from .functional import key_on
-
-if TYPE_CHECKING:
-    from .keyed import KeyedBlock
+from .keyed_draws import Draws
 
 Handler = Callable[..., object]
 
@@ -41,7 +39,7 @@ def check_memory(func: Any, args: Sequence[object], options: Mapping[str, object
         local = layout.local_part(value)
         is_read = not any(value is one for one in written)
         is_plain = type(local) in (torch.Tensor, torch.nn.Parameter)
-        if is_plain and not (is_read and tensors.is_zero(local)):
+        if is_plain and not (is_read and private_torch.is_zero(local)):
             tensors.check_dense(_FUNCTION, f"a tensor of {func.__name__}", local)
 
 
@@ -52,7 +50,7 @@ def _making(fill: Fill, make: Callable[..., torch.Tensor]) -> Handler:
     """Handle a function that fills what ``make`` makes of the same arguments."""
 
     def handle(
-        block: KeyedBlock, _: object, *args: Any, generator: None = None, **options: Any
+        block: Draws, _: object, *args: Any, generator: None = None, **options: Any
     ) -> object:
         return block.draw(fill, make(*args, **options))
 
@@ -63,7 +61,7 @@ def _writing(fill: Fill, **names: str) -> Handler:
     """Handle a method that fills its tensor; ``names`` are those that the fill has for others."""
 
     def handle(
-        block: KeyedBlock, _: object, tensor: torch.Tensor, *args: Any, generator: None = None,
+        block: Draws, _: object, tensor: torch.Tensor, *args: Any, generator: None = None,
         **options: Any,
     ) -> object:  # fmt: skip
         options = {names.get(name, name): _number(value) for name, value in options.items()}
@@ -73,7 +71,7 @@ def _writing(fill: Fill, **names: str) -> Handler:
 
 
 def _overwrite(
-    block: KeyedBlock, fill: Fill, tensor: torch.Tensor, *parameters: Any, **named: Any
+    block: Draws, fill: Fill, tensor: torch.Tensor, *parameters: Any, **named: Any
 ) -> torch.Tensor:
     if tensor.requires_grad and torch.is_grad_enabled():
         tensor.zero_()  # as torch: what it was gets a gradient of 0
@@ -101,14 +99,14 @@ def _bounds(given: Sequence[Any], low: int, high: int | None) -> tuple[int, int 
 
 
 def _random(
-    block: KeyedBlock, _: object, tensor: torch.Tensor, *given: Any, to: int | None = None,
+    block: Draws, _: object, tensor: torch.Tensor, *given: Any, to: int | None = None,
     generator: None = None, **options: Any,
 ) -> object:  # fmt: skip
     return _overwrite(block, fills.randint, tensor, *_bounds(given, options.get("from", 0), to))
 
 
 def _randint(
-    block: KeyedBlock, _: object, *args: Any, low: int = 0, high: int | None = None,
+    block: Draws, _: object, *args: Any, low: int = 0, high: int | None = None,
     size: Any = None, generator: None = None, dtype: torch.dtype | None = None, **options: Any,
 ) -> object:  # fmt: skip
     *given, size = args if size is None else (*args, size)
@@ -118,7 +116,7 @@ def _randint(
 
 
 def _randint_like(
-    block: KeyedBlock, _: object, input: torch.Tensor, *given: Any, low: int = 0,
+    block: Draws, _: object, input: torch.Tensor, *given: Any, low: int = 0,
     high: int | None = None, generator: None = None, **options: Any,
 ) -> object:  # fmt: skip
     tensor = torch.empty_like(input, **options)
@@ -126,7 +124,7 @@ def _randint_like(
 
 
 def _randperm(
-    block: KeyedBlock, _: object, n: int, *, out: torch.Tensor | None = None,
+    block: Draws, _: object, n: int, *, out: torch.Tensor | None = None,
     generator: None = None, dtype: torch.dtype | None = None, **options: Any,
 ) -> object:  # fmt: skip
     dtype = torch.int64 if dtype is None and out is None else dtype
@@ -134,7 +132,7 @@ def _randperm(
 
 
 def _normal(
-    block: KeyedBlock, _: object, mean: Any = 0.0, std: Any = 1.0, size: Any = None, *,
+    block: Draws, _: object, mean: Any = 0.0, std: Any = 1.0, size: Any = None, *,
     out: torch.Tensor | None = None, generator: None = None, **options: Any,
 ) -> object:  # fmt: skip
     if size is not None:
@@ -149,7 +147,7 @@ def _normal(
 
 
 def _bernoulli(
-    block: KeyedBlock, _: object, input: torch.Tensor, p: Any = None, *,
+    block: Draws, _: object, input: torch.Tensor, p: Any = None, *,
     out: torch.Tensor | None = None, generator: None = None,
 ) -> object:  # fmt: skip
     tensor = input.clone(memory_format=torch.contiguous_format)
@@ -157,7 +155,7 @@ def _bernoulli(
 
 
 def _multinomial(
-    block: KeyedBlock, _: object, input: torch.Tensor, num_samples: int,
+    block: Draws, _: object, input: torch.Tensor, num_samples: int,
     replacement: bool = False, *, generator: None = None, out: torch.Tensor | None = None,
 ) -> object:  # fmt: skip
     fills.check_weights(_FUNCTION, input, num_samples, replacement)
@@ -170,7 +168,7 @@ def _initializing(fill: Fill, **names: str) -> Handler:
     """Handle a function of ``torch.nn.init``, which fills parameters without gradients."""
     write = _writing(fill, **names)
 
-    def handle(block: KeyedBlock, func: object, *args: Any, **options: Any) -> object:
+    def handle(block: Draws, func: object, *args: Any, **options: Any) -> object:
         with torch.no_grad():
             return write(block, func, *args, **options)
 
@@ -178,7 +176,7 @@ def _initializing(fill: Fill, **names: str) -> Handler:
 
 
 def _init_kaiming(
-    block: KeyedBlock, func: Any, tensor: torch.Tensor, a: float = 0, mode: str = "fan_in",
+    block: Draws, func: Any, tensor: torch.Tensor, a: float = 0, mode: str = "fan_in",
     nonlinearity: Any = "leaky_relu", generator: None = None,
 ) -> object:  # fmt: skip
     if tensor.dim() < 2 or tensor.numel() == 0 or mode.lower() not in ("fan_in", "fan_out"):
@@ -191,7 +189,7 @@ def _init_kaiming(
 # ---------------------------------------------------------------- functions of layers
 
 
-def _drop(block: KeyedBlock, func: Any, *args: Any, **options: Any) -> object:
+def _drop(block: Draws, func: Any, *args: Any, **options: Any) -> object:
     """Handle a function of dropout."""
     if not dropout_calls.draws(func, args, options):
         return func(*args, **options)
@@ -206,26 +204,25 @@ def _drop(block: KeyedBlock, func: Any, *args: Any, **options: Any) -> object:
     return call.input.copy_(found) if call.inplace else found
 
 
-def dropped(
-    block: KeyedBlock, input: torch.Tensor, p: float, channels: bool = False
-) -> torch.Tensor:
+def dropped(block: Draws, input: torch.Tensor, p: float, channels: bool = False) -> torch.Tensor:
     """Return an input with elements dropped, or ``channels``, by the key of the next draw."""
     threshold = dropout.check_input(_FUNCTION, input, p)
     if channels and input.dim() < 2:
         raise validation.value_error(_FUNCTION, "input", "of shape (N, C, ...)", input)
-    keys = key_on(_FUNCTION, "key", block.next_key(input), input.device)
+    is_compiling = torch.compiler.is_compiling()
+    keys = key_on(_FUNCTION, "key", block.next_key(input, is_compiling), input.device)
     mask = dropout.Mask(keys, (), (), 0, threshold)
     if layout.is_dtensor(input):
         found = dropout.drop_dtensor(_FUNCTION, input, mask, channels=channels)
     else:
         found = dropout.drop(input, mask, layout.WHOLE, channels)
     if threshold < dropout_op.LEVELS and input.numel():
-        block.count()
+        block.count(is_compiling)
     return found
 
 
 def _alpha_dropped(
-    block: KeyedBlock, input: torch.Tensor, p: float, channels: bool = False
+    block: Draws, input: torch.Tensor, p: float, channels: bool = False
 ) -> torch.Tensor:
     """Do what ``alpha_dropout`` does (Klambauer et al., 2017): keep mean and variance."""
     kept = dropped(block, torch.ones_like(input), p, channels) != 0
@@ -234,7 +231,7 @@ def _alpha_dropped(
     return torch.where(kept, input, low) * scale - scale * p * low
 
 
-def _attend(block: KeyedBlock, func: Any, *args: Any, **options: Any) -> object:
+def _attend(block: Draws, func: Any, *args: Any, **options: Any) -> object:
     """Handle the two functions of attention."""
     if not dropout_calls.draws(func, args, options):
         return func(*args, **options)
@@ -245,7 +242,7 @@ def _attend(block: KeyedBlock, func: Any, *args: Any, **options: Any) -> object:
 
 
 def _gumbel_softmax(
-    block: KeyedBlock, _: object, logits: torch.Tensor, tau: float = 1, hard: bool = False,
+    block: Draws, _: object, logits: torch.Tensor, tau: float = 1, hard: bool = False,
     eps: float = 1e-10, dim: int = -1,
 ) -> object:  # fmt: skip
     """Do what ``gumbel_softmax`` does (Jang et al., 2017): ``eps`` has no effect in torch."""
@@ -278,6 +275,8 @@ def _lacks_samples(_: object, args: Any, options: Any) -> bool:
 
 _OUTSIDE = "draw it outside of the block, from generators that fastseed.reseed sets"
 
+_NAMES = {"from": "low", "to": "high", "lambd": "rate"}  # torch's for parameters of fills
+
 DRAWS: dict[object, Handler] = {
     torch.rand: _making(fills.uniform, torch.empty),
     torch.rand_like: _making(fills.uniform, torch.empty_like),
@@ -291,13 +290,11 @@ DRAWS: dict[object, Handler] = {
     torch.Tensor.bernoulli: _bernoulli,
     torch.multinomial: _multinomial,
     torch.Tensor.multinomial: _multinomial,
-    torch.Tensor.uniform_: _writing(fills.uniform, **{"from": "low", "to": "high"}),
-    torch.Tensor.normal_: _writing(fills.normal),
-    torch.Tensor.exponential_: _writing(inplace.exponential_, lambd="rate"),
-    torch.Tensor.log_normal_: _writing(fills.log_normal),
-    torch.Tensor.cauchy_: _writing(fills.cauchy),
-    torch.Tensor.geometric_: _writing(fills.geometric),
-    torch.Tensor.bernoulli_: _writing(fills.bernoulli),
+    **{
+        getattr(torch.Tensor, name): _writing(fill, **_NAMES)
+        for name, fill in fills.FILLS.items()
+        if name.endswith("_")
+    },
     torch.Tensor.random_: _random,
     init.uniform_: _initializing(fills.uniform, a="low", b="high"),
     init.normal_: _initializing(fills.normal),

@@ -144,7 +144,7 @@ def check_master_seed(function: str, given: int | None) -> int:
     if given is not None:
         return validation.check_int(function, "master_seed", given, 0, scopes.MAX_MASTER)
     if context.seeder is not None:
-        return context.seeder.master_seed
+        return int(context.seeder.master_seed)
     text = environ.get(environ.MASTER_SEED)
     if text is None:
         raise RuntimeError(

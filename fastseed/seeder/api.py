@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import functools
+from typing import TYPE_CHECKING
 
 from .._utils import StateDict
-from .fork_rng.block import ForkBlock
 from .seeder import current_seeder
 from .start import start
+
+if TYPE_CHECKING:
+    from .fork_rng import ForkBlock
 
 
 def init(
@@ -216,9 +218,9 @@ def fork_rng(name: str, *, index: int | None = None, distinct_over: object = Non
         >>> torch.equal(torch.get_rng_state(), before)
         True
     """
-    # The seeder is looked up when the block is entered: decorators are made before init.
-    owner = functools.partial(current_seeder, "fork_rng")
-    return ForkBlock(owner, name, index, distinct_over)
+    from .fork_rng import ForkBlock
+
+    return ForkBlock(None, name, index, distinct_over)
 
 
 def state_dict(*, rng: bool = False) -> StateDict:

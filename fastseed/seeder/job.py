@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ..derivation.rank_fields import Mesh
 from ..distributed import discovery
 from ..distributed import mesh as meshes
-from ..distributed.mesh import Mesh
 
 
 class Job(NamedTuple):

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from .fork_rng.stack import ForkEntry
+from typing import Any
 
 
 class ProcessLock:
@@ -26,7 +23,7 @@ class ProcessLock:
         self.lock = threading.RLock()
         # Taken in a reseed by the thread that holds `lock`. `with` of a C lock always releases it.
         self.reseeding = threading.Lock()
-        self.blocks: tuple[ForkEntry, ...] = ()  # of fork_rng, the outermost first
+        self.blocks: tuple[Any, ...] = ()  # of fork_rng, the outermost first
         self.thread = threading.get_ident()  # of the last reseed
 
     def refuse_nested(self, function: str) -> None:
@@ -35,6 +32,16 @@ class ProcessLock:
             raise RuntimeError(
                 f"fastseed.{function}: must not be called by a generator that it is "
                 "reseeding; let the function take its seed and return"
+            )
+
+    def refuse_inside(self, function: str) -> None:
+        """Raise RuntimeError inside a block of ``fork_rng``. Abandoned blocks are left."""
+        while self.blocks and self.blocks[-1].is_abandoned:
+            self.blocks[-1].leave()
+        if self.blocks:
+            raise RuntimeError(
+                f"fastseed.{function}: must not be called inside a fork_rng block, which restores "
+                "the generators when it is left; call it before or after the block"
             )
 
 

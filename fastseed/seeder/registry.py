@@ -12,13 +12,12 @@ import torch
 from .._utils import validation
 from .._utils.log import logger
 from ..derivation import reserved, scopes
+from ..derivation.member_states import Members
+from ..derivation.rank_fields import RankFields
 from ..derivation.scopes import SHARED
-from ..distributed.mesh import RankFields
-from ..generators.adapter import ADAPTERS, GeneratorAdapter, adapter_of
+from ..generators.adapter import ADAPTERS, GeneratorAdapter, MembersAdapter, adapter_of
 from ..generators.default import global_generators
-from ..generators.pool import GeneratorPool, MembersAdapter, check_generators
 from ..generators.setters import BITS, EpochSetter, SeedFunction, is_epoch_setter
-from ..random.bank import StreamBank
 
 _FUNCTION = "register_generator"
 
@@ -39,12 +38,14 @@ class Registration(NamedTuple):
 
 def adapter_for(generator: object, bits: int = 31) -> GeneratorAdapter:
     """Return the adapter of a generator of any supported kind; TypeError for anything else."""
-    if isinstance(generator, (GeneratorPool, StreamBank)):
+    if isinstance(generator, Members):
         return MembersAdapter(generator)
     adapter = adapter_of(type(generator))
     if adapter is not None:
         return adapter(generator)
     if isinstance(generator, (list, tuple)) and generator:
+        from ..generators.pool import GeneratorPool, check_generators
+
         members = check_generators(_FUNCTION, generator)
         return MembersAdapter(GeneratorPool(members, "list"))
     if callable(generator) and not isinstance(generator, torch.nn.Module):
@@ -62,8 +63,7 @@ class Registry:
     def __init__(self, reserved: tuple[str, ...], rank_fields: RankFields) -> None:
         self._rank_fields = rank_fields
         self._reserved = reserved
-        self._generators: dict[str, Registration] = {}
-        self._epoch_setters: dict[str, Registration] = {}
+        self.entries: dict[str, Registration] = {}
         self._named: dict[Hashable, dict[str, None]] = {}  # names by `_key` of what has them
         self._unnamed = 0
 
@@ -71,17 +71,17 @@ class Registry:
         return iter(self.generators + self.epoch_setters)
 
     def __len__(self) -> int:
-        return len(self._generators) + len(self._epoch_setters)
+        return len(self.entries)
 
     @property
     def generators(self) -> tuple[Registration, ...]:
         """All but the samplers and datasets; one may register another while it is reseeded."""
-        return tuple(self._generators.values())
+        return tuple(e for e in [*self.entries.values()] if not isinstance(e.adapter, EpochSetter))
 
     @property
     def epoch_setters(self) -> tuple[Registration, ...]:
         """The samplers and datasets."""
-        return tuple(self._epoch_setters.values())
+        return tuple(e for e in [*self.entries.values()] if isinstance(e.adapter, EpochSetter))
 
     def add(
         self,
@@ -102,7 +102,7 @@ class Registry:
         number, name = self._name(generator, name)
         if draws:
             reserved.check_free(_FUNCTION, name)
-        if self.find(name) or name in self._reserved:
+        if name in self.entries or name in self._reserved:
             rule = "one that is not registered yet (pass another, or unregister that one first)"
             raise validation.value_error(_FUNCTION, "name", rule, name)
         rank_field = self._rank_fields.of_registered(name, shared, distinct_over)
@@ -114,15 +114,16 @@ class Registry:
                 name,
             )
         self._unnamed = number
-        kind = self._epoch_setters if isinstance(adapter, EpochSetter) else self._generators
-        kind[name] = Registration(name, generator, adapter, rank_field)
+        self.entries[name] = Registration(name, generator, adapter, rank_field)
+        if draws:
+            self._rank_fields.registered[name] = rank_field
         self._named.setdefault(_key(generator), {})[name] = None
         return name
 
     def _adapter(self, generator: object, bits: int) -> GeneratorAdapter | EpochSetter:
         """Return the adapter; an error for what is no generator, or registered already."""
         is_setter = is_epoch_setter(generator)
-        classes = (*ADAPTERS, GeneratorPool, StreamBank)
+        classes = (*ADAPTERS, Members)
         if isinstance(generator, type) and (is_setter or issubclass(generator, classes)):
             rule = f"an instance, as {generator.__name__}()"  # the class would make new ones
             raise validation.type_error(_FUNCTION, "generator", rule, generator)
@@ -138,17 +139,17 @@ class Registry:
             raise validation.value_error(_FUNCTION, "generator", rule, generator)
         return adapter
 
-    def _name(self, generator: object, name: object) -> tuple[int, str]:
+    def _name(self, generator: Any, name: object) -> tuple[int, str]:
         """Return the number of the next unnamed generator, and the name of this one."""
-        number = self._unnamed
-        if isinstance(generator, (GeneratorPool, StreamBank)):
+        number, has_a_name = self._unnamed, isinstance(generator, Members)
+        if has_a_name:
             if name not in (None, generator.name):
                 rule = f"left out, or {generator.name!r}, the name of the generator itself"
                 raise validation.value_error(_FUNCTION, "name", rule, name)
             return number, generator.name
         if name is not None:
             return number, scopes.check_name(_FUNCTION, name)
-        while self.find(f"generator/{number}"):
+        while f"generator/{number}" in self.entries:
             number += 1
         return number + 1, f"generator/{number}"
 
@@ -158,27 +159,16 @@ class Registry:
         if entry is None:
             rule = "a registered generator"
             raise validation.value_error("unregister_generator", "generator", rule, generator)
-        kind = self._generators if entry.name in self._generators else self._epoch_setters
-        del kind[entry.name], self._named[_key(generator)][entry.name]
+        del self.entries[entry.name], self._named[_key(generator)][entry.name]
+        self._rank_fields.registered.pop(entry.name, None)
         if not self._named[_key(generator)]:
             del self._named[_key(generator)]  # it holds the generator
 
     def _registered(self, generator: object) -> Registration | None:
         """Return the first registration of this very generator, else of an equal callable."""
-        entries = [e for e in map(self.find, self._named.get(_key(generator), ())) if e]
+        entries = [self.entries[name] for name in self._named.get(_key(generator), ())]
         same = (entry for entry in entries if entry.generator is generator)
         return next(same, entries[0] if entries else None)
-
-    def find(self, name: str) -> Registration | None:
-        """Return the registration of this name."""
-        return self._generators.get(name) or self._epoch_setters.get(name)
-
-    def rank_field_of(self, name: str) -> int:
-        """Return the rank field of any stream on this rank."""
-        entry = self.find(name)
-        if entry is None or not getattr(entry.adapter, "takes_seed", True):
-            return self._rank_fields.of(name)
-        return entry.rank_field
 
 
 def _is_reseeded(generator: object) -> bool:

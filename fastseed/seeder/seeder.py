@@ -4,31 +4,28 @@ from __future__ import annotations
 
 import secrets
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .._backend import derive
 from .._backend.compile import eager
 from .._utils import StateDict, validation
 from .._utils.log import logger, warn_once
-from ..derivation import context, scopes, streams
-from ..derivation.entries import Entries
+from ..derivation import context, scopes
+from ..derivation.derive import SEED_BITS as DERIVED_BITS
+from ..derivation.derive import members, stream_of
+from ..derivation.place import Entries, Place, place_at
+from ..derivation.rank_fields import RankFields
 from ..derivation.scopes import Scope
 from ..distributed import discovery
-from ..distributed import mesh as meshes
-from ..generators.accelerator import AcceleratorGenerators, compiled_types
-from ..generators.adapter import GeneratorAdapter
-from ..generators.default import NAMES, DefaultGenerators
-from . import derive as derivations
-from . import state as states
 from .errors import ReseedError
-from .fork_rng import stack
-from .fork_rng.block import ForkBlock
+from .generators import Generators
 from .job import Job, read_job
 from .process_lock import process
 from .recent_scopes import RecentScopes
-from .registry import Registry
+
+if TYPE_CHECKING:
+    from .fork_rng import ForkBlock
 
 SEED_BITS = 63
 """Bits of a master seed that was not given: it fits signed 64-bit integers."""
@@ -81,35 +78,34 @@ class Seeder:
         self, job: Job, master_seed: int, is_agreed: bool, scope: Scope | None = None
     ) -> None:
         """Make what each process has for itself; ``is_agreed``: every rank has this master seed."""
-        self._job, self._is_agreed, self.master_seed = job, is_agreed, master_seed
+        self.job, self._is_agreed = job, is_agreed
         self.rank, self.world_size, self.mesh = job.rank, job.world_size, job.mesh
         self.data_rank, self.data_world_size = job.data
-        self.scope = scope
-        self.fork_count = context.fork_count  # at the last reseed
-        self._rank_fields = meshes.RankFields(
-            job.rank, job.mesh, job.distinct_over, is_agreed, "init"
-        )
-        fields = {self._rank_fields.of(name) for name in NAMES}
-        self._field_of_defaults = fields.pop() if len(fields) == 1 else None  # None: they differ
-        self._defaults = DefaultGenerators()
-        self._accelerators = [AcceleratorGenerators(kind) for kind in compiled_types()]
-        own = tuple(accelerator.name for accelerator in self._accelerators)
-        self._registry = Registry(own, self._rank_fields)
-        self.entries = Entries()  # of its blocks in this scope
-        self._recent_scopes = RecentScopes()
+        fields = RankFields(job.rank, job.mesh, job.distinct_over, is_agreed, "init")
+        self.place = place_at(master_seed, fields, scope)
+        self.generators = Generators(fields)
+        self.recent_scopes = RecentScopes()
+
+    @property
+    def master_seed(self) -> int:
+        return self.place.master_seed
+
+    @property
+    def scope(self) -> Scope | None:
+        return self.place.scope
 
     def __repr__(self) -> str:
         place = f"rank={self.rank}, world_size={self.world_size}"
         return f"Seeder(master_seed={self.master_seed}, {place}, scope={self.scope})"
 
     def __getstate__(self) -> tuple[object, ...]:
-        if self._registry:
+        if registered := list(self.generators.registry):
             logger.warning(
                 "fastseed: a Seeder is pickled without its registered generators %s; register in "
                 "the other process those that it needs",
-                [entry.name for entry in self._registry],
+                [entry.name for entry in registered],
             )
-        return self._job, self.master_seed, self._is_agreed, self.scope
+        return self.job, self.master_seed, self._is_agreed, self.scope
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         self._start(*state)
@@ -122,76 +118,54 @@ class Seeder:
         is the previous one.
         """
         context.refuse_worker("reseed")
-        self._set_scope(task, epoch, step, remember=True)
+        self.move(task, epoch, step, remember=True)
 
-    def _set_scope(
+    def move(
         self, task: int, epoch: int, step: int, function: str = "reseed", remember: bool = False
     ) -> None:
         """Do ``reseed``; ``remember`` warns about a scope that was used before."""
         with process.lock:
-            process.refuse_nested(function)
+            if process.reseeding.locked():
+                process.refuse_nested(function)
             if process.blocks:
-                stack.refuse_inside(function)
+                process.refuse_inside(function)
             at = scopes.check_scope(function, task, epoch, step)
-            self.check_group(function)
-            for accelerator in self._accelerators:
-                accelerator.refuse_capture(function)
+            if self.job.is_assumed:
+                self.check_group(function)
+            if self.generators.accelerators:
+                self.generators.refuse_capture(function)
+            place = place_at(self.place.master_seed, self.place.fields, at)
             with process.reseeding:
-                failures = self._reseed_generators(at)
+                failures = self.generators.reseed(place)
             if failures:
                 raise ReseedError(failures)
-            self.scope, self.fork_count = at, context.fork_count
             process.thread = threading.get_ident()
-            self.entries.clear()
             if remember:
-                self._recent_scopes.note((self.master_seed, *at))
+                self.recent_scopes.note((place.master_seed, *at))
+            self.place = place
             context.scope_changed(self)
+
+    def _take(self, place: Place) -> None:
+        """Take a place without setting generators."""
+        self.place = place
+        context.scope_changed(self)
 
     def check_group(self, function: str) -> None:
         """RuntimeError in a process that joined others after an ``init`` that knew of none."""
-        if self._job.is_assumed and (size := discovery.process_group_size()) > 1:
+        if self.job.is_assumed and (size := discovery.process_group_size()) > 1:
             raise RuntimeError(
                 f"fastseed.{function}: init must be called after init_process_group, got it before "
                 f"that, so that each of {size} ranks is rank 0 of 1 and draws the same: call "
                 "fastseed.init again, or give it rank and world_size"
             )
 
-    def _reseed_generators(self, at: Scope) -> dict[str, Exception]:
-        """Reseed every generator; return the exceptions of those that failed, by stream name."""
-        registry, field = self._registry, self._field_of_defaults
-        done = field is not None and self._defaults.reseed_natively(self.master_seed, at, field)
-        if done and not (self._accelerators or len(registry)):
-            return {}
-        scope = derive.scope_key(self.master_seed, *at)
-        own: dict[str, GeneratorAdapter] = {} if done else dict(self._defaults.adapters)
-        own.update((accelerator.name, accelerator) for accelerator in self._accelerators)
-        rows = [(name, adapter, self._rank_fields.of(name)) for name, adapter in own.items()]
-        rows += [(entry.name, entry.adapter, entry.rank_field) for entry in registry.generators]
-        failures: dict[str, Exception] = {}
-        for name, adapter, rank_field in rows:
-            try:
-                adapter.reseed(streams.stream_in(scope, name, rank_field))
-            except Exception as error:
-                failures[name] = error.with_traceback(None)  # which would hold the generator
-        for entry in registry.epoch_setters:
-            try:
-                epoch = at._replace(step=0)
-                order = streams.stream(self.master_seed, epoch, entry.name, scopes.SHARED)
-                entry.adapter.set(at.task, at.epoch, order.key())
-            except Exception as error:
-                failures[entry.name] = error.with_traceback(None)
-        return failures
-
-    def _move_to(self, master_seed: int, at: Scope | None) -> None:
-        """Take a master seed and a scope without reseeding."""
-        self.master_seed, self.scope = master_seed, at
-        context.scope_changed(self)
-
     def fork_rng(
         self, name: str, *, index: int | None = None, distinct_over: object = None
     ) -> ForkBlock:
         """Return what ``fastseed.fork_rng`` returns, for this seeder."""
-        return ForkBlock(lambda: self, name, index, distinct_over)
+        from .fork_rng import ForkBlock
+
+        return ForkBlock(self, name, index, distinct_over)
 
     def register_generator(
         self,
@@ -204,7 +178,7 @@ class Seeder:
     ) -> None:
         """Let ``reseed`` set one more generator, as ``fastseed.register_generator``."""
         with process.lock:
-            name = self._registry.add(generator, shared, name, bits, distinct_over)
+            name = self.generators.registry.add(generator, shared, name, bits, distinct_over)
         if self.scope not in (None, scopes.START):  # `init` has reseeded the others to the start
             warn_once(
                 "fastseed.register_generator: %r was registered after a reseed, and keeps the "
@@ -216,7 +190,7 @@ class Seeder:
     def unregister_generator(self, generator: object) -> None:
         """Forget a registered generator, as ``fastseed.unregister_generator``."""
         with process.lock:
-            self._registry.remove(generator)
+            self.generators.registry.remove(generator)
 
     def derive_key(
         self,
@@ -230,7 +204,7 @@ class Seeder:
         index: int = 0,
     ) -> int:
         """Return what ``fastseed.derive_key`` returns, for this seeder."""
-        stream = derivations.stream_of("derive_key", self, name, task, epoch, step, rank, worker)
+        stream = stream_of("derive_key", self.place, name, task, epoch, step, rank, worker)
         return stream.key(validation.check_int("derive_key", "index", index, 0, scopes.MAX_INDEX))
 
     def derive_seed(
@@ -246,8 +220,8 @@ class Seeder:
         bits: int = 64,
     ) -> int:
         """Return what ``fastseed.derive_seed`` returns, for this seeder."""
-        bits = validation.check_choice("derive_seed", "bits", bits, derivations.SEED_BITS)
-        stream = derivations.stream_of("derive_seed", self, name, task, epoch, step, rank, worker)
+        bits = validation.check_choice("derive_seed", "bits", bits, DERIVED_BITS)
+        stream = stream_of("derive_seed", self.place, name, task, epoch, step, rank, worker)
         return stream.seed(
             bits, validation.check_int("derive_seed", "index", index, 0, scopes.MAX_INDEX)
         )
@@ -267,8 +241,8 @@ class Seeder:
         out: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Return what ``fastseed.derive_keys`` returns, for this seeder."""
-        stream = derivations.stream_of("derive_keys", self, name, task, epoch, step, rank, worker)
-        return derivations.members("derive_keys", stream, start, (n, 2), out)
+        stream = stream_of("derive_keys", self.place, name, task, epoch, step, rank, worker)
+        return members("derive_keys", stream, start, (n, 2), out)
 
     @eager
     def derive_seeds(
@@ -285,24 +259,19 @@ class Seeder:
         out: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Return what ``fastseed.derive_seeds`` returns, for this seeder."""
-        stream = derivations.stream_of("derive_seeds", self, name, task, epoch, step, rank, worker)
-        return derivations.members("derive_seeds", stream, start, (n,), out)
-
-    def _adapters(self) -> dict[str, GeneratorAdapter]:
-        """Return the adapter of every generator in this process, by stream name."""
-        found = dict(self._defaults.adapters)
-        found.update((a.name, a) for a in self._accelerators if a.generators())
-        found.update((entry.name, entry.adapter) for entry in self._registry.generators)
-        return found
+        stream = stream_of("derive_seeds", self.place, name, task, epoch, step, rank, worker)
+        return members("derive_seeds", stream, start, (n,), out)
 
     def state_dict(self, *, rng: bool = False) -> StateDict:
         """Return what ``fastseed.state_dict`` returns, for this seeder."""
+        from . import state as states
+
         if not validation.check_bool("state_dict", "rng", rng):
-            return states.save_state(self)
+            return states.save_state(self.place, self.world_size)
         context.refuse_worker("state_dict")
         with process.lock:
-            stack.refuse_inside("state_dict")
-            return states.save_state(self, self._adapters())
+            process.refuse_inside("state_dict")
+            return states.save_state(self.place, self.world_size, self.generators.adapters())
 
     @eager
     def load_state_dict(self, state: StateDict) -> None:
@@ -310,30 +279,35 @@ class Seeder:
         function = "load_state_dict"
         context.refuse_worker(function)
         with process.lock:
-            stack.refuse_inside(function)
+            process.refuse_inside(function)
             self._load(state, function)
 
     def _load(self, state: StateDict, function: str) -> None:
-        adapters = self._adapters()
-        parsed = states.parse_state(self, state, adapters)
-        before = self.master_seed, self.scope
-        self._move_to(parsed.master_seed, parsed.scope)
+        from . import state as states
+
+        before, adapters = self.place, self.generators.adapters()
+        parsed = states.parse_state(before.fields, self.generators.registry, state, adapters)
+        self._take(place_at(parsed.master_seed, before.fields, parsed.scope))
         failed = None
         if parsed.scope is not None:
             try:
-                self._set_scope(*parsed.scope, function)
+                self.move(*parsed.scope, function)
             except ReseedError as error:  # every other generator still gets its exact state
                 failed = error
             except BaseException:  # refused, or interrupted
-                self._move_to(*before)
+                self._take(before)
                 raise
         for name, adapter in adapters.items():
             if name in parsed.exact:
                 adapter.restore(parsed.exact[name])
-        self.entries.replace(parsed.entered)
-        states.log_missing(self, state, sorted(adapters.keys() - parsed.exact.keys()))
+        self.place = self.place._replace(entries=Entries(parsed.entered))
+        fresh = sorted(adapters.keys() - parsed.exact.keys())
+        states.log_missing(self.rank, self.world_size, state, fresh)
         if failed is not None:
             raise failed
 
 
-current_seeder = context.current
+def current_seeder(function: str) -> Seeder:
+    """Return the process-wide seeder; RuntimeError before ``fastseed.init``."""
+    found: Seeder | None = context.seeder
+    return found or context.current(function)

@@ -13,7 +13,6 @@ from .._backend import derive, native
 from .._utils import environ, validation
 from .._utils.log import logger
 from ..derivation import context, scopes
-from ..determinism import switches
 from ..distributed import agreement, discovery
 from .errors import ReseedError
 from .job import Job, read_job
@@ -31,7 +30,11 @@ def start(
 
     ``warn_only`` asks for ``deterministic``; the names ``again`` are registered by the caller.
     """
-    requested = switches.requested("init")
+    requested = None
+    if environ.get(environ.DETERMINISTIC) is not None:
+        from ..determinism import switches
+
+        requested = switches.requested("init")
     seeder = Seeder.__new__(Seeder)
     seeder._start(*join_job(master_seed, place))
     failed = None
@@ -42,14 +45,16 @@ def start(
         )
     else:
         try:
-            seeder._set_scope(0, 0, 0, "init")
+            seeder.move(0, 0, 0, "init")
         except ReseedError as error:  # another reseed repairs it
             failed = error
     replace_seeder(seeder, again)
     if seeder.rank == 0:
-        report(seeder._job, seeder.master_seed, is_given=master_seed is not None, shows=shows)
+        report(seeder.job, seeder.master_seed, is_given=master_seed is not None, shows=shows)
     warn_only = requested if warn_only is None else warn_only
     if warn_only is not None:
+        from ..determinism import switches
+
         switches.deterministic(warn_only=warn_only)
     if failed is not None:
         raise failed
@@ -86,7 +91,7 @@ def join_job(
 
 def replace_seeder(new: Seeder | None, again: Sequence[str] = ()) -> None:
     """Make ``new`` the seeder of the process; warn about registrations of an earlier ``init``."""
-    old = () if context.seeder is None else context.seeder._registry
+    old = () if context.seeder is None else context.seeder.generators.registry
     context.set_current(new)
     dropped = [entry.name for entry in old if entry.name not in again]
     if dropped:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 import torch
 
@@ -20,12 +20,12 @@ from .._backend.reference import scalar
 from .._utils import StateDict, strict_json, validation
 from .._utils.log import logger
 from ..derivation import scopes
+from ..derivation.place import Place
+from ..derivation.rank_fields import RankFields
 from ..distributed.mesh import STATE as MESH
 from ..generators.adapter import GeneratorAdapter, pack, unpack
 from ..generators.default import NAMES
-
-if TYPE_CHECKING:
-    from .seeder import Seeder
+from .registry import Registry
 
 RNG = "rng."
 _BLOCKS = "process.blocks"
@@ -48,14 +48,14 @@ _EXACT_KEY = re.compile(r"rng\.(0|[1-9][0-9]{0,7})\.(.+)", re.DOTALL)
 Adapters = Mapping[str, GeneratorAdapter]
 
 
-def save_state(seeder: Seeder, adapters: Adapters | None = None) -> StateDict:
-    """Return the state of a seeder: its scope, and exact states where adapters are given."""
+def save_state(place: Place, world_size: int, adapters: Adapters | None = None) -> StateDict:
+    """Return the state of a place: its scope, and exact states where adapters are given."""
     state: StateDict = {
         **_EXPECTED,
-        "master_seed": seeder.master_seed,
-        "world_size": seeder.world_size,
-        "reseeded": int(seeder.scope is not None),
-        **(seeder.scope or scopes.START)._asdict(),
+        "master_seed": place.master_seed,
+        "world_size": world_size,
+        "reseeded": int(place.scope is not None),
+        **(place.scope or scopes.START)._asdict(),
     }
     if adapters is None:
         return state
@@ -63,15 +63,15 @@ def save_state(seeder: Seeder, adapters: Adapters | None = None) -> StateDict:
     stateless = [name for name, held in exact.items() if held is None]
     if stateless:
         logger.info("fastseed.state_dict: callables hold no state to save: %s", stateless)
-    fingerprint, entered = seeder._rank_fields.fingerprint(), seeder.entries.names()
+    fingerprint, entered = place.fields.fingerprint(), place.entries.names()
     exact[MESH] = pack(fingerprint.encode()) if fingerprint else None
     exact[_BLOCKS] = pack(json.dumps(entered).encode()) if entered else None
-    prefix = f"{RNG}{seeder.rank}."
+    prefix = f"{RNG}{place.fields.rank}."
     return state | {prefix + name: held for name, held in exact.items() if held is not None}
 
 
 class ParsedState(NamedTuple):
-    """A state that has been checked whole, as the seeder of one rank takes it."""
+    """A state that has been checked whole, as one rank takes it."""
 
     master_seed: int
     scope: scopes.Scope | None
@@ -79,8 +79,10 @@ class ParsedState(NamedTuple):
     entered: list[str]  # the blocks that were entered in the scope
 
 
-def parse_state(seeder: Seeder, state: StateDict, adapters: Adapters) -> ParsedState:
-    """Check all of ``state``, and parse what the rank of ``seeder`` takes of it; change nothing.
+def parse_state(
+    fields: RankFields, registry: Registry, state: StateDict, adapters: Adapters
+) -> ParsedState:
+    """Check all of ``state``, and parse what the rank of ``fields`` takes of it; change nothing.
 
     A rank takes the exact states that it saved, and those of streams that all ranks share from the
     lowest rank that has them. Its other generators begin in the scope, never in another rank's
@@ -89,7 +91,7 @@ def parse_state(seeder: Seeder, state: StateDict, adapters: Adapters) -> ParsedS
     at = check(state)
     exact: dict[str, Any] = {}
     entered: list[str] = []
-    for name, key in _choose(seeder, state).items():
+    for name, key in _choose(fields, registry, state).items():
         adapter, where = adapters.get(name), f"state[{key!r}]"
         if name == _BLOCKS:
             entered = _parse_entered(where, state[key])
@@ -115,7 +117,7 @@ def _parse_entered(where: str, held: torch.Tensor) -> list[str]:
     return names
 
 
-def _choose(seeder: Seeder, state: StateDict) -> dict[str, str]:
+def _choose(fields: RankFields, registry: Registry, state: StateDict) -> dict[str, str]:
     """Return for each stream the key of its exact state."""
     rows = []
     for key in state:
@@ -127,21 +129,20 @@ def _choose(seeder: Seeder, state: StateDict) -> dict[str, str]:
             if not is_bytes(state[key]):
                 raise _refuse(f"state[{key!r}] must be a 1-D uint8 tensor with data", state[key])
             rank = int(found[1])
-            rows.append((rank != seeder.rank, rank, found[2], key))
+            rows.append((rank != fields.rank, rank, found[2], key))
     own = {name for other, _, name, _ in rows if not other}
     if own and not own.issuperset(NAMES):
         raise _refuse(f"state must hold exact states of all of {NAMES}", sorted(own))
-    fields = seeder._rank_fields
-    saved, here = _mesh_of(state, seeder.rank), fields.fingerprint()
+    saved, here = _mesh_of(state, fields.rank), fields.fingerprint()
     if own and saved != here:
         logger.warning(
             "fastseed.load_state_dict: the exact states of rank %d are dropped: they are of mesh "
             "%s, and this process has mesh %s",
-            *(seeder.rank, saved or "None", here or "None"),
+            *(fields.rank, saved or "None", here or "None"),
         )
     chosen: dict[str, str] = {}
     for other, rank, name, key in sorted(rows):  # this rank first
-        entry = seeder._registry.find(name)
+        entry = registry.entries.get(name)
         if not other and saved == here:
             wanted = True
         elif entry is not None:
@@ -160,23 +161,22 @@ def _mesh_of(state: StateDict, rank: int) -> str:
     return "" if held is None else unpack(held).decode("utf-8", "replace")
 
 
-def log_missing(seeder: Seeder, state: StateDict, fresh: list[str]) -> None:
+def log_missing(rank: int, world_size: int, state: StateDict, fresh: list[str]) -> None:
     """Log which exact states were not restored; ``fresh`` are generators that have none here."""
     if not any(key.startswith(RNG) for key in state):
         return
-    saved, here = int(state["world_size"]), seeder.world_size
-    if saved > here and seeder.rank == 0:
+    saved = int(state["world_size"])
+    if saved > world_size and rank == 0:
         logger.warning(
             "fastseed.load_state_dict: the exact states of ranks %d to %d are dropped: now there "
             "are %d ranks",
-            *(here, saved - 1, here),
+            *(world_size, saved - 1, world_size),
         )
     if set(NAMES) & set(fresh):
         logger.warning(
             "fastseed.load_state_dict: the exact states are other ranks' and this is rank %d: its "
             "generators are set to the beginning of the scope: %s",
-            seeder.rank,
-            fresh,
+            *(rank, fresh),
         )
     elif fresh:
         logger.info("fastseed.load_state_dict: set to the beginning of the scope: %s", fresh)

@@ -6,10 +6,12 @@ import os
 from pathlib import Path
 
 from .._utils import validation
-from ..debug.watch_file import FOLDER
+from ..debug import watch_file
+from . import logs
 from .environment import FILE
 
-RECORDING, ENVIRONMENT, CHECKPOINT = "recording", "environment", "checkpoint or job"
+RECORDING, ENVIRONMENT, LOG = "recording", "environment", "log"
+CHECKPOINT = "checkpoint or job"
 
 
 def parts_of(function: str, argument: str, given: str) -> dict[str, str]:
@@ -23,9 +25,11 @@ def parts_of(function: str, argument: str, given: str) -> dict[str, str]:
     if path.suffix == ".watch":
         return {RECORDING: given}
     found = {}
-    if any(any(folder.glob("rank-*.watch")) for folder in (path, path / FOLDER)):
+    if watch_file.find_files(path):
         found[RECORDING] = given
     for folder in (path, path / ENVIRONMENT):
         if (folder / FILE).is_file():
             found[ENVIRONMENT] = os.fspath(folder)
+    if not found and logs.is_log(path):
+        return {LOG: given}
     return found or {CHECKPOINT: given}

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
+import os
+import pty
 import re
+import struct
 import subprocess
 import sys
+import termios
 from types import SimpleNamespace
 
 import pytest
 import torch
+from helpers.paths import ROOT
 
 import fastseed
 from fastseed import cli
@@ -205,10 +212,39 @@ def test_a_table_without_rows_is_its_heading(capsys):
     assert capsys.readouterr().out == "a  b\n-  -\n"
 
 
+@pytest.mark.parametrize("has_rich", [True, False])
+def test_a_table_on_a_terminal(has_rich):
+    """Wrapped to the width of the terminal and coloured by rich; plain, and whole, without it."""
+    hide = "" if has_rich else "sys.modules['rich'] = None;"
+    rows = [("a" * 30, "wrong", "b" * 90), ("c\x1b[31m", "fine", "[bold]d")]
+    code = (
+        f"import sys; {hide} from fastseed.cli import output; output.table(('x', '', 'y'), {rows})"
+    )
+    main, end = pty.openpty()
+    fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
+    environment = {**os.environ, "TERM": "xterm", "PYTHONPATH": str(ROOT)}
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS"):
+        environment.pop(name, None)
+    subprocess.run(
+        [sys.executable, "-c", code], stdout=end, env=environment, check=True, timeout=60
+    )
+    os.close(end)
+    shown = b""
+    with contextlib.suppress(OSError):  # at its end
+        while part := os.read(main, 4096):
+            shown += part
+    os.close(main)
+    colours = re.findall(r"\x1b\[[0-9;]*m", shown.decode())
+    text = re.sub(r"\x1b\[[0-9;]*m", "", shown.decode())
+    assert bool(colours) is has_rich and "\x1b" not in text and "c\\x1b[31m" in text
+    assert "[bold]d" in text and (max(map(len, text.splitlines())) <= 100) is has_rich
+    assert text.count("b") >= 90
+
+
 def test_json_is_ascii_and_strict(capsys, monkeypatch):
     monkeypatch.setattr(output, "json_only", True)
     output.emit({"é": "\ud800"})
     shown = capsys.readouterr().out
     assert shown.isascii() and json.loads(shown) == {"é": "\ud800"}
-    with pytest.raises(ValueError):
-        output.emit(float("nan"))
+    output.emit([float("nan"), 2**64])
+    assert json.loads(capsys.readouterr().out) == ["nan", f"{2**64:032x}"]

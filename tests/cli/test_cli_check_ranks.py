@@ -52,6 +52,7 @@ def test_ranks_that_do_not_agree(tmp_path, case, says):
     assert "rank 1" in found[0][1]["detail"]
 
 
+@pytest.mark.usefixtures("frozen_objects")
 def test_a_job_of_one_has_no_ranks(tmp_path, capsys):
     script = tmp_path / "one.py"
     script.write_text("import fastseed\nfastseed.init(42, rank=0, world_size=1)\n")
@@ -59,6 +60,7 @@ def test_a_job_of_one_has_no_ranks(tmp_path, capsys):
     assert "ranks" not in {row["topic"] for row in json.loads(capsys.readouterr().out)["rows"]}
 
 
+@pytest.mark.usefixtures("frozen_objects")
 def test_a_job_of_several_without_a_process_group(tmp_path, capsys):
     """The same as for a job that has closed it."""
     script = tmp_path / "several.py"

@@ -15,7 +15,7 @@ from helpers.operator_calls import bits as raw
 
 import fastseed
 from fastseed._backend import native
-from fastseed.debug.tree_digest import digest
+from fastseed.digest.trees import digest
 from fastseed.sampling import sample
 
 pytestmark = pytest.mark.needs_cuda

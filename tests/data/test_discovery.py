@@ -11,7 +11,7 @@ import re
 import numpy as np
 import pytest
 import torch
-from helpers.inside import ScopedDataset, discovery, warn_once
+from helpers.inside import ScopedDataset, discovery, scope, seeding, warn_once
 from helpers.support import seeder
 from helpers.worker_cases import KINDS, Draws, Transform, Transformed
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
@@ -32,7 +32,7 @@ def rng():
 
 
 def paths(dataset, **more):
-    return [found.path for found in discovery.discover(dataset, **more)]
+    return [found.path for found in discovery.discover(dataset, wrapped=scope.wrapped, **more)]
 
 
 # ---------------------------------------------------------------- what is found
@@ -227,14 +227,14 @@ def test_registered_generators_stay_with_their_names():
     s.register_generator([listed], name="list")
     s.register_generator(by_method.seed, name="method")
     data = Bare(a=single, b=[pooled, listed], c=by_method, d=free)
-    (found,) = discovery.found_in(data, s._registry.generators)
+    (found,) = seeding.found_in(data, s.generators.registry.generators)
     assert found.name == "dataset.d" and found.generator is free and not found.shared
 
 
 def test_a_path_whose_id_is_taken_gets_a_prime():
     s = seeder()
     s.register_generator(rng(), name="dataset.rng")
-    (found,) = discovery.found_in(Draws(rng()), s._registry.generators)
+    (found,) = seeding.found_in(Draws(rng()), s.generators.registry.generators)
     assert found.name == "dataset.rng'"
 
 

@@ -69,6 +69,7 @@ def check_many(seeds, contracts):
     assert contracts or sum(len(journal.orders) > 1 for journal in jobs) >= part // 2
 
 
+@pytest.mark.costly("30 random jobs, against their logs")
 def test_random_histories_are_answered():
     check_many(range(25), contracts=False)
     check_many(range(5), contracts=True)
@@ -150,6 +151,7 @@ def test_the_program_has_the_known_answers_of_shuffles():
             assert found == list(map(int, rest[4:]))[: len(found)]
 
 
+@pytest.mark.slow
 def test_the_program_has_the_known_answers_of_mixtures():
     latest: object = None
     for text in vectors_of("mixture"):

@@ -101,7 +101,7 @@ def test_every_damage_is_found_by_the_digest():
         (("quarantines",), "reversed", "source must be one whose quarantines are in order"),
         (("skips",), "touching", "source must be one whose skips are ranges apart"),
         (("orders", 0, "kind"), "sorted", "source['orders'][...]['kind'] must be one of"),
-        (("skips",), "a million", "must be one of at most 1000000 orders, entries, skips and"),
+        (("skips",), "many", "must be one of at most 20000 orders, entries, skips and"),
     ],
 )
 def test_journals_of_other_versions_and_out_of_order_are_refused(path, value, message):
@@ -109,7 +109,7 @@ def test_journals_of_other_versions_and_out_of_order_are_refused(path, value, me
         "twice": contract()[path[0]] * 2,
         "touching": [{"epoch": 0, "first": a, "last": b} for a, b in ((3, 4), (1, 3))],
         "reversed": [{"epoch": e, "step": 0, "samples": [e]} for e in (1, 0)],
-        "a million": [{"epoch": i, "first": 0, "last": 0} for i in range(10**6)],
+        "many": [{"epoch": i, "first": 0, "last": 0} for i in range(19_998)],
     }
     check_refused(edited(path, lists.get(value, value)), message)
 
@@ -216,7 +216,7 @@ def test_many_quarantines_are_answered_soon():
 def test_a_quarantine_that_is_accepted_lasts_in_every_epoch():
     """Also where most samples of a source are removed, which come more often in some epochs."""
     accepted = 0
-    for seed in range(30):
+    for seed in range(20):
         random = Random(seed)
         sizes = {"a": random.randrange(3, 60), "b": random.randrange(2, 12)}
         weights = {"a": 1, "b": random.choice([0.2, 0.5, 1, 3])}
@@ -233,7 +233,7 @@ def test_a_quarantine_that_is_accepted_lasts_in_every_epoch():
         first = sizes["a"] if source == "b" else 0
         gone = set(range(first, first + count))
         assert not any(gone & set(batch.tolist()) for _, _, batch in loop)
-    assert accepted > 15
+    assert accepted > 10
 
 
 def test_files_that_do_not_exist_are_named(tmp_path):

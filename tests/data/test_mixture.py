@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 import itertools
 
 import numpy as np
@@ -20,6 +21,11 @@ WEIGHTS = {"web": 0.5, "code": 0.2, "math": 0.3}
 RELEASES = [(53, "35e104b145c9b3d14dbb708b6e49f3348c9505f095a3c1f83d45ffd1b1b720f8")]
 
 
+@functools.cache
+def shuffled(key, n):
+    return shuffle.indices(key, n, 0, 1, n).tolist()
+
+
 def position_by_position(sizes, weights, n, *, epoch, name="mixture", task=1, master=42):
     """The order as docs/spec/derivation.md specifies it, without its closed forms."""
     scope = scalar.scope_key(master, task, epoch, 0)
@@ -33,16 +39,12 @@ def position_by_position(sizes, weights, n, *, epoch, name="mixture", task=1, ma
     for position in range(n):
         block, i = divmod(position, 1024)
         key = scalar.stream_key(choice, 2**24 - 1, 0, block, 5)
-        point = (
-            first + (block * 1024 + int(shuffle.indices(key, 1024, i, 1, 1)[0])) * 2654435769
-        ) % 2**32
+        point = (first + (block * 1024 + shuffled(key, 1024)[i]) * 2654435769) % 2**32
         source = list(sizes)[int(np.searchsorted(bounds, point, side="right"))]
         times, i = divmod(counts[source], sizes[source])
         own = scalar.name_key(scope, scalar.name_words(source))
         key = scalar.stream_key(own, 0, times, sizes[source], 5)
-        found.append(
-            (offsets[source] + int(shuffle.indices(key, sizes[source], i, 1, 1)[0]), times)
-        )
+        found.append((offsets[source] + shuffled(key, sizes[source])[i], times))
         counts[source] += 1
     return found, counts
 

@@ -68,7 +68,7 @@ def test_a_class_that_iterates_in_its_own_way_is_refused_by_the_methods_name(nam
         (lambda: Loader(IterableWrapper([1])), TypeError, "Loader: dataset must be a dataset"),
         (lambda: Loader(SequenceWrapper([1])), TypeError, "Loader: dataset must be a dataset"),
         (lambda: Loader(DataLoader(Plain(4)), 2), TypeError, "Loader: dataset .* are taken as th"),
-        (lambda: Loader(Own(Plain(4))), TypeError, "Loader: loader .* use AcceleratedJob.train"),
+        (lambda: Loader(Own(Plain(4))), TypeError, "Loader: loader .* see attach of fastse"),
         (lambda: steps(Own(Plain(4))), TypeError, "Loader: loader must be a DataLoader without it"),
         (lambda: steps([1, 2], 1), TypeError, "steps: loader must be a DataLoader"),
         (lambda: list(steps(Loader(Plain(3)))), TypeError, "steps: epochs must be the .*in_epoch"),

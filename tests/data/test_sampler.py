@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 import torch
-from helpers.inside import context, scopes
 from helpers.sampled import SIZES, WORLDS, order, turns
 from helpers.support import without_scope
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
@@ -150,12 +147,9 @@ def test_rank_and_size_are_the_jobs():
     assert found == shares(10, 3)
 
 
-def test_the_mesh_says_how_data_are_shared(monkeypatch):
-    seeder = SimpleNamespace(
-        master_seed=42, fork_count=0, data_rank=1, data_world_size=2,
-        scope=scopes.Scope(1, 7, 0), rank=5, world_size=8,
-    )  # fmt: skip
-    monkeypatch.setattr(context, "seeder", seeder)
+def test_the_mesh_says_how_data_are_shared():
+    fastseed.init(42, mesh={"dp": (1, 2), "tp": (2, 4)}, rank=6, world_size=8)
+    fastseed.reseed(1, 7)
     assert list(ShuffleSampler(10)) == order(10)[1::2]
 
 

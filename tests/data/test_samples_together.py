@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.inside import StreamUsers, plain_loader, sample_rng, scalar, scope, streams, warn_once
+from helpers.processes import in_child
 from helpers.support import scramble, snapshot
 from helpers.worker_cases import Draws, DrawsAll, draw_from, flat, options
 from torch.utils.data import ConcatDataset, Dataset
@@ -324,18 +324,11 @@ def test_a_thread_that_prefetches_needs_samples_with_a_generator_of_their_own(da
 
 def test_a_forked_child_has_no_reads_of_other_threads(reading):
     expected = 1 + per_sample(Given(), "numpy")[1]
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            is_read = isinstance(per_sample(Draws("torch"))[0], int)
-            os.write(write, str(is_read + per_sample(Given(), "numpy")[1]).encode())
-        finally:
-            os._exit(0)
-    os.close(write)
-    os.waitpid(child, 0)
-    with os.fdopen(read) as text:
-        assert text.read() == str(expected)
+
+    def drawn():
+        return isinstance(per_sample(Draws("torch"))[0], int) + per_sample(Given(), "numpy")[1]
+
+    assert in_child(drawn) == expected
 
 
 class Collator:

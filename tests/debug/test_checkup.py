@@ -36,7 +36,7 @@ def test_check_before_init_and_before_reseed():
     assert rows("job")["init"][0] == checkup.WRONG
     without_scope()
     assert rows("job")["scope"] == (
-        checkup.WRONG, "fastseed.reseed was not called: nothing is seeded yet",
+        checkup.WRONG, "nothing is seeded yet: call fastseed.reseed",
     )  # fmt: skip
     assert rows() == {}
 
@@ -55,7 +55,7 @@ def test_check_finds_torch_seeded_again():
     start()
     torch.manual_seed(7)
     status, detail = rows()["torch.cpu"]
-    assert (status, detail[:16]) == (checkup.WRONG, "has another seed")
+    assert (status, detail[:12]) == (checkup.WRONG, "another seed")
 
 
 def test_check_examines_registered_generators():
@@ -124,6 +124,7 @@ print("done")
     ("how", "draw", "code"),
     [
         ("script", "", 0),
+        ("script", "sys.exit(0)", 0),
         ("module", "rng.random()", 1),
         ("script", "rng.random(); sys.exit('no data')", 3),
     ],
@@ -139,8 +140,12 @@ def test_command_runs_a_program(tmp_path, capsys, monkeypatch, draw, code, how):
     report = json.loads(capsys.readouterr().out)
     assert {"streams", "job", "build", "process"} <= {row["topic"] for row in report["rows"]}
     used = [row["detail"] for row in report["rows"] if row["topic"] == "use"]
-    assert used == ([f"drawn from, not registered: {script}:7"] if "rng" in draw else [])
-    assert report["program"] == ("no data" if "exit" in draw else None)
+    assert used == (
+        [f"drawn from, not registered: {script}:7; pass it to fastseed.register_generator"]
+        if "rng" in draw
+        else []
+    )
+    assert report["program"] == ("no data" if "no data" in draw else None)
 
 
 def test_command_refuses_a_missing_program_before_it_imports_torch():

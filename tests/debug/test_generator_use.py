@@ -41,8 +41,14 @@ def test_names_unregistered_generators():
         transform.rng.random()
         torch.rand(1, generator=transform.other)
     assert {(row.item, row.detail) for row in found} == {
-        ("numpy.random._generator.Generator", "drawn from, not registered: Transform.rng"),
-        ("torch.Generator", "drawn from, not registered: Transform.other"),
+        (
+            "numpy.random._generator.Generator",
+            "drawn from, not registered: Transform.rng; pass it to fastseed.register_generator",
+        ),
+        (
+            "torch.Generator",
+            "drawn from, not registered: Transform.other; pass it to fastseed.register_generator",
+        ),
     }
     assert {(row.topic, row.status) for row in found} == {("use", "wrong")}
 
@@ -146,9 +152,15 @@ def test_reports_generators_that_objects_of_packages_hold(is_new):
         if is_new:
             make()
         kept.rng.random(), kept.names.random(), is_new and of_standard.rng.random()
+    names = "drawn from, not registered: Environment.names"
     assert {(row.status, row.detail) for row in found} == {
-        ("wrong", "drawn from, not registered: Environment.rng"),
-        ("note" if is_new else "wrong", "drawn from, not registered: Environment.names"),
+        (
+            "wrong",
+            "drawn from, not registered: Environment.rng; pass it to fastseed.register_generator",
+        ),
+        ("note", names)
+        if is_new
+        else ("wrong", f"{names}; pass it to fastseed.register_generator"),
     }
 
 

@@ -395,3 +395,54 @@ def test_wrong_arguments(arguments, message):
     given = {"run": lambda seed: seed, **arguments}
     with pytest.raises((TypeError, ValueError), match=message):
         fastseed.debug.seed_reach(**given)
+
+
+def epochs_of(**leaves):
+    """Return a function of a seed and an epoch that returns what functions of both return."""
+    return lambda seed, epoch: {name: leaf(seed, epoch) for name, leaf in leaves.items()}
+
+
+def draws(seed, size=8):
+    return torch.randn(size, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize(
+    ("leaf", "verdict", "detail"),
+    [
+        (lambda s, e: draws(1000 * s + e), None, ""),
+        (lambda s, e: draws(s), "repeated", "x by epoch[0] is x by epoch[1] with each seed"),
+        (lambda s, e: draws(9 * s + e % 2), "repeated", "x by epoch[0] is x by epoch[2]"),
+        (lambda s, e: draws(s + e), "shifted", "x by epoch[i + 1] of seed 0 is x by epoch[i]"),
+        (lambda s, e: draws(s, 1), None, ""),  # too short to know
+        (lambda s, e: torch.zeros(40), None, ""),  # drawn from nothing
+        (lambda s, e: draws(5), None, ""),  # a verdict of the leaf itself
+        (lambda s, e: torch.randperm(40, generator=torch.Generator().manual_seed(s)),
+         "repeated", "x by epoch[0] is x by epoch[1] with each seed"),
+    ],
+)  # fmt: skip
+def test_what_repeats_from_epoch_to_epoch(leaf, verdict, detail):
+    rows = seed_reach(epochs_of(x=leaf), epochs=range(3)).rows
+    later = [row for row in rows if row.leaf == "x by epoch"]
+    assert [row.verdict for row in later] == [verdict] * bool(verdict)
+    assert all(row.detail.startswith(detail) and not row.ok for row in later)
+
+
+def test_an_epoch_that_differs_is_a_verdict_of_the_leaf():
+    state = iter(range(1000))
+    report = seed_reach(epochs_of(x=lambda s, e: draws(s if e == 0 else 77), y=lambda s, e:
+                                  draws(next(state) if e == 2 else 10 * s + e)),
+                        epochs=[0, 1, 2], allow={"x by epoch": "repeated"})  # fmt: skip
+    assert {row.leaf: row.verdict for row in report.rows} == {"x": "good", "y": "unrepeatable"}
+
+
+def test_allowed_repetition_of_epochs():
+    report = seed_reach(
+        epochs_of(x=lambda s, e: draws(s)), epochs=[3, 5], allow={"x by *": "repeated"}
+    )
+    assert report and [row.verdict for row in report.rows] == ["good"]
+
+
+@pytest.mark.parametrize("epochs", [[], [1], [2, 2], [0, -1], [0, 1.5], {0, 1}, 3])
+def test_epochs_must_be_different_integers(epochs):
+    with pytest.raises((TypeError, ValueError), match=r"^fastseed.debug.seed_reach: epochs"):
+        seed_reach(lambda seed, epoch: 1 / 0, epochs=epochs)

@@ -13,8 +13,8 @@ from helpers.paths import ROOT
 from torch import nn
 
 from fastseed.debug import Watch, bisect, watch_file
-from fastseed.debug.tree_digest import Leaf, digest
 from fastseed.debug.watch_file import Entry, Recording, Writer, line_of
+from fastseed.digest.trees import Leaf, digest
 
 HEADER = {"rank": 0, "world_size": 1, "every": 1, "groups": ["parameter"], "torch": "2.13.0"}
 ROW = ["parameter", "w", "float32", [2]]

@@ -10,9 +10,10 @@ import torch
 from helpers.support import snapshot
 from torch import nn
 
-from fastseed.debug import Watch, bisect, generator_use
-from fastseed.debug.tree_digest import digest
+from fastseed.debug import Watch, bisect
 from fastseed.debug.watch_file import Recording
+from fastseed.digest.trees import digest
+from fastseed.generators import discovery
 
 MODEL = nn.Linear(2, 2)
 GLOBAL = ["python", "numpy", "torch.cpu"]
@@ -118,8 +119,8 @@ class Device:
 
 def test_an_accelerator_counts_once_it_is_there(tmp_path, monkeypatch):
     device = Device()
-    monkeypatch.setattr(generator_use, "compiled_types", lambda: ["cuda"])
-    monkeypatch.setattr(generator_use, "AcceleratorGenerators", lambda kind: device)
+    monkeypatch.setattr(discovery, "compiled_types", lambda: ["cuda"])
+    monkeypatch.setattr(discovery, "AcceleratorGenerators", lambda kind: device)
     with Watch(MODEL, path=tmp_path) as watch:
         device.there = [torch.Generator().manual_seed(i) for i in (5, 6)]
         watch.record()

@@ -74,6 +74,18 @@ def test_two_objects_and_one_twice(function):
         pass
 
 
+def test_a_reseed_that_fails_begins_no_scope(function):
+    def broken(seed):
+        raise ValueError("broken")
+
+    draw(function)
+    fastseed.register_generator(broken)
+    with pytest.raises(fastseed.ReseedError, match="broken"):
+        fastseed.reseed(4)
+    with refused(function):
+        draw(function)
+
+
 def test_the_two_kinds_of_blocks_have_names_of_their_own():
     assert draw("random.keyed") != draw("fork_rng")
 
@@ -234,7 +246,7 @@ def test_the_capture_of_a_graph_needs_an_index(monkeypatch):
     with pytest.raises(RuntimeError, match=f"'in' {needs}"):
         draw("random.keyed", "in")
     with pytest.raises(RuntimeError, match=f"'before' {needs}"):
-        before._key_in_capture(torch.device("cpu"), 0)
+        before.draws._key_in_capture(torch.device("cpu"), 0)
     draw("random.keyed", "in", index=0)
     before.__exit__(None)
 

@@ -14,10 +14,11 @@ import torch.distributed as dist
 from helpers.processes import run_ranks
 from helpers.ranks import ranks
 from helpers.support import seeder
+from torch.distributed.device_mesh import DeviceMesh
 from torch.utils.data import ConcatDataset, DataLoader, DistributedSampler, Subset
 
 import fastseed
-from fastseed._backend import private_torch
+from fastseed._backend import private_distributed
 from fastseed._utils import version
 from fastseed.data import Loader, Seekable, ShuffleSampler, per_sample, steps
 from fastseed.derivation import context
@@ -53,7 +54,7 @@ def agree():
     for _ in range(3):
         assert [verify() for _ in range(10)] == ["agreed"] * 10
         dist.barrier()
-        keys.append(private_torch.default_store().num_keys())
+        keys.append(private_distributed.default_store().num_keys())
         dist.barrier()
     assert before.equal(torch.get_rng_state())
     return keys
@@ -77,7 +78,9 @@ def disagree(case, store=None):
         patches.enter_context(mock.patch.object(version, "__version__", here))
         if store is not None:
             files = dist.FileStore(store, 4)
-            patches.enter_context(mock.patch.object(private_torch, "default_store", lambda: files))
+            patches.enter_context(
+                mock.patch.object(private_distributed, "default_store", lambda: files)
+            )
         return verify()
 
 
@@ -204,7 +207,7 @@ def verify_in_halves():
         fastseed.reseed(1, 9)
     mine = dist.get_rank() // 2
     assert verify(group=halves[1 - mine]) == "agreed"  # not in it
-    return verify(group=halves[mine])
+    return verify(group=DeviceMesh.from_group(halves[mine], "cpu"))
 
 
 def test_subgroups_agree_for_themselves():
@@ -284,7 +287,7 @@ def test_an_invalid_timeout_is_an_error(timeout):
 
 
 def test_an_invalid_group_is_an_error():
-    with pytest.raises(TypeError, match=r"verify_agreement: group must be a torch\.distributed"):
+    with pytest.raises(TypeError, match=r"verify_agreement: group must be a process group, a mesh"):
         fastseed.distributed.verify_agreement(group="world")
 
 
@@ -303,7 +306,7 @@ def test_several_ranks_without_a_group_are_an_error(monkeypatch):
 def test_a_thread_that_the_store_answers_late_posts_nothing_for_a_call_that_was_left(monkeypatch):
     """Its rank has raised: others must not read a verdict of it."""
     store, answers = dist.HashStore(), threading.Event()
-    monkeypatch.setattr(private_torch, "default_store", lambda: store)
+    monkeypatch.setattr(private_distributed, "default_store", lambda: store)
     monkeypatch.setattr(dist.distributed_c10d, "PrefixStore", lambda _, store: store)
     monkeypatch.setattr(dist, "get_process_group_ranks", lambda group: [0, 1])
     monkeypatch.setattr(dist, "get_rank", lambda: 0)
@@ -344,7 +347,7 @@ def test_distinct_over_can_be_written_in_any_way():
     ways = [("dp", "tp"), ["tp", "dp"], ["dp", "tp"], ("tp", "dp")]
     ways += [{"numpy": w, "a": ("pp",)} for w in ways] + [{"a": ["pp"], "numpy": ways[1]}]
     found = [
-        seeder(world_size=8, mesh=sizes, distinct_over=way)._rank_fields.rules() for way in ways
+        seeder(world_size=8, mesh=sizes, distinct_over=way).place.fields.rules() for way in ways
     ]
     assert len(set(found[:4])) == len(set(found[4:])) == 1 and found[0] != found[4]
 

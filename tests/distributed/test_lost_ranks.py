@@ -10,7 +10,7 @@ import torch.distributed as dist
 from helpers.ranks import ranks
 from helpers.support import run_script
 
-from fastseed._backend import private_torch
+from fastseed._backend import private_distributed
 from fastseed.distributed import rendezvous
 
 PATHS = {
@@ -59,7 +59,7 @@ def test_a_rank_that_leaves_a_step_is_named_long_before_the_time_limit(messages)
 def failing_call():
     """Fail in one of two functions, on two ranks when the others have left; return the message."""
     rank, rendezvous.GRACE = dist.get_rank(), 3.0
-    store = private_torch.default_store()
+    store = private_distributed.default_store()
     dist.barrier()
     if rank > 1:
         store.wait(["0 has left", "1 has left"])

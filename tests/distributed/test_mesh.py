@@ -71,8 +71,8 @@ def test_rank_field_is_the_mixed_radix_index_in_the_order_of_the_mesh():
                 rank, where, 24, data_over=(), distinct_over=["c", "a"]
             )  # the order of the argument does not matter
             (f, _), (m, n) = (where[name] for name in order if name != "b")
-            assert s._rank_fields.default == f * n + m
-            assert s._rank_fields.under("fork_rng", "x", order) == rank
+            assert s.place.fields.default == f * n + m
+            assert s.place.fields.under("fork_rng", "x", order) == rank
             assert s.derive_key("numpy", task=1) == s.derive_key("numpy", task=1, rank=f * n + m)
 
 
@@ -91,7 +91,7 @@ def test_streams_that_are_distinct_over_nothing_are_shared():
     seeds = [], []
     s.register_generator(seeds[0].append, shared=True, name="a")
     s.register_generator(seeds[1].append, distinct_over=(), name="b")
-    assert [entry.shared for entry in s._registry] == [True, True]
+    assert [entry.shared for entry in s.generators.registry] == [True, True]
     s.reseed(1)
     other = of_rank(2, {"dp": (1, 2), "tp": (0, 2)}, 4)
     again = []

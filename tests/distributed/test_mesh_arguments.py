@@ -65,10 +65,10 @@ def test_registrations_are_checked(more, message):
     s = of_rank(2, HERE, 4, distinct_over={"known": ("dp",)})
     with pytest.raises(ValueError, match=rf"fastseed\.register_generator: {message}"):
         s.register_generator(print, **more)
-    assert len(s._registry) == 0
+    assert len(s.generators.registry) == 0
     s.register_generator(print, shared=True, distinct_over=())
     s.register_generator(repr, name="known", distinct_over=("dp",))
-    assert [entry.shared for entry in s._registry] == [True, False]
+    assert [entry.shared for entry in s.generators.registry] == [True, False]
 
 
 def test_streams_are_shared_only_by_ranks_that_agree_on_a_master_seed():
@@ -108,9 +108,9 @@ def test_pickling_keeps_the_mesh():
     s = of_rank(2, HERE, 4, distinct_over=("dp",), data_over=("tp",))
     s.reseed(1, 2)
     twin = pickle.loads(pickle.dumps(s))
-    assert (twin.mesh, twin._rank_fields.default, twin.data_rank) == (s.mesh, 1, 0)
-    twin._set_scope(1, 2, 0)
-    assert torch.rand(()) == (s._set_scope(1, 2, 0), torch.rand(()))[1]
+    assert (twin.mesh, twin.place.fields.default, twin.data_rank) == (s.mesh, 1, 0)
+    twin.move(1, 2, 0)
+    assert torch.rand(()) == (s.move(1, 2, 0), torch.rand(()))[1]
 
 
 def test_pools_and_banks_on_their_own_follow_the_default():
@@ -163,7 +163,7 @@ def test_on_another_mesh_only_coordinates_carry_over(where, distinct_over, caplo
     assert tuple(other.scope) == (1, 2, 0)
     assert torch.initial_seed() == other.derive_seed("torch.cpu", task=1, epoch=2)
     fresh = torch.rand(3)
-    other._set_scope(1, 2, 0)
+    other.move(1, 2, 0)
     assert fresh.equal(torch.rand(3))
     other.load_state_dict(held)
     assert torch.rand(3, generator=common).equal(after)  # a stream that all ranks share
@@ -233,7 +233,7 @@ def test_a_new_rank_takes_only_streams_that_all_ranks_share(caplog):
         s = seeder(rank=2, world_size=3, distinct_over=distinct_over)
         s.load_state_dict(held)
         loaded = np.random.random(), torch.rand(3).tolist()
-        s._set_scope(1, 2, 0)
+        s.move(1, 2, 0)
         assert loaded == (np.random.random(), torch.rand(3).tolist())
     assert not torch.equal(first, torch.tensor(loaded[1]))
 

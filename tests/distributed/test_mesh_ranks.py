@@ -60,7 +60,7 @@ def test_exactly_the_ranks_that_should_share_a_stream_share_it(shape, distinct_o
 def of_reversed_ranks():
     where = DeviceMesh("cpu", torch.arange(4).flip(0).view(2, -1), mesh_dim_names=("a", "b"))
     fastseed.init(42, mesh=where, data_over=("a",))
-    return context.seeder.rank, context.seeder._rank_fields.default
+    return context.seeder.rank, context.seeder.place.fields.default
 
 
 def test_coordinates_count_where_a_mesh_orders_ranks_otherwise():
@@ -137,14 +137,14 @@ def draw_into_dtensors():
     assert _random._rng_tracker is None
     assert torch.get_rng_state().equal(begin)
     for placements in ([Replicate(), Replicate()], [Shard(0), Replicate()]):
-        context.seeder._set_scope(1, 7, 0)
+        context.seeder.move(1, 7, 0)
         tensor = distribute_tensor(torch.zeros(8, 2), where, placements, src_data_rank=None)
         nn.init.uniform_(tensor)
         after = torch.get_rng_state()
-        context.seeder._set_scope(1, 7, 0)
+        context.seeder.move(1, 7, 0)
         assert tensor.to_local().equal(torch.rand(tensor.to_local().shape))
         assert after.equal(torch.get_rng_state()) and _random._rng_tracker is None
-    context.seeder._set_scope(1, 7, 0)
+    context.seeder.move(1, 7, 0)
     with fastseed.fork_rng("parameters", distinct_over=()):
         common = nn.init.uniform_(distribute_tensor(torch.zeros(4), where, [Replicate()] * 2))
     assert torch.get_rng_state().equal(begin)

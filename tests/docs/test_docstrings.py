@@ -78,6 +78,7 @@ def test_summary_and_arguments(name):
         assert not missing, f"not documented: {missing}"
 
 
+@pytest.mark.usefixtures("frozen_objects")  # for the example of debug.check
 @pytest.mark.parametrize("name", PUBLIC)
 def test_example_runs(name):
     text = inspect.getdoc(PUBLIC[name]) or ""

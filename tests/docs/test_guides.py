@@ -17,7 +17,6 @@ from helpers.paths import ROOT
 from helpers.ranks import ranks
 
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
-_COMMON = "common-mistakes"  # its blocks continue the first one, as the page says
 NAMES = {
     "data": """
 import torch, fastseed
@@ -51,31 +50,20 @@ model.blocks = model[:]
 import fastseed
 fastseed.init(1)
 """,
-    _COMMON: """
-import time
-batches = DataLoader(dataset, batch_size=4, shuffle=True)
-rank, folder, labels, image = 0, ".", ["a", "b"], torch.ones(1, 1, 4, 4)
-path = "checkpoint.pt"
-class Env:
-    np_random = np.random.default_rng()
-    def reset(self, seed):
-        self.np_random = np.random.default_rng(seed)
-env = Env()
-torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, path)
-""",
 }
 ELSEWHERE = {  # by the code of the page
     "quick-start-0": "docs/test_quick_start.py",
+    "preemption-0": "examples/test_preemption.py",
     "lightning-0": "integrations/test_migration_docs.py",
     "accelerate-0": "integrations/test_migration_docs.py",
     "trainer-0": "integrations/test_migration_docs.py",
-    "rl-frameworks-py-1": "integrations/test_torchrl.py",
 }
 NOT_RUN = {
     "rollouts-py-0": "vLLM needs a GPU",
     "rollouts-py-1": "SGLang needs a GPU",
     "rl-frameworks-py-0": "integrations/test_trl.py has lines of its own",
-    "rl-frameworks-py-2": "integrations/test_lora.py has lines of its own",
+    "rl-frameworks-py-1": "integrations/test_lora.py has lines of its own",
+    "same-noise-py-0": "random/test_torch_keys.py draws these rows, from torch 2.14 on",
     "perturb-py-0": "integrations/test_vera.py has lines of its own",
     "same-weights-py-0": "integrations/test_slots.py has lines of its own",
     "rollouts-py-2": "integrations/test_seeded_tokens.py has lines of its own",
@@ -83,8 +71,7 @@ NOT_RUN = {
 }
 ON_RANKS = ("layouts-py-0", "same-weights-py-1", "several-ranks-py-0")  # a mesh is of several
 ALONE = {
-    "several-ranks-0": "its mesh has eight ranks",
-    "several-ranks-1": "its mesh has four ranks",
+    "several-ranks-1": "its mesh has eight ranks",
     "resume-3": "its last line is about all samples",
 }
 
@@ -95,11 +82,10 @@ def blocks() -> dict[str, str]:
     for page in PAGES:
         text, name = page.read_text("utf-8"), page.stem
         programs = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-        first = programs[0] if name == _COMMON else ""
         for number, program in enumerate(programs):
-            found[f"{name}-{number}"] = first + program if number else program
+            found[f"{name}-{number}"] = program
         for number, fragment in enumerate(re.findall(r"```py\n(.*?)```", text, re.DOTALL)):
-            found[f"{name}-py-{number}"] = first + NAMES.get(name, "") + fragment
+            found[f"{name}-py-{number}"] = NAMES.get(name, "") + fragment
     return found
 
 
@@ -145,8 +131,3 @@ def test_few_blocks_do_not_run_here():
     for name, test in ELSEWHERE.items():
         page = re.sub(r"(-py)?-\d+$", "", name)
         assert page in (ROOT / "tests" / test).read_text("utf-8")
-
-
-def test_digest_in_the_readme_is_that_of_the_page():
-    (digest,) = re.findall(r"SHA-256 `(\w{8})…`", PAGES[0].read_text("utf-8"))
-    assert f'"{digest}' in (ROOT / "docs/same-noise.md").read_text("utf-8")

@@ -21,7 +21,7 @@ import train_elastic  # noqa: E402
 from demolib.chaos import KILLS, KINDS, schedule  # noqa: E402
 from demolib.lineage import Attempt, Verdict, judge, read_attempts, survivors  # noqa: E402
 
-from fastseed.data.steps import StepLoop  # noqa: E402
+from fastseed.data.step_loop import StepLoop  # noqa: E402
 
 IMAGES, STEPS = 8, 4  # of each of two crafted epochs, with two images a step and one in each part
 

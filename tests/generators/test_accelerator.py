@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
-from helpers.support import LOW64, clean_environment, scramble, seeder, snapshot
+from helpers.support import LOW64, scramble, seeder, snapshot
 
 import fastseed
 from fastseed.derivation import scopes, streams
 from fastseed.generators import accelerator as accelerators
 from fastseed.generators.accelerator import AcceleratorGenerators, relative_index
-from fastseed.seeder import seeder as seeder_module
+from fastseed.seeder import generators as generators_module
 
 
 def lazy_calls() -> list:
@@ -37,8 +35,8 @@ def fake_cuda(monkeypatch):
     devices = [torch.Generator().manual_seed(900 + i) for i in range(3)]
     monkeypatch.setattr(AcceleratorGenerators, "in_one_call", False)
     monkeypatch.setattr(AcceleratorGenerators, "_default_generators", lambda self: devices)
-    monkeypatch.setattr(AcceleratorGenerators, "_current_device", lambda self: 1)
-    monkeypatch.setattr(seeder_module, "compiled_types", lambda: ["cuda"])
+    monkeypatch.setattr(AcceleratorGenerators, "current_device", lambda self: 1)
+    monkeypatch.setattr(generators_module, "compiled_types", lambda: ["cuda"])
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     return devices
@@ -76,7 +74,7 @@ def test_own_device_has_one_stream_whether_it_sees_one_device_or_eight(monkeypat
     for current, count in ((0, 1), (5, 8)):
         devices = [torch.Generator() for _ in range(count)]
         monkeypatch.setattr(AcceleratorGenerators, "_default_generators", lambda self, d=devices: d)
-        monkeypatch.setattr(AcceleratorGenerators, "_current_device", lambda self, c=current: c)
+        monkeypatch.setattr(AcceleratorGenerators, "current_device", lambda self, c=current: c)
         at = scopes.Scope(1, 7, 0)
         AcceleratorGenerators("cuda").reseed(streams.stream(42, at, "torch.cuda", 3))
         found.append(devices[current].initial_seed())
@@ -308,23 +306,20 @@ def test_cuda_capture_refuses_and_replays_follow_the_seed():
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="nothing is skipped on this machine")
-@pytest.mark.parametrize("switch", ["0", "1"])
-def test_switch_turns_tests_without_a_cuda_device_into_failures(switch, tmp_path):
-    here = Path(__file__).resolve().parents[1]
-    (tmp_path / "test_one.py").write_text(
-        "import pytest\n\n@pytest.mark.cuda\ndef test_one(device):\n    assert device == 'cpu'\n"
-        "\n@pytest.mark.needs_cuda\ndef test_two():\n    pass\n"
-    )
-    (tmp_path / "conftest.py").write_text((here / "conftest.py").read_text())
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  cuda: x\n  needs_cuda: x\n")
-    path = os.pathsep.join(filter(None, [str(here), os.environ.get("PYTHONPATH", "")]))
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)],
-        env=clean_environment(FAIL_WITHOUT_CUDA=switch, PYTHONPATH=path),
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    ended = "2 errors" if switch == "1" else "1 passed, 1 skipped"
-    assert done.returncode == int(switch) and ended in done.stdout, done.stdout + done.stderr
-    assert ("needs a CUDA device, and FAIL_WITHOUT_CUDA=1" in done.stdout) == (switch == "1")
+@pytest.mark.parametrize("mark", ["", "cuda", "needs_cuda"])
+def test_switch_turns_tests_without_a_cuda_device_into_failures(mark, device, request, monkeypatch):
+    conftest = str(Path(__file__).resolve().parents[1] / "conftest.py")
+    setup = request.config.pluginmanager.getplugin(conftest).pytest_runtest_setup
+    item = SimpleNamespace(get_closest_marker=lambda name: name if name == mark else None)
+    monkeypatch.setenv("FAIL_WITHOUT_CUDA", "0")
+    if mark == "needs_cuda":
+        with pytest.raises(pytest.skip.Exception, match="needs a CUDA device"):
+            setup(item)
+    else:
+        assert setup(item) is None and device == "cpu"
+    monkeypatch.setenv("FAIL_WITHOUT_CUDA", "1")
+    if mark:
+        with pytest.raises(pytest.fail.Exception, match="needs a CUDA device, and FAIL_WITHOUT"):
+            setup(item)
+    else:
+        assert setup(item) is None

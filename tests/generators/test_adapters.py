@@ -23,7 +23,6 @@ from torch.utils.data import DataLoader
 
 import fastseed
 from fastseed._backend import derive
-from fastseed.derivation.scopes import Scope
 from fastseed.generators import numpy_rng
 from fastseed.generators.adapter import ADAPTERS, adapts, pack, unpack
 from fastseed.generators.default import DefaultGenerators
@@ -126,7 +125,7 @@ def test_numpy_words_are_written_under_one_lock():
     lock = PlainLock()
     numpy._memory = numpy.find_memory()._replace(lock=lock)
     saved = three.save()
-    three.reseed_natively(42, Scope(1, 2, 3), 0)
+    three.reseed_natively("reseed_defaults_of_cpu", 42, 1, 2, 3, 0)
     three.reseed_sample((1, 2), 3, 0)
     numpy.reseed(Key(5))
     numpy.restore(numpy.parse_state(numpy.state()))
@@ -146,7 +145,7 @@ def test_numpy_lock_is_free_after_an_interrupt_while_waiting_for_it():
     numpy._memory = numpy.find_memory()._replace(lock=Interrupted())
     before = np.random.get_state(legacy=False)
     for call in (
-        lambda: three.reseed_natively(42, Scope(1, 2, 3), 0),
+        lambda: three.reseed_natively("reseed_defaults_of_cpu", 42, 1, 2, 3, 0),
         lambda: three.reseed_sample((1, 2), 3, 0),
         lambda: numpy.reseed(Key(5)),
         lambda: numpy.restore({**before, "has_gauss": 0}),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import struct
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from helpers.support import scramble, snapshot
 
 from fastseed.generators.adapter import MT19937_BYTES, pack
 from fastseed.generators.default import DefaultGenerators
+from fastseed.generators.torch_rng import TorchGenerator
 from fastseed.seeder.registry import adapter_for
 
 CPU = 5056  # bytes of a state of torch's CPU generator
@@ -200,6 +202,24 @@ def test_invalid_states_are_refused(kind, form, at, values, says):
     with pytest.raises(ValueError, match=says):
         adapter.parse_state(changed(state, form, at, *values))
     assert torch.equal(adapter.state(), state)
+
+
+@pytest.mark.parametrize("position", [-1, 5])
+def test_a_position_outside_of_the_buffer_of_numpy_is_refused(position):
+    adapter = adapter_for(KINDS["Philox"]())
+    text = adapter.state().numpy().tobytes()
+    wrong = json.dumps({**json.loads(text), "buffer_pos": position}).encode().ljust(len(text))
+    with pytest.raises(ValueError, match="must be the state of a Philox, got other values"):
+        adapter.parse_state(pack(wrong))
+
+
+@pytest.mark.parametrize("offset", [-4, 6])
+def test_an_offset_that_cuda_does_not_have_is_refused(offset):
+    held = SimpleNamespace(device=torch.device("cuda"), get_state=lambda: pack(bytes(16)))
+    adapter = TorchGenerator(held)
+    adapter.parse_state(pack(struct.pack("=qq", 1, 8)))
+    with pytest.raises(ValueError, match=f"offset must be a multiple of 4, got {offset}"):
+        adapter.parse_state(pack(struct.pack("=qq", 1, offset)))
 
 
 def test_a_cached_float_normal_of_torch_comes_back():

@@ -15,12 +15,13 @@ from fastseed.data.order.mixture import BLOCK, Mixture, Source, shares_of
 from fastseed.data.order.permutation import Permutation
 from fastseed.data.order.spec import KINDS, OrderSpec, ShuffleSpec
 from fastseed.data.plan import plan_of
-from fastseed.data.worker import discovery, scope, streams
 from fastseed.data.worker import per_sample as sample_rng
+from fastseed.data.worker import scope, seeding, streams
 from fastseed.data.worker.seeding import ScopedDataset, WorkerInit
 from fastseed.derivation import blocks, context, scopes
 from fastseed.derivation import streams as derivation_streams
 from fastseed.derivation.shared_use import StreamUsers
+from fastseed.generators import discovery
 from fastseed.seeder.registry import adapter_for
 
 __all__ = [
@@ -53,6 +54,7 @@ __all__ = [
     "scalar",
     "scope",
     "scopes",
+    "seeding",
     "shares_of",
     "shuffle",
     "signed",

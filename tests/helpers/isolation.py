@@ -6,6 +6,7 @@ import contextlib
 import multiprocessing
 import os
 import random
+import shutil
 from collections.abc import Iterator
 
 import numpy as np
@@ -19,6 +20,13 @@ from helpers.simd import set_simd
 def choose_mkl_branch() -> None:
     """Let MKL read ``MKL_CBWR`` now: it does so once, and a test may call ``deterministic``."""
     torch.ones(2, 2) @ torch.ones(2, 2)
+
+
+def choose_temporary_files() -> None:
+    """Let ``tmp_path`` lie in memory where there is room: a disk is waited for at each flush."""
+    memory = "/dev/shm"
+    if os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > 1 << 30:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", memory)
 
 
 def choose_device_guard() -> None:

@@ -12,12 +12,15 @@ import faulthandler
 import json
 import multiprocessing
 import os
+import pickle
 import runpy
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -55,6 +58,30 @@ def free_port() -> int:
 
 
 # ---------------------------------------------------------------- one process
+
+
+def in_child(work: Callable[[], Any]) -> Any:
+    """Return what ``work()`` returns in a forked child; an error there is an error here."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            try:
+                answer = True, work()
+            except BaseException:
+                answer = False, traceback.format_exc()
+            with os.fdopen(writer, "wb") as pipe:
+                pickle.dump(answer, pipe)
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        data = pipe.read()
+    os.waitpid(child, 0)
+    assert data, "the child ended without an answer"
+    is_done, found = pickle.loads(data)
+    assert is_done, found
+    return found
 
 
 class Finished(NamedTuple):

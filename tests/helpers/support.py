@@ -134,4 +134,4 @@ def without_scope(**where: Any) -> None:
 
 def restart(step: int = 0) -> None:
     """Go to task 1, epoch 0 and a step, also a second time, without the warning."""
-    fastseed.derivation.context.current("test")._set_scope(1, 0, step)
+    fastseed.derivation.context.current("test").move(1, 0, step)

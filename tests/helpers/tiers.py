@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).resolve().parents[1]
-MARKS = ("slow", "integrations", "proof")
+MARKS = ("slow", "native", "integrations", "proof")
 TIERS = ("fast", *MARKS)
 FOLDERS = {
     "benchmarks": "slow",
-    "csrc": "slow",
+    "csrc": "native",
     "integrations": "integrations",
     "statistics": "proof",
 }
@@ -58,7 +58,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if collection_path.parent != TESTS:
         return None
     tier = FOLDERS.get(collection_path.name, "")
-    if tier in ("", *chosen(config)):
+    tiers = {"slow", tier} if tier == "native" else {tier}  # some tests of csrc use fastseed
+    if not tier or tiers & {*chosen(config)}:
         return None
     asked = any(path.is_relative_to(collection_path) for path, _ in _named(config))
     return None if asked else True

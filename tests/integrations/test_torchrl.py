@@ -1,9 +1,8 @@
-"""The recipe for torchrl in docs/rl-frameworks.md: the code of the page itself, PPO on CartPole."""
+"""``examples/train_ppo_torchrl.py``: PPO on CartPole, resumed, and each environment alone."""
 
 from __future__ import annotations
 
 import multiprocessing
-import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ multiprocessing.set_start_method(None, force=True)  # its import chooses spawn f
 
 pytestmark = [pytest.mark.integrations, pytest.mark.filterwarnings("ignore")]
 
+EXAMPLE = ROOT / "examples" / "train_ppo_torchrl.py"
 STEPS = 5
 EPISODES = ("observation", "action", ("next", "observation"), ("next", "reward"), ("next", "done"))
 
@@ -33,18 +33,10 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-def block() -> str:
-    """Return the code of the page."""
-    page = (ROOT / "docs" / "rl-frameworks.md").read_text("utf-8")
-    found = re.search(r"^## torchrl\n.*?```py\n(.*?)```", page, re.MULTILINE | re.DOTALL)
-    assert found
-    return found[1]
-
-
 def recipe() -> dict[str, Any]:
-    """Run the code of the page, and return its names."""
+    """Run the example, and return its names."""
     names: dict[str, Any] = {"__name__": "recipe"}
-    exec(block(), names)
+    exec(EXAMPLE.read_text("utf-8"), names)
     return names
 
 
@@ -94,8 +86,7 @@ def test_a_resumed_run_is_the_same_run(at):
 def test_a_run_resumed_in_a_new_process_is_the_same_run():
     recipe()["train"](STEPS)
     whole = trained()
-    resume = f"{block()}\ntorch.set_num_threads(1)\ntrain({STEPS}, resume='step-2.pt')"
-    run_python("-c", resume)
+    run_python(str(EXAMPLE), "step-2.pt")
     assert trained() == whole
 
 

@@ -204,7 +204,7 @@ def test_registered_generators_are_part_of_it(tmp_path, caplog):
     class Drawing(FastseedCallback):
         def on_train_begin(self, *arguments, **keywords):
             super().on_train_begin(*arguments, **keywords)
-            if not list(fastseed.derivation.context.seeder._registry):
+            if not list(fastseed.derivation.context.seeder.generators.registry):
                 fastseed.register_generator(own, name="own")
 
         def on_step_begin(self, *arguments, **keywords):

@@ -8,6 +8,7 @@ import threading
 
 import pytest
 import torch
+from helpers.processes import in_child
 from helpers.support import needs_native, restart
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.distributed.device_mesh import init_device_mesh
@@ -39,16 +40,6 @@ class Calls(torch.nn.Module):
         return torch_functional.dropout(x, 0.5, self.training)
 
 
-def in_a_child(call):
-    """Return whether ``call`` returns True in a forked child."""
-    reader, writer = os.pipe()
-    if (child := os.fork()) == 0:
-        os.write(writer, bytes([call()]))
-        os._exit(0)
-    os.waitpid(child, 0)
-    return os.read(reader, 1) == b"\x01"
-
-
 def test_masks_and_rows_in_a_forked_child_are_those_of_the_job():
     fastseed.init(42, rank=0, world_size=1)
     fastseed.reseed(1)
@@ -60,7 +51,7 @@ def test_masks_and_rows_in_a_forked_child_are_those_of_the_job():
         with nn.rows(2, total=4):
             return torch.equal(layer(ONES[2:]), whole[2:])
 
-    assert in_a_child(rows)
+    assert in_child(rows)
 
 
 def compiled(module):

@@ -139,6 +139,23 @@ def in_a_thread_of_autograd(call):
     return found[0]
 
 
+def test_a_backward_pass_draws_what_its_forward_pass_drew_and_once():
+    layer = nn.Dropout(0.5, name="a")
+
+    def again(*shape):
+        x = torch.ones(1, requires_grad=True)
+        Deep.apply(x, 0, lambda: layer(torch.ones(shape))).sum().backward()
+
+    layer(torch.ones(2, 4))
+    other = pytest.raises(RuntimeError, match="'a' is used in a backward pass for rows 0 to")
+    for shape in ((2, 8), (3, 4)):
+        with other:
+            again(*shape)
+    again(2, 4)
+    with other:
+        again(2, 4)
+
+
 def recomputed(layer):
     """Return the mask of a recomputation in a thread of autograd, for the rows in force here."""
     masks = []

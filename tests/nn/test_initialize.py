@@ -13,9 +13,8 @@ from helpers.support import snapshot
 from torch import nn
 
 import fastseed
-from fastseed.nn.initialization import fills
 from fastseed.nn.module_names import strip_wrappers
-from fastseed.random import normal_, randint_, uniform_
+from fastseed.random import fills, normal_, randint_, uniform_
 
 # Models of this module are compared with each other.
 pytestmark = pytest.mark.filterwarnings("ignore:.*random numbers of another model")
@@ -70,6 +69,12 @@ FILLS = {
         lambda t, k: normal_(t, k, 0, math.sqrt(2) / math.sqrt(6))),
     "orthogonal_": (
         lambda t: nn.init.orthogonal_(t, 2), lambda t, k: fills.orthogonal_(t, k, 2)),
+    "log_normal_": (lambda t: t.log_normal_(1, 2), lambda t, k: fills.log_normal(t, k, 1, 2)),
+    "cauchy_": (lambda t: t.cauchy_(), fills.cauchy),
+    "geometric_": (lambda t: t.geometric_(0.5), lambda t, k: fills.geometric(t, k, 0.5)),
+    "bernoulli_ of a tensor": (
+        lambda t: t.bernoulli_(torch.full((6, 9), 0.2)),
+        lambda t, k: fastseed.random.bernoulli_(t, k, 0.2)),
     "sparse_": (lambda t: nn.init.sparse_(t, 0.5, 3), lambda t, k: fills.sparse_(t, k, 0.5, 3)),
 }  # fmt: skip
 HELD_ELSEWHERE = {"trunc": nn.init.trunc_normal_, "orthogonal": nn.init.orthogonal_}
@@ -219,16 +224,17 @@ def test_scratch_tensors_of_initializers_have_the_name_of_their_source():
 @pytest.mark.parametrize(
     ("draw", "says"),
     [
-        (lambda m: m.weight.data.cauchy_(), r"got aten.cauchy_.default on weight; nothing was"),
-        (lambda m: m.weight.data.log_normal_(), r"got aten.log_normal_.default on weight"),
         (
             lambda m: torch.randn(3),
             "got aten.randn.default on another tensor; .* Build modules before",
         ),
         (lambda m: torch.empty(3).normal_(), "got aten.normal_.default on another tensor"),
-        (lambda m: torch.randperm(5, out=m.weight.data), "got aten.randperm.* on weight"),
+        (
+            lambda m: torch.randperm(5, out=m.weight.data),
+            "got aten.randperm.* on weight; nothing w",
+        ),
+        (lambda m: torch.randperm(5), "got aten.randperm.default on another tensor"),
         (lambda m: torch.multinomial(torch.ones(3), 2), "got aten.multinomial.default on another"),
-        (lambda m: m.weight.data.bernoulli_(torch.full((2, 2), 0.5)), "got aten.bernoulli_.Tensor"),
     ],
 )
 def test_what_cannot_be_mapped_is_an_error(draw, says):

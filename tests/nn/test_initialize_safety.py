@@ -14,8 +14,8 @@ from torch import nn
 
 import fastseed
 from fastseed.derivation import context
-from fastseed.nn.initialization import fills, mode
-from fastseed.random import normal_
+from fastseed.nn.initialization import mode
+from fastseed.random import fills, normal_
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from helpers import costs, proofs, tiers
+from helpers import costs, stamps, tiers
 
 
 class Item:
@@ -53,8 +53,9 @@ def test_every_folder_of_a_tier_is_there():
 
 def test_tiers_are_by_mark_then_by_folder_and_the_long_ones_come_first():
     assert selected("fast") == ["fast", "small"]
-    assert selected("fast,slow") == ["slow", "programs", "whole", "slow", "fast", "small"]
+    assert selected("fast,slow") == ["slow", "whole", "slow", "fast", "small"]
     assert selected("proof") == ["proof"]
+    assert selected("native") == ["programs"]
     assert selected("integrations") == ["trainer"]
     assert len(selected("all")) == 8
     with pytest.raises(ValueError, match="--tier must be of fast, slow"):
@@ -91,8 +92,26 @@ def test_tests_above_the_limit_are_named_the_dearest_first():
     assert rows == [(2.0, "2.0"), (0.6, "0.6")]
 
 
-def test_a_pattern_of_the_proofs_that_finds_no_file_is_an_error(monkeypatch):
-    assert len(proofs.digest()) == 64
-    monkeypatch.setattr(proofs, "INPUTS", (*proofs.INPUTS, "csrc/gone/*.h"))
-    with pytest.raises(FileNotFoundError, match=r"csrc/gone/\*\.h"):
-        proofs.digest()
+@pytest.mark.parametrize("stage", stamps.INPUTS)
+def test_a_stamp_holds_until_an_input_changes(stage, tmp_path, monkeypatch):
+    monkeypatch.setattr(stamps, "stamp", lambda name: tmp_path / name)
+    assert not stamps.holds(stage)
+    (tmp_path / stage).write_text(stamps.digest(stage) + "\n")
+    assert stamps.holds(stage)
+    inputs = stamps.INPUTS[stage]
+    monkeypatch.setitem(stamps.INPUTS, stage, (*inputs, "tests/package/test_tiers.py"))
+    assert not stamps.holds(stage)
+    monkeypatch.setitem(stamps.INPUTS, stage, (*inputs, "csrc/gone/*.h"))
+    with pytest.raises(FileNotFoundError, match=rf"csrc/gone/\*\.h of {stage}"):
+        stamps.digest(stage)
+
+
+def test_content_changes_a_stamp_but_where_the_name_alone_counts(tmp_path, monkeypatch):
+    monkeypatch.setattr(stamps, "ROOT", tmp_path)
+    monkeypatch.setitem(stamps.INPUTS, "wheel", ("names of a/**/*", "a/b.py"))
+    (tmp_path / "a").mkdir()
+    found = []
+    for name, text in (("b.py", "1"), ("b.py", "2"), ("c.py", "1"), ("c.py", "2"), ("c.so", "1")):
+        (tmp_path / "a" / name).write_text(text)
+        found.append(stamps.digest("wheel"))
+    assert found[0] != found[1] != found[2] == found[3] == found[4]

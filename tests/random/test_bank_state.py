@@ -88,6 +88,7 @@ FOURS = torch.full((73,), 4, dtype=torch.uint8)
         ({"states": torch.zeros(73)}, ValueError, r"state\['states'\] is invalid: .*torch.uint8"),
         ({"states": FOURS.to("meta")}, ValueError, "states must have data, got a meta tensor"),
         ({"states": FOURS[1:]}, ValueError, "is invalid: it must be 73 bytes, got 72"),
+        ({"states": torch.cat([FOURS, FOURS[1:]])}, ValueError, "must be 73 bytes, got 145"),
     ],
 )
 def test_damaged_states_are_refused_and_nothing_changes(change, error, says):

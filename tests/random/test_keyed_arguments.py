@@ -169,7 +169,7 @@ def test_linearize_is_refused_where_it_would_lose_the_numbers():
 def test_a_block_draws_at_most_as_often_as_an_index_has_keys(draws):
     ends = pytest.raises(RuntimeError, match=r"must draw at most 2\*\*24 times")
     with contextlib.nullcontext() if draws == 2**24 else ends, keyed("flow", 3) as block:
-        block._next[0] += draws
+        block.draws.number[0] += draws
 
 
 def test_the_default_device():

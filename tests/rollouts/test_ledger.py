@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import threading
 
 import pytest
 import torch
+from helpers.processes import in_child
 
 from fastseed.rollouts import Batch, LeaseError, Ledger, Unit
 
@@ -122,6 +122,16 @@ def test_a_lease_whose_time_is_over_holds_until_the_next_one():
     clock.now = 109.0
     assert book.lease(5) == []
     clock.now = 110.0
+    assert [unit.number for unit in book.lease(5)] == [1]
+
+
+def test_a_renewed_lease_hides_none_that_is_over():
+    clock = Clock()
+    book = ledger(lease_seconds=10.0, clock=clock)
+    first, _ = book.lease(2)
+    clock.now = 5.0
+    book.renew([first])
+    clock.now = 10.0
     assert [unit.number for unit in book.lease(5)] == [1]
 
 
@@ -323,14 +333,10 @@ def test_a_ledger_stays_in_its_process():
     assert pickle.loads(pickle.dumps(unit)) == unit
     with pytest.raises(TypeError, match="a ledger stays in the process that made it"):
         pickle.dumps(book)
-    child = os.fork()
-    if child == 0:  # a copy of the ledger: its leases would be given twice
-        calls = [book.lease, book.counts, book.close, lambda: book.version, lambda: book.done]
-        refused = 0
-        for call in calls:
-            try:
+
+    def refused():  # a copy of the ledger: its leases would be given twice
+        for call in (book.lease, book.counts, book.close, lambda: book.version, lambda: book.done):
+            with pytest.raises(RuntimeError, match="stays in the process"):
                 call()
-            except RuntimeError as error:
-                refused += "stays in the process" in str(error)
-        os._exit(refused)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 5
+
+    in_child(refused)

@@ -125,6 +125,19 @@ def test_stale_drops_are_the_same_after_a_restart(path):
     again.close()
 
 
+def test_a_drop_of_a_batch_that_is_trained_again_survives_too(path):
+    options = {"batch_size": 1, "window": 2, "max_staleness": 1, "on_stale": "drop"}
+    with contextlib.closing(ledger(path, **options)) as book:
+        train_alone(book, 2)
+    with contextlib.closing(ledger(path, **options)) as book:
+        book.mark_trained(book.next_batch())
+        book.complete(book.lease()[0], "too old after the next batch", version=0)
+        book.mark_trained(book.next_batch())
+    with contextlib.closing(ledger(path, **options)) as book:
+        book.mark_trained(book.next_batch())
+        assert book.lease() == [] and book.dropped == {"stale": 1}
+
+
 def test_a_stale_unit_is_not_issued_again_after_a_restart(path):
     options = {"batch_size": 1, "window": 2, "max_staleness": 1, "on_stale": "drop"}
     book = ledger(path, **options)

@@ -69,6 +69,17 @@ def test_a_file_that_was_cut_is_an_error(path):
     assert count_generated(path) == 0
 
 
+def test_a_file_that_is_refused_is_not_held(path):
+    make_file(path)
+    with contextlib.closing(sqlite3.connect(path)) as file, file:
+        file.execute("UPDATE rows SET sha256 = x'00' WHERE id = 1")
+    with pytest.raises(ValueError, match="another SHA-256 in row 1") as caught:
+        ledger(path)
+    assert caught.traceback  # which keeps the ledger alive
+    with contextlib.closing(sqlite3.connect(path, timeout=0)) as file:
+        file.execute("BEGIN EXCLUSIVE")
+
+
 def test_a_torn_log_of_a_killed_process_is_dropped(path):
     book = ledger(path)
     for unit in book.lease(4):

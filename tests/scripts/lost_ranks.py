@@ -20,7 +20,7 @@ from torch.distributed.tensor import Shard, distribute_tensor
 
 import fastseed
 from fastseed import elastic
-from fastseed.debug.tree_digest import assert_ranks_agree
+from fastseed.debug.checkup import assert_ranks_agree
 from fastseed.distributed import rendezvous
 
 LOST, WORLD = 2, 3

@@ -10,7 +10,7 @@ import torch
 from helpers.support import holds_key, run_python, scramble, seeder, snapshot
 
 import fastseed
-from fastseed.seeder.fork_rng import block as fork_rng
+from fastseed.seeder import fork_rng
 from fastseed.seeder.process_lock import process
 
 AT = {"task": 1, "epoch": 7, "step": 3}
@@ -81,7 +81,7 @@ def test_numbered_blocks_repeat_whenever_they_are_entered(job):
 
 def test_blocks_nest(job):
     a, b, base = forked("a", 4), forked("b", 4), draw(4)
-    job._set_scope(*AT.values())
+    job.move(*AT.values())
     found = {"base": draw(), "a": [], "b": []}
     block = fastseed.fork_rng("a", index=3)
     with fastseed.fork_rng("a"):
@@ -169,7 +169,7 @@ def test_blocks_of_two_threads_that_overlap_are_an_error(job):
     assert (
         "while another thread is inside fork_rng('a')" in message and "torch.Generator" in message
     )
-    assert forked("b") == (job._set_scope(*AT.values()), forked("b"))[1]
+    assert forked("b") == (job.move(*AT.values()), forked("b"))[1]
 
 
 # ---------------------------------------------------------------- refusals
@@ -179,7 +179,7 @@ def test_invalid_states_are_refused(job):
     before = snapshot()
     with pytest.raises(RuntimeError, match=r"fastseed\.fork_rng: call fastseed.reseed"):
         enter(seeder(), "a")
-    job._set_scope(*AT.values())
+    job.move(*AT.values())
     assert snapshot() == before
     held = fastseed.state_dict()
     refused = {
@@ -241,7 +241,7 @@ def region(x):
 found = []
 for call in (region, torch.compile(region, backend="eager")):
     for _ in range(2):
-        fastseed.derivation.context.seeder._set_scope(1, 2, 0)
+        fastseed.derivation.context.seeder.move(1, 2, 0)
         found.append((call(torch.ones(3)), torch.rand(2)))
 assert all(a.equal(b) for values in found for a, b in zip(values, found[0]))
 

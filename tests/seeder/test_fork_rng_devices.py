@@ -45,7 +45,7 @@ class Accelerator(AcceleratorGenerators):
     def _default_generators(self):
         return self.devices
 
-    def _current_device(self):
+    def current_device(self):
         return 0
 
     def _queue(self):
@@ -70,8 +70,8 @@ def job():
 @pytest.fixture
 def accelerator(job):
     found = Accelerator()
-    job._accelerators.append(found)
-    job._set_scope(*AT.values())
+    job.generators.accelerators.append(found)
+    job.move(*AT.values())
     return found
 
 

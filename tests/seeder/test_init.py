@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import logging
 import multiprocessing
-import os
 
 import pytest
 import torch
 import torch.distributed as dist
+from helpers.processes import in_child
 from helpers.ranks import group_of_one
 from helpers.support import scramble, seeder, snapshot
 
@@ -18,7 +18,7 @@ from fastseed.derivation import context
 from fastseed.determinism.switches import deterministic
 from fastseed.distributed import rendezvous
 from fastseed.generators.accelerator import AcceleratorGenerators
-from fastseed.seeder import seeder as seeder_module
+from fastseed.seeder import generators as generators_module
 from fastseed.seeder.seeder import Seeder
 
 
@@ -45,6 +45,11 @@ def test_init_does_the_reseed_of_task_0(caplog):
     fastseed.reseed(task=0)
     (warning,) = said(caplog)
     assert "was used before in this process" in warning
+    for _ in range(20):
+        fastseed.reseed(task=0)
+    warnings = said(caplog)
+    assert len(warnings) == 10 and warnings[-1].endswith("further repetitions are not reported")
+    assert not any("further" in warning for warning in warnings[:-1])
 
 
 def test_init_under_fwr13y_changes_no_generator():
@@ -73,8 +78,8 @@ def test_an_accelerator_that_is_not_initialized_gets_its_seed_later(monkeypatch)
     waiting = AcceleratorGenerators("cuda")
     monkeypatch.setattr(waiting, "ready", lambda: False)
     monkeypatch.setattr(waiting, "_queue", lambda: None)
-    monkeypatch.setattr(seeder_module, "compiled_types", lambda: ["cuda"])
-    monkeypatch.setattr(seeder_module, "AcceleratorGenerators", lambda kind: waiting)
+    monkeypatch.setattr(generators_module, "compiled_types", lambda: ["cuda"])
+    monkeypatch.setattr(generators_module, "AcceleratorGenerators", lambda kind: waiting)
     fastseed.init(42, rank=0, world_size=1)
     key = fastseed.derive_key("torch.cuda", task=0)
     assert waiting._waiting is not None and waiting._waiting.key() == key
@@ -103,7 +108,7 @@ def test_init_during_a_capture_is_refused(monkeypatch):
         raise RuntimeError(f"fastseed.{function}: must not be called during a capture")
 
     fastseed.init(42, rank=0, world_size=1)
-    monkeypatch.setattr(seeder_module, "compiled_types", lambda: ["cuda"])
+    monkeypatch.setattr(generators_module, "compiled_types", lambda: ["cuda"])
     monkeypatch.setattr(AcceleratorGenerators, "refuse_capture", capturing)
     refused(r"fastseed\.init: must not be called during a capture")
 
@@ -273,17 +278,15 @@ def test_ranks_that_contradict_each_other_are_refused(place, message):
 
 def test_a_forked_child_never_enters_a_collective():
     """The connections are its parent's."""
+
+    def refused():
+        with pytest.raises(RuntimeError, match="forked child"):
+            rendezvous.exchange_records("init", {}, lambda ranks, records: {})
+        assert not rendezvous.has_group()
+
     with group_of_one():
         assert rendezvous.has_group()
-        child = os.fork()
-        if not child:
-            try:
-                rendezvous.exchange_records("init", {}, lambda ranks, records: {})
-            except RuntimeError as error:
-                os._exit(0 if "forked child" in str(error) and not rendezvous.has_group() else 2)
-            finally:
-                os._exit(1)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        in_child(refused)
 
 
 def test_a_seeder_does_not_communicate(monkeypatch):
@@ -301,7 +304,7 @@ def test_after_an_init_that_seeds_not_all_the_next_reseed_does(monkeypatch):
         if fails["on"]:
             raise ValueError("broken")
 
-    monkeypatch.setattr(seeder_module, "compiled_types", lambda: ["cuda"])
+    monkeypatch.setattr(generators_module, "compiled_types", lambda: ["cuda"])
     monkeypatch.setattr(AcceleratorGenerators, "reseed", reseed)
     monkeypatch.setenv("FASTSEED_DETERMINISTIC", "1")
     with deterministic():  # puts the switches back

@@ -70,11 +70,11 @@ SLOW = ("initialize",)  # many points
 )
 def test_after_an_interrupt_the_next_reseed_gives_the_state_of_a_clean_run(job, name):
     STATE.update(fastseed.state_dict(rng=True))
-    job._set_scope(1, 2**31, 0)
+    job.move(1, 2**31, 0)
     clean, points = snapshot(), 0
     for where in interruptions(CALLS[name], scramble):
         check_no_lock_is_held(where)
-        context.seeder._set_scope(1, 2**31, 0)
+        context.seeder.move(1, 2**31, 0)
         assert snapshot() == clean and not process.blocks, where
         points += 1
     assert points > 5

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import random
@@ -11,6 +10,7 @@ import threading
 import numpy as np
 import pytest
 import torch
+from helpers import processes
 from torch.utils.data import DataLoader, Dataset
 
 import fastseed
@@ -37,19 +37,12 @@ def warnings():
 
 def in_child(work):
     """What ``work()`` returns in a forked child, and the warnings there."""
-    reader, writer = os.pipe()
-    pid = os.fork()
-    if pid == 0:
+
+    def noted():
         said = warnings()
-        try:
-            os.write(writer, json.dumps([work(), said]).encode())
-        finally:
-            os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader) as pipe:
-        text = pipe.read()
-    os.waitpid(pid, 0)
-    return json.loads(text)
+        return work(), said
+
+    return processes.in_child(noted)
 
 
 def block(make):
@@ -141,14 +134,6 @@ def test_a_child_of_another_thread_than_the_one_that_reseeds_reseeds():
     thread = threading.Thread(target=fastseed.reseed, args=(1,))
     thread.start()
     assert inside.wait(60)
-    child = os.fork()
-    if not child:
-        forked.set()
-        try:
-            fastseed.reseed(2)
-            os._exit(0)
-        finally:
-            os._exit(1)
+    processes.in_child(lambda: (forked.set(), fastseed.reseed(2)))
     forked.set()
     thread.join()
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

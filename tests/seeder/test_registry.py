@@ -60,7 +60,7 @@ def test_a_class_of_generators_is_refused(kind):
         TypeError, match=rf"generator must be an instance, as {kind.__name__}\(\), got"
     ):
         s.register_generator(kind)
-    assert len(s._registry) == 0
+    assert len(s.generators.registry) == 0
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_an_equal_name_is_refused_until_it_is_free_again():
         "fastseed.register_generator: name must be one that is not registered yet (pass another, "
         "or unregister that one first), got 'a'"
     )
-    assert len(s._registry) == 1
+    assert len(s.generators.registry) == 1
     s.unregister_generator(old)
     s.register_generator(new, name="a")
     s.reseed(1)
@@ -176,7 +176,16 @@ def test_a_refused_registration_uses_up_no_number():
         s.register_generator(repr, distinct_over=("dp",))
     s.unregister_generator(print)
     s.register_generator(repr)
-    assert [entry.name for entry in s._registry] == ["generator/0"]
+    assert [entry.name for entry in s.generators.registry] == ["generator/0"]
+
+
+def test_a_number_is_given_once():
+    s = seeder()
+    s.register_generator(print, name="generator/0")
+    s.register_generator(repr)
+    s.unregister_generator(repr)
+    s.register_generator(repr)
+    assert [entry.name for entry in s._registry] == ["generator/0", "generator/2"]
 
 
 def test_refused_registrations_change_nothing():
@@ -342,7 +351,7 @@ def test_unregister_takes_the_very_callable_before_an_equal_one(hashed):
     s.register_generator(first, name="first")
     s.register_generator(second, name="second")
     s.unregister_generator(second)
-    assert [entry.name for entry in s._registry] == ["first"]
+    assert [entry.name for entry in s.generators.registry] == ["first"]
     if hashed is None:  # nothing finds an equal one
         with pytest.raises(ValueError, match="a registered generator"):
             s.unregister_generator(kind())
@@ -369,7 +378,7 @@ def test_a_generator_has_one_registration():
     seeds.register_generator(generator, name="a")
     with pytest.raises(ValueError, match="must be registered once: it is already, as 'a'"):
         seeds.register_generator(generator, name="b")
-    assert [entry.name for entry in seeds._registry] == ["a"]
+    assert [entry.name for entry in seeds.generators.registry] == ["a"]
     seeds.unregister_generator(generator)
     seeds.register_generator(generator, name="b")
 
@@ -387,4 +396,4 @@ def test_threads_register_one_after_another(monkeypatch):
     monkeypatch.setattr(registry.Registry, "_name", name_and_wait)
     with ThreadPoolExecutor(2) as threads:
         list(threads.map(s.register_generator, [torch.Generator(), torch.Generator()]))
-    assert [entry.name for entry in s._registry] == ["generator/0", "generator/1"]
+    assert [entry.name for entry in s.generators.registry] == ["generator/0", "generator/1"]

@@ -44,7 +44,7 @@ def test_files_are_opened_as_by_open(tmp_path):
         regular_file.open_file(path)
     with regular_file.open_file(path, "ab") as file:
         file.write(b"abc")
-    assert regular_file.read(path) == b"abc"
+    assert regular_file.read(path) == regular_file.read(path, 3) == b"abc"
     with pytest.raises(ValueError, match=r"^a file of at most 2 bytes"):
         regular_file.read(path, 2)
     with pytest.raises(ValueError, match=r"^a file of at most 9 bytes"):

@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader
 from ..._backend import derive
 from ..._utils.log import warn_once
 from ...derivation import context, scopes, streams
-from ...derivation.entries import Entries
+from ...derivation.place import place_at
 from ...derivation.scopes import Scope
 from ...derivation.streams import Stream
 from ...generators.adapter import adapter_of
@@ -194,22 +194,22 @@ class SamplerPlace:
     """
 
     def __init__(self, seeder: Seeder, at: Scope, stream_of: Callable[[str], Stream]) -> None:
-        self._seeder, self._at, self._stream_of = seeder, at, stream_of
-        self._entries = Entries()
+        self._seeder, self._stream_of = seeder, stream_of
+        self._place = place_at(seeder.master_seed, seeder.place.fields, at)
         self._states: list[Any] | None = None  # of the generators, after the latest run
 
     def run(self, call: Callable[[], T]) -> T:
         """Return what ``call()`` returns, and put everything back."""
         seeder, current = self._seeder, context.current(_NAME)
-        own = [e for e in seeder._registry.generators if not is_on_device(e)]
-        before, states = (seeder.scope, seeder.entries), self._save(own)
+        own = [e for e in seeder.generators.registry.generators if not is_on_device(e)]
+        before, states = seeder.place, self._save(own)
         with apart_from_blocks():
             try:
-                seeder.scope, seeder.entries = self._at, self._entries
+                seeder.place = self._place
                 context.set_current(seeder)
                 if self._states is None:
                     GENERATORS.reseed(self._stream_of)
-                    scope = derive.scope_key(seeder.master_seed, *self._at)
+                    scope = self._place.scope_key
                     for entry in own:
                         stream = streams.stream_in(scope, entry.name, entry.rank_field)
                         entry.adapter.reseed(stream)
@@ -220,7 +220,7 @@ class SamplerPlace:
                 return result
             finally:
                 self._restore(own, states)
-                seeder.scope, seeder.entries = before
+                seeder.place = before
                 context.set_current(current)
 
     @staticmethod

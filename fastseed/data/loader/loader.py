@@ -160,7 +160,7 @@ class Loader(DataLoader[Any]):
     def __iter__(self) -> Any:
         seeder = context.current(_CLASS)
         seeder.check_group(_CLASS)
-        at = context.scope_of(seeder, _CLASS)
+        at = context.scope_of(seeder.place, _CLASS)
         plan, state = plan_of(self, seeder), self._loaded or {}
         if not self._iterations:
             compare_ranks(_CLASS, self, plan, *at)
@@ -372,8 +372,8 @@ def loader_settings(function: str, loader: Any) -> Settings:
         own, *known = (getattr(kind, name) for kind in kinds)
         if own not in known:
             rule = (
-                f"a DataLoader without its own {name} (what accelerator.prepare returns has one: "
-                "use AcceleratedJob.train of fastseed.integrations.accelerate)"
+                f"a DataLoader without its own {name} (iterate what accelerator.prepare returns as "
+                "it is: see attach of fastseed.integrations.accelerate)"
             )
             raise validation.type_error(function, "loader", rule, loader)
     return settings_of(loader) | {"name": getattr(loader, "name", None)}

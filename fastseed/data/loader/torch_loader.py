@@ -17,7 +17,7 @@ from torch.utils.data import (
 from ..._backend import private_torch
 from ..._backend.compile import eager
 from ..._utils.log import logger
-from ...seeder.fork_rng.stack import open_blocks
+from ...seeder.fork_rng import open_blocks
 from ..plan import is_iterable
 from ..worker.per_sample import PerSample
 from ..worker.scope import ScopeInSharedMemory, fetched, thread_scope

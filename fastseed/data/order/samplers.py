@@ -272,8 +272,8 @@ def without_generator(samplers: list[object]) -> list[Any]:
 
 # A job that uses Accelerate has imported it.
 HOW = (
-    "give accelerator.prepare a torch DataLoader with shuffle=True, and iterate its result with "
-    "AcceleratedJob.train(loader, epoch) of fastseed.integrations.accelerate"
+    "call attach(accelerator) of fastseed.integrations.accelerate before accelerator.prepare, and "
+    "iterate what that returns"
 )
 
 

@@ -122,9 +122,16 @@ def required_scope(function: str) -> IterationScope:
 
 def epoch_scope(seeder: Seeder, function: str) -> Scope | None:
     """Return the scope of the job; None in that of ``init``, in which all epochs were the same."""
-    if seeder.scope is None or (seeder.scope == (0, 0, 0) and not seeder._recent_scopes.used):
+    if seeder.scope is None or (seeder.scope == (0, 0, 0) and not seeder.recent_scopes.used):
         return None
-    return context.scope_of(seeder, function)
+    return context.scope_of(seeder.place, function)
+
+
+def wrapped(held: Any) -> Any:
+    """Return the dataset inside wrappers; anything else itself."""
+    while issubclass(type(held), DatasetWrapper):  # ScopedDataset has another __class__
+        held = held.__dict__["_wrapped"]
+    return held
 
 
 class DatasetWrapper:

@@ -6,6 +6,7 @@ A child of ``os.fork`` in a worker continues in the streams of its parent (docs/
 from __future__ import annotations
 
 import contextlib
+import itertools
 import pickle
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,8 +19,10 @@ from torch.utils.data import get_worker_info
 from ..._backend import derive
 from ..._utils import validation
 from ..._utils.log import warn_once
-from ...derivation import blocks, context, scopes, streams
-from ...derivation.entries import Entries
+from ...derivation import context, place, scopes, streams
+from ...derivation.place import Entries, Place
+from ...derivation.rank_fields import SameRank
+from ...generators import discovery
 from ...generators.adapter import GeneratorAdapter
 from ...generators.default import DefaultGenerators
 from ...random.bank import StreamBank
@@ -28,7 +31,6 @@ from ...seeder.errors import ReseedError
 from ...seeder.registry import Registration, adapter_for
 from ...seeder.seeder import Seeder
 from . import scope
-from .discovery import found_in
 from .scope import (
     DatasetWrapper,
     Fetched,
@@ -36,11 +38,30 @@ from .scope import (
     ScopeInSharedMemory,
     read_samples,
     tell_epoch,
+    wrapped,
 )
 
 GENERATORS = DefaultGenerators()  # of this process, for all its threads
 
 _FUNCTION = "data.worker_init_fn"
+
+
+def found_in(
+    dataset: object, entries: tuple[Registration, ...], name: str = "dataset"
+) -> tuple[Registration, ...]:
+    """Return what ``discover`` finds, as if it were registered under its path.
+
+    Generators of ``entries`` are left out. A path that is already a name gets a prime.
+    """
+    taken = {*scopes.OWN_NAMES, *(entry.name for entry in entries)}
+    groups = (discovery.generators_of(entry.generator) for entry in entries)
+    made = []
+    for path, generator in discovery.discover(dataset, name, itertools.chain(*groups), wrapped):
+        while path in taken:
+            path += "'"
+        taken.add(path)
+        made.append(Registration(path, generator, adapter_for(generator), 0))
+    return tuple(made)
 
 
 class WorkerSeeder(NamedTuple):
@@ -56,7 +77,8 @@ class WorkerSeeder(NamedTuple):
 
     @classmethod
     def from_seeder(cls, seeder: Seeder, name: str | None = None) -> WorkerSeeder:
-        return cls(seeder.master_seed, seeder.data_rank, seeder._registry.generators, name)
+        entries = seeder.generators.registry.generators
+        return cls(seeder.master_seed, seeder.data_rank, entries, name)
 
     def __reduce__(self) -> tuple[object, ...]:
         kept = [entry for entry in self.entries if _can_pickle(entry)]
@@ -127,20 +149,17 @@ class WorkerInit:
         found = () if info is None else found_in(info.dataset, self.seeder.entries)
         start = derive.scope_key(self.seeder.master_seed, at.task, at.epoch, at.start)
         named = streams.named_scope(start, self.seeder.name)
-
-        def stream_of(name: str, shared: bool = False) -> streams.Stream:
-            rank = scopes.SHARED if shared else self.seeder.rank
-            return streams.stream_in(named, name, rank, self._worker_id + 1)
-
-        if info is not None:
-            place = named, self.seeder.rank, self._worker_id + 1, Entries()
-            blocks.worker_place = blocks.BlockPlace(*place)
-            leave_inherited()
-        failures = GENERATORS.reseed(stream_of)
         entries = [e for e in (*self.seeder.entries, *found) if not is_on_device(e)]
+        fields, number = SameRank(self.seeder.rank), self._worker_id + 1
+        fields.registered = {e.name: scopes.SHARED for e in entries if e.shared}
+        here = Place(self.seeder.master_seed, fields, None, named, Entries(), number)
+        if info is not None:
+            place.worker = here
+            leave_inherited()
+        failures = GENERATORS.reseed(here.stream)
         for entry in entries:
             try:
-                entry.adapter.reseed(stream_of(entry.name, entry.shared))
+                entry.adapter.reseed(here.stream(entry.name))
             except Exception as error:
                 failures[entry.name] = error
         if failures:
@@ -288,7 +307,7 @@ class _WorkerInitFunction:
 
 
 def _init_at_current_scope() -> WorkerInit:
-    at = context.scope_of(context.current(_FUNCTION), _FUNCTION)
+    at = context.scope_of(context.current(_FUNCTION).place, _FUNCTION)
     return WorkerInit(IterationScope(at.task, at.epoch, 0, 1))
 
 

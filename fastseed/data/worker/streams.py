@@ -16,17 +16,15 @@ from ..._backend.reference.scalar import ScopeKey
 from ..._utils import validation
 from ..._utils.log import logger, warn_once
 from ...derivation import blocks, scopes, streams
-from ...generators.adapter import GeneratorAdapter
-from ...generators.pool import MembersAdapter
+from ...generators.adapter import GeneratorAdapter, MembersAdapter
 from ...generators.torch_rng import TorchGenerator
 from ...random.keyed import outside_blocks
 from ...seeder.errors import ReseedError
 from ...seeder.process_lock import process
 from ...seeder.registry import Registration
 from . import scope
-from .discovery import found_in
 from .scope import IterationScope, ScopeInSharedMemory
-from .seeding import GENERATORS, WorkerSeeder, is_on_device, moved_since, states_of
+from .seeding import GENERATORS, WorkerSeeder, found_in, is_on_device, moved_since, states_of
 
 T = TypeVar("T")
 

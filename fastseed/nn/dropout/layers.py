@@ -236,7 +236,7 @@ def _holds_all_rows(input: torch.Tensor, seeder: Seeder) -> bool:
         return False
     mesh = input.device_mesh
     names = mesh.mesh_dim_names or ()
-    data = [mesh.size(i) for i, name in enumerate(names) if name in seeder._job.data_over]
+    data = [mesh.size(i) for i, name in enumerate(names) if name in seeder.job.data_over]
     return bool(mesh.size() >= seeder.world_size or math.prod(data) >= seeder.data_world_size)
 
 

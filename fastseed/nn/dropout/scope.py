@@ -216,8 +216,8 @@ class _Use(NamedTuple):
 def check_use(layer: LayerName, label_index: int, taken: range, row_elements: int) -> None:
     """RuntimeError where a layer takes rows again in one scope, or a backward pass takes others."""
     seeder = context.seeder
-    if seeder is not None and seeder.fork_count != context.fork_count:
-        context.warn_in_child(seeder, "nn.Dropout")
+    if seeder is not None:
+        context.warn_in_child(seeder.place, "nn.Dropout")
     uses = process_state.used.setdefault((layer.name, label_index), [])
     mine = _Use(taken, row_elements)
     if private_torch.in_backward():
@@ -299,6 +299,6 @@ def _overlap(a: range, b: range) -> bool:
 
 def check_scope(function: str) -> Seeder:
     """Return the process-wide seeder; RuntimeError before ``init`` or the first ``reseed``."""
-    seeder = context.current(function)
-    context.scope_of(seeder, function)
+    seeder: Seeder = context.current(function)
+    context.scope_of(seeder.place, function)
     return seeder

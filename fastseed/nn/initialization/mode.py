@@ -22,24 +22,26 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..._backend import private_torch
+from ..._backend.private_torch import APPLY
 from ..._utils import validation
 from ...derivation import context
 from ...derivation.scopes import Scope
 from ...random import layout
-from ...random.fills import Arguments, Fill, Keywords, keep_part
+from ...random.fills import FILLS, INITIALIZERS, Arguments, Fill, Keywords, keep_part, randperm
 from ...random.keyed import KeyedBlock, outside_blocks
 from ...random.layout import local_part
 from ...random.positions import have_moved, positions
 from ..module_names import check_prefix, sharded_modules
-from .fills import FILLS, INITIALIZERS
 from .names import EqualNames, KeyOf, Owner, OwnerTable, keys_at, storage_of, untied_weights
 
 if TYPE_CHECKING:
-    from torch._ops import OpOverload
     from torch.distributed.tensor import DTensor
+
+    from ..._backend.private_torch import OpOverload
 
 _ATEN = torch.ops.aten
 _FUNCTION = "nn.initialize"
+_KNOWN = [name for name in (*FILLS, *INITIALIZERS) if name.endswith("_")]
 _LIKE = (_ATEN.empty_like.default, _ATEN.new_empty.default)  # scratch memory of initializers
 
 
@@ -60,17 +62,19 @@ class InitializationMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         if torch.Tag.nondeterministic_seeded not in func.tags:
             return self._run(func, args, kwargs)
-        fill, parameters = FILLS.get(func), args
-        if "out" in kwargs:  # of randperm, which would resize another tensor
-            parameters = (kwargs["out"],) if args[0] == kwargs["out"].numel() else ()
+        fill, parameters = FILLS.get(func.overloadpacket.__name__), args
+        tensors = [a for a in (*args, *kwargs.values()) if isinstance(a, torch.Tensor)]
+        if fill is randperm:  # in ``out``, which another number would resize
+            parameters = (*tensors,) if tensors and args[0] == tensors[0].numel() else ()
+        elif func is _ATEN.random_.to:
+            parameters = (args[0], 0, args[1])
         if fill is None or not parameters:
-            tensors = [a for a in (*args, *kwargs.values()) if isinstance(a, torch.Tensor)]
             raise _unmapped(func, self.owners.owner_of(tensors[0]) if tensors else None)
         return self.replace(func, fill, *parameters, generator=kwargs.get("generator"))
 
     def _run(self, func: OpOverload, args: Arguments, kwargs: Keywords) -> object:
         """Run an operator that draws nothing."""
-        if func._schema.is_mutable and (copy := self._copies.get(id(args[0]))) is not None:
+        if private_torch.writes(func) and (copy := self._copies.get(id(args[0]))) is not None:
             return copy.write(func, *args[1:])
         if func is _ATEN.copy_.default and self._is_part(args[0], args[1]):
             # a parameter's part of a whole tensor, which torch refuses to copy
@@ -196,8 +200,7 @@ def _unmapped(operator: object, owner: Owner | None) -> RuntimeError:
             "block; those that draw while they are built, in a block of fastseed.random.keyed"
         )
     return RuntimeError(
-        f"fastseed.{_FUNCTION}: random operators must be normal_, uniform_, trunc_normal_, "
-        "exponential_, bernoulli_, random_, orthogonal_, sparse_ or randperm(out=), "
+        f"fastseed.{_FUNCTION}: random operators must be {', '.join(_KNOWN)} or randperm(out=), "
         f"got {operator} on {owner.name}; nothing was drawn"
     )
 
@@ -214,7 +217,7 @@ class _Apply:
         original = type(self.module)
         self.module.__class__ = self.sharded
         try:
-            return self.sharded._apply(self.module, *args, **kwargs)
+            return getattr(self.sharded, APPLY)(self.module, *args, **kwargs)
         finally:
             self.module.__class__ = original
 
@@ -230,7 +233,7 @@ def _original_classes(model: torch.nn.Module) -> Iterator[None]:
     fsdp: Any = sys.modules.get("torch.distributed.fsdp")
     modules = list(model.modules()) if fsdp is not None else []
     for module in modules:
-        held = vars(module).get("_apply")
+        held = vars(module).get(APPLY)
         if isinstance(held, _Apply) and held.thread != threading.get_ident():
             raise RuntimeError(
                 f"fastseed.{_FUNCTION}: a model must be initialized by one thread at a time, "
@@ -240,16 +243,16 @@ def _original_classes(model: torch.nn.Module) -> Iterator[None]:
     try:
         for module in sharded:
             module.reshard()
-            vars(module)["_apply"] = _Apply(module)
+            vars(module)[APPLY] = _Apply(module)
             before = [c for c in type(module).__mro__ if not issubclass(c, fsdp.FSDPModule)]
             module.__class__ = before[0]
         yield
     finally:
         for module in sharded:
-            held = vars(module).get("_apply")
+            held = vars(module).get(APPLY)
             if isinstance(held, _Apply):
                 module.__class__ = held.sharded
-                vars(module).pop("_apply", None)
+                vars(module).pop(APPLY, None)
 
 
 def run_initializer(name: str, args: Arguments, kwargs: Keywords) -> object:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from ..._backend import private_torch
 from ..._utils.log import logger
 from ...derivation import scopes
 from ...derivation.scopes import SHARED, Scope
@@ -122,7 +123,7 @@ def _is_cut(tensor: torch.Tensor) -> bool:
 
 def storage_of(tensor: torch.Tensor) -> int:
     """Return what identifies the memory of a tensor while it is alive."""
-    return int(local_part(tensor).untyped_storage()._cdata)
+    return private_torch.storage_of(local_part(tensor))
 
 
 def weak_storage(tensor: torch.Tensor) -> StorageWeakRef:

@@ -166,7 +166,7 @@ def key_function(
     at = master = None
     if scope == "job" and not all(seed.is_key for seed in seeds):
         seeder = current_seeder(function)
-        task = context.scope_of(seeder, function).task
+        task = context.scope_of(seeder.place, function).task
         at, master = Scope(task, 0, 0), seeder.master_seed
     values = torch.tensor(
         [signed(seed.value & _LOW64) for seed in seeds], dtype=torch.int64, device="cpu"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ..._utils import validation
 from ...data import Lineage
-from ...debug.tree_digest import Difference
+from ...digest.trees import Difference
 from .folders import OWN_FILE, noted, parts_of
 from .states import Found, GeneratorState, journals_in, states_in
 

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..._utils import JSON, atomic_file, regular_file, strict_json, validation
-from ...debug.tree_digest import Difference
+from ...digest.trees import Difference
 from . import machine, sources
 
 __all__ = ["FILE", "capture", "collect", "diff", "load"]

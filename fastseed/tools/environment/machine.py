@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from ..._backend.private_torch import INDUCTOR
 from ..._utils import JSON, StateDict
 from ..._utils.version import __version__
 
@@ -88,7 +89,7 @@ def torch_state() -> dict[str, JSON]:
         "numpy blas": " ".join(str(blas.get(key)) for key in ("name", "version")),
         "numpy simd": " ".join(shown.get("SIMD Extensions", {}).get("found", [])),
         **_existing(torch, _SWITCHES),
-        **_existing(sys.modules.get("torch._inductor.config"), _INDUCTOR),
+        **_existing(sys.modules.get(f"torch.{INDUCTOR}"), _INDUCTOR),
     }
 
 

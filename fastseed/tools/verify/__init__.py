@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +29,7 @@ _ANEW = (
     "began anew, so that nothing was resumed: write checkpoints to {run} before the middle of the "
     "run, and continue from them"
 )
-_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"  # docs/elastic.md
+_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"  # docs/restarts.md
 
 
 def verify(
@@ -49,11 +50,13 @@ def verify(
     timeout: float | None = None,
     out: str | os.PathLike[str] | None = None,
     progress: Callable[[Run], object] = lambda run: None,
+    beginning: Callable[[str], object] = lambda text: None,
 ) -> Report:
     """Run a program whole, killed and started again, and with another seed; compare the runs.
 
-    ``cli/verify.py`` says what the arguments mean. ``progress`` is called with each run that has
-    ended; ``out``, a new or empty folder, keeps the runs, the report and a picture of the losses.
+    ``cli/verify.py`` says what the arguments mean. ``beginning`` is called with what begins, in
+    words, and ``progress`` with each run that has ended; ``out``, a new or empty folder, keeps the
+    runs, the report and a picture of the losses.
     """
     validation.check_int(_FUNCTION, "times", times, 1, _MAX_TIMES)
     if bool(stop) != bool(resume):
@@ -77,7 +80,9 @@ def verify(
         if root.exists() and (not root.is_dir() or any(root.iterdir())):
             raise validation.value_error(_FUNCTION, "out", "a new or empty folder", str(root))
         root.mkdir(parents=True, exist_ok=True)
-        starter = Starter(root, seed, others, deterministic, log, value, timeout, progress)
+        starter = Starter(
+            root, seed, others, deterministic, log, value, timeout, progress, beginning
+        )
         if ranks is not None:
             found = _run_ranks(starter, command, ranks)
         else:
@@ -105,12 +110,18 @@ def _run_experiments(
         raise ValueError(f"fastseed.{_FUNCTION}: command must be {rule}, {got}")
     notes: list[str] = []
     pairs: list[tuple[Run, Run]] = []
+    points = runs.kill_points(first) if kill and middle is None else {}
+    # One kill if each experiment runs once.
+    kills = times if middle is not None else len(points) and max(times, len(points) * (times > 1))
+    count = 2 * kills + len(starter.other_seeds)
+    seconds = first.seconds * (1.25 * kills + len(starter.other_seeds))
+    starter.beginning(f"{count} more runs, about {seconds:.0f} s")
     if middle is not None:
         for k in range(times):
             stopped = starter.start(runs.STOPPED, k, middle[0])
             pairs.append((stopped, starter.start(runs.RESUMED, k, middle[1], place=stopped.place)))
     elif kill:
-        pairs = _kill_and_restart(starter, command, times, first, notes)
+        pairs = _kill_and_restart(starter, command, kills, points, notes)
     other = [starter.start(runs.OTHER, k, command) for k in range(len(starter.other_seeds))]
     repeats = [comparison.compare_whole(first, one) for one in whole[1:]]
     anew = sum(comparison.began_anew(rest, first, starter.value) for _, rest in pairs)
@@ -122,8 +133,12 @@ def _run_experiments(
     if kill or middle is not None:
         checks.append(_check("stop", "a run that stops is equal up to there", starts))
         resumed = _check("resume", "a run that is started again gives the rest", rests)
-        if anew and resumed.passed:
+        if anew and anew == len(pairs) and resumed.passed:
             resumed = resumed._replace(passed=None, message=f"{anew} of {len(pairs)} {_ANEW}")
+        elif anew:
+            notes.append(
+                f"{anew} of {len(pairs)} runs began anew after the kill, as without a checkpoint"
+            )
         checks.append(resumed)
     if starter.other_seeds:
         checks.append(_check("seed", "runs with another seed differ", changes))
@@ -135,20 +150,24 @@ def _run_experiments(
 
 
 def _kill_and_restart(
-    starter: Starter, command: Sequence[str], times: int, whole: Run, notes: list[str]
+    starter: Starter,
+    command: Sequence[str],
+    kills: int,
+    points: Mapping[str, Callable[[Path], bool]],
+    notes: list[str],
 ) -> list[tuple[Run, Run]]:
-    half = runs.half_of(whole)
-    if half is None:
+    if not points:
         notes.append("no run was killed: the whole run printed and recorded too little")
         return []
     pairs = []
-    for k in range(times):
-        stopped = starter.start(runs.STOPPED, k, command, kill_when=half)
+    for k, point in zip(range(kills), itertools.cycle(points.values()), strict=False):
+        stopped = starter.start(runs.STOPPED, k, command, kill_when=point)
         if stopped.killed:
             again = starter.start(runs.RESUMED, k, command, place=stopped.place)
             pairs.append((stopped, again))
         else:
             notes.append(f"run {stopped.name} ended before it was killed, so it is left out")
+    notes.append(f"runs were killed at {', '.join([*points][:kills])}")
     return pairs
 
 

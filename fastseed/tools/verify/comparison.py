@@ -6,20 +6,18 @@ import itertools
 import math
 import re
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
-from ...debug.bisection import bisect
-from ...debug.tree_digest import Leaf, whole
-from ...debug.watch_file import Key, Recording
+from ...debug import bisection
+from ...debug.watch_file import STATE, Recording, Table, differences, weights_of
+from .processes import ERR
 from .runs import OTHER, WHOLE, Run, printed
 
 _NUMBER = re.compile(r"(\d+(?:\.\d+)*)")
 _SHOWN = 200  # characters of a line
 _FEW_DIGITS = 8  # one more identifies every float32
 _NAMES = 4  # in a list
-_GROUPS = ("buffer", "gradient", "optimizer", "parameter")  # generators may differ between ranks
-_WEIGHTS = ("buffer", "parameter")
+_GROUPS = STATE[1:]  # generators may differ between ranks
 
 
 def compare_whole(a: Run, b: Run) -> str | None:
@@ -142,7 +140,7 @@ def _with_recordings(text: str | None, a: Run, b: Run) -> str | None:
     if a.recording is None or b.recording is None:
         return text
     try:
-        found = bisect(a.recording, b.recording)
+        found = bisection.bisect(a.recording, b.recording)
     except ValueError:  # no common step; also of a run that was killed before its header
         return text
     if found.equal:
@@ -162,6 +160,8 @@ def notes_about(runs: Sequence[Run]) -> Iterator[str]:
     left_out = max((run.losses.left_out for run in whole), default=0)
     if left_out and values:
         yield f"up to {left_out} lines of a log are broken, have no step or repeat one"
+    if wrote := [run.name for run in whole if (run.folder / ERR).stat().st_size]:
+        yield f"standard error, as {wrote[0]} wrote it, is not compared"
     names = sorted({name for run in runs for name in run.written})
     if names and not any(str(run.place) in " ".join(run.command) for run in runs):
         shown = ", ".join(names[:_NAMES]) + ", ..." * (len(names) > _NAMES)
@@ -169,9 +169,6 @@ def notes_about(runs: Sequence[Run]) -> Iterator[str]:
             f"the runs share the working folder, in which they wrote {shown}: a run may continue "
             "an earlier one's checkpoint; give the program {run}, an empty folder for each run"
         )
-
-
-Table = dict[Key, Leaf]
 
 
 class RankRun(NamedTuple):
@@ -190,10 +187,9 @@ def compare_ranks(runs: Sequence[Run]) -> tuple[list[RankRun], list[str]]:
     found = []
     for run, (name, held) in zip(runs, recorded.items(), strict=True):
         last, _ = _merged(held, max(step for one in held for step in one.steps))
-        weights = {key: leaf for (group, key), leaf in last.items() if group in _WEIGHTS}
         trained = sum(not held[0].values(step).start for step in held[0].steps)
         difference = next(_differences((first, name), (recorded[first], held)), None)
-        found.append(RankRun(run.number, trained, f"{whole(weights):032x}", difference))
+        found.append(RankRun(run.number, trained, weights_of(last), difference))
     return found, [*_notes_on_ranks(recorded)]
 
 
@@ -203,8 +199,8 @@ def recordings(run: Run) -> list[Recording]:
         rule = "a script that records with fastseed.debug.Watch(model, optimizer).attach()"
         got = f"no recording in FASTSEED_RUN_DIR with {_ranks(run.number)}"
         raise ValueError(f"fastseed.verify: command must be {rule}, got {got}")
-    found = [Recording(file) for file in Path(run.recording).glob("rank-*.watch")]
-    return sorted(found, key=lambda one: int(one.header["rank"]))
+    found = bisection.recordings("verify", "command", run.recording)
+    return [found[rank] for rank in sorted(found)]
 
 
 def _differences(
@@ -223,11 +219,9 @@ def _differences(
         where = "before the first step" if start else f"step {step}"
         if conflict is not None:
             yield f"{where}: {conflict}"
-        for group, key in sorted(left | right, key=lambda pair: _GROUPS.index(pair[0])):
-            one, two = left.get((group, key)), right.get((group, key))
-            if one != two:
-                found = f"{one or 'absent'} with {names[0]}, {two or 'absent'} with {names[1]}"
-                yield f"{where}, {group} {key}: {found}"
+        for name, one, two, _ in differences(left, right):
+            found = f"{one or 'absent'} with {names[0]}, {two or 'absent'} with {names[1]}"
+            yield f"{where}, {name}: {found}"
 
 
 def _merged(run: list[Recording], step: int) -> tuple[Table, str | None]:

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 
 from ...debug.module_calls import ROOT
 from ...debug.reach import Seen, judge
-from ...debug.tree_digest import whole
 from ...debug.watch_file import Values
+from ...digest.trees import whole
 from .comparison import is_same_line, recordings
 from .report import Check, Report
 from .runs import OTHER, WHOLE, Run

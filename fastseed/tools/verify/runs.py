@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import math
 import os
 import re
 import sys
@@ -12,10 +13,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..._utils import environ
+from ...debug.watch_file import PATTERN
 from ...determinism import hash_seed, launch
+from ..logs import step_of
 from .processes import OUT, run_program
 
 WHOLE, STOPPED, RESUMED, OTHER = "whole", "stopped", "resumed", "other"
@@ -24,9 +27,9 @@ EXPERIMENTS = (WHOLE, STOPPED, RESUMED, OTHER)
 
 # torchrun, with the program as it is.
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--no-python")
-_WATCH = "rank-*.watch"
+_SHARES = {"1/2": 0.5, "1/4": 0.25, "3/4": 0.75}  # the first for a single kill
+_EPOCH = re.compile(r"\bepoch\W{0,4}(\d+)", re.IGNORECASE)
 _MAX_FILES = 10_000  # of the working folder that are looked at
-STEP_KEYS = ("step", "global_step", "iteration", "iter")
 
 
 class Losses(NamedTuple):
@@ -60,7 +63,7 @@ class Run:
     @property
     def recording(self) -> Path | None:
         """The folder in which ``fastseed.debug.Watch`` recorded."""
-        return next((file.parent for file in sorted(self.folder.rglob(_WATCH))), None)
+        return next((file.parent for file in sorted(self.folder.rglob(PATTERN))), None)
 
 
 @dataclass
@@ -75,6 +78,7 @@ class Starter:
     value: str
     timeout: float | None
     progress: Callable[[Run], object]
+    beginning: Callable[[str], object]
     fixed_hashes: bool = False  # whether a whole run got another PYTHONHASHSEED than this process
 
     def start(
@@ -106,6 +110,7 @@ class Starter:
             self.fixed_hashes |= experiment == WHOLE and hash_seed.VARIABLE in given
             new |= given
         new |= {environ.RUN_DIR: str(folder), "PYTHONUNBUFFERED": "1", **(variables or {})}
+        self.beginning(name)
         earlier = b"".join(one.read_bytes() for one in self._logs(place))
         before, begin = _listed(self.root), time.perf_counter()
         killed = run_program(
@@ -168,11 +173,29 @@ def _listed(root: Path) -> dict[str, int]:
     return found
 
 
-def half_of(run: Run) -> Callable[[Path], bool] | None:
-    """Return whether a run has half of the records or lines of ``run``; None if it has no two."""
-    progress = _Progress(OUT if run.recording is None else _WATCH)
-    total = progress.count(run.folder)
-    return None if total < 2 else lambda folder: progress.count(folder) >= total / 2
+def kill_points(run: Run) -> dict[str, Callable[[Path], bool]]:
+    """Return where to kill a run like ``run``, by names; a folder is asked whether it is there.
+
+    At a half, a quarter and three quarters of its records, else of its lines, and at the end of its
+    first epoch, if its lines say so. Without two records or lines there is no such point.
+    """
+    pattern = OUT if run.recording is None else PATTERN
+    total = _Progress(pattern).count(run.folder)
+    points = {}
+    for name, share in _SHARES.items():
+        if total >= 2 and (wanted := math.ceil(total * share)) not in points:
+            points[wanted] = name, _reaches(pattern, wanted)
+    found = dict(points.values())
+    epochs = [(i, match[1]) for i, line in enumerate(run.lines) if (match := _EPOCH.search(line))]
+    ends = [i for i, epoch in epochs if epoch != epochs[0][1]]
+    if found and ends:
+        found["the end of an epoch"] = _reaches(OUT, ends[0])
+    return found
+
+
+def _reaches(pattern: str, wanted: int) -> Callable[[Path], bool]:
+    progress = _Progress(pattern)
+    return lambda folder: progress.count(folder) >= wanted
 
 
 class _Progress:
@@ -180,7 +203,7 @@ class _Progress:
 
     def __init__(self, pattern: str) -> None:
         self._pattern = pattern
-        self._mark = b'"step": ' if pattern == _WATCH else b"\n"
+        self._mark = b'"step": ' if pattern == PATTERN else b"\n"
         self._seen: dict[Path, tuple[int, int]] = {}  # where to read on, and the count so far
 
     def count(self, folder: Path) -> int:
@@ -213,7 +236,9 @@ def read_losses(path: Path, value: str, earlier: bytes = b"") -> Losses:
             row = json.loads(line)
             if row.get(value) is None:
                 continue
-            name, loss = _step_of(row), float(row[value])
+            name, loss = step_of(row), float(row[value])
+            if name is None:
+                raise ValueError("there is no step")
         except (ValueError, TypeError, OverflowError, RecursionError):
             left_out += 1
             continue
@@ -221,15 +246,6 @@ def read_losses(path: Path, value: str, earlier: bytes = b"") -> Losses:
         values.pop(name, None)  # the last one counts, at its place
         values[name] = loss
     return Losses(values, left_out)
-
-
-def _step_of(row: dict[str, Any]) -> str:
-    """Return the name of a row's step; ValueError without one."""
-    steps = [key for key in STEP_KEYS if row.get(key) is not None][:1]
-    parts = [row[key] for key in ("epoch", *steps) if row.get(key) is not None]
-    if not parts:
-        raise ValueError("there is no step")
-    return "/".join(str(part).removesuffix(".0") for part in parts)  # 3.0 is step 3
 
 
 def printed(lines: Sequence[str], value: str) -> dict[str, float]:

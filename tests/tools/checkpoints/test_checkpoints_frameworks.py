@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-import torch
 from helpers.processes import run_ranks
 from torch.utils.data import DataLoader
 
@@ -60,21 +59,6 @@ def test_a_checkpoint_of_accelerate(tmp_path):
     accelerator.save_state(tmp_path / "saved")
     lineage = checkpoints.inspect(tmp_path / "saved").lineage()
     assert lineage.at(0, 0).sample.tolist() == batch.tolist()
-
-
-def test_the_division_of_accelerated_job_is_not_a_known_order(tmp_path):
-    from fastseed.integrations.accelerate import AcceleratedJob
-
-    accelerator = accelerate.Accelerator(cpu=True)
-    job = AcceleratedJob(accelerator, 42)
-    loader = accelerator.prepare(DataLoader(torch.arange(20), batch_size=4, shuffle=True))
-    for step, _ in job.train(loader, 0):
-        if step == 2:
-            accelerator.save_state(tmp_path / "saved")
-    lineage = checkpoints.inspect(tmp_path / "saved").lineage()
-    assert lineage.history.point == (0, 3)
-    with pytest.raises(ValueError, match="the order of epoch 0 must be a ShuffleSampler"):
-        lineage.at(0, 0)
 
 
 def test_a_checkpoint_of_lightning(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from importlib.util import find_spec
 
@@ -51,6 +52,11 @@ def command(begin: str = "", end: str = "", row: str = JSON, run: str = "{run}")
     return [sys.executable, "-S", os.path.abspath("train.py"), run]
 
 
+NAMES = ["whole-0", "whole-1",
+         *(f"{name}-{k}" for k in range(3) for name in ("stopped", "resumed")),
+         "other-0", "other-1"]  # fmt: skip
+
+
 def passed(report) -> dict[str, bool | None]:
     return {check.name: check.passed for check in report.checks}
 
@@ -60,10 +66,11 @@ def test_a_program_that_is_killed_and_started_again(row):
     seen = []
     report = verify(command(row=row), times=2, progress=seen.append)
     assert report and set(passed(report).values()) == {True}, report.checks
-    names = ["whole-0", "whole-1", "stopped-0", "resumed-0", "stopped-1", "resumed-1"]
-    assert [run.name for run in seen] == [*names, "other-0", "other-1"]
-    stopped, resumed = report.runs[2:4], report.runs[4:6]
-    assert all(one.killed and 4 <= len(one.lines) < 8 for one in stopped)
+    assert [run.name for run in seen] == NAMES
+    stopped, resumed = report.runs[2:5], report.runs[5:8]
+    for one, lines in zip(stopped, (4, 2, 6), strict=True):
+        assert one.killed and lines <= len(one.lines) < 8
+    assert "runs were killed at 1/2, 1/4, 3/4" in report.notes
     assert all(one.lines[0].startswith("resuming at ") for one in resumed)
     assert [one.place for one in resumed] == [one.place for one in stopped]
 
@@ -146,7 +153,25 @@ def test_a_program_that_begins_anew_is_inconclusive(begin, row, options):
     assert right
     assert passed(wrong) == {"repeat": True, "stop": True, "resume": None}
     assert wrong.verdict == "inconclusive"
-    assert wrong.checks[-1].message.startswith("2 of 2 began anew, so that nothing was resumed: ")
+    assert wrong.checks[-1].message.startswith("3 of 3 began anew, so that nothing was resumed: ")
+
+
+def test_one_kill_before_the_first_checkpoint_is_a_note():
+    """A run that has written none can only begin anew; the others have resumed."""
+    begin = "path += 'x' * (name == 'stopped-1')"  # that run's checkpoint is not found
+    report = verify(command(begin), other_seed=False)
+    assert passed(report) == {"repeat": True, "stop": True, "resume": True}
+    assert "1 of 3 runs began anew after the kill, as without a checkpoint" in report.notes
+
+
+def test_what_begins_is_said_and_standard_error_is_not_compared():
+    said = []
+    words = command("print(name, file=sys.stderr)")
+    report = verify(words, times=1, other_seed=False, beginning=said.append)
+    assert said[0] == "whole-0" and re.fullmatch(r"2 more runs, about \d+ s", said[1])
+    assert said[2:] == ["stopped-0", "resumed-0"]
+    assert "runs were killed at 1/2" in report.notes
+    assert "standard error, as whole-0 wrote it, is not compared" in report.notes
 
 
 def test_files_in_the_working_folder_are_named():
@@ -164,7 +189,7 @@ def test_files_in_the_working_folder_are_named():
 
 def test_runs_that_end_before_they_are_killed_are_left_out(monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(runs, "half_of", lambda run: lambda folder: False)
+        patch.setattr(runs, "kill_points", lambda run: {"1/2": lambda folder: False})
         report = verify(command(), other_seed=False)
     assert report.verdict == "inconclusive" and passed(report)["stop"] is None
     assert "run stopped-1 ended before it was killed, so it is left out" in report.notes
@@ -220,10 +245,7 @@ def test_the_command_and_its_files(capsys, monkeypatch):
     lines = shown.out.splitlines()
     assert lines[-1] == "PASSED" and "wrote out" in lines
     assert [line.split()[0] for line in lines[2:6]] == ["whole", "stopped", "resumed", "other"]
-    assert [line.split()[0] for line in shown.err.splitlines()] == [
-        *("whole-0", "whole-1", "stopped-0", "resumed-0", "stopped-1", "resumed-1"),
-        *("other-0", "other-1"),
-    ]
+    assert [line.split()[0] for line in shown.err.splitlines()] == [*NAMES]
     if find_spec("matplotlib"):
         with open("out/losses.png", "rb") as file:
             assert file.read(8) == b"\x89PNG\r\n\x1a\n"

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastseed.tools.verify.runs import Losses, Run, half_of, printed, read_losses
+from fastseed.tools.verify.runs import Losses, Run, kill_points, printed, read_losses
 
 
 @pytest.fixture
@@ -78,6 +78,32 @@ def test_printed_numbers_for_a_picture():
     assert found[0] == 0.5 and math.isnan(found[1]) and found[2:] == [-1e-3]
 
 
+@pytest.mark.parametrize(
+    ("lines", "points"),
+    [
+        ([], {}),
+        (["one"], {}),
+        (["a", "b"], {"1/2": 1, "3/4": 2}),
+        (["epoch 0", "epoch 1", "epoch 2", "done"],
+         {"1/2": 2, "1/4": 1, "3/4": 3, "the end of an epoch": 1}),
+        (['{"epoch": 3, "loss": 1}'] * 3 + ['{"epoch": 4, "loss": 1}'],
+         {"1/2": 2, "1/4": 1, "3/4": 3, "the end of an epoch": 3}),
+        (["start", "Epoch: 1/2", "step", "Epoch: 1/2"], {"1/2": 2, "1/4": 1, "3/4": 3}),
+    ],
+)  # fmt: skip
+def test_where_runs_are_killed(tmp_path, lines, points):
+    (tmp_path / "stdout.txt").write_text("".join(f"{line}\n" for line in lines))
+    run = Run("whole", 0, tmp_path, tmp_path, (), 0.0, False, (), tuple(lines), Losses({}, 0))
+    found = kill_points(run)
+    assert list(found) == list(points)
+    for name, wanted in points.items():
+        for count in range(wanted + 1):
+            folder = tmp_path.parent / f"killed-{count}"
+            folder.mkdir(exist_ok=True)
+            (folder / "stdout.txt").write_text("line\n" * count)
+            assert kill_points(run)[name](folder) is (count == wanted)
+
+
 @pytest.mark.parametrize(("name", "line"), [("stdout.txt", "x\n"), ("{}/rank-0.watch", '"step": ')])
 def test_the_middle_of_all_files_which_are_read_once(tmp_path, monkeypatch, name, line):
     whole, other = tmp_path / "whole", tmp_path / "other"
@@ -87,8 +113,8 @@ def test_the_middle_of_all_files_which_are_read_once(tmp_path, monkeypatch, name
     paths = [Path(name.format(number)) for number in range(1 + ("{" in name))]
     for path, count in zip(paths, (2, 8), strict=False):
         (whole / path).write_text(line * count)
-    is_half = half_of(run)
-    assert is_half is not None and not other.exists()
+    is_half = kill_points(run)["1/2"]
+    assert not other.exists()
     (other / paths[-1]).parent.mkdir(parents=True)
     path = other / paths[-1]
     for end in range(1, 1 + len(text := line * (5 if len(paths) > 1 else 1))):

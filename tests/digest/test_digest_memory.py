@@ -7,8 +7,8 @@ import torch
 from torch._subclasses import FakeTensorMode
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
 
-from fastseed.debug import tensor_digest
-from fastseed.debug.tree_digest import compare, digest
+from fastseed.digest.tensors import _table
+from fastseed.digest.trees import compare, digest
 
 
 class Wrapper(torch.Tensor):
@@ -58,7 +58,7 @@ def test_digest_where_tensors_have_no_values_leaves_later_ones_right():
     ):
         digest(tensors)
     digest_before = digest({**tensors, "more": 1})
-    tensor_digest._table.cache_clear()
+    _table.cache_clear()
     assert digest({**tensors, "more": 1}) == digest_before
 
 

@@ -14,14 +14,12 @@ import torch.distributed as dist
 
 from ..distributed.rendezvous import collective
 from ..random import layout
-from . import tensor_digest
-from .tensor_digest import MODULUS, Part
+from .tensors import FUNCTION, GROUP, MODULUS, Part, header_of, parts_here, plain
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.tensor import DTensor
 
-_DIGEST = "debug.digest"
 _LIMBS = 4  # of 32 bits each, in signed 64-bit words: 2**31 ranks can be added
 
 
@@ -29,14 +27,14 @@ def parts_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, Part]:
     """Return what this rank has of the digests; a collective only with a ``Partial`` DTensor."""
     found = {name: tensor for name, tensor in tensors.items() if layout.is_dtensor(tensor)}
     if not found:
-        return tensor_digest.parts_of(tensors)
+        return parts_here(tensors)
     sharded = {name: _without_partial(name, tensor) for name, tensor in found.items()}
     cut = {name: tensor for name, tensor in sharded.items() if _cuts_groups(tensor)}
     whole = {name: sharded.get(name, t) for name, t in tensors.items() if name not in cut}
-    parts = tensor_digest.parts_of(whole)
+    parts = parts_here(whole)
     for name, tensor in cut.items():
-        tensor_digest.plain(name, tensor.to_local())  # raises where it has no memory
-        header = tensor_digest.header_of(tensor.dtype, tensor.shape)
+        plain(name, tensor.to_local())  # raises where it has no memory
+        header = header_of(tensor.dtype, tensor.shape)
         parts[name] = Part(header, cut=tensor.detach().clone())
     for name, tensor in sharded.items():
         parts[name].mesh = tensor.device_mesh
@@ -58,13 +56,13 @@ def join(parts: Mapping[str, Part]) -> None:
             _check_names(mesh, dim, parts, names)
             limbs = [[parts[n].total >> 32 * i & 0xFFFFFFFF for i in range(_LIMBS)] for n in names]
             words = torch.tensor(limbs, device=mesh.device_type)
-            collective(_DIGEST, dist.all_reduce, words, group=mesh.get_group(dim))
+            collective(FUNCTION, dist.all_reduce, words, group=mesh.get_group(dim))
             for name, summed in zip(names, words.tolist(), strict=True):
                 total = sum(limb << 32 * i for i, limb in enumerate(summed))
                 parts[name].total = total % MODULUS
     cut = {name: part.cut for name, part in parts.items() if part.cut is not None}
     gathered = {name: tensor.full_tensor() for name, tensor in cut.items()}
-    for name, part in tensor_digest.parts_of(gathered).items():
+    for name, part in parts_here(gathered).items():
         parts[name].total = part.total
 
 
@@ -72,7 +70,7 @@ def _without_partial(name: str, found: DTensor) -> DTensor:
     """Return a ``DTensor`` without partial sums: those of a ``Partial`` one are added up."""
     if found.device_mesh.get_coordinate() is None:
         rule = f"must be of a mesh that this rank is in, got {found.device_mesh}"
-        raise RuntimeError(f"fastseed.debug.digest: the DTensor at {name!r} {rule}")
+        raise RuntimeError(f"fastseed.{FUNCTION}: the DTensor at {name!r} {rule}")
     if not any(p.is_partial() for p in found.placements):
         return found
     from torch.distributed.tensor import Replicate
@@ -89,7 +87,7 @@ def _cuts_groups(tensor: DTensor) -> bool:
         if getattr(placement, "dim", None) == tensor.dim() - 1:
             shards *= size * getattr(placement, "split_factor", 1)
     length = tensor.element_size() * (tensor.shape[-1] if tensor.dim() else 1)
-    return shards > 1 and length % (shards * tensor_digest.GROUP) != 0
+    return shards > 1 and length % (shards * GROUP) != 0
 
 
 def _check_names(mesh: DeviceMesh, dim: int, parts: Mapping[str, Part], names: list[str]) -> None:
@@ -98,9 +96,9 @@ def _check_names(mesh: DeviceMesh, dim: int, parts: Mapping[str, Part], names: l
     mine = int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "little")
     both = torch.tensor([mine, -mine], device=mesh.device_type)
     group = mesh.get_group(dim)
-    collective(_DIGEST, dist.all_reduce, both, op=dist.ReduceOp.MAX, group=group)
+    collective(FUNCTION, dist.all_reduce, both, op=dist.ReduceOp.MAX, group=group)
     if both.tolist() != [mine, -mine]:
         raise RuntimeError(
-            "fastseed.debug.digest: all ranks of a mesh must hold the same DTensors, but another "
+            f"fastseed.{FUNCTION}: all ranks of a mesh must hold the same DTensors, but another "
             f"rank differs from the {len(names)} here, {names[0]!r} to {names[-1]!r}"
         )

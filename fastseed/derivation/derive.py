@@ -1,21 +1,17 @@
-"""The functions that derive keys and seeds, of the ``Seeder`` of the process or of another one."""
+"""The functions that derive keys and seeds."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
-from torch.utils.data import get_worker_info
 
 from .._backend import derive, native, recomputation, tensors
 from .._backend.compile import eager, refuse_capture
 from .._backend.ops import keys
+from .._backend.reference.scalar import ScopeKey
 from .._utils import validation
-from ..derivation import context, scopes, streams
-from ..derivation.scopes import MAX_INDEX, MAX_MEMBERS, Scope
-
-if TYPE_CHECKING:
-    from .seeder import Seeder
+from . import context, scopes, streams
+from .place import Place
+from .scopes import MAX_INDEX, MAX_MEMBERS
 
 SEED_BITS = (31, 32, 63, 64)
 _LOW_INDEX = MAX_INDEX - MAX_MEMBERS  # a call that starts here or below ends in the range
@@ -171,7 +167,7 @@ def derive_seeds(
 
 def stream_of(
     function: str,
-    seeder: Seeder | None,
+    place: Place | None,
     name: str,
     task: int | None,
     epoch: int,
@@ -179,34 +175,41 @@ def stream_of(
     rank: int | None,
     worker: int,
 ) -> streams.Stream:
-    """Return the stream of a derivation; without a seeder that of the process's."""
-    if seeder is None:
-        seeder = context.current(function)
+    """Return the stream of a derivation; without a place that of the process."""
+    if place is None:
+        place = context.current(function).place
     name = scopes.check_name(function, name)
-    at = _scope(function, seeder, task, epoch, step)
+    if task is None:
+        scope = _present_scope(function, place, epoch, step)
+    else:
+        at = scopes.check_scope(function, task, epoch, step)
+        scope = derive.scope_key(place.master_seed, *at)
     if rank is None:
-        rank_field = seeder._registry.rank_field_of(name)
+        rank_field = place.fields.of(name)
     else:
         rank_field = validation.check_int(function, "rank", rank, 0, scopes.SHARED)
     if type(worker) is not int or worker != 0:
         worker = validation.check_int(function, "worker", worker, 0, scopes.MAX_WORKER)
-    return streams.stream(seeder.master_seed, at, name, rank_field, worker)
+    return streams.stream_in(scope, name, rank_field, worker)
 
 
-def _scope(function: str, seeder: Seeder, task: int | None, epoch: int, step: int) -> Scope:
-    if task is not None:
-        return scopes.check_scope(function, task, epoch, step)
-    _, epoch, step = scopes.check_scope(function, 0, epoch, step)
+def _present_scope(function: str, place: Place, epoch: int, step: int) -> ScopeKey:
+    """Return the scope of the last ``reseed``, or of the forward pass in a recomputation."""
+    if type(epoch) is not int or type(step) is not int or epoch or step:
+        _, epoch, step = scopes.check_scope(function, 0, epoch, step)
     if epoch or step:
-        raise validation.value_error(function, "task", "given together with epoch and step", task)
-    if get_worker_info() is not None:
+        raise validation.value_error(function, "task", "given together with epoch and step", None)
+    if context.in_worker():
         raise RuntimeError(
             f"fastseed.{function}: task must be given in a DataLoader worker, which does not know "
             "the last reseed of its parent"
         )
-    return recomputation.used(
-        function, lambda: context.scope_of(seeder, function, ", or give task=")
-    )
+    found: ScopeKey | None = recomputation.had(function)
+    if found is None:
+        context.scope_of(place, function, ", or give task=")
+        found = place.scope_key
+    recomputation.keep(function, found)
+    return found
 
 
 def members(

@@ -16,11 +16,9 @@ import numpy as np
 import torch
 
 from .._utils.validation import type_error, value_error
-from ..distributed.agreement import agree
-from . import rank_digest, tensor_digest
-from .tensor_digest import MODULUS
+from . import shards
+from .tensors import FUNCTION, MODULUS, NAME, Part
 
-_FUNCTION = "debug.digest"
 _SCALARS = (str, bytes, int, float, complex, type(None), torch.dtype, torch.device)
 _BY_ROW, _BY_COLUMN = ("crow_indices", "col_indices"), ("ccol_indices", "row_indices")
 _SPARSE = {  # the tensors of which a sparse tensor of each layout consists
@@ -119,7 +117,7 @@ def digest(obj: object) -> Digest:
         table = table_of(leaves_of("", obj))
     except RecursionError as error:
         rule = "a tree that Python's recursion limit permits to walk"
-        raise value_error(_FUNCTION, "obj", rule, obj) from error
+        raise value_error(FUNCTION, "obj", rule, obj) from error
     return Digest(whole(table), table)
 
 
@@ -130,28 +128,17 @@ def table_of(leaves: Iterable[tuple[str, object]]) -> dict[str, Leaf]:
     for name, leaf in leaves:
         if name in named:
             raise ValueError(
-                f"fastseed.{_FUNCTION}: obj must have one leaf of each name, got two at {name!r}"
+                f"fastseed.{FUNCTION}: obj must have one leaf of each name, got two at {name!r}"
             )
         named[name] = leaf
         if isinstance(leaf, torch.Tensor):
             tensors[name] = leaf
-    parts = rank_digest.parts_of(tensors)
-    rank_digest.join(parts)
+    parts = shards.parts_of(tensors)
+    shards.join(parts)
     return {
         name: leaf_of(parts[name]) if name in parts else _scalar(leaf)
         for name, leaf in named.items()
     }
-
-
-def assert_ranks_agree(module: object) -> None:
-    """Raise on every rank unless a module is the same, bit for bit, on all; name what differs."""
-    rows: list[list[str]] = []
-    problem: Exception | None = None
-    try:
-        rows = [[name or "(the tensor)", leaf.hex] for name, leaf in digest(module).table.items()]
-    except (TypeError, ValueError, RuntimeError) as error:
-        problem = error
-    agree("debug.check", {}, problem, rows=rows)
 
 
 def compare(a: object, b: object) -> list[Difference]:
@@ -198,7 +185,7 @@ def leaves_of(
         yield name, obj
     elif isinstance(obj, (Mapping, list, tuple)):
         if id(obj) in above:
-            raise TypeError(f"fastseed.{_FUNCTION}: obj must be a tree, but {name!r} holds itself")
+            raise TypeError(f"fastseed.{FUNCTION}: obj must be a tree, but {name!r} holds itself")
         if not obj:
             yield name, obj
         items = obj.items() if isinstance(obj, Mapping) else enumerate(obj)
@@ -207,7 +194,7 @@ def leaves_of(
         yield from leaves_of(name, state_dict(), above)
     else:
         rule = "a tensor, an array, a plain value, a dict, a list or a tuple"
-        raise type_error(_FUNCTION, f"the leaf at {name!r}", rule, obj)
+        raise type_error(FUNCTION, f"the leaf at {name!r}", rule, obj)
 
 
 def _named(
@@ -229,7 +216,7 @@ def _array(name: str, array: np.ndarray[Any, Any]) -> torch.Tensor:
     """Return an array of numbers as a tensor."""
     if array.dtype.kind not in "biufc" or array.dtype.char in "gG":  # long: has padding
         rule = "an array of numbers"
-        raise type_error(_FUNCTION, f"the leaf at {name!r}", rule, str(array.dtype))
+        raise type_error(FUNCTION, f"the leaf at {name!r}", rule, str(array.dtype))
     # A copy if torch cannot use the memory: byte order, strides, read-only.
     usable = all(s >= 0 and s % array.itemsize == 0 for s in array.strides)
     if not (usable and array.dtype.isnative and array.flags.writeable):
@@ -238,7 +225,7 @@ def _array(name: str, array: np.ndarray[Any, Any]) -> torch.Tensor:
     return torch.from_numpy(array.view(np.uint64) if array.dtype == np.uint64 else array)
 
 
-def leaf_of(part: tensor_digest.Part) -> Leaf:
+def leaf_of(part: Part) -> Leaf:
     """Return the digest of a tensor whose parts are added up."""
     header = part.header
     return Leaf((header.start + part.total) % MODULUS, header.dtype, header.shape)
@@ -260,13 +247,13 @@ def _scalar(leaf: object) -> Leaf:
     else:  # str(int) refuses more than 4300 digits
         text = str(decimal.Decimal(leaf)) if type(leaf) is int else str(leaf)
         data = text.encode("utf-8", "surrogatepass")
-    sha = hashlib.sha256(tensor_digest.NAME + b"\0value\0" + kind.encode() + b"\0" + data)
+    sha = hashlib.sha256(NAME + b"\0value\0" + kind.encode() + b"\0" + data)
     return Leaf(int.from_bytes(sha.digest()[:16], "little"), kind, ())
 
 
 def whole(table: Mapping[str, Leaf]) -> int:
     """Return one value for all leaves, which does not depend on the order of their names."""
-    sha = hashlib.sha256(tensor_digest.NAME + b"\0tree\0")
+    sha = hashlib.sha256(NAME + b"\0tree\0")
     for name in sorted(table):
         text = name.encode("utf-8", "surrogatepass")
         sha.update(struct.pack("<Q", len(text)) + text + table[name].value.to_bytes(16, "little"))

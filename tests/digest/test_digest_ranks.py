@@ -14,7 +14,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.placement_types import _StridedShard
 
-from fastseed.debug.tree_digest import assert_ranks_agree, digest
+from fastseed.debug.checkup import assert_ranks_agree
+from fastseed.digest.trees import digest
 
 # The last dimension in bytes: groups that stay whole, groups that are cut, rows of part of one.
 SHAPES = [(13, 6), (3, 2), (8, 64), (5, 3, 22), (11,), (1,), (37, 1), (2, 7, 9)]

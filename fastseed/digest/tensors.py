@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 
-from .._backend import native, private_torch
+from .._backend import native, private_distributed
 from .._backend.ops import digest as digest_op
 from .._backend.reference import digest as reference
 from .._backend.tensors import has_memory
@@ -29,7 +29,7 @@ NAME = b"fastseed digest 1"
 GROUP = reference.GROUP
 MODULUS = reference.MODULUS
 
-_FUNCTION = "debug.digest"
+FUNCTION = "debug.digest"
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 _WHOLE = 2**64 - 1  # -1, the bytes of a row in a plan: all of a tensor, which the operator reads
 _META = torch.device("meta")
@@ -76,7 +76,7 @@ def header_of(dtype: torch.dtype, shape: tuple[int, ...]) -> Header:
     return Header(name, sizes, key, start, _PLAN.pack(key, 0, _WHOLE, 0, 0, 0, 0))
 
 
-def parts_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, Part]:
+def parts_here(tensors: Mapping[str, torch.Tensor]) -> dict[str, Part]:
     """Return the part of each tensor that this process holds, with one call for each device."""
     whole: dict[torch.device, dict[str, torch.Tensor]] = {}
     for name, tensor in tensors.items():
@@ -131,13 +131,13 @@ def plain(name: str, tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor whose memory has the bits that arithmetic uses; TypeError without memory."""
     if torch.nn.parameter.is_lazy(tensor):
         rule = "initialized: run the lazy module once"
-        raise type_error(_FUNCTION, f"the tensor at {name!r}", rule, type(tensor))
-    tensor = private_torch.finished(tensor)
+        raise type_error(FUNCTION, f"the tensor at {name!r}", rule, type(tensor))
+    tensor = private_distributed.finished(tensor)
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested:
-        raise type_error(_FUNCTION, f"the tensor at {name!r}", "dense and strided", tensor.layout)
+        raise type_error(FUNCTION, f"the tensor at {name!r}", "dense and strided", tensor.layout)
     if not is_in_memory(tensor):
         rule = "one with memory of its own (not freed, fake, meta or a wrapper)"
-        raise type_error(_FUNCTION, f"the tensor at {name!r}", rule, type(tensor))
+        raise type_error(FUNCTION, f"the tensor at {name!r}", rule, type(tensor))
     if tensor.is_conj() or tensor.is_neg():
         tensor = tensor.detach().resolve_conj().resolve_neg()
     return tensor
@@ -246,7 +246,7 @@ def _table(plan: tuple[bytes, ...]) -> torch.Tensor:
     table = torch.from_numpy(np.ndarray((len(plan), 7), np.int64, bytearray().join(plan)))
     if type(table) is not torch.Tensor:  # it would be kept for other calls
         raise RuntimeError(
-            f"fastseed.{_FUNCTION}: must not be called in a mode where new tensors have no values, "
+            f"fastseed.{FUNCTION}: must not be called in a mode where new tensors have no values, "
             f"got a {type(table).__name__}"
         )
     return table

@@ -1,4 +1,4 @@
-"""Find the random generators that a dataset holds.
+"""Find the random generators that a dataset holds, and the states of default ones.
 
 Only memory is searched: properties and ``__getattr__`` of the dataset are not called. The path of a
 generator is the name of its stream, so the paths are part of the derivation:
@@ -19,22 +19,19 @@ from __future__ import annotations
 import collections
 import functools
 import gc
-import itertools
 import logging
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from ..._utils.log import warn_once
-from ...derivation import scopes
-from ...generators.adapter import adapter_of
-from ...generators.default import global_generators
-from ...generators.pool import GeneratorPool
-from ...seeder.registry import Registration, adapter_for
-from .scope import DatasetWrapper
+from .._utils.log import warn_once
+from .accelerator import AcceleratorGenerators, compiled_types
+from .adapter import adapter_of
+from .default import DefaultGenerators, global_generators
+from .pool import GeneratorPool
 
 MAX_OBJECTS = 100_000
 _LONG = 1000  # a longer container may be plain data
@@ -55,16 +52,22 @@ class Found(NamedTuple):
     generator: object
 
 
-def discover(dataset: object, name: str = "dataset", known: Iterable[object] = ()) -> list[Found]:
+def discover(
+    dataset: object,
+    name: str = "dataset",
+    known: Iterable[object] = (),
+    wrapped: Callable[[Any], Any] = lambda held: held,
+) -> list[Found]:
     """Return the generators that ``dataset`` holds, once each, nearest first.
 
-    The global generators of the process and those in ``known`` are left out.
+    The global generators of the process and those in ``known`` are left out. ``wrapped`` returns
+    what is inside a wrapper without a step of its own, and any other object itself.
     """
     done = {identity(generator) for generator in (*global_generators(), *known)}
     seen: set[int] = set()
-    found, rest = _search([(name, dataset)], done, seen)
+    found, rest = _search([(name, dataset)], done, seen, wrapped)
     hidden = [(path, child) for path, held in rest for child in _referents(held)]
-    missed, _ = _search(hidden, done, seen)
+    missed, _ = _search(hidden, done, seen, wrapped)
     if missed:
         warn_once(
             "fastseed: %s refer(s) to a random generator in a place that is not searched (a slot, "
@@ -83,7 +86,10 @@ def discover(dataset: object, name: str = "dataset", known: Iterable[object] = (
 
 
 def _search(
-    begin: list[tuple[str, Any]], done: set[int], seen: set[int]
+    begin: list[tuple[str, Any]],
+    done: set[int],
+    seen: set[int],
+    wrapped: Callable[[Any], Any],
 ) -> tuple[list[Found], list[tuple[str, Any]]]:
     """Return the generators that are not ``done``, and objects that may refer to more."""
     found: list[Found] = []
@@ -91,8 +97,7 @@ def _search(
     queue = collections.deque(begin)
     while queue and len(seen) < MAX_OBJECTS:
         path, held = queue.popleft()
-        while issubclass(type(held), DatasetWrapper):  # ScopedDataset has another __class__
-            held = held.__dict__["_wrapped"]
+        held = wrapped(held)
         if id(held) in seen or issubclass(type(held), _LEAVES):
             continue
         seen.add(id(held))
@@ -160,24 +165,6 @@ def _has_unnamed(kind: type) -> bool:
     return kind is types.FunctionType or not kind.__dictoffset__ or has_slots
 
 
-def found_in(
-    dataset: object, entries: tuple[Registration, ...], name: str = "dataset"
-) -> tuple[Registration, ...]:
-    """Return what ``discover`` finds, as if it were registered under its path.
-
-    Generators of ``entries`` are left out. A path that is already a name gets a prime.
-    """
-    taken = {*scopes.OWN_NAMES, *(entry.name for entry in entries)}
-    known = itertools.chain.from_iterable(generators_of(entry.generator) for entry in entries)
-    made = []
-    for path, generator in discover(dataset, name, known):
-        while path in taken:
-            path += "'"
-        taken.add(path)
-        made.append(Registration(path, generator, adapter_for(generator), 0))
-    return tuple(made)
-
-
 def is_generator(value: object) -> bool:
     """Return True for a generator that can take a key."""
     return adapter_of(type(value)) is not None
@@ -199,3 +186,14 @@ def generators_of(registered: object) -> list[object]:
         return [registered[i] for i in range(len(registered))]
     owner = getattr(registered, "__self__", None)  # of rng.seed, for example
     return [g for g in (registered, owner) if is_generator(g)]
+
+
+def states_of_defaults() -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the name and state of each default generator, of accelerators once initialized."""
+    for name, adapter in DefaultGenerators().adapters.items():
+        state = adapter.state()
+        assert state is not None
+        yield name, state
+    for kind in compiled_types():
+        for ordinal, generator in enumerate(AcceleratorGenerators(kind).generators()):
+            yield f"torch.{kind}:{ordinal}", generator.get_state()

@@ -13,9 +13,9 @@ from helpers.operator_calls import CPU_PATHS
 from helpers.simd import set_simd
 
 from fastseed._backend import derive
-from fastseed.debug import tensor_digest
-from fastseed.debug.tensor_digest import MODULUS
-from fastseed.debug.tree_digest import Digest, compare, digest
+from fastseed.digest import tensors
+from fastseed.digest.tensors import MODULUS
+from fastseed.digest.trees import Digest, compare, digest
 
 M0, M1, W0, W1 = 0xD2511F53, 0xCD9E8D57, 0x9E3779B9, 0xBB67AE85
 
@@ -81,7 +81,7 @@ def test_digest_known_answers():
 def place(request, monkeypatch, device):
     """Where the data lies, for each loop that there is on this CPU, NumPy's, and the device."""
     if request.param == "reference":
-        monkeypatch.setattr(tensor_digest, "native", types.SimpleNamespace(kernels=None))
+        monkeypatch.setattr(tensors, "native", types.SimpleNamespace(kernels=None))
     elif request.param in CPU_PATHS:
         set_simd(request.param)
     return device if request.param == "device" else "cpu"
@@ -97,11 +97,11 @@ def test_digest_on_every_path(place, row):
 @pytest.mark.parametrize("first", [0, 5, 2**32 - 20, 2**64 - 21, 2**33 - 3])
 def test_places_carry_into_the_upper_word(place, first):
     data = np.random.default_rng(3).integers(0, 256, (1, 16 * 50), dtype=np.uint8)
-    rows = tensor_digest.Rows(torch.from_numpy(data).to(place), first, 50)
+    rows = tensors.Rows(torch.from_numpy(data).to(place), first, 50)
     words = data.view("<u4").reshape(-1, 4).tolist()
     key = 0xFFFFFFFF_00000007
     expected = sum(block7((key + first + i) % 2**64, w) for i, w in enumerate(words)) % MODULUS
-    assert tensor_digest.sum_rows([key], [rows]) == [expected]
+    assert tensors.sum_rows([key], [rows]) == [expected]
 
 
 @pytest.mark.parametrize("shape", [(8, 1), (1, 8), (2, 3)])
@@ -117,11 +117,11 @@ def test_more_groups_than_32_bits_count():
     """One row read again and again: all of it in one call is the sum of its parts."""
     row = torch.arange(1 << 19, dtype=torch.int32).view(torch.uint8)
     many, groups = (1 << 15) // 16 + 1, (1 << 21) // 16
-    rows = tensor_digest.Rows(row.expand(16 * many, -1), 0, groups)
+    rows = tensors.Rows(row.expand(16 * many, -1), 0, groups)
     assert 16 * many * groups > 2**32
-    whole = tensor_digest.sum_rows([7], [rows])[0]
-    parts = [tensor_digest.Rows(row.expand(many, -1), i * many * groups, groups) for i in range(16)]
-    assert whole == sum(tensor_digest.sum_rows([7] * 16, parts)) % MODULUS
+    whole = tensors.sum_rows([7], [rows])[0]
+    parts = [tensors.Rows(row.expand(many, -1), i * many * groups, groups) for i in range(16)]
+    assert whole == sum(tensors.sum_rows([7] * 16, parts)) % MODULUS
 
 
 # ---------------------------------------------------------------- bits, order, layout
@@ -194,15 +194,15 @@ def test_digest_changes_nothing_and_draws_nothing():
 def test_parts_add_up_however_they_are_cut(shape, dtype):
     """Along the last dimension between groups of 16 bytes, along the others anywhere."""
     whole = (torch.randn(shape, generator=torch.Generator().manual_seed(3)) * 99).to(dtype)
-    *_, key, header, _ = tensor_digest.header_of(whole.dtype, shape)
+    *_, key, header, _ = tensors.header_of(whole.dtype, shape)
     for dim, size in itertools.product(range(len(shape)), (1, 2, 3)):
         total, at = header, 0
         width = size * (16 // whole.element_size() if dim == len(shape) - 1 else 1)
         for part in whole.split(width, dim):
             boxes = [[(0, n)] for n in shape]
             boxes[dim] = [(at, part.shape[dim])]
-            rows = tensor_digest.rows_of_shard(part, boxes, shape)
-            total += sum(tensor_digest.sum_rows([key] * len(rows), rows))
+            rows = tensors.rows_of_shard(part, boxes, shape)
+            total += sum(tensors.sum_rows([key] * len(rows), rows))
             at += part.shape[dim]
         assert total % MODULUS == value(whole)
 

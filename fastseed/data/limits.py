@@ -1,0 +1,99 @@
+"""How many batches a step of a loop has, and where the loop and its epochs end."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sized
+from typing import Any, NamedTuple
+
+from .._utils import validation
+from ..derivation import scopes
+from .history import Entry, History
+from .plan import Plan
+
+Step = tuple[int, int, Any]  # epoch, number in it, batch; or micro-batches of the step
+
+
+class Limits(NamedTuple):
+    """What a script says about the steps of its loop; None: nothing."""
+
+    epochs: int | None
+    total: int | None  # steps of all epochs
+    per_epoch: int | None  # steps of an epoch
+    accumulate: int | None  # batches of a step
+
+    @classmethod
+    def checked(cls, function: str, **given: int | None) -> Limits:
+        """Return them; TypeError or ValueError if one is no number of steps."""
+        found = {}
+        for name, value in given.items():
+            low, top = (0, scopes.MAX_EPOCH) if name == "epochs" else (1, scopes.MAX_STEP)
+            if value is not None:
+                value = validation.check_int(function, name, value, low, top)
+            found[name.removeprefix("steps_")] = value
+        return cls(**found)
+
+    def cut(self, plan: Plan) -> Plan:
+        """Return a plan whose batches are those of whole steps, for the arithmetic of steps."""
+        if self.accumulate is None:
+            return plan
+        size = plan.layout.batch_size * self.accumulate
+        return plan._replace(layout=plan.layout._replace(batch_size=size))
+
+    def entry(self, plan: Plan, epoch: int, step: int, position: int) -> Entry:
+        """Return the entry of a journal that cuts steps as a plan does, up to the limit."""
+        return plan.entry(epoch, step, position)._replace(steps=self.per_epoch or 0)
+
+    def steps_of(self, batches: Iterable[Any], drop_last: bool, left: int | None) -> Iterator[Any]:
+        """Yield the batches of a loader, or lists of those of a step, at most ``left`` of them."""
+        return itertools.islice(self._groups(batches, drop_last), left)
+
+    def _groups(self, batches: Iterable[Any], drop_last: bool) -> Iterator[Any]:
+        if self.accumulate is None:
+            return iter(batches)
+        source = iter(batches)
+        groups = iter(lambda: list(itertools.islice(source, self.accumulate)), [])
+        return (one for one in groups if len(one) == self.accumulate or not drop_last)
+
+    def left(self, done: int, step: int) -> int | None:
+        """Return how many steps an epoch has at most after ``step`` of it and ``done`` in all."""
+        limits = [] if self.per_epoch is None else [self.per_epoch - step]
+        limits += [] if self.total is None else [self.total - done]
+        return max(0, min(limits)) if limits else None
+
+    def count_epoch(self, history: History, loader: Sized, epoch: int, step: int) -> int:
+        """Return how many steps an epoch has from ``step`` on; TypeError if that is not known."""
+        if history.latest_order.end >= 0:
+            spans = [span for span in history.spans(epoch) if span.last > step]
+            return sum(span.last - max(span.first, step) for span in spans)
+        batches, size = len(loader), self.accumulate or 1
+        steps = batches // size if history.entries[-1].drop_last else -(-batches // size)
+        return max(0, min(steps, self.per_epoch or steps) - step)
+
+    def count_all(self, history: History, loader: Sized, at: tuple[int, int], done: int) -> int:
+        """Return how many steps all epochs have from ``at`` on; ``done`` are before it."""
+        totals = [] if self.total is None else [self.total - done]
+        if self.epochs is not None:
+            later = history.ranges_alike(range(at[0] + 1, max(at[0] + 1, self.epochs)))
+            steps = self.count_epoch(history, loader, *at) if at[0] < self.epochs else 0
+            totals += [
+                steps + sum(len(r) * self.count_epoch(history, loader, r[0], 0) for r in later if r)
+            ]
+        return max(0, min(totals))
+
+
+class EpochSteps(Iterator[Step]):
+    """The steps of one epoch, with ``len()``: how many are left."""
+
+    def __init__(self, steps: Iterator[Step], left: Callable[[], int]) -> None:
+        self._steps, self._left, self._is_over = steps, left, False
+
+    def __next__(self) -> Step:
+        try:
+            return next(self._steps)
+        except StopIteration:
+            self._is_over = True
+            raise
+
+    def __len__(self) -> int:
+        return 0 if self._is_over else self._left()

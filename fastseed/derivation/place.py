@@ -1,0 +1,88 @@
+"""Where this process is in its job: what a stream depends on, beside its name and its index."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from .._backend import derive
+from .._backend.reference.scalar import ScopeKey
+from .rank_fields import RankFields
+from .scopes import Scope
+from .streams import Stream, stream_in
+
+_forks = 0  # the calls of os.fork between this process and the one that loaded fastseed
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_count_fork)
+
+
+class Entries:
+    """The names of the blocks without an index that were entered in the present scope.
+
+    A name has the function that the block belongs to in front: ``fork_rng/a``, ``keyed/a``.
+    """
+
+    __slots__ = ("_names",)
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        self._names: dict[str, object] = dict.fromkeys(names)
+
+    def add(self, function: str, kind: str, name: str) -> None:
+        """Note an entry; RuntimeError if the block was entered before, also by another thread."""
+        mine = object()
+        if self._names.setdefault(f"{kind}/{name}", mine) is not mine:  # in one step, for threads
+            raise RuntimeError(
+                f"fastseed.{function}: the block {name!r} must be entered once in a scope, and a "
+                "second entry would draw the same numbers: call fastseed.reseed(task, epoch, "
+                "step=...) before each step, give the block an index= (of the layer, micro-batch "
+                "or sample), or wrap the dataset that opens it in fastseed.data.per_sample"
+            )
+
+    def discard(self, kind: str, name: str) -> None:
+        """Forget an entry that failed."""
+        self._names.pop(f"{kind}/{name}", None)
+
+    def names(self) -> list[str]:
+        """Return the names in order."""
+        return sorted(self._names)
+
+
+class Place(NamedTuple):
+    """A value, which ``reseed`` and a DataLoader worker replace; each ``Seeder`` has one."""
+
+    master_seed: int
+    fields: RankFields
+    scope: Scope | None  # of the last reseed; None before the first one
+    scope_key: ScopeKey
+    """That of ``scope``; in a DataLoader worker that of the iteration, under its loader's name."""
+    entries: Entries
+    """The blocks that were entered here."""
+    worker: int = 0
+    """The worker word of streams: 0 in the main process, k + 1 in DataLoader worker k."""
+    forks: int = 0
+
+    def stream(self, name: str) -> Stream:
+        """Return a stream of this rank."""
+        return stream_in(self.scope_key, name, self.fields.of(name), self.worker)
+
+    @property
+    def is_inherited(self) -> bool:
+        """Whether a parent came here, of which this process was forked."""
+        return self.forks != _forks
+
+
+worker: Place | None = None
+"""That of a DataLoader worker whose generators fastseed has seeded; None in other processes."""
+
+
+def place_at(master_seed: int, fields: RankFields, scope: Scope | None) -> Place:
+    """Return the place in a scope in which no block was entered."""
+    key = (0, 0) if scope is None else derive.scope_key(master_seed, *scope)
+    return Place(master_seed, fields, scope, key, Entries(), 0, _forks)

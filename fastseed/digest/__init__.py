@@ -1,0 +1,1 @@
+"""Digests of 128 bits of tensors and of trees of them, which ``fastseed.debug`` exports."""

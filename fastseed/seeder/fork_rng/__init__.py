@@ -1,1 +1,0 @@
-"""Blocks that put torch's default generators on a named stream."""

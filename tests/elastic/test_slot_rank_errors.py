@@ -1,0 +1,255 @@
+"""SlotGradients on several ranks: what differs, ends or does not answer is named on all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from unittest import mock
+
+import pytest
+import torch
+import torch.distributed as dist
+from helpers.ranks import ranks
+from helpers.slot_jobs import make, place, slots_of
+from torch import nn
+
+import fastseed
+from fastseed.debug import digest
+from fastseed.distributed import rendezvous
+from fastseed.elastic import SlotGradients, peers
+
+
+class Special(torch.Tensor):
+    """Of a user, with memory."""
+
+
+def differ(change, rank, model):
+    """Let one rank have another order, number, value or setting."""
+    if rank != 1:
+        return
+    if change == "order":
+        model.norm = model._modules.pop("norm")
+    elif change == "one more":
+        model.experts.append(nn.Linear(2, 2))
+    elif change == "weight":
+        model.experts[1].weight[0, 0] += 1
+        model.frozen += 1
+    elif change == "buffer":
+        model.norm.running_var += 1
+    elif change == "dropout":
+        model.dropout.p = 0.2
+    elif change == "threads":
+        torch.set_num_threads(2)
+    elif change == "branch of MKL":
+        os.environ["MKL_CBWR"] = "COMPATIBLE"
+
+
+def error_of_first_step(change, broadcast=False):
+    (rank, world), model = place(), make(norm=True)
+    with torch.no_grad():
+        differ(change, rank, model)
+    model.register_buffer("seen", torch.tensor(0))
+    slots = {"slots": world + 1, "no slots": 0}.get(change, world) if rank == 1 else world
+    try:
+        broadcast = broadcast or (change == "broadcast" and rank == 1)
+        gradients = SlotGradients(model, slots, broadcast=broadcast)
+        weights = digest(model.state_dict()).hex
+        for slot, batch in gradients.step(slots_of(0, slots, gradients.own_slots)):
+            with fastseed.nn.label("first step"):
+                model(batch).sum().backward()
+            if change == "counter":
+                model.seen += slot.number
+    except (ValueError, RuntimeError) as error:
+        assert model.seen == 0 and all(p.grad is None for p in model.parameters())
+        assert change == "no slots" or weights == digest(model.state_dict()).hex
+        return str(error)
+    return "no error"
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ("slots", "slots is 3 on ranks 0, 2 but 4 on rank 1"),
+        ("broadcast", "broadcast is False on ranks 0, 2 but True on rank 1"),
+        ("threads", "threads is 1 on ranks 0, 2 but 2 on rank 1 (set OMP_NUM_THREADS"),
+        ("branch of MKL", "on ranks 0, 2 but 'COMPATIBLE' on rank 1 (set it, or call"),
+        ("order", "number 3 of the tensors and modules, in order, is \"parameter 'norm.weight'\""),
+        ("one more", "\"buffer 'seen'\" on ranks 0, 2 but \"parameter 'experts.2.weight'\" on"),
+        ("weight", "parameter 'frozen' is"),  # the first one in the model's order
+        ("buffer", "buffer 'norm.running_var' is"),
+        (
+            "dropout",
+            "module 'dropout' is 'Dropout(p=0.3, inplace=False), training=True' on ranks",
+        ),
+    ],
+)
+def test_ranks_that_differ_are_named_in_the_first_step(change, says):
+    for found in ranks(3, error_of_first_step, change):
+        assert found.startswith("fastseed.elastic.SlotGradients: all ranks must agree, but ")
+        assert says in found and "on rank 1" in found
+
+
+def error_of_small_model(change, broadcast=False):
+    """The step in which ranks that differ hear of it, and their error."""
+    rank, _ = place()
+    torch.manual_seed(rank if broadcast else 0)
+    model = nn.Sequential(nn.Linear(2, 2), nn.GELU(), nn.MultiheadAttention(2, 1))
+    value = torch.full((2,), rank if change == "subclass" else 0.0)
+    model.special = nn.Parameter(value.as_subclass(Special), requires_grad=False)
+    if broadcast:
+        del model.special  # cannot be sent
+    if rank == 1 and change == "setting":
+        model[1].approximate = "tanh"
+    if rank == 1 and change == "attention":
+        model[2].dropout = 0.1
+    gradients = SlotGradients(model, 2, broadcast=broadcast)
+    with mock.patch("fastseed.elastic.slots._COMPARED", 3):
+        for step in range(1, 8):
+            try:
+                for _ in gradients.step([None]):
+                    model[1](model[0].weight).sum().backward()
+            except RuntimeError as error:
+                return step, str(error)
+            model.zero_grad()
+            if change == "later" and rank == 1 and step == 4:
+                model[0].weight.data += 1
+    return step, "no error"
+
+
+@pytest.mark.parametrize(
+    ("change", "step", "says"),
+    [
+        ("nothing", 7, "no error"),
+        ("setting", 1, "module '1' is \"GELU(approximate='none'), training=True\" on rank 0 but"),
+        ("attention", 1, "training=True, dropout=0.0' on rank 0 but"),
+        ("subclass", 1, "parameter 'special' is"),
+        ("later", 6, "parameter '0.weight' is"),
+    ],
+)
+def test_settings_and_values_are_compared_in_the_first_step_and_again(change, step, says):
+    for at, found in ranks(2, error_of_small_model, change):
+        assert at == step and says in found
+
+
+@pytest.mark.parametrize(("change", "step"), [("nothing", 7), ("later", 6)])
+def test_a_model_that_was_sent_is_compared_later(change, step):
+    for at, found in ranks(2, error_of_small_model, change, True):
+        assert at == step and ("parameter '0.weight' is" in found) == (step == 6)
+
+
+def go_on_after(problem):
+    """What each of four steps leaves, where the first rank has a problem in the second one."""
+    (rank, _), model = place(), make()
+    gradients, found = SlotGradients(model, 4, group=dist.new_group()), []
+    finish = gradients._collector.finish
+    for step in range(4):
+        has_problem = rank == 0 and step == 1
+
+        def interrupted(*given, fails=has_problem and problem == "an interrupt at the end"):
+            finish(*given)
+            if fails:
+                raise KeyboardInterrupt
+
+        gradients._collector.finish = interrupted
+        iterator = gradients.step(slots_of(step, 4, gradients.own_slots))
+        try:
+            for slot, batch in iterator:
+                if has_problem and slot.number == 0 and problem != "an interrupt at the end":
+                    raise ValueError(problem)
+                with fastseed.nn.label(f"step {step}"):
+                    model(batch).sum().backward()
+            found.append("a mean")
+        except (ValueError, RuntimeError, KeyboardInterrupt) as error:
+            assert all(p.grad is None for p in model.parameters())
+            found.append(str(error))
+            gradients.discard()
+        model.zero_grad()
+    return found
+
+
+@pytest.mark.parametrize("problem", ["a bad sample", "an interrupt at the end"])
+def test_a_rank_that_leaves_a_step_and_goes_on_is_an_error_on_all_ranks(problem):
+    first, second = ranks(2, go_on_after, problem)
+    assert first[0] == second[0] == "a mean"
+    is_late = problem == "an interrupt at the end"
+    assert (second[1] == "a mean") == is_late  # it had ended there
+    mixed = "all ranks must be in one step, but rank 0 of the group left an earlier one and went on"
+    for text in first[2:] + second[1 + is_late :]:
+        assert mixed in text or "left the step" in text or "did not call it" in text
+    assert mixed in first[2] or not is_late
+
+
+def errors_where_one_does_not_answer():
+    """The error of a step that the last of three ranks does not run, and which fails on one."""
+    (rank, _), model = place(), make()
+    gradients = SlotGradients(model, 3, group=dist.new_group())
+    is_done, ended = peers._is_done, []
+
+    def fails(work):
+        if not ended:
+            ended.append(is_done(work))
+            raise RuntimeError("Connection closed by peer")
+        return is_done(work)
+
+    def run():
+        for _, batch in gradients.step(slots_of(0, 3, gradients.own_slots)):
+            if rank == 2:
+                time.sleep(8)  # as one that is stopped
+                return
+            with fastseed.nn.label("step"):
+                model(batch).sum().backward()
+
+    with (
+        mock.patch.object(rendezvous, "GRACE", 4.0),
+        mock.patch.object(peers, "_is_done", fails if rank == 1 else is_done),
+        contextlib.nullcontext() if rank == 2 else pytest.raises(RuntimeError) as caught,
+    ):
+        run()
+    return str(caught and caught.value)
+
+
+def test_the_rank_that_does_not_answer_is_named_and_not_those_that_left_because_of_it():
+    for text in ranks(3, errors_where_one_does_not_answer)[:2]:
+        assert "SlotGradients.step: rank 2 did not call it within 4 seconds" in text
+        assert "Connection closed by peer" in text
+
+
+def hear_of_a_rank_in_time(how):
+    """Seconds until a rank hears that another one does not come, whose iterator is kept."""
+    (rank, _), model = place(), make()
+    gradients = SlotGradients(model, 2, group=dist.new_group())
+    iterator = gradients.step(slots_of(0, 2, gradients.own_slots))
+    _, batch = next(iterator)
+    if rank == 0:
+        if how == "discard":
+            gradients.discard()
+        else:
+            with pytest.raises(RuntimeError, match="the last step is, or was left, in slot 0: "):
+                next(gradients.step([batch]))
+        time.sleep(5)
+        return None
+    start = time.monotonic()
+    with fastseed.nn.label("step"):
+        model(batch).sum().backward()
+    with pytest.raises(RuntimeError, match="rank 0 left the step in slot 0, and this rank waits"):
+        next(iterator)
+    return time.monotonic() - start
+
+
+@pytest.mark.parametrize("how", ["discard", "another step"])
+def test_a_rank_that_keeps_the_iterator_of_a_step_is_heard_of_at_once(how):
+    assert ranks(2, hear_of_a_rank_in_time, how)[1] < 5
+
+
+def test_a_rank_that_refuses_an_argument_is_named_on_the_others():
+    for rank, found in enumerate(ranks(3, error_of_first_step, "no slots")):
+        own = "fastseed.elastic.SlotGradients: slots must be in"
+        others = "fastseed.elastic.SlotGradients: all ranks must agree, but rank 1 failed: "
+        assert found.startswith(own if rank == 1 else others + own)
+
+
+def test_a_counter_that_depends_on_the_slot_is_an_error_on_all_ranks():
+    """Within none of the ranks slots differ."""
+    for found in ranks(3, error_of_first_step, "counter"):
+        assert "different values in the buffers ['seen']" in found
