@@ -2,7 +2,9 @@
 // derivation.
 //
 // A distribution is a small struct: `Value` is what it makes, `kWords` how many 32-bit words one
-// value takes, and `operator()` turns one block into the `4 / kWords` values that lie in it.
+// value takes, `kResident` how many blocks of 256 threads a multiprocessor has to hold (65,536
+// registers are 32 a thread for 8), and `operator()` turns one block into the `4 / kWords` values
+// that lie in it.
 #pragma once
 #include <cstdint>
 
@@ -11,6 +13,7 @@
 #include "fp_math.h"
 #include "normal_quantile.h"
 #include "philox.h"
+#include "strided_layout.h"
 
 namespace fastseed {
 
@@ -62,6 +65,7 @@ template <>
 struct Bits<uint32_t> {
   using Value = uint32_t;
   static constexpr int kWords = 1;
+  static constexpr int kResident = 6;
 
   FS_HD void operator()(const Drawn& d, uint32_t (&out)[4]) const {
     for (int i = 0; i < 4; ++i) {
@@ -74,6 +78,7 @@ template <>
 struct Bits<uint64_t> {
   using Value = uint64_t;
   static constexpr int kWords = 2;
+  static constexpr int kResident = 6;
 
   FS_HD void operator()(const Drawn& d, uint64_t (&out)[2]) const {
     out[0] = d.pair(0);
@@ -103,6 +108,7 @@ struct Uniform {
   using Value = T;
   using Real = typename Compute<T>::Type;
   static constexpr int kWords = sizeof(Real) / 4;
+  static constexpr int kResident = 8;
   Real span, shift, cap;
 
   FS_HD void operator()(const Drawn& d, T (&out)[4 / kWords]) const {
@@ -119,6 +125,7 @@ struct Normal {
   using Value = T;
   using Real = typename Compute<T>::Type;
   static constexpr int kWords = sizeof(Real) / 4;
+  static constexpr int kResident = kWords == 2 ? 5 : 6;
   Real mean, std;
 
   FS_HD void operator()(const Drawn& d, T (&out)[4 / kWords]) const {
@@ -140,6 +147,7 @@ struct TruncNormal {
   using Value = T;
   using Real = typename Compute<T>::Type;
   static constexpr int kWords = sizeof(Real) / 4;
+  static constexpr int kResident = kWords == 2 ? 3 : 4;  // 64 registers are enough
   Real mean, std, middle, span, below, above, low, high;
 
   FS_HD void operator()(const Drawn& d, T (&out)[4 / kWords]) const {
@@ -188,6 +196,7 @@ struct Exponential {
   using Value = T;
   using Real = typename Compute<T>::Type;
   static constexpr int kWords = sizeof(Real) / 4;
+  static constexpr int kResident = kWords == 2 ? 5 : 6;
   Real scale;
 
   FS_HD void operator()(const Drawn& d, T (&out)[4 / kWords]) const {
@@ -202,6 +211,7 @@ template <class T>
 struct Bernoulli {
   using Value = T;
   static constexpr int kWords = 1;
+  static constexpr int kResident = sizeof(T) == 1 ? 5 : 8;  // four Philox blocks a thread
   uint64_t threshold;
   T zero, one;
 
@@ -226,6 +236,7 @@ template <class T, class Word>
 struct RandInt {
   using Value = T;
   static constexpr int kWords = sizeof(Word) / 4;
+  static constexpr int kResident = sizeof(T) == 1 ? 3 : 4;
   int64_t low;
   Word range;      // not 0
   Word threshold;  // 2^32 (2^64) modulo range
@@ -304,5 +315,23 @@ using RandIntWide = RandInt<T, uint64_t>;
   apply(Bits<uint32_t>) apply(Bits<uint64_t>) FS_EACH_REAL(apply, Uniform)                        \
       FS_EACH_REAL(apply, Normal) FS_EACH_REAL(apply, Exponential) FS_EACH_REAL(apply, Bernoulli) \
           apply(Bernoulli<uint8_t>) FS_EACH_INTEGER(apply) FS_EACH_REAL(apply, TruncNormal)
+
+// Row r of an output is drawn from key (keys[2 r], keys[2 r + 1]) at positions[r], or 0 if null.
+struct Streams {
+  const uint64_t* keys;
+  const int64_t* positions;
+  int64_t count;
+};
+
+// Writes values begin to end - 1 of the output, which has streams.count * layout.runs *
+// layout.length of them, and nothing else: out points to the first of all, not to `begin`.
+template <class D>
+void launch_draw(const D& distribution, const Streams& streams, const Layout& layout, int64_t begin,
+                 int64_t end, typename D::Value* out);
+
+// The whole output, on a CUDA stream (a cudaStream_t). All pointers are the device's.
+template <class D>
+void launch_draw_cuda(const D& distribution, const Streams& streams, const Layout& layout,
+                      typename D::Value* out, void* cuda_stream);
 
 }  // namespace fastseed

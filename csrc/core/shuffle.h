@@ -139,4 +139,26 @@ FS_HD uint64_t narrow_seed(const NameKey& name, uint32_t rank, uint32_t worker, 
   return static_cast<uint64_t>(shuffle_index(shuffle_of(key, int64_t{1} << bits), rank));
 }
 
+// Positions start + k * stride, 0 <= k < count: all in [0, n) of the permutation.
+struct Positions {
+  int64_t start;
+  int64_t stride;
+  int64_t count;
+
+  FS_HD int64_t operator[](int64_t k) const {
+    return start + k * stride;
+  }
+};
+
+// out[k] = the number at position k of `at`. Any split of `at` gives the same.
+void launch_shuffle(const Shuffle& shuffle, const Positions& at, int64_t* out);
+void launch_shuffle_cuda(const Shuffle& shuffle, const Positions& at, int64_t* out,
+                         void* cuda_stream);
+
+// out[k] = the position of numbers[k], -1 if that is not in [0, n). No overlap but out == numbers.
+void launch_shuffle_positions(const Shuffle& shuffle, const int64_t* numbers, int64_t count,
+                              int64_t* out);
+void launch_shuffle_positions_cuda(const Shuffle& shuffle, const int64_t* numbers, int64_t count,
+                                   int64_t* out, void* cuda_stream);
+
 }  // namespace fastseed

@@ -1,10 +1,9 @@
 // Brings every layout of rows into whole groups, for the loop of this CPU.
-#include "../kernels/digest.h"
+#include "../core/digest.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "../core/digest.h"
 #include "dispatch.h"
 
 namespace fastseed {

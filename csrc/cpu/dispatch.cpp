@@ -4,7 +4,8 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "../kernels/derive.h"
+#include "../core/derive.h"
+#include "../core/mt19937.h"
 #include "dispatch.h"
 
 namespace fastseed {

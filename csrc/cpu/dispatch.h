@@ -5,14 +5,14 @@
 #include <cstdint>
 #include <tuple>
 
-#include "../kernels/derive.h"
-#include "../kernels/digest.h"
-#include "../kernels/draws.h"
-#include "../kernels/dropout.h"
-#include "../kernels/exact_sum.h"
-#include "../kernels/perturb.h"
-#include "../kernels/sampling.h"
-#include "../kernels/shuffle.h"
+#include "../core/derive.h"
+#include "../core/digest.h"
+#include "../core/draw.h"
+#include "../core/dropout.h"
+#include "../core/exact_sum.h"
+#include "../core/perturb.h"
+#include "../core/sampling.h"
+#include "../core/shuffle.h"
 
 namespace fastseed {
 

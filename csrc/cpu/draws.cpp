@@ -1,5 +1,5 @@
 // Cuts a draw into rows, runs and whole blocks, for the loops of the instruction set in use.
-#include "../kernels/draws.h"
+#include "../core/draw.h"
 
 #include <cstring>
 #include <tuple>

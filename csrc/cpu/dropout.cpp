@@ -1,5 +1,5 @@
 // Cuts dropout into rows, runs and whole blocks, for the loops of the instruction set in use.
-#include "../kernels/dropout.h"
+#include "../core/dropout.h"
 
 #include <algorithm>
 

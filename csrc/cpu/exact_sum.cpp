@@ -1,6 +1,6 @@
 // Cuts exact sums into blocks, and blocks into numbers whose magnitudes are close enough for the
 // loops of this CPU.
-#include "../kernels/exact_sum.h"
+#include "../core/exact_sum.h"
 
 #include <algorithm>
 #include <cstring>

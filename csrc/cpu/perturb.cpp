@@ -1,5 +1,5 @@
 // Cuts perturbations into runs that stay in the cache with their noise.
-#include "../kernels/perturb.h"
+#include "../core/perturb.h"
 
 #include <algorithm>
 #include <type_traits>

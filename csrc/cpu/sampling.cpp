@@ -2,7 +2,7 @@
 //
 // A race needs the exact score of few tokens. The greatest number gives a first score to beat; then
 // the upper half of a token's word says whether it may beat the best so far.
-#include "../kernels/sampling.h"
+#include "../core/sampling.h"
 
 #include <cstring>
 #include <numeric>

@@ -1,5 +1,5 @@
 // The order of an epoch, by the loop of this CPU.
-#include "../kernels/shuffle.h"
+#include "../core/shuffle.h"
 
 #include "dispatch.h"
 

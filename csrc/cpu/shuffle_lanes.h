@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "../kernels/shuffle.h"
+#include "../core/shuffle.h"
 
 namespace fastseed {
 namespace {

@@ -5,8 +5,8 @@
 // partly the same for all of them: 3 of the 20 products (4 where only the low half of a block is
 // wanted) are made once, on the host where the scope is known there. Where it is in the device's
 // memory, the level of the name is computed once a block of threads.
+#include "../core/derive.h"
 #include "../core/folded_philox.h"
-#include "../kernels/derive.h"
 #include "device.cuh"
 
 namespace fastseed {

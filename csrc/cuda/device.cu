@@ -1,4 +1,4 @@
-#include "../kernels/device.h"
+#include "../core/device.h"
 
 #include "device.cuh"
 

@@ -3,7 +3,6 @@
 // Tiles of kDigestTile groups of one entry are dealt out to the blocks of threads in runs, so that
 // a block has few entries and adds to few sums. Whoever adds, and in what order, changes no bit.
 #include "../core/digest.h"
-#include "../kernels/digest.h"
 #include "device.cuh"
 
 namespace fastseed {

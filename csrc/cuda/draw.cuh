@@ -7,7 +7,7 @@
 // The first two begin at a whole block and write 16 bytes at a time. Which one runs is a matter of
 // speed: all of them write the same bits.
 #pragma once
-#include "../kernels/draws.h"
+#include "../core/draw.h"
 #include "device.cuh"
 #include "store.cuh"
 #include "strided_layout.cuh"
@@ -25,37 +25,6 @@ struct Chunk {
   // two Philox blocks a thread, whose chains of products run side by side
   static constexpr int kPerThread = kBlocks > 1 ? 1 : 2;
   static constexpr int64_t kTile = int64_t{kThreads} * kPerThread;
-};
-
-// How many blocks of threads a multiprocessor has to hold: 65536 registers are 32 a thread for 8.
-template <class D>
-struct Residency {
-  static constexpr int kMinBlocks = 8;
-};
-template <class T>
-struct Residency<Bits<T>> {
-  static constexpr int kMinBlocks = 6;
-};
-template <class T>
-struct Residency<Normal<T>> {
-  static constexpr int kMinBlocks = sizeof(T) == 8 ? 5 : 6;
-};
-template <class T>
-struct Residency<Exponential<T>> {
-  static constexpr int kMinBlocks = sizeof(T) == 8 ? 5 : 6;
-};
-template <class T>
-struct Residency<TruncNormal<T>> {
-  static constexpr int kMinBlocks = sizeof(T) == 8 ? 3 : 4;  // 64 registers are enough
-};
-template <class T, class Word>
-struct Residency<RandInt<T, Word>> {
-  static constexpr int kMinBlocks = sizeof(T) == 1 ? 3 : 4;  // retries inside four Philox blocks
-};
-
-template <>
-struct Residency<Bernoulli<uint8_t>> {  // four Philox blocks a thread
-  static constexpr int kMinBlocks = 5;
 };
 
 // draw_block of kCount blocks, `step` apart. Round by round for all of them: their chains of
@@ -132,7 +101,7 @@ FS_DEVICE uint64_t block_of(const Streams& streams, int64_t row) {
 template <class D>
 struct OneLine {
   using C = Chunk<D>;
-  static constexpr int kMinBlocks = Residency<D>::kMinBlocks;
+  static constexpr int kMinBlocks = D::kResident;
   D distribution;
   Streams streams;  // the first of them
   uint64_t first;   // the block of the draw that the output begins in
@@ -179,7 +148,7 @@ struct OneLine {
 template <class D>
 struct ManyLines {
   using C = Chunk<D>;
-  static constexpr int kMinBlocks = Residency<D>::kMinBlocks;
+  static constexpr int kMinBlocks = D::kResident;
   D distribution;
   Streams streams;
   uint64_t first;
@@ -212,7 +181,7 @@ struct ManyLines {
 
 template <class D>
 struct AnyLayout {
-  static constexpr int kMinBlocks = Residency<D>::kMinBlocks > 6 ? 6 : Residency<D>::kMinBlocks;
+  static constexpr int kMinBlocks = D::kResident < 6 ? D::kResident : 6;
   static constexpr int kEach = Chunk<D>::kBlockValues;
   D distribution;
   Streams streams;

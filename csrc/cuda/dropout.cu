@@ -1,6 +1,6 @@
 // Dropout on CUDA devices. A thread takes the elements of one Philox block at a time; where they
 // lie on an aligned address, 16 bytes at once.
-#include "../kernels/dropout.h"
+#include "../core/dropout.h"
 #include "device.cuh"
 #include "store.cuh"
 #include "strided_layout.cuh"

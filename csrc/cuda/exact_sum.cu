@@ -1,8 +1,8 @@
 // Exact sums on CUDA devices. A thread adds what lies close together to integers of 128 bits in
 // registers, those of a warp are added, then those of a block in its shared memory, and the block
 // adds the limbs that are not 0 to the total. Whoever adds, and in what order, changes no bit.
+#include "../core/exact_sum.h"
 #include "../core/perturb.h"
-#include "../kernels/exact_sum.h"
 #include "device.cuh"
 
 namespace fastseed {

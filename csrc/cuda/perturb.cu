@@ -1,5 +1,5 @@
 // Perturbations on CUDA devices. A thread takes the numbers of 16 bytes at a time.
-#include "../kernels/perturb.h"
+#include "../core/perturb.h"
 
 #include "device.cuh"
 #include "store.cuh"

@@ -2,7 +2,7 @@
 //
 // As on the CPU, few tokens need their exact score: the upper half of a token's word says whether
 // it may beat the best so far. Which tokens are tried changes no bit of the winner.
-#include "../kernels/sampling.h"
+#include "../core/sampling.h"
 #include "device.cuh"
 
 namespace fastseed {

@@ -1,6 +1,6 @@
 // The order of an epoch, and its inverse, on CUDA devices: integers alone, two a thread at a time.
 #include "../core/draw.h"
-#include "../kernels/shuffle.h"
+#include "../core/shuffle.h"
 #include "device.cuh"
 
 namespace fastseed {

@@ -68,14 +68,11 @@ FS_DEVICE uint32_t packed(const T (&values)[kCount], int i) {
   }
 }
 
-// All of them, to an address of that alignment: 2, 4, 8 or 16 bytes, or more in several stores.
+// All of them, to an address of that alignment: 4, 8 or 16 bytes, or more in several stores.
 template <Read kRead = Read::kLater, class T, int kCount>
 FS_DEVICE void store_all(T* at, const T (&values)[kCount]) {
   constexpr int kBytes = kCount * static_cast<int>(sizeof(T));
-  if constexpr (kBytes == 2) {
-    const uint64_t high = kCount == 2 ? bits_of(values[kCount - 1]) << 8 : 0;
-    put<kRead>(at, static_cast<unsigned short>(bits_of(values[0]) | high));
-  } else if constexpr (kBytes == 4) {
+  if constexpr (kBytes == 4) {
     put<kRead>(at, packed(values, 0));
   } else if constexpr (kBytes == 8) {
     put<kRead>(at, make_uint2(packed(values, 0), packed(values, 1)));
@@ -96,15 +93,13 @@ FS_DEVICE T value_of(uint64_t bits) {
     value.bits = static_cast<uint16_t>(bits);
   } else if constexpr (sizeof(T) == 4) {
     value = bits_float(static_cast<uint32_t>(bits));
-  } else if constexpr (sizeof(T) == 8) {
-    value = bits_double(bits);
   } else {
-    value = static_cast<T>(bits);
+    value = bits_double(bits);
   }
   return value;
 }
 
-// The same from there. 16 bytes at a time, fewer one by one.
+// The same from an address that is a multiple of 16.
 template <class T, int kCount>
 FS_DEVICE void load_all(const T* at, T (&values)[kCount]) {
   constexpr int kEach = kVectorBytes / static_cast<int>(sizeof(T));

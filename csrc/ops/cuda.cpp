@@ -13,16 +13,16 @@
 #include <tuple>
 #include <type_traits>
 
-#include "../kernels/derive.h"
-#include "../kernels/device.h"
+#include "../core/derive.h"
+#include "../core/device.h"
 #include "digest_args.h"
 #include "draw_ops.h"
 #include "dropout_ops.h"
 #include "exact_sum_args.h"
 #include "key_ops.h"
 #include "perturb_ops.h"
-#include "sampling_args.h"
-#include "shuffle_args.h"
+#include "sampling_ops.h"
+#include "shuffle_ops.h"
 
 namespace fastseed {
 namespace {
@@ -108,53 +108,38 @@ struct Cuda {
     launch_perturb_cuda(what, layout, device.stream());
   }
 
+  static void shuffle(const Shuffle& order, const Positions& at, const Tensor& out) {
+    const OnDevice device(out);
+    launch_shuffle_cuda(order, at, longs_of(out), device.stream());
+  }
+
+  static void shuffle_positions(const Shuffle& order, const int64_t* numbers, const Tensor& out) {
+    const OnDevice device(out);
+    launch_shuffle_positions_cuda(order, numbers, out.size(0), longs_of(out), device.stream());
+  }
+
+  template <class T>
+  static void race(const NumberRows<T>& numbers, const RaceRows& races, const WinnersOut& out,
+                   const Tensor& tensor) {
+    const OnDevice device(tensor);
+    launch_race_cuda(numbers, races, out, device.stream());
+  }
+
+  template <class T>
+  static void threshold(const NumberRows<T>& numbers, const ThresholdRows& rows,
+                        const Tensor& out) {
+    const OnDevice device(out);
+    const int64_t together = std::min(numbers.rows, kThresholdRows);
+    const Tensor scratch = torch::stable::new_empty(out, {together * kThresholdScratch});
+    launch_threshold_cuda(numbers, rows, longs_of(scratch), device.stream());
+  }
+
   static void layer_key(uint64_t* out, const uint64_t* scope, const int64_t* count,
                         const LayerCall& call, const Tensor& tensor) {
     const OnDevice device(tensor);
     launch_layer_key_cuda(scope, count, call, out, device.stream());
   }
 };
-
-void shuffle(const Tensor& out, int64_t lo, int64_t hi, int64_t n, int64_t start, int64_t stride) {
-  const ShuffleJob job = shuffle_job(out, lo, hi, n, start, stride);
-  mark_written(out);
-  const OnDevice device(out);
-  launch_shuffle_cuda(job.shuffle, job.at, job.out, device.stream());
-}
-
-void shuffle_positions(const Tensor& out, const Tensor& samples, int64_t lo, int64_t hi,
-                       int64_t n) {
-  const PositionsJob job = positions_job(out, samples, lo, hi, n);
-  mark_written(out);
-  const OnDevice device(out);
-  launch_shuffle_positions_cuda(job.shuffle, job.numbers, job.count, job.out, device.stream());
-}
-
-void sampling_race(const Tensor& scores, const Tensor& tokens, const Tensor& numbers,
-                   const Tensor& keys, const Tensor& positions, const Tensor& temperature,
-                   const Tensor& threshold, int64_t first) {
-  for_numbers(numbers, first, "sampling_race", [&](const auto& rows) {
-    const RaceArgs args =
-        race_args(scores, tokens, numbers, keys, positions, temperature, threshold);
-    mark_written(scores);
-    mark_written(tokens);
-    const OnDevice device(numbers);
-    launch_race_cuda(rows, args.races, args.out, device.stream());
-  });
-}
-
-void sampling_threshold(const Tensor& out, const Tensor& numbers, const Tensor& floor,
-                        const Tensor& wanted, std::optional<Tensor> greatest,
-                        const Tensor& temperature, int64_t first) {
-  for_numbers(numbers, first, "sampling_threshold", [&](const auto& rows) {
-    const ThresholdRows search = threshold_rows(out, numbers, floor, wanted, greatest, temperature);
-    mark_written(out);
-    const OnDevice device(numbers);
-    const int64_t together = std::min(rows.rows, kThresholdRows);
-    const Tensor scratch = torch::stable::new_empty(out, {together * kThresholdScratch});
-    launch_threshold_cuda(rows, search, longs_of(scratch), device.stream());
-  });
-}
 
 // One launch for all tensors, by a table whose addresses come from the tensors themselves.
 void digest(const Tensor& sums, std::vector<Tensor> memory, const Tensor& plan) {
@@ -263,10 +248,8 @@ STABLE_TORCH_LIBRARY_IMPL(fastseed, CUDA, m) {
   FS_REGISTER_DRAWS(m, Cuda);
   FS_REGISTER_KEYS(m, Cuda);
   FS_REGISTER_DROPOUT(m, Cuda);
-  m.impl("sampling_race", TORCH_BOX(&fastseed::sampling_race));
-  m.impl("sampling_threshold", TORCH_BOX(&fastseed::sampling_threshold));
-  m.impl("shuffle", TORCH_BOX(&fastseed::shuffle));
-  m.impl("shuffle_positions", TORCH_BOX(&fastseed::shuffle_positions));
+  FS_REGISTER_SAMPLING(m, Cuda);
+  FS_REGISTER_SHUFFLE(m, Cuda);
   m.impl("digest", TORCH_BOX(&fastseed::digest));
   m.impl("exact_sum", TORCH_BOX(&fastseed::exact_sum));
   m.impl("perturb", TORCH_BOX(&fastseed::perturb<Cuda>));

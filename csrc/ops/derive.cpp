@@ -4,7 +4,8 @@
 #include <algorithm>
 #include <iterator>
 
-#include "../kernels/derive.h"
+#include "../core/derive.h"
+#include "../core/mt19937.h"
 #include "huge_pages.h"
 #include "interface.h"
 #include "key_ops.h"

@@ -5,7 +5,7 @@
 #pragma once
 #include <vector>
 
-#include "../kernels/digest.h"
+#include "../core/digest.h"
 #include "tensor_checks.h"
 
 namespace fastseed {

@@ -5,7 +5,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "../kernels/draws.h"
+#include "../core/draw.h"
 #include "tensor_checks.h"
 
 namespace fastseed {

@@ -2,7 +2,7 @@
 #pragma once
 #include <torch/csrc/stable/ops.h>
 
-#include "../kernels/dropout.h"
+#include "../core/dropout.h"
 #include "key_ops.h"
 
 namespace fastseed {

@@ -3,7 +3,7 @@
 #pragma once
 #include <vector>
 
-#include "../kernels/exact_sum.h"
+#include "../core/exact_sum.h"
 #include "tensor_checks.h"
 
 namespace fastseed {

@@ -2,7 +2,7 @@
 // compiled and chosen once: a table of functions, whose address the operator `loop_table` returns.
 // A change is a new INTERFACE of fastseed/_backend/parts.py.
 #pragma once
-#include "../kernels/derive.h"
+#include "../core/derive.h"
 
 namespace fastseed {
 

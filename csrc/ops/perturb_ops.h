@@ -1,6 +1,6 @@
 // The operator of perturbations, for any device: a Device gives the launch.
 #pragma once
-#include "../kernels/perturb.h"
+#include "../core/perturb.h"
 #include "draw_args.h"
 
 namespace fastseed {

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <utility>
 
+#include "../core/mt19937.h"
 #include "cpu_generator.h"
 
 namespace fastseed {

@@ -5,7 +5,6 @@
 #include <memory>
 
 #include "../../csrc/core/digest.h"
-#include "../../csrc/kernels/digest.h"
 #include "check.h"
 
 namespace fastseed {

@@ -7,8 +7,8 @@
 #include <stdexcept>
 #include <thread>
 
+#include "../../csrc/core/derive.h"
 #include "../../csrc/core/mt19937.h"
-#include "../../csrc/kernels/derive.h"
 #include "check.h"
 
 using namespace fastseed;

@@ -6,7 +6,6 @@
 #include <sstream>
 
 #include "../../csrc/core/shuffle.h"
-#include "../../csrc/kernels/shuffle.h"
 #include "check.h"
 #include "names.h"
 #include "sha256.h"

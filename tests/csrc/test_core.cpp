@@ -14,7 +14,6 @@
 #include "../../csrc/core/mt19937.h"
 #include "../../csrc/core/philox.h"
 #include "../../csrc/core/shuffle.h"
-#include "../../csrc/kernels/derive.h"
 #include "check.h"
 #include "kernel_checks.h"
 #include "names.h"

@@ -9,7 +9,7 @@
 #include <sstream>
 #include <stdexcept>
 
-#include "../../csrc/kernels/derive.h"
+#include "../../csrc/core/derive.h"
 #include "cuda_checks.h"
 #include "cuda_draw_checks.cuh"
 #include "cuda_draw_rows.cuh"

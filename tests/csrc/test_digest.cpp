@@ -4,8 +4,8 @@
 #include <cinttypes>
 #include <cstring>
 
+#include "../../csrc/core/derive.h"
 #include "../../csrc/cpu/dispatch.h"
-#include "../../csrc/kernels/derive.h"
 #include "digest_rows.h"
 
 namespace {

@@ -2,8 +2,8 @@
 // every instruction set, layouts, sizes, splits and addresses that do not fit.
 #include <cstring>
 
-#include "../../csrc/kernels/derive.h"
-#include "../../csrc/kernels/draws.h"
+#include "../../csrc/core/derive.h"
+#include "../../csrc/core/draw.h"
 #include "check.h"
 
 namespace {

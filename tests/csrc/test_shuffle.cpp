@@ -5,7 +5,7 @@
 #include <cinttypes>
 #include <cmath>
 
-#include "../../csrc/kernels/derive.h"
+#include "../../csrc/core/derive.h"
 #include "shuffle_rows.h"
 
 namespace {

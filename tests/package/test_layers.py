@@ -226,12 +226,12 @@ def permissions() -> dict[str, tuple[set[str], str]]:
 
 def test_every_folder_of_csrc_has_a_readme_and_a_row():
     folders = {p.name for p in NATIVE.iterdir() if p.is_dir()}
-    assert set(permissions()) == folders == {"core", "kernels", "cpu", "cuda", "ops", "python"}
+    assert set(permissions()) == folders == {"core", "cpu", "cuda", "ops", "python"}
     for folder in folders:
         assert "include" in (NATIVE / folder / "README.md").read_text().lower()
 
 
-@pytest.mark.parametrize("folder", ["core", "kernels", "cpu", "cuda", "ops", "python"])
+@pytest.mark.parametrize("folder", ["core", "cpu", "cuda", "ops", "python"])
 def test_cpp_includes_go_down(folder):
     folders, others = permissions()[folder]
     for path in sorted((NATIVE / folder).iterdir()):

@@ -6,8 +6,8 @@
 #include <cstring>
 #include <fstream>
 
-#include "../../../csrc/kernels/derive.h"
-#include "../../../csrc/kernels/dropout.h"
+#include "../../../csrc/core/derive.h"
+#include "../../../csrc/core/dropout.h"
 #include "../cuda_checks.h"
 #include "../fields.h"
 #include "../names.h"

@@ -2,12 +2,14 @@
 // torch.
 //
 //   test_exact_sum exact_sum.txt     prints "N rows, M checks passed on: paths", or what fails
+#include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <sstream>
 
-#include "../../../csrc/kernels/derive.h"
-#include "../../../csrc/kernels/exact_sum.h"
+#include "../../../csrc/core/derive.h"
+#include "../../../csrc/core/exact_sum.h"
 #include "../cuda_checks.h"
 
 namespace {
@@ -91,14 +93,15 @@ constexpr int kFraction<double> = 52;
 template <>
 constexpr int kFraction<BFloat16> = 7;
 
-// Numbers of 2^spread binades around 1, or, beyond what the exponent holds, any patterns.
+// Numbers of 2^spread binades around 1, or, beyond what the exponent holds, any patterns; of a
+// negative spread the least ones.
 template <class T>
 std::vector<T> made(int64_t n, int spread, uint64_t state) {
   constexpr int kBits = 8 * sizeof(T), kExponent = kBits - 1 - kFraction<T>;
   const bool any = spread >= kExponent;
-  const int width = any ? kBits : kFraction<T> + spread;
+  const int width = any ? kBits : kFraction<T> + std::min(std::abs(spread), kExponent - 1);
   const uint64_t one = ((uint64_t{1} << (kExponent - 1)) - 1) << kFraction<T>;
-  const uint64_t least = any ? 0 : one - (uint64_t{1} << (width - 1));
+  const uint64_t least = any || spread < 0 ? 0 : one - (uint64_t{1} << (width - 1));
   std::vector<T> values;
   for (int64_t i = 0; i < n; ++i) {
     state = state * 6364136223846793005u + 1442695040888963407u;
@@ -111,7 +114,7 @@ std::vector<T> made(int64_t n, int spread, uint64_t state) {
 template <class T>
 void check_sizes() {
   for (const int64_t n : {0, 1, 63, 64, 65, 1023, 1025, 4096, 4097, 20011}) {
-    for (const int spread : {1, 3, 5, 20}) {
+    for (const int spread : {1, 3, 5, 20, -6}) {
       where = std::to_string(sizeof(T)) + " bytes, " + std::to_string(n) + " values, spread " +
               std::to_string(spread);
       const std::vector<T> values = made<T>(n, spread, 1), factors = made<T>(n, spread / 2, 2);

@@ -8,8 +8,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "../../../csrc/kernels/derive.h"
-#include "../../../csrc/kernels/perturb.h"
+#include "../../../csrc/core/derive.h"
+#include "../../../csrc/core/perturb.h"
 #include "../cuda_checks.h"
 #include "../fields.h"
 

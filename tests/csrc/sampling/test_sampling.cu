@@ -9,8 +9,8 @@
 #include <limits>
 #include <type_traits>
 
-#include "../../../csrc/kernels/derive.h"
-#include "../../../csrc/kernels/sampling.h"
+#include "../../../csrc/core/derive.h"
+#include "../../../csrc/core/sampling.h"
 #include "../cuda_checks.h"
 #include "../fields.h"
 
@@ -162,11 +162,10 @@ void check_threshold(const Case<T>& c, double wanted, bool masses) {
     DeviceArray<int64_t> floor(floors), out(2), scratch(2 * kThresholdScratch);
     DeviceArray<float> most(maxima);
     DeviceArray<double> share(shares), temperature(heats);
-    launch_threshold_cuda(
-        NumberRows<T>{numbers.data(), 0, 2, rows.size, c.first},
-        ThresholdRows{floor.data(), share.data(), masses ? most.data() : nullptr,
-                      temperature.data(), out.data()},
-        scratch.data(), nullptr);
+    launch_threshold_cuda(NumberRows<T>{numbers.data(), 0, 2, rows.size, c.first},
+                          ThresholdRows{floor.data(), share.data(), masses ? most.data() : nullptr,
+                                        temperature.data(), out.data()},
+                          scratch.data(), nullptr);
     const int64_t* found = out.read();
     check(std::vector<int64_t>(found, found + 2) == both, "the kernels' threshold");
   }
@@ -257,6 +256,20 @@ float narrowed(float x, float) {
   return x;
 }
 
+// Where a share ends between two tokens of equal mass, and where nothing counts.
+void check_ends() {
+  where = "ends";
+  Case<float> c{{1.0f, 1.0f, 1.0f, 1.0f}, 0, Key{1, 2}, 0, 0, 1.0};
+  for (const double above : {-0x1p-41, 0.0, 0x1p-41}) {
+    check_threshold(c, 0.25 + above, true);
+  }
+  for (const int64_t floor : {kEndCode, token_code(1.0f, 2)}) {
+    c.threshold = floor;
+    check_threshold(c, 0.25, true);
+    check_threshold(c, 1.0, false);
+  }
+}
+
 // Sizes around those of groups, chunks and warps, with ends that a bound must not miss.
 template <class T>
 void check_shapes() {
@@ -301,6 +314,7 @@ int main(int argc, char** argv) {
     fail("one argument is needed: sampling.txt");
   }
   const int rows = check_rows(argv[1]);
+  check_ends();
   check_shapes<float>();
   check_shapes<Half>();
   check_shapes<BFloat16>();

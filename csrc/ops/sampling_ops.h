@@ -1,7 +1,6 @@
-// Arguments of the operators that choose tokens: checked tensors become the structs of
-// kernels/sampling.h. Shared by the CPU and the CUDA operators.
+// The operators that choose tokens, for any device: a Device gives the launches.
 #pragma once
-#include "../kernels/sampling.h"
+#include "../core/sampling.h"
 #include "tensor_checks.h"
 
 namespace fastseed {
@@ -28,10 +27,9 @@ inline void check_numbers(const Tensor& numbers, int64_t first, const char* op) 
       "fastseed.", op, ": numbers must have memory for all of its elements");
 }
 
-// Calls `run` with the NumberRows of the dtype.
+// Calls `run` with the NumberRows of the dtype, of numbers that were checked.
 template <class F>
 void for_numbers(const Tensor& numbers, int64_t first, const char* op, const F& run) {
-  check_numbers(numbers, first, op);
   const auto rows = [&](auto* data) {
     using T = std::remove_const_t<std::remove_pointer_t<decltype(data)>>;
     return NumberRows<T>{data, numbers.stride(0), numbers.size(0), numbers.size(1), first};
@@ -50,15 +48,12 @@ void for_numbers(const Tensor& numbers, int64_t first, const char* op, const F& 
   }
 }
 
-struct RaceArgs {
-  RaceRows races;
-  WinnersOut out;
-};
-
-inline RaceArgs race_args(const Tensor& scores, const Tensor& tokens, const Tensor& numbers,
-                          const Tensor& keys, const Tensor& positions, const Tensor& temperature,
-                          const Tensor& threshold) {
-  const char* op = "sampling_race";
+template <class Device>
+void sampling_race(const Tensor& scores, const Tensor& tokens, const Tensor& numbers,
+                   const Tensor& keys, const Tensor& positions, const Tensor& temperature,
+                   const Tensor& threshold, int64_t first) {
+  constexpr const char* op = "sampling_race";
+  check_numbers(numbers, first, op);
   const int64_t rows = numbers.size(0);
   check_tensor(scores, op, "scores", Dtype::Double, {rows, kAnySize}, numbers);
   const int64_t parts = scores.size(1);
@@ -77,15 +72,22 @@ inline RaceArgs race_args(const Tensor& scores, const Tensor& tokens, const Tens
     check_disjoint(*written, temperature, op, "temperature");
     check_disjoint(*written, threshold, op, "threshold");
   }
-  return RaceArgs{RaceRows{words_of(keys), longs_of(positions),
-                           static_cast<const double*>(temperature.data_ptr()), longs_of(threshold)},
-                  WinnersOut{static_cast<double*>(scores.data_ptr()), longs_of(tokens), parts}};
+  const RaceRows races{words_of(keys), longs_of(positions),
+                       static_cast<const double*>(temperature.data_ptr()), longs_of(threshold)};
+  const WinnersOut out{static_cast<double*>(scores.data_ptr()), longs_of(tokens), parts};
+  for_numbers(numbers, first, op, [&](const auto& given) {
+    mark_written(scores);
+    mark_written(tokens);
+    Device::race(given, races, out, numbers);
+  });
 }
 
-inline ThresholdRows threshold_rows(const Tensor& out, const Tensor& numbers, const Tensor& floor,
-                                    const Tensor& wanted, const std::optional<Tensor>& greatest,
-                                    const Tensor& temperature) {
-  const char* op = "sampling_threshold";
+template <class Device>
+void sampling_threshold(const Tensor& out, const Tensor& numbers, const Tensor& floor,
+                        const Tensor& wanted, std::optional<Tensor> greatest,
+                        const Tensor& temperature, int64_t first) {
+  constexpr const char* op = "sampling_threshold";
+  check_numbers(numbers, first, op);
   const int64_t rows = numbers.size(0);
   check_tensor(out, op, "out", Dtype::Long, {rows}, numbers);
   check_tensor(floor, op, "floor", Dtype::Long, {rows}, numbers);
@@ -99,10 +101,18 @@ inline ThresholdRows threshold_rows(const Tensor& out, const Tensor& numbers, co
     check_tensor(*greatest, op, "greatest", Dtype::Float, {rows}, numbers);
     check_disjoint(out, *greatest, op, "greatest");
   }
-  return ThresholdRows{
+  const ThresholdRows search{
       longs_of(floor), static_cast<const double*>(wanted.data_ptr()),
       greatest.has_value() ? static_cast<const float*>(greatest->data_ptr()) : nullptr,
       static_cast<const double*>(temperature.data_ptr()), longs_of(out)};
+  for_numbers(numbers, first, op, [&](const auto& given) {
+    mark_written(out);
+    Device::threshold(given, search, out);
+  });
 }
 
 }  // namespace fastseed
+
+#define FS_REGISTER_SAMPLING(m, Device)                                   \
+  (m).impl("sampling_race", TORCH_BOX(&fastseed::sampling_race<Device>)); \
+  (m).impl("sampling_threshold", TORCH_BOX(&fastseed::sampling_threshold<Device>))
