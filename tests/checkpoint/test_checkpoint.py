@@ -15,7 +15,6 @@ from helpers.support import (
     reference_narrow_seed,
     run_script,
     scramble,
-    seeder,
     snapshot,
     without_scope,
 )
@@ -98,21 +97,6 @@ def test_another_process_goes_on_where_the_first_stopped(tmp_path):
     saved = run_script("resume.py", "save", file)
     assert run_script("resume.py", "load", file) == saved
     assert saved[0] == [1, 7, 9]
-
-
-def test_a_load_that_is_interrupted_leaves_job_and_scope(monkeypatch):
-    s = seeder(42)
-    s.reseed(1, 2)
-    other = seeder(7)
-    other.reseed(3)
-
-    def interrupted(self, at):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(type(s), "_reseed_generators", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        s.load_state_dict(other.state_dict())
-    assert s.master_seed == 42 and s.scope == (1, 2, 0)
 
 
 def test_coordinates_alone_resume_at_the_beginning_of_the_scope(job):
