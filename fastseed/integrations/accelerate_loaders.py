@@ -15,6 +15,7 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler, S
 from .._utils import StateDict, validation
 from .._utils.log import warn_once
 from ..data import Loader, ShuffleSampler
+from ..data.loader.iteration import begin
 from ..data.loader.states import check_state
 from ..data.loader.torch_loader import OF_SAMPLERS, settings_of
 from ..data.order.samplers import RANDOM_SAMPLERS, samplers_in
@@ -152,18 +153,17 @@ class Position:
     def _fetch(self, step: int, done: int, read: str) -> Iterator[Any]:
         loader, at = self._readers, (self._task, self.epoch)
         is_aligned = done % self._size == 0
-        begin = done // self._size * self._size
+        first = done // self._size * self._size
         if not is_aligned:  # steps begin here, and the last is filled up from the whole first one
-            begin = max(begin, self._size) if self._n >= self._size else 0
-        self._order.part = begin, done
+            first = max(first, self._size) if self._n >= self._size else 0
+        self._order.part = first, done
         plan = plan_of(loader, current_seeder(_NAME))
         if not self._is_compared and not self._is_dispatched:
             compare_ranks(_NAME, loader, plan, *at, done)
             self._is_compared = True
-        plan = plan._replace(start=begin // self._size * self._turns)
+        plan = plan._replace(start=first // self._size * self._turns)
         state = {"read": read if is_aligned else ""}
-        batches = loader._iterate(*at, plan, False, state)
-        iteration: Any = loader._latest
+        batches, iteration = begin(loader, *at, plan, False, state)
         for number in itertools.count(step * self._taken):
             # What a dataset draws here must not depend on what the loop has drawn.
             apart = run_in_task(_FETCH + self._task, self.epoch, number)

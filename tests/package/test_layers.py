@@ -141,10 +141,11 @@ def test_folders_inside_a_package_import_without_a_circle():
 
 
 PRIVATE = re.compile(r"_(?!_)")
-# Of tuples, and what Python, NumPy and Lightning have under no other name.
+# Of tuples, and what Python, NumPy, Lightning and Accelerate have under no other name.
 SPARED = {
     *("_asdict", "_field_defaults", "_fields", "_make", "_replace"),
     *("_getframe", "_get_running_loop", "_DummyThread", "_inst", "_rand", "_sampler"),
+    *("_dataloaders", "_drop_last"),
 }
 BACKEND = {"_backend.private_torch", "_backend.private_distributed"}
 

@@ -145,6 +145,12 @@ class Iteration:
             )
 
 
+def begin(loader: Any, *at: Any) -> tuple[Any, Iteration]:
+    """Return the batches of a ``Loader`` and their iteration; ``at`` as for its method."""
+    batches = loader._iterate(*at)
+    return batches, loader._latest
+
+
 class ReadIndices:
     """The digest of the indices that another sampler yields: run again, it must yield the same."""
 
