@@ -153,15 +153,15 @@ class Position:
     def _fetch(self, step: int, done: int, read: str) -> Iterator[Any]:
         loader, at = self._readers, (self._task, self.epoch)
         is_aligned = done % self._size == 0
-        begin = done // self._size * self._size
+        first = done // self._size * self._size
         if not is_aligned:  # steps begin here, and the last is filled up from the whole first one
-            begin = max(begin, self._size) if self._n >= self._size else 0
-        self._order.part = begin, done
+            first = max(first, self._size) if self._n >= self._size else 0
+        self._order.part = first, done
         plan = plan_of(loader, current_seeder(_NAME))
         if not self._is_compared and not self._is_dispatched:
             compare_ranks(_NAME, loader, plan, *at, done)
             self._is_compared = True
-        plan = plan._replace(start=begin // self._size * self._turns)
+        plan = plan._replace(start=first // self._size * self._turns)
         state = {"read": read if is_aligned else ""}
         batches, iteration = iterate(loader, at, plan, state)
         for number in itertools.count(step * self._taken):

@@ -91,10 +91,12 @@ def test_accumulated_batches_are_those_of_the_loader(drop_last):
 
 def test_a_total_that_grows_continues_in_the_epoch():
     whole, _ = run(make({"shuffle": True}, {"total": 14}))
-    first, states = run(make({"shuffle": True}, {"total": 11}))
-    loop = make({"shuffle": True}, {"total": 14})
-    loop.load_state_dict(states[-1])
-    assert first + run(loop)[0] == whole
+    ended = make({"shuffle": True}, {"total": 11})
+    first, states = run(ended)
+    for state in (states[-1], ended.state_dict()):
+        loop = make({"shuffle": True}, {"total": 14})
+        loop.load_state_dict(state)
+        assert first + run(loop)[0] == whole
 
 
 def test_accumulation_and_ranks_may_change_where_a_step_begins():

@@ -245,6 +245,21 @@ def test_the_order_follows_the_master_seed_not_a_generator(caplog):
     assert "the order of RandomSampler follows the master seed" in caplog.text
 
 
+@pytest.mark.parametrize("other", [0, 1])
+def test_a_sampler_that_yields_another_order_is_an_error(tmp_path, other):
+    accelerator, _, batches = prepared(sampler=[*range(12)])
+    whole = look(batches, 2)
+    accelerator.save_state(tmp_path)
+    restart()
+    accelerator, _, batches = prepared(sampler=[*range(other, 12), *range(other)])
+    accelerator.load_state(tmp_path)
+    if other:
+        with pytest.raises(RuntimeError, match="must yield the same indices when it is run again"):
+            look(batches)
+    else:
+        assert [whole, look(batches)] and len(whole) == 2
+
+
 def spoil(worker):
     torch.manual_seed(0)
 
