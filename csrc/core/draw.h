@@ -236,7 +236,7 @@ template <class T, class Word>
 struct RandInt {
   using Value = T;
   static constexpr int kWords = sizeof(Word) / 4;
-  static constexpr int kResident = sizeof(T) == 1 ? 3 : 4;
+  static constexpr int kResident = sizeof(T) == 1 || sizeof(T) > sizeof(Word) ? 3 : 4;
   int64_t low;
   Word range;      // not 0
   Word threshold;  // 2^32 (2^64) modulo range

@@ -30,7 +30,7 @@ REGISTERS = (
     (r"(OneLine|ManyLines)<Bernoulli<", 32),
     (r"\w+<(Normal|Exponential)<double>", 48),
     (r"\w+<TruncNormal<", 72),
-    (r"\w+<RandInt<unsigned char,", 80),  # retries are inlined: once for each value
+    (r"\w+<RandInt<(unsigned char|long), unsigned int>", 80),
     (r"\w+<RandInt<", 64),
     (r"(OneLine|ManyLines|AnyLayout)<", 40),
 )
