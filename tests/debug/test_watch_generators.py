@@ -155,7 +155,7 @@ def test_an_unused_generator_is_a_note(tmp_path):
                 watch.record()
     found = bisect(tmp_path / "a", tmp_path / "b")
     assert found.equal
-    assert any("generator python differs where nothing draws from it" in note for note in found.notes)
+    assert any("python differs where nothing draws from it" in note for note in found.notes)
     for name in "ab":
         random.seed(name)
         with Watch(MODEL, path=tmp_path / f"{name}2") as watch:
