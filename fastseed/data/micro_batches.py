@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 from torch.utils.data import DataLoader
 
@@ -20,13 +20,17 @@ class MicroBatches(Iterator[Any]):
     After an error it has no more, since what the loader has next is the batch of another slot.
     """
 
+    latest: ClassVar[range | None] = None
+    """The slots of the rank, for the batch that was fetched last; SlotGradients compares them."""
+
     def __init__(self, batches: Iterable[Any], slots: range) -> None:
-        self.slots, self.left = slots, len(slots)  # SlotGradients compares the slots with its own
+        self._slots, self.left = slots, len(slots)
         self._batches = itertools.islice(batches, len(slots))
 
     def __next__(self) -> Any:
         batch = next(self._batches)
         self.left -= 1
+        MicroBatches.latest = self._slots
         return batch
 
 

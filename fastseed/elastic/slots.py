@@ -170,9 +170,6 @@ class SlotGradients:
             if not isinstance(batches, Iterable):
                 name = f"{FUNCTION}.step"
                 raise validation.type_error(name, "batches", "iterable", batches)
-            if isinstance(batches, MicroBatches) and batches.slots != self.own_slots:
-                found = f"those of slots in {batches.slots}: give data.steps slots=gradients, this"
-                raise self._wrong_batches(f"{found} object")
             source = iter(batches)
             for micro_step in range(self.passes):
                 number = self._plan.slot(micro_step)
@@ -368,7 +365,11 @@ class SlotGradients:
         self._micro_step, self._is_in_slot = self._micro_step + 1, False
 
     def _next(self, batches: Iterator[Batch], slot: int) -> Batch:
+        MicroBatches.latest = None  # the batch may come through an iterator that wraps them
         for batch in batches:
+            if MicroBatches.latest not in (None, self.own_slots):
+                found = f"those of slots in {MicroBatches.latest}: give data.steps slots=gradients"
+                raise self._wrong_batches(f"{found}, this object")
             return batch
         raise self._wrong_batches(f"none for slot {slot}")
 

@@ -1,7 +1,7 @@
 """Callbacks for training frameworks; their phases are tasks 0 to 4 of a job.
 
     from fastseed.integrations.lightning import FastseedCallback      # extra: lightning
-    from fastseed.integrations.accelerate import AcceleratedJob       # extra: accelerate
+    from fastseed.integrations.accelerate import attach               # extra: accelerate
     from fastseed.integrations.transformers import FastseedCallback   # extra: transformers
     from fastseed.integrations.trl import SeededGRPOTrainer           # extra: trl
 

@@ -145,7 +145,7 @@ def error_of_other_batches(own, others):
     loader = torch.utils.data.DataLoader(data, batch_size=2, shuffle=True)
     _, _, batches = next(iter(fastseed.data.steps(loader, 1, slots=Slots(4, others))))
     try:
-        for _, batch in gradients.step(batches):
+        for _, batch in gradients.step(batch for batch in batches):
             model(batch).square().mean().backward()
     except ValueError as error:
         return str(error)

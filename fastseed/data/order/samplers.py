@@ -296,7 +296,7 @@ def warn_of_unprepared(loader: Any) -> None:
     if state is None:
         return
     active = state.active_dataloader
-    is_active = active is not None and active.dataset is loader.dataset  # of AcceleratedJob
+    is_active = active is not None and active.dataset is loader.dataset  # of a prepared one
     # The Trainer counts by itself; slots are dealt out without Accelerate on purpose.
     has_slots = isinstance(loader.batch_sampler, SlotSampler)
     is_known = has_slots or "transformers.trainer" in sys.modules
