@@ -15,7 +15,7 @@ from typing import Any
 
 from .case import Case
 from .cases import all_cases
-from .table import BUSY, Row, busy, duration, times
+from .table import Row, busy, duration, times
 
 BEGIN, END = "<!-- benchmarks:begin -->", "<!-- benchmarks:end -->"
 NOT_MEASURED = "not measured"
@@ -129,9 +129,13 @@ def summary(result: Result, device: str) -> str:
             ours, other = (duration(row[name] * 1e-6) for name in ("us", "beside_us"))
             busy_mark = " (busy)" if busy(row) else ""
             rows.append((words, ours, f"{theirs}, {other}{busy_mark}", ratio(row)))
-    head = machine_line(result.machines[0])
+    machine = result.machines[0]
+    head = (
+        f"{machine['cpu']}, {machine['cores']} cores, torch {machine['versions']['torch']}, "
+        f"{machine['date']}."
+    )
     if any("(busy)" in row[2] for row in rows):
-        head += f" Busy: others had more than {BUSY} of a process on these cores meanwhile."
+        head += " Busy: beside another process."
     return f"{head}\n\n{table(rows, ('', 'instead of'))}"
 
 
