@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from .._backend import private_torch, tensors
+from .._utils import validation
 from .functional import check_keys
 
 _FUNCTION = "random.torch_key"
@@ -47,6 +48,8 @@ def torch_key(
         )
     given = key.device if isinstance(key, torch.Tensor) else torch.device("cpu")
     where = given if device is None else tensors.check_device(_FUNCTION, device)
+    if where.type == "cuda" and not torch.cuda.is_available():
+        raise validation.value_error(_FUNCTION, "device", "one that is here", str(where))
     found = check_keys(_FUNCTION, "key", key, given).to(where, copy=True)
     found.view(torch.int64)[..., 1] = 0
     return found

@@ -59,6 +59,13 @@ def test_refusals(key, error, text):
         torch_key(key)
 
 
+@pytest.mark.usefixtures("there")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="is there")
+def test_a_device_that_is_not_there_is_named():
+    with pytest.raises(ValueError, match=r"^fastseed.random.torch_key: device must be one .*cuda"):
+        torch_key(KEY, "cuda")
+
+
 def test_a_torch_without_keys_is_named(monkeypatch):
     monkeypatch.setattr(private_torch, "has_random_by_key", lambda: False)
     with pytest.raises(RuntimeError, match=r"torch_key: needs a torch that draws by key"):
