@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 import torch
@@ -160,3 +161,18 @@ def test_the_folder_of_a_run_is_shown_and_compared_with_all_that_it_holds(folder
     assert "A must exist, got 'z'" in ran(capsys, "diff", "z", "y")[1].err
     code, shown = ran(capsys, "show", "x", "--all")
     assert "weights" in shown.out and "OMP_NUM_THREADS" not in shown.err
+
+
+def test_digests_are_shown_with_all_alone(tmp_path, capsys):
+    for name, seed in (("a", 1), ("b", 2)):
+        torch.manual_seed(seed)
+        with fastseed.debug.Watch(torch.nn.Linear(2, 2), path=tmp_path / name) as watch:
+            watch.record()
+    folders = [str(tmp_path / name) for name in "ab"]
+    shown = []
+    for words in ([], ["--all"]):
+        assert main(["diff", *words, *folders]) == exit_codes.FOUND
+        shown.append(capsys.readouterr().out)
+    digest = re.compile(r"\b[0-9a-f]{32}\b")
+    assert not digest.search(shown[0]) and "parameter weight" in shown[0]
+    assert len(digest.findall(shown[1])) >= 4
