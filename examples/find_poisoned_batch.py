@@ -52,6 +52,7 @@ class Job:
         samples = fastseed.data.per_sample(data, "torch")
         loader = DataLoader(samples, BATCH, shuffle=True, drop_last=True)
         self.steps = fastseed.data.steps(loader, EPOCHS)
+        self.steps_per_epoch = len(self.steps.in_epoch(0))  # before any is done
         self.poisoned = self.samples_of(POISONED_STEP)
         order = torch.randperm(BATCH, generator=torch.Generator().manual_seed(0))
         data.labels[self.poisoned] = data.labels[self.poisoned[order]]
@@ -76,7 +77,7 @@ class Job:
         out.mkdir(parents=True, exist_ok=True)
         record: Record = {}
         for epoch, step, (indices, images, labels) in self.steps:
-            number = epoch * len(self.steps) + step
+            number = epoch * self.steps_per_epoch + step
             loss = nn.functional.cross_entropy(self.model(images), labels)
             self.optimizer.zero_grad()
             loss.backward()

@@ -135,7 +135,6 @@ def test_torchrun_prints_one_table_and_ends_with_one_code(tmp_path):
     done = launched(words)
     assert done.returncode == 1
     assert done.stdout.count("topic ") == 1 and done.stdout.count("rank 1: torch.Generator") == 1
-    assert done.stderr.count("exitcode  : 1 ") == 2  # both ranks, and no SIGTERM
     script.write_text(RANKS.replace("get_rank() == 1", "get_rank() == 3"))
     done = launched(words)
     assert done.returncode == 0 and done.stdout.count("topic ") == 1

@@ -32,7 +32,7 @@ class Epochs:
         self.steps, self.epoch = steps, steps.epoch
 
     def __len__(self):
-        return len(self.steps)
+        return len(self.steps.in_epoch(self.epoch))
 
     def __iter__(self):
         epoch, self.epoch = self.epoch, self.epoch + 1
