@@ -88,6 +88,7 @@ def test_setup_builds_the_cuda_part_where_torch_can_use_it(script, toolkit, monk
 
 def test_setup_builds_generators_for_each_pair_of_the_file(script, monkeypatch, tmp_path):
     monkeypatch.delenv("FASTSEED_NO_EXT")
+    monkeypatch.setenv("FASTSEED_NO_CUDA", "1")
     monkeypatch.setitem(script.extensions.__globals__, "named", lambda *_: [])
     monkeypatch.setitem(script.extensions.__globals__, "compiler", lambda: "c++")
     here = [library.file for library in script.extensions()]
