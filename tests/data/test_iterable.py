@@ -179,6 +179,18 @@ class Divided(IterableDataset):
         self.at = state["at"]
 
 
+@pytest.mark.parametrize(("workers", "kept", "warns"), [(1, True, True), (1, False, False)])
+def test_a_state_between_epochs_lacks_the_place_of_kept_workers(workers, kept, warns, caplog):
+    warn_once.cache_clear()
+    fastseed.init(42, rank=0, world_size=1)
+    loop = steps(DataLoader(Divided(9), 3, num_workers=workers, persistent_workers=kept), 2)
+    for _ in loop.in_epoch(0):
+        loop.state_dict()
+    assert "keep their copies" not in caplog.text
+    loop.state_dict()
+    assert ("Divided has a state, and persistent workers keep their copies" in caplog.text) is warns
+
+
 @pytest.mark.parametrize("batch", [3, None])
 @pytest.mark.parametrize("more", [{}, {"drop_last": True}, {"persistent_workers": True}])
 def test_a_dataset_with_a_state_resumes_in_workers(batch, more):

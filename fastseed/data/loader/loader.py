@@ -40,7 +40,7 @@ from .torch_loader import (
     check_settings,
     settings_of,
 )
-from .worker_places import WorkerPlaces, refuse_places
+from .worker_places import WorkerPlaces, refuse_places, warn_at_border
 
 _CLASS = "data.Loader"
 _FORMAT: dict[str, str | int] = {"format": "fastseed.loader", "version": 3}
@@ -315,11 +315,13 @@ class Loader(DataLoader[Any]):
         fields, dataset = states.beside_position(self), cast("Any", self.dataset)
         if "dataset" not in fields:
             return dict.fromkeys(fields, "" if latest is None else latest.read)
-        places = None if latest is None else latest.places
+        over, places = latest is None or latest.is_over, latest.places if latest else None
         if self.num_workers and places is None:
             places = WorkerPlaces(self.num_workers, context.current(_CLASS))
+        if over and self._latest is not None:
+            warn_at_border(self)
         own = dataset.state_dict() if places is None else places.state_dict()
-        return {"dataset": own, "over": int(latest is not None and latest.is_over)}
+        return {"dataset": own, "over": int(latest is not None and over)}
 
     def load_state_dict(self, state: StateDict) -> None:
         """Start the next iteration where ``state`` was taken.

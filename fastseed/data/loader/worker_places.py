@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from torch.utils.data import get_worker_info
 
 from ..._utils import StateDict, validation
+from ..._utils.log import warn_once
 from ...seeder.seeder import Seeder
 
 _NAME = "data.Loader"
@@ -97,6 +98,17 @@ class WorkerPlaces:
         """Return where the loop is."""
         drop = sorted(self._to_drop | self._round | self._ended)
         return {**self._at, "states": list(self.states), "drop": drop}
+
+
+def warn_at_border(loader: Any) -> None:
+    """Warn of workers that keep their datasets, whose places between two epochs no state has."""
+    if loader.persistent_workers and not hasattr(loader.dataset, "set_epoch"):
+        warn_once(
+            "fastseed.data.Loader: %s has a state, and persistent workers keep their copies: where "
+            "it goes on from epoch to epoch, a run that resumes between two begins anew; leave out "
+            "persistent_workers, or let set_epoch(epoch) begin it anew",
+            type(loader.dataset).__name__,
+        )
 
 
 def refuse_places(state: Any) -> None:
