@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from .._backend import build
-from .._utils import validation
+from .._utils import forks, validation
 from ..derivation import context, streams
 from ..determinism import hash_seed
 from ..digest.trees import digest
@@ -115,7 +115,7 @@ def _streams(current: Seeder) -> Iterator[Row]:
     """Check that each generator follows from the last reseed."""
     assert current.scope is not None
     own = current.place.fields.default
-    if current.place.is_inherited:
+    if current.place.forks != forks.count:
         yield Row("streams", "default generators", NOTE, "not examined in a forked child")
     else:
         for name, generator in zip(NAMES, global_generators(), strict=False):

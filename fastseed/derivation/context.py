@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from .._utils import forks
 from .._utils.log import logger
 from .scopes import Scope
 
@@ -48,7 +49,7 @@ def scope_of(place: Place, function: str, instead: str = "") -> Scope:
     """Return the scope of the last ``reseed``; RuntimeError before it. ``instead`` helps there."""
     if place.scope is None:
         raise RuntimeError(f"fastseed.{function}: call fastseed.reseed(task, epoch) first{instead}")
-    if place.is_inherited:
+    if place.forks != forks.count:
         warn_in_child(place, function)
     return place.scope
 
@@ -59,7 +60,7 @@ _warned: tuple[Place, int] | None = None
 def warn_in_child(place: Place, function: str) -> None:
     """Log one warning in a forked child, whose siblings draw the same until it reseeds."""
     global _warned
-    if not place.is_inherited or _warned == (place, here := os.getpid()):
+    if place.forks == forks.count or _warned == (place, here := os.getpid()):
         return
     _warned = place, here
     if not in_worker():

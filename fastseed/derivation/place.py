@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from .._backend import derive
 from .._backend.reference.scalar import ScopeKey
+from .._utils import forks
 from .rank_fields import RankFields
 from .scopes import Scope
 from .streams import Stream, stream_in
-
-_forks = 0  # the calls of os.fork between this process and the one that loaded fastseed
-
-
-def _count_fork() -> None:
-    global _forks
-    _forks += 1
-
-
-os.register_at_fork(after_in_child=_count_fork)
 
 
 class Entries:
@@ -67,15 +57,11 @@ class Place(NamedTuple):
     worker: int = 0
     """The worker word of streams: 0 in the main process, k + 1 in DataLoader worker k."""
     forks: int = 0
+    """``forks.count``, which is another one where a parent came here, and was then forked."""
 
     def stream(self, name: str) -> Stream:
         """Return a stream of this rank."""
         return stream_in(self.scope_key, name, self.fields.of(name), self.worker)
-
-    @property
-    def is_inherited(self) -> bool:
-        """Whether a parent came here, of which this process was forked."""
-        return self.forks != _forks
 
 
 worker: Place | None = None
@@ -85,4 +71,4 @@ worker: Place | None = None
 def place_at(master_seed: int, fields: RankFields, scope: Scope | None) -> Place:
     """Return the place in a scope in which no block was entered."""
     key = (0, 0) if scope is None else derive.scope_key(master_seed, *scope)
-    return Place(master_seed, fields, scope, key, Entries(), 0, _forks)
+    return Place(master_seed, fields, scope, key, Entries(), 0, forks.count)
