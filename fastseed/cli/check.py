@@ -9,6 +9,7 @@ import os
 import runpy
 import sys
 import traceback
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -63,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 @contextlib.contextmanager
-def _limited(steps: int | None) -> Any:
+def _limited(steps: int | None) -> Iterator[None]:
     """End a program in the block after this number of steps of optimizers."""
     from torch.optim.optimizer import register_optimizer_step_post_hook
 

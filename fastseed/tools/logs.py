@@ -78,7 +78,7 @@ def compare(a: Log, b: Log) -> Difference:
     compared = differing = 0
     for step in (step for step in a if step in b):
         pairs = [(name, a[step][name], b[step][name]) for name in a[step] if name in b[step]]
-        values = [pair for pair in pairs if not _same(*pair[1:])]
+        values = [pair for pair in pairs if not same(*pair[1:])]
         compared += bool(pairs)
         differing += bool(values)
         if values and first is None:
@@ -95,8 +95,14 @@ def compare(a: Log, b: Log) -> Difference:
     return Difference(first, at_first, differing, compared, notes)
 
 
-def _same(a: float, b: float) -> bool:
-    return a == b or (math.isnan(a) and math.isnan(b))
+def same(a: float | None, b: float | None) -> bool:
+    """Return whether the bits of two numbers are equal; all NaN are, since their text is the same.
+
+    None is no number, and equals nothing.
+    """
+    if a is None or b is None:
+        return False
+    return (a == b and math.copysign(1, a) == math.copysign(1, b)) or (a != a and b != b)
 
 
 def _is_number(value: object) -> bool:

@@ -70,6 +70,11 @@ def test_the_first_difference_of_two_logs(tmp_path, capsys):
     assert (code, found["equal"], found["logs"]["values"]) == (1, False, [["loss", "nan", 1.0]])
 
 
+def test_the_sign_of_zero_is_a_bit():
+    a, b = {"0": {"loss": 0.0}}, {"0": {"loss": -0.0}}
+    assert logs.compare(a, b).values == [("loss", 0.0, -0.0)] and logs.compare(a, a).first is None
+
+
 def test_what_only_one_has_is_a_note(tmp_path, capsys):
     more = [*LINES, {"step": 3, "loss": 1.0, "accuracy": 0.5}, {"step": 4, "loss": 1.0}]
     a, b = write(tmp_path / "a.jsonl"), write(tmp_path / "b.jsonl", more)

@@ -111,8 +111,12 @@ def _run_experiments(
     notes: list[str] = []
     pairs: list[tuple[Run, Run]] = []
     points = runs.kill_points(first) if kill and middle is None else {}
-    # One kill if each experiment runs once.
-    kills = times if middle is not None else len(points) and max(times, len(points) * (times > 1))
+    if middle is not None:
+        kills = times
+    elif times == 1:
+        kills = min(1, len(points))
+    else:
+        kills = max(times, len(points)) if points else 0
     count = 2 * kills + len(starter.other_seeds)
     seconds = first.seconds * (1.25 * kills + len(starter.other_seeds))
     starter.beginning(f"{count} more runs, about {seconds:.0f} s")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import math
 import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ...debug import bisection
 from ...debug.watch_file import STATE, Recording, Table, differences, weights_of
+from ..logs import same
 from .processes import ERR
 from .runs import OTHER, WHOLE, Run, printed
 
@@ -115,7 +115,7 @@ def _compare_losses(
 ) -> str | None:
     """Return the first difference from the losses of a run, or from ``expected`` ones of it."""
     b = run.losses.values if expected is None else expected
-    wrong = [step for step in {**b, **a} if not _equal(a.get(step), b.get(step))]
+    wrong = [step for step in {**b, **a} if not same(a.get(step), b.get(step))]
     if not wrong:
         return None
     values = [repr(one[wrong[0]]) if wrong[0] in one else "no loss" for one in (a, b)]
@@ -123,13 +123,6 @@ def _compare_losses(
         f"first difference between {name} and {run.name} at step {wrong[0]}: "
         f"{' and '.join(values)} ({len(wrong)} of {len({**a, **b})} steps differ)"
     )
-
-
-def _equal(a: float | None, b: float | None) -> bool:
-    """Return whether the bits are equal; all NaN are, since their text is the same."""
-    if a is None or b is None:
-        return False
-    return (a == b and math.copysign(1, a) == math.copysign(1, b)) or (a != a and b != b)
 
 
 def _with_recordings(text: str | None, a: Run, b: Run) -> str | None:

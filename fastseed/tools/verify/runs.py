@@ -181,11 +181,10 @@ def kill_points(run: Run) -> dict[str, Callable[[Path], bool]]:
     """
     pattern = OUT if run.recording is None else PATTERN
     total = _Progress(pattern).count(run.folder)
-    points = {}
-    for name, share in _SHARES.items():
-        if total >= 2 and (wanted := math.ceil(total * share)) not in points:
-            points[wanted] = name, _reaches(pattern, wanted)
-    found = dict(points.values())
+    names: dict[int, str] = {}
+    for name, share in _SHARES.items() if total >= 2 else ():
+        names.setdefault(math.ceil(total * share), name)
+    found = {name: _reaches(pattern, wanted) for wanted, name in names.items()}
     epochs = [(i, match[1]) for i, line in enumerate(run.lines) if (match := _EPOCH.search(line))]
     ends = [i for i, epoch in epochs if epoch != epochs[0][1]]
     if found and ends:
