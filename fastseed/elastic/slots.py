@@ -57,9 +57,6 @@ class SlotGradients:
         group: the ranks that divide the data: a process group or a mesh of one dimension. None: all
             ranks, or this process alone where there is no process group.
         bucket_mb: MiB of gradients that are sent at a time, [1e-6, 2**20]; it changes no bit.
-        broadcast: give every rank the parameters and buffers of the first one in the first step,
-            instead of comparing values; under ``fully_shard`` buffers, and in HSDP the shards of
-            the first replica.
 
     Raises:
         TypeError, ValueError: an argument is invalid; the model is wrapped (DDP, FSDP1), has a
@@ -84,7 +81,6 @@ class SlotGradients:
         assignment: str | None = None,
         group: object = None,
         bucket_mb: float = 25.0,
-        broadcast: bool = False,
     ) -> None:
         ranks: dist.ProcessGroup | None = None
         if dist.is_available() and dist.is_initialized():
@@ -95,7 +91,6 @@ class SlotGradients:
             shards = bool(sharded_modules(self._model))
             plan = arguments.make_plan(slots, ranks, assignment, is_sharded=shards)
             self._plan = plan
-            sends = arguments.check_broadcast(broadcast, self._model)
             size = validation.check_float(FUNCTION, "bucket_mb", bucket_mb, 1e-6, 2**20)
             most = round(size * 2**20)
             if shards:
@@ -109,7 +104,6 @@ class SlotGradients:
             agree(FUNCTION, {}, error, group=ranks)  # other ranks hear of it in their first step
         self._draws = DrawWatch(self._buffers.device)
         self._record = {"slots": plan.slots, "assignment": plan.assignment, "bucket_mb": size}
-        self._record["broadcast"] = self._sends = sends
         self._name: str | None = None  # of these ranks, since they agreed
         self._steps = self._means = 0  # steps that began, and those that left a mean
         self._left: str | None = None  # where the last step is, until its end or discard()
@@ -318,20 +312,14 @@ class SlotGradients:
             self._drop()
 
     def _agree(self, problem: Exception | None) -> str:
-        """Raise on every rank unless all have, or get, the same; return a name of these ranks."""
+        """Raise on every rank unless all have the same; return a name of these ranks."""
         if self._plan.ranks == 1:
             return ""
         record = self._record | arguments.describe_machine(self._buffers.device)
         rows, chosen = arguments.describe_model(self._model), uuid.uuid4().hex
-        rows += [] if self._sends else arguments.describe_values(self._model)
-        ranks, replicas = self._plan.group, self._collector.replicas
-        name = agree(FUNCTION, record, problem, rows=rows, chosen=chosen, group=ranks)
-        if self._sends:
-            arguments.broadcast_model(self._model, self._plan, replicas, self._buffers.device)
-            self._sends = False
-            self._collector.begin()  # again, with these values
-            self._buffers.begin()
-        elif replicas is not None:
+        rows += arguments.describe_values(self._model)
+        name = agree(FUNCTION, record, problem, rows=rows, chosen=chosen, group=self._plan.group)
+        if (replicas := self._collector.replicas) is not None:
             shards = arguments.describe_values(self._model, shards=True)
             agree(FUNCTION, {}, rows=shards, group=replicas)
         return str(name)

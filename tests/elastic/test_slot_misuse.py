@@ -385,27 +385,6 @@ def test_sparse_buffers_are_an_error():
         SlotGradients(model, V)
 
 
-class Wrapped(torch.Tensor):
-    """A subclass, which may have no memory of its own."""
-
-
-@pytest.mark.parametrize(
-    "buffer",
-    [torch.zeros(1).expand(3), torch.zeros(2).as_subclass(Wrapped)],
-    ids=["expanded", "sub"],
-)
-def test_a_broadcast_refuses_tensors_that_it_cannot_write(buffer):
-    model = make()[0]
-    model.register_buffer("shared", buffer)
-    SlotGradients(model, V)
-    with pytest.raises(
-        ValueError, match=r"broadcast must be False for .* \(here: buffer 'shared'\)"
-    ):
-        SlotGradients(model, V, broadcast=True)
-    with pytest.raises(TypeError, match="broadcast must be a bool, got 1"):
-        SlotGradients(model, V, broadcast=1)
-
-
 def test_sparse_gradients_are_an_error():
     model = nn.Embedding(4, 2, sparse=True)
     gradients = SlotGradients(model, 1)
