@@ -67,9 +67,8 @@ def _recordings(args: argparse.Namespace, a: str, b: str) -> tuple[bool, dict[st
         output.say(found)
     else:
         before = " (before the first recorded one)" if found.start else ""
-        by = f" {found.elements}" if found.elements else ""
         where = f"step {found.step}{before}, rank {found.rank}"
-        output.say(f"the first difference is at {where}: {found.first.name}{by}")
+        output.say(f"the first difference is at {where}: {found.first.name}")
         if found.call is not None:
             output.say(f"the first call that differs: {found.call}")
         output.say(f"{found.differing} of the {found.compared} common steps differ")

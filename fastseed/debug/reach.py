@@ -16,7 +16,7 @@ import torch
 
 from .._utils.validation import check_choice, check_instance, check_int, type_error, value_error
 from ..digest.trees import Leaf, digest, leaves_of, table_of
-from .module_calls import whole_copy
+from ..random import layout
 
 VERDICTS = ("unrepeatable", "constant", "shifted", "repeated", "absent")
 _BY_EPOCH = " by epoch"
@@ -318,7 +318,8 @@ def _see(value: Leaf, leaf: object) -> Seen:
     """Return what counts of a leaf; numbers and texts have no rows."""
     if not isinstance(leaf, torch.Tensor) or not leaf.numel():
         return Seen(value)
-    tensor = whole_copy(leaf).resolve_conj().resolve_neg()
+    whole = leaf.full_tensor() if layout.is_dtensor(leaf) else leaf
+    tensor = whole.detach().cpu().resolve_conj().resolve_neg()
     flat, drawn = tensor.reshape(-1).clone(memory_format=torch.contiguous_format), True
     data = flat.view(torch.uint8).numpy().reshape(len(flat), -1)
     if flat.is_floating_point() or flat.is_complex():
