@@ -13,7 +13,7 @@ import torch
 from .._backend import private_torch
 from ..digest import shards
 from ..digest.tensors import PLAIN, Part, has_digest
-from ..digest.trees import Leaf, leaf_of, leaves_of
+from ..digest.trees import Leaf, leaf_of
 from ..nn.module_names import strip_wrappers
 from ..random import layout
 
@@ -168,11 +168,9 @@ class ModuleCalls:
     @torch.no_grad()
     def _record(self, group: str, tensors: Mapping[str, torch.Tensor]) -> None:
         leaves = {
-            key: self._whole(leaf.detach())
+            f"{group} {name}": self._whole(tensor.detach())
             for name, tensor in tensors.items()
-            for key, leaf in leaves_of(f"{group} {name}", tensor)  # several of a sparse tensor
-            if isinstance(leaf, torch.Tensor)
-            and (not self._inputs_only or layout.is_dtensor(leaf) or has_digest(leaf))
+            if not self._inputs_only or layout.is_dtensor(tensor) or has_digest(tensor)
         }
         for first, part in shards.parts_of(leaves).items():
             key, again = first, 1
