@@ -110,7 +110,8 @@ def describe_model(model: nn.Module) -> list[list[str]]:
 
 def describe_values(model: nn.Module, *, shards: bool = False) -> list[list[str]]:
     """Return (name, first digits of the digest) of whole tensors, or of this rank's ``shards``."""
-    named = [("parameter", *pair) for pair in model.named_parameters()]
+    named: list[tuple[str, str, torch.Tensor]] = []
+    named += [("parameter", *pair) for pair in model.named_parameters()]
     named += [("buffer", *pair) for pair in model.named_buffers()]
     held = {f"{kind} {n!r}": t.detach() for kind, n, t in named if is_dtensor(t) == shards}
     parts = {name: t.to_local() if is_dtensor(t) else t for name, t in held.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -126,7 +126,7 @@ def _numbers(name: str, given: torch.Tensor | Iterable[torch.Tensor]) -> torch.T
     return torch.cat(found) if found else torch.zeros(0)
 
 
-def _checked(name: str, tensor: object) -> torch.Tensor:
+def _checked(name: str, tensor: Any) -> torch.Tensor:
     if layout.is_dtensor(tensor):
         raise validation.type_error(_NAME, name, "a tensor of this rank, not a DTensor", tensor)
     found = tensors.check_dtype(_NAME, name, tensor, *REALS)

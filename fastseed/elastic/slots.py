@@ -237,7 +237,7 @@ class SlotGradients:
             self._add_up()
         self._means += 1
         self._left = self._micro_step = None
-        self._draws.end()
+        self._draws.is_over = True
 
     def discard(self) -> None:
         """Drop the gradients of a step that was left, on every rank in the same slot."""
@@ -304,7 +304,7 @@ class SlotGradients:
         """Drop a step, and tell the ranks that wait for this one."""
         if self._micro_step is not None and self._left and self._steps == number:
             self._micro_step = None
-            self._draws.end()
+            self._draws.is_over = True
             logger.warning(
                 "fastseed.%s: a step was left %s; it has no gradients", FUNCTION, self._left
             )
@@ -339,7 +339,6 @@ class SlotGradients:
     def _drop(self) -> None:
         self._collector.discard()
         self._buffers.restore()
-        self._buffers.discard()
 
     def _collect(self, slot: Slot) -> None:
         """Take the gradients of a slot, and put back the buffers that its passes changed."""
