@@ -89,7 +89,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _summary() -> int:
-    """Print what is installed, and the subcommands."""
     import torch
 
     from .._backend.build import build_info

@@ -23,14 +23,12 @@ recognised. No code in a file is run.
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Describe this subcommand and add its arguments."""
     parser.add_argument("a", metavar="A", help="a file, or the folder of a run or a checkpoint")
     parser.add_argument("b", metavar="B", help="the same of the other run")
     parser.add_argument("--task", metavar="T", type=int, help="the task of one of several loops")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Compare what both paths hold, and print."""
     from .. import tools
 
     one, other = (tools.parts_of("diff", x, getattr(args, x.lower())) for x in ("A", "B"))

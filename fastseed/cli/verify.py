@@ -33,7 +33,6 @@ _WORDS = {True: "passed", False: "FAILED", None: "not checked"}
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Describe this subcommand and add its arguments."""
     parser.usage = "fastseed verify [options] PROGRAM ..."
     parser.epilog = f"{_EXAMPLES}\n{exit_codes.describe()}"
 
@@ -59,7 +58,6 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def _numbers(text: str) -> list[int]:
-    """Parse numbers that are separated by commas."""
     try:
         return [int(part) for part in text.split(",")]
     except ValueError:
@@ -68,7 +66,6 @@ def _numbers(text: str) -> list[int]:
 
 
 def _pairs(text: str) -> dict[str, str]:
-    """Parse names with their verdicts."""
     try:
         return dict(pair.split("=") for pair in text.split(","))
     except ValueError:
@@ -77,7 +74,6 @@ def _pairs(text: str) -> dict[str, str]:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Verify, and print."""
     command = output.command_of(args)
     from ..tools import environment
     from ..tools.verify import verify

@@ -162,7 +162,6 @@ def _note_of_calls(runs: tuple[Recording, Recording], step: int) -> list[str]:
 
 
 def recordings(function: str, argument: str, given: str | os.PathLike[str]) -> dict[int, Recording]:
-    """Return the recordings of a run by rank."""
     path = Path(check_path(function, argument, given))
     rule = "a folder with recordings of fastseed.debug.Watch, or one of its files"
     if not path.exists():

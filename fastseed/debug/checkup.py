@@ -68,7 +68,6 @@ def check(
 
 
 def examine(*, module: object, ranks: bool | None) -> list[Row]:
-    """Return the rows about this process as it is."""
     current = context.seeder
     rows = list(_build())
     if current is None:

@@ -39,7 +39,6 @@ class CallTensor(NamedTuple):
 
     @classmethod
     def parse(cls, name: str) -> CallTensor:
-        """Return the parts of a name in a recording."""
         found = _NAME.fullmatch(name)
         if found is None:
             raise ValueError(f"fastseed.debug.bisect: {name!r} must be the name of a call")
@@ -85,7 +84,6 @@ class ModuleCalls:
             ]
 
     def remove(self) -> None:
-        """Remove all hooks."""
         for handle in self._handles:
             handle.remove()
 

@@ -48,8 +48,6 @@ class Reach:
 
 
 class Seen(NamedTuple):
-    """What one run gave for a leaf."""
-
     digest: object
     rows: Sequence[bytes] = ()  # digests of rows that hold 64 bits, or of the whole
     drawn: bool = True  # False: without a random number
@@ -128,7 +126,6 @@ def check_arguments(function: str, seeds: Sequence[int], allow: Mapping[str, str
 
 
 def _different(function: str, argument: str, given: Sequence[int]) -> list[int]:
-    """Return at least two different integers."""
     check_instance(function, argument, given, (list, tuple, range), "a list, tuple or range")
     found = [check_int(function, f"{argument}[{i}]", n, 0, 2**64 - 1) for i, n in enumerate(given)]
     if len(found) < 2 or len(set(found)) < len(found):

@@ -250,7 +250,6 @@ def _optimizers(optimizer: object) -> list[Any]:
 
 
 def _chosen(argument: str, given: Any, known: Collection[str], rule: str) -> set[str]:
-    """Return a collection of names as a set."""
     found = [given] if isinstance(given, str) else given
     is_collection = isinstance(found, Collection) and not hasattr(found, "__array__")
     if not is_collection or not all(isinstance(name, str) for name in found):

@@ -102,7 +102,6 @@ def parts_here(tensors: Mapping[str, torch.Tensor]) -> dict[str, Part]:
 
 
 def _rows(name: str, tensor: torch.Tensor) -> list[Rows]:
-    """Return the rows of a tensor that this process holds."""
     local, runs = tensor, None
     if layout.is_dtensor(tensor):
         with torch.no_grad():

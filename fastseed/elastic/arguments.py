@@ -44,7 +44,6 @@ def find_group(group: object) -> dist.ProcessGroup | None:
 def make_plan(
     slots: object, group: dist.ProcessGroup | None, assignment: object, *, is_sharded: bool
 ) -> SlotPlan:
-    """Return which rank has which slots."""
     count = validation.check_int(FUNCTION, "slots", slots, 1, _MOST_SLOTS)
     if assignment is None:
         assignment = "deal" if is_sharded else "blocks"

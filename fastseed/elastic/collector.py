@@ -38,7 +38,6 @@ class SlotPlan(NamedTuple):
 
     @property
     def own(self) -> range:
-        """The slots of this rank."""
         return own_slots(self.slots, self.rank, self.ranks, self.assignment)
 
     @property

@@ -113,7 +113,6 @@ def _quotient(total: sums.Total, divisor: int, exponent: int, dtype: torch.dtype
 
 
 def _numbers(name: str, given: torch.Tensor | Iterable[torch.Tensor]) -> torch.Tensor:
-    """Return all numbers in one dimension."""
     if isinstance(given, torch.Tensor):
         return _checked(name, given)
     try:

@@ -119,7 +119,6 @@ class FastseedCallback(_transformers.TrainerCallback):  # type: ignore[misc]
             self._is_inside = True
 
     def _leave_evaluation(self, *event: object, **more: object) -> None:
-        """Restore the generators of training."""
         if self._is_inside and self._outer is not None:
             api.load_state_dict(self._outer)
         self._is_inside = False

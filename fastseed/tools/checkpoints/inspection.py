@@ -116,7 +116,6 @@ def _order(one: Found) -> tuple[object, ...]:
 
 
 def _by_stream(states: Iterable[Found]) -> dict[str, dict[str, Found]]:
-    """Return the states of each stream by owner."""
     table: dict[str, dict[str, Found]] = defaultdict(dict)
     for one in states:
         table[one.stream][one.owner] = one

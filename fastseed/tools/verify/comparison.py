@@ -97,7 +97,6 @@ def is_same_line(a: str, b: str, seeds: tuple[int, int]) -> bool:
 
 
 def _common(a: Sequence[str], b: Sequence[str], seeds: tuple[int, int] = (0, 0)) -> int:
-    """Return the number of equal lines at the beginning."""
     pairs = zip(a, b, strict=False)
     return sum(1 for _ in itertools.takewhile(lambda pair: is_same_line(*pair, seeds), pairs))
 
@@ -126,7 +125,6 @@ def _compare_losses(
 
 
 def _with_recordings(text: str | None, a: Run, b: Run) -> str | None:
-    """Add the difference of recordings."""
     if (a.recording is None) != (b.recording is None):
         only = a if b.recording is None else b
         return text or (None if b.killed else f"only {only.name} recorded")
@@ -165,8 +163,6 @@ def notes_about(runs: Sequence[Run]) -> Iterator[str]:
 
 
 class RankRun(NamedTuple):
-    """The run with one number of ranks."""
-
     ranks: int
     steps: int  # that were recorded, without the state before the first
     digest: str  # of parameters and buffers after the last step, as debug.digest(model) has it
@@ -187,7 +183,6 @@ def compare_ranks(runs: Sequence[Run]) -> tuple[list[RankRun], list[str]]:
 
 
 def recordings(run: Run) -> list[Recording]:
-    """Return the recordings of a run by rank."""
     if run.recording is None:
         rule = "a script that records with fastseed.debug.Watch(model, optimizer).attach()"
         got = f"no recording in FASTSEED_RUN_DIR with {_ranks(run.number)}"
