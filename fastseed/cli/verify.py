@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shlex
 import signal
 import sys
 from typing import TYPE_CHECKING, Any
@@ -24,8 +23,6 @@ commands {run} is an empty folder, the same one when a run is started again, and
 _EXAMPLES = """\
 examples:
   fastseed verify --seed 42 --out verified --log log.jsonl train.py --folder {run}
-  fastseed verify --stop "python train.py --epochs 2 --save {run}/c.pt" \\
-    --resume "python train.py --epochs 4 --load {run}/c.pt" train.py --epochs 4
   fastseed verify --ranks 1,2,4 train.py
   fastseed verify --seeds 0,1,2 -- python train.py --seed {seed}
 """
@@ -40,8 +37,6 @@ def add(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(name, help=help, **how)
 
     option("--times", "runs of each experiment (default: 2)", type=int, default=2, metavar="N")
-    option("--stop", "a command that stops, in place of a kill", type=shlex.split, metavar="CMD")
-    option("--resume", "the command that then continues", type=shlex.split, metavar="CMD")
     option("--no-kill", "kill no run", action="store_false", dest="kill")
     option("--no-other-seed", "with no other seed", action="store_false", dest="other_seed")
     option("--ranks", "compare only these numbers of ranks", type=_numbers, metavar="N,N,...")
@@ -78,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     from ..tools import environment
     from ..tools.verify import verify
 
-    names = ("times", "stop", "resume", "kill", "other_seed", "ranks", "seed", "seeds", "allow",
+    names = ("times", "kill", "other_seed", "ranks", "seed", "seeds", "allow",
              "deterministic", "log", "value", "timeout", "out")  # fmt: skip
     given: dict[str, Any] = {name: getattr(args, name) for name in names}
     _end_on_signals()

@@ -37,16 +37,14 @@ def can_compare(a: Run, whole: Run) -> bool:
 
 
 def compare_stopped(a: Run, whole: Run) -> str | None:
-    """Compare a run that stopped in the middle with a whole one, up to there."""
+    """Compare a run that was killed with a whole one, up to there."""
     text = None
     if whole.losses.values:
         common = {step: v for step, v in whole.losses.values.items() if step in a.losses.values}
         if a.losses.values:
             text = _compare_losses(a.name, a.losses.values, whole, common)
-    elif a.killed:
-        count = _common(a.lines, whole.lines)
-        if count < len(a.lines):
-            text = _line_differs(a, whole, count)
+    elif (count := _common(a.lines, whole.lines)) < len(a.lines):
+        text = _line_differs(a, whole, count)
     return _with_recordings(text, whole, a)
 
 
