@@ -68,11 +68,8 @@ def check_model(model: object) -> nn.Module:
         if isinstance(part, nn.SyncBatchNorm):
             rule = f"without SyncBatchNorm, which depends on the ranks: BatchNorm (here: {name!r})"
             raise validation.value_error(FUNCTION, "model", rule, kind)
-    if any(nn.parameter.is_lazy(p) for p in module.parameters()):
-        rule = "without uninitialized parameters: run the lazy module once"
-        raise validation.value_error(FUNCTION, "model", rule, module)
-    if any(p.is_inference() for p in module.parameters()):
-        rule = "made outside of torch.inference_mode(), whose parameters get no gradients"
+    if any(nn.parameter.is_lazy(p) or p.is_inference() for p in module.parameters()):
+        rule = "without lazy modules that have not run, and made outside of torch.inference_mode()"
         raise validation.value_error(FUNCTION, "model", rule, module)
     return module
 

@@ -205,7 +205,8 @@ class SlotGradients:
             self._begin_step()
         plan, number = self._plan, self._steps
         with self._left_on_error():
-            micro_step = self._check_passes("slot", self.passes - 1)
+            micro_step = self._micro_step or 0
+            self._check_passes("slot", micro_step < self.passes)
             slot = Slot(plan.slot(micro_step))
             slot._skip = self._collector.skip
             self._left, self._is_in_slot = f"in slot {slot.number}", True
@@ -231,7 +232,9 @@ class SlotGradients:
         if self._micro_step is None:
             self._begin_step()
         with self._left_on_error():
-            for micro_step in range(self._check_passes("finish", None), self._plan.micro_steps):
+            done = self._micro_step or 0
+            self._check_passes("finish", done >= self.passes)
+            for micro_step in range(done, self._plan.micro_steps):
                 self._collector.start(micro_step)
                 self._collect(Slot(None))
             self._add_up()
@@ -273,22 +276,14 @@ class SlotGradients:
         self._left, self._micro_step = "before its first slot", 0
         self._is_in_slot, self._weights = False, {}
 
-    def _check_passes(self, name: str, last: int | None) -> int:
-        """Return the micro-step; RuntimeError unless it is at most ``last``, or (None) the end."""
-        assert self._micro_step is not None
-        done, passes = self._micro_step, self.passes
-        if self._is_in_slot:
-            rule = f"be called after the block of slot {self._plan.slot(done)}"
-        elif last is not None and done > last:
-            rule = "be called once for each pass, and finish() after the last"
-        elif last is None and done < passes:
-            rule = "be called after the last pass"
-        else:
-            return done
-        raise RuntimeError(
-            f"fastseed.{FUNCTION}.{name}: must {rule}; this rank has had {done} of the {passes} "
-            "passes of the step"
-        )
+    def _check_passes(self, name: str, is_right: bool) -> None:
+        """RuntimeError for a call that is not the next one of the step."""
+        if self._is_in_slot or not is_right:
+            raise RuntimeError(
+                f"fastseed.{FUNCTION}.{name}: a step must have {self.passes} blocks of slot(), one "
+                f"after another, and then finish(); this rank has had {self._micro_step}"
+                + (", and is in the next" if self._is_in_slot else "")
+            )
 
     @contextlib.contextmanager
     def _left_on_error(self) -> Iterator[None]:

@@ -62,10 +62,7 @@ class FastseedCallback(_transformers.TrainerCallback):  # type: ignore[misc]
         TypeError, ValueError: an argument is wrong, here or when training begins.
     """
 
-    def __init__(
-        self,
-        master_seed: int | None = None,
-    ) -> None:
+    def __init__(self, master_seed: int | None = None) -> None:
         self._master_seed = master_seed
         self._outer: StateDict | None = None  # training's state, around an evaluation
         self._is_inside = False  # the generators are in the evaluation's scope now

@@ -111,8 +111,11 @@ def _run_experiments(starter: Starter, command: Sequence[str], times: int, kill:
     other = [starter.start(runs.OTHER, k, command) for k in range(len(starter.other_seeds))]
     repeats = [comparison.compare_whole(first, one) for one in whole[1:]]
     anew = sum(comparison.began_anew(rest, first, starter.value) for _, rest in pairs)
-    seen = [stopped for stopped, _ in pairs if comparison.can_compare(stopped, first)]
-    starts = [comparison.compare_stopped(stopped, first) for stopped in seen]
+    starts = [
+        comparison.compare_stopped(one, first)
+        for one, _ in pairs
+        if one.recording or (one.losses.values if first.losses.values else one.lines)
+    ]
     rests = [comparison.compare_resumed(*pair, first) for pair in pairs]
     changes = [comparison.compare_whole(first, one) for one in other]
     checks = [_check("repeat", "whole runs are equal", repeats)]

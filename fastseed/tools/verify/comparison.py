@@ -31,11 +31,6 @@ def compare_whole(a: Run, b: Run) -> str | None:
     return _with_recordings(text, a, b)
 
 
-def can_compare(a: Run, whole: Run) -> bool:
-    """Return whether a run that stopped has something that the whole one has too."""
-    return bool(a.recording or (a.losses.values if whole.losses.values else a.lines))
-
-
 def compare_stopped(a: Run, whole: Run) -> str | None:
     """Compare a run that was killed with a whole one, up to there."""
     text = None

@@ -67,7 +67,7 @@ def test_a_folder_of_files_as_a_trainer_writes_it(tmp_path):
 def test_several_loops_are_chosen_by_task(tmp_path):
     first, second = after(3), after(5, task=2)
     torch.save({"a": first.state_dict(), "b": second.state_dict()}, tmp_path / "two.pt")
-    with pytest.raises(ValueError, match=r"two\.pt: a \(task 1\), two\.pt: b \(task 2\)"):
+    with pytest.raises(ValueError, match=r"steps, .*it has 2; its tasks: \[1, 2\]"):
         read_lineage(tmp_path / "two.pt")
     assert read_lineage(tmp_path / "two.pt", task=2).history == second.lineage().history
     with pytest.raises(ValueError, match=r"journal of fastseed.data.steps of task 3.*\[1, 2\]"):
