@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from .._backend import native, private_torch
-from .fills import Arguments, Keywords
-
-if TYPE_CHECKING:
-    from .._backend.private_torch import OpOverload
 
 
 def positions() -> list[object]:
@@ -29,23 +22,3 @@ def positions() -> list[object]:
 def have_moved(before: list[object]) -> bool:
     """Return whether a generator is elsewhere than ``positions()`` said before."""
     return positions()[: len(before)] != before
-
-
-class Checker(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Names the operator that moves a default generator."""
-
-    def __torch_dispatch__(
-        self, func: OpOverload, types: object, args: Arguments = (), kwargs: Keywords | None = None
-    ) -> object:
-        kwargs = kwargs or {}
-        is_seeded = torch.Tag.nondeterministic_seeded in func.tags
-        if not is_seeded or kwargs.get("generator") is not None:
-            return func(*args, **kwargs)
-        before = positions()
-        found = func(*args, **kwargs)
-        if have_moved(before):
-            raise RuntimeError(
-                f"fastseed.random.keyed: {func} drew from torch's generator, where Python calls no "
-                "function that has a keyed form"
-            )
-        return found
