@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -141,21 +141,22 @@ class Plan(NamedTuple):
         ranks = self.layout.ranks if self.is_divided else 1  # else each reads all samples
         return self.layout._replace(n=self.spec.n, ranks=ranks).steps_left(0) > 0
 
-    def requests(self, drop: Callable[[Iterable[Any]], None]) -> Iterable[object]:
-        """Return the indices that torch fetches, batch by batch, from the start on.
+    def requests(self, drop: Any) -> Iterator[object]:
+        """Yield the indices that torch fetches, batch by batch, from the start on.
 
         ``drop`` gets those before the start that another sampler yields, and takes all of them.
         """
         size, drops = self.layout.batch_size, self.layout.drop_last
         if self.layout.slots:
-            return self.layout.micro_batches(self.order, self.rank, self.start)
+            yield from self.layout.micro_batches(self.order, self.rank, self.start)
+            return
         if self.order is not None:
             count = self.layout.samples_left(self.start)
             left: Any = self.order.share(self.start, self.rank, self.layout.ranks, count)
         else:
             left = iter(self.source)
             drop(itertools.islice(left, -(-self.start // self.layout.ranks)))
-        return BatchSampler(left, size, drops) if self.is_batched else left
+        yield from BatchSampler(left, size, drops) if self.is_batched else left
 
 
 def plan_of(loader: DataLoader[Any], seeder: Seeder | None) -> Plan:

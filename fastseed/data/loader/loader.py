@@ -13,6 +13,7 @@ from ..._utils import StateDict, validation
 from ..._utils.log import logger, warn_once
 from ...derivation import context, scopes
 from ...derivation.shared_use import StreamUsers
+from ...generators.setters import tell_epoch
 from ...seeder.seeder import Seeder
 from ..history import History
 from ..journal import from_json, to_json
@@ -28,7 +29,7 @@ from ..order.samplers import (
 from ..plan import Plan, compare_ranks, is_iterable, is_ours, length, plan_of, samplers_of
 from ..worker.per_batch import PerBatch
 from ..worker.per_sample import PerSample
-from ..worker.scope import IterationScope, epoch_scope, tell_epoch
+from ..worker.scope import IterationScope, epoch_scope, wrapped
 from . import states
 from .iteration import Iteration
 from .seekable import Seekable, can_seek
@@ -182,7 +183,7 @@ class Loader(DataLoader[Any]):
         """Begin an iteration that reads a plan, by default in the order of its scope."""
         seeder = context.current(_CLASS)
         scope = self._scope_in(task, epoch)._replace(start=plan.start)
-        tell_epoch(self.dataset, scope)
+        tell_epoch(wrapped(self.dataset), *scope[:2])
         places = None
         if plan.has_own_place and self.num_workers and hasattr(self.dataset, "state_dict"):
             is_inside = "dataset" in state and bool(state.get("over")) == is_over

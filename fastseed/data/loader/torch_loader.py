@@ -186,7 +186,7 @@ class LoaderIterator:
         iteration.deliver(received if iteration.places is None else iteration.places.delivered)
         if requests.scope is not None:
             requests.scope.warn()
-        if iteration.has_own_place:
+        if iteration.plan.has_own_place:
             iteration.is_over = private_torch.has_ended(self._batches)
         return batch
 
