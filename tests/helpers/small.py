@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from fastseed._backend.reference import digest, philox, shuffle
-from fastseed.data import journal
 from fastseed.data.order import permutation, quarantine
 from fastseed.elastic import slots
 from fastseed.generators import discovery
@@ -15,7 +14,6 @@ LIMITS = (
     (permutation, "_FIRST_CHUNK", 2),
     (permutation, "_LARGEST_CHUNK", 8),
     (quarantine, "_MOST_SPARE", 4),
-    (journal, "_MOST", 20_000),
     (discovery, "_LONG", 20),
     (recent_scopes, "_SLOTS", 8),
     (slots, "_COMPARED", 3),

@@ -38,7 +38,7 @@ from .torch_loader import (
     LoaderIterator,
     Settings,
     TorchLoader,
-    check_settings,
+    check_dataset,
     settings_of,
 )
 from .worker_places import WorkerPlaces, refuse_places, warn_at_border
@@ -122,9 +122,7 @@ class Loader(DataLoader[Any]):
             own_name = settings.pop("name")
             self.__init__(name=own_name if name is None else name, **settings)  # type: ignore[misc]
             return
-        check_settings(dataset, {"sampler": sampler, "batch_sampler": batch_sampler, **settings})
-        if not (batch_size is None or isinstance(batch_size, int)):
-            raise validation.type_error(_CLASS, "batch_size", "an integer or None", batch_size)
+        check_dataset(dataset)
         if shuffle is not None:
             shuffle = validation.check_bool(_CLASS, "shuffle", shuffle)
         drop_last = validation.check_bool(_CLASS, "drop_last", settings.get("drop_last", False))

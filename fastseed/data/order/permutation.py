@@ -105,7 +105,15 @@ class Permutation(Order):
         return samples, occurrences
 
     def visits(self, samples: Array, limit: int) -> tuple[Array, Array, Array]:
-        return _repeated(self.positions(torch.from_numpy(samples)).numpy(), self.n, limit)
+        first = self.positions(torch.from_numpy(samples)).numpy()
+        passes = -(-limit // self.n)  # the order begins again
+        check_visits(len(first), passes)
+        found = [(np.empty(0, np.int64),) * 3]
+        for times in range(passes):
+            here = np.flatnonzero((first >= 0) & (first < limit - times * self.n))
+            found.append((here, first[here] + times * self.n, np.full(len(here), times)))
+        which, positions, occurrences = map(np.concatenate, zip(*found, strict=True))
+        return which, positions, occurrences
 
     def part(self, start: int, count: int, stride: int = 1) -> torch.Tensor:
         out = derive.empty_words(count, dtype=torch.int64)
@@ -127,16 +135,6 @@ def visits_of(
     orders: Sequence[Order], samples: Array, limit: int
 ) -> tuple[Array, Array, Array, Array]:
     """Return ``visits`` in several orders of one kind, each with the index of its order first."""
-    if all(isinstance(order, Permutation) for order in orders):  # one question for all of them
-        given = torch.from_numpy(samples)
-        first = np.empty((len(orders), len(samples)), np.int64)
-        for row, order in zip(first, orders, strict=True):
-            assert isinstance(order, Permutation)
-            row[:] = order.positions(given).numpy()
-        n, flat = orders[0].period, first.reshape(-1)
-        found, positions, occurrences = _repeated(flat, n, limit, len(orders))
-        number, which = np.divmod(found, max(1, len(samples)))
-        return number, which, positions, occurrences
     parts = [order.visits(samples, limit) for order in orders]
     number = np.repeat(np.arange(len(parts)), [len(part[0]) for part in parts])
     which, positions, occurrences = map(np.concatenate, zip(*parts, strict=True))
@@ -150,15 +148,3 @@ def check_visits(samples: int, passes: int) -> None:
             f"fastseed.data.Lineage: the visits of {samples} sample(s) must be at most "
             f"{MOST_VISITS}, got up to {most}: ask for fewer samples"
         )
-
-
-def _repeated(first: Array, n: int, limit: int, orders: int = 1) -> tuple[Array, Array, Array]:
-    """Return the visits of orders of n that begin again, from the first positions in each."""
-    passes = -(-limit // n)
-    check_visits(len(first) // orders, passes * orders)
-    found = [(np.empty(0, np.int64),) * 3]
-    for times in range(passes):
-        here = np.flatnonzero((first >= 0) & (first < limit - times * n))
-        found.append((here, first[here] + times * n, np.full(len(here), times)))
-    which, positions, occurrences = map(np.concatenate, zip(*found, strict=True))
-    return which, positions, occurrences
