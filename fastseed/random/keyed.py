@@ -23,8 +23,7 @@ from ..derivation import place as places
 from ..derivation.place import Place
 from . import fills
 from .fills import Arguments, Keywords
-from .keyed_draws import DRAW_BITS, FUNCTION, NOT_COMPILED, Draws
-from .positions import have_moved, positions
+from .keyed_draws import DRAW_BITS, FUNCTION, NOT_COMPILED, Draws, have_moved, positions
 from .scope_tensors import CPU
 from .torch_functions import DRAWS, check_memory, handler_of_substitute
 

@@ -34,7 +34,7 @@ from ..plan import Plan, index_sampler_of, samplers_of
 from ..worker.scope import IterationScope
 from ..worker.seeding import GENERATORS, is_on_device, snapshot
 from ..worker.streams import torch_generator
-from .worker_places import WorkerPlaces
+from .states import WorkerPlaces
 
 _NAME = "loader"
 _KNOWN_MODULES = ("torch.utils.data.", "fastseed.")

@@ -41,7 +41,6 @@ from .torch_loader import (
     check_dataset,
     settings_of,
 )
-from .worker_places import WorkerPlaces, refuse_places, warn_at_border
 
 _CLASS = "data.Loader"
 _FORMAT: dict[str, str | int] = {"format": "fastseed.loader", "version": 3}
@@ -186,9 +185,9 @@ class Loader(DataLoader[Any]):
         if plan.has_own_place and self.num_workers and hasattr(self.dataset, "state_dict"):
             is_inside = "dataset" in state and bool(state.get("over")) == is_over
             loaded = state["dataset"] if is_inside else None
-            places = WorkerPlaces(self.num_workers, seeder, loaded)
+            places = states.WorkerPlaces(self.num_workers, seeder, loaded)
         elif "dataset" in state:
-            refuse_places(state["dataset"])
+            states.refuse_places(state["dataset"])
             self.dataset.load_state_dict(state["dataset"])  # type: ignore[attr-defined]
             self._has_loaded_dataset = True
         if plan.is_ours:
@@ -316,9 +315,9 @@ class Loader(DataLoader[Any]):
             return dict.fromkeys(fields, "" if latest is None else latest.read)
         over, places = latest is None or latest.is_over, latest.places if latest else None
         if self.num_workers and places is None:
-            places = WorkerPlaces(self.num_workers, context.current(_CLASS))
+            places = states.WorkerPlaces(self.num_workers, context.current(_CLASS))
         if over and self._latest is not None:
-            warn_at_border(self)
+            states.warn_at_border(self)
         own = dataset.state_dict() if places is None else places.state_dict()
         return {"dataset": own, "over": int(latest is not None and over)}
 

@@ -28,7 +28,7 @@ from ..worker.scope import ScopeInSharedMemory, fetched, thread_scope
 from ..worker.seeding import ScopedDataset, WorkerInit, WorkerSeeder
 from ..worker.streams import CheckedCollate
 from .iteration import Iteration
-from .worker_places import LoadPlace, PlacedCollate
+from .states import LoadPlace, PlacedCollate
 
 _CLASS = "data.Loader"
 Settings = dict[str, Any]  # the arguments of a DataLoader

@@ -15,8 +15,7 @@ from ..._utils import validation
 from ...random.functional import Key
 from ...random.layout import Shard
 from .block import Perturbation
-from .noise import Filter, Noise, versions_of
-from .targets import Seed, check_seed
+from .targets import Filter, Noise, Seed, check_seed, versions_of
 
 NoiseName = Literal["normal", "rademacher"]
 Scope = Literal["seed", "job"]

@@ -1,4 +1,7 @@
-"""The parameters that a perturbation moves: their names, keys, memory and logical elements."""
+"""The parameters that a perturbation moves, and the noise of some seeds for them.
+
+They have names, keys, memory and logical elements; one operator adds the noise.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,14 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 
 from ..._backend import tensors
+from ..._backend.ops import perturb as op
 from ..._backend.ops.draws import REALS
 from ..._backend.ops.keys import reseed_streams_from
+from ..._backend.private_torch import version_of
 from ..._backend.reference.scalar import signed
 from ..._utils import validation
 from ...derivation import context, streams
@@ -24,6 +30,7 @@ from ..initialization.names import Bytes, extent_of, storage_of
 from ..module_names import check_prefix, reshard, strip_wrappers, unwrap
 
 _LOW64 = 2**64 - 1
+Filter = Callable[[str], object]
 _Axes = list[tuple[int, int]]
 """(size, stride among logical elements) of the axes that one dimension of a tensor is a grid of."""
 
@@ -48,7 +55,7 @@ def targets_of(
     function: str,
     model: object,
     prefix: object,
-    params: Callable[[str], object] | None,
+    params: Filter | None,
     shards: Mapping[str, Shard] | None,
 ) -> list[Target]:
     """Return the selected parameters, each once, under its first name; modules are resharded."""
@@ -192,3 +199,56 @@ def key_function(
         return keys
 
     return functools.cache(keys_of) if len(seeds) == 1 else keys_of
+
+
+class Noise:
+    """The noise of some seeds for the selected parameters of a model."""
+
+    def __init__(
+        self, function: str, model: torch.nn.Module, seeds: list[Seed], noise: object,
+        scope: object, prefix: str, params: Filter | None, shards: Mapping[str, Shard] | None,
+    ) -> None:  # fmt: skip
+        noise = validation.check_choice(function, "noise", noise, ("normal", "rademacher"))
+        self.is_rademacher, self._function = noise == "rademacher", function
+        self._keys_of = key_function(function, seeds, scope, noise)
+        with torch.no_grad():
+            self.targets = targets_of(function, model, prefix, params, shards)
+
+    def check_scale(self, argument: str, scale: object) -> float:
+        """Return a scale that is finite in the types of computation."""
+        narrow = any(target.parameter.dtype != torch.float64 for target in self.targets)
+        most = float(np.finfo(np.float32 if narrow else np.float64).max)
+        return validation.check_float(self._function, argument, scale, -most, most)
+
+    def run(
+        self, mode: int, scales: Sequence[float], targets: Sequence[Target],
+        steps: Sequence[torch.Tensor] = (), lists: Sequence[torch.Tensor] = (),
+    ) -> None:  # fmt: skip
+        """Run the operator over all parts of ``targets``, one call for each device."""
+        parts = [(target.name, part) for target in targets for part in target.parts]
+        keys = {target.name: self._keys_of(target.name) for target in targets}
+        for device in {part.tensor.device for _, part in parts}:
+            here = [i for i, (_, part) in enumerate(parts) if part.tensor.device == device]
+            with torch.no_grad():
+                op.perturb(
+                    [parts[i][1].tensor for i in here],
+                    [steps[i] for i in here] if steps else [],
+                    [lists[i] for i in here] if lists else [],
+                    torch.cat([keys[parts[i][0]] for i in here]).to(device),
+                    torch.tensor(scales, dtype=torch.float64, device="cpu").to(device),
+                    [number for i in here for number in parts[i][1].layout],
+                    self.is_rademacher,
+                    mode,
+                )
+        torch.clear_autocast_cache()  # of parameters cast to 16 bits, which have other values now
+        for target in targets:  # the DTensor around what was written
+            tensor = target.parameter
+            if layout.local_part(tensor) is not tensor and not tensor.is_inference():
+                torch.autograd.graph.increment_version(tensor)
+
+
+def versions_of(target: Target) -> list[object]:
+    """Return what changes when a parameter is written or gets other memory."""
+    local = layout.local_part(target.parameter)
+    counts = [0 if t.is_inference() else version_of(t) for t in (target.parameter, local)]
+    return [*counts, local.data_ptr(), local.shape, local.stride(), local.dtype]
