@@ -11,7 +11,6 @@ from helpers.perturbations import equal, layers, state
 from torch import nn
 
 from fastseed._backend.ops import perturb as op
-from fastseed.derivation import context
 from fastseed.nn import apply_log, perturb_, perturbed
 from fastseed.nn.perturbation import block as block_module
 from fastseed.random import Shard
@@ -83,12 +82,6 @@ def test_bad_parameters_and_logs_change_nothing():
     model[0].bias = nn.Parameter(torch.zeros(4, 2)[:, 0])
     with pytest.raises(ValueError, match=r"the parameter '0.bias' must be without gaps"):
         perturb_(model, 7, 1e-3)
-
-
-def test_job_scope_needs_a_job(monkeypatch):
-    monkeypatch.setattr(context, "seeder", None)
-    with pytest.raises(RuntimeError, match=r"nn.perturb_: call fastseed.init"):
-        perturb_(layers(4, 4), 7, 1e-3, scope="job")
 
 
 def moves(model):

@@ -20,12 +20,11 @@ from ..._backend.ops.keys import reseed_streams_from
 from ..._backend.private_torch import version_of
 from ..._backend.reference.scalar import signed
 from ..._utils import validation
-from ...derivation import context, streams
-from ...derivation.scopes import SHARED, Scope
+from ...derivation import streams
+from ...derivation.scopes import SHARED
 from ...random import layout
 from ...random.functional import MAX_KEY, key_on, words_of
 from ...random.layout import Piece, Shard
-from ...seeder.seeder import current_seeder
 from ..initialization.names import Bytes, extent_of, storage_of
 from ..module_names import check_prefix, reshard, strip_wrappers, unwrap
 
@@ -165,16 +164,8 @@ def check_seed(function: str, argument: str, seed: object) -> Seed:
     return Seed(value, value > _LOW64)
 
 
-def key_function(
-    function: str, seeds: Sequence[Seed], scope: object, noise: str
-) -> Callable[[str], torch.Tensor]:
+def key_function(seeds: Sequence[Seed], noise: str) -> Callable[[str], torch.Tensor]:
     """Return the function of a parameter's name that returns a key for each seed, (n, 2)."""
-    scope = validation.check_choice(function, "scope", scope, ("seed", "job"))
-    at = master = None
-    if scope == "job" and not all(seed.is_key for seed in seeds):
-        seeder = current_seeder(function)
-        task = context.scope_of(seeder.place, function).task
-        at, master = Scope(task, 0, 0), seeder.master_seed
     values = torch.tensor(
         [signed(seed.value & _LOW64) for seed in seeds], dtype=torch.int64, device="cpu"
     )
@@ -182,20 +173,13 @@ def key_function(
     def keys_of(name: str) -> torch.Tensor:
         stream = f"perturb/{noise}/{name}"
         keys = torch.empty(len(seeds), 2, dtype=torch.uint64, device="cpu")
-        lo, hi = streams.name_words(stream)
-        if at is None:
-            zeros = torch.empty_like(values)
-            reseed_streams_from(
-                keys, zeros, values.view(torch.uint64), None, signed(lo), signed(hi)
-            )
+        lo, hi = map(signed, streams.name_words(stream))
+        zeros = torch.empty_like(values)
+        reseed_streams_from(keys, zeros, values.view(torch.uint64), None, lo, hi)
         for i, (value, is_key) in enumerate(seeds):
             if is_key:
                 key = streams.stream_in((value & _LOW64, value >> 64), stream, SHARED).key()
-            elif at is not None and master is not None:
-                key = streams.stream(master, at, stream, SHARED).key(value)
-            else:
-                continue
-            keys[i] = words_of(key)[0]
+                keys[i] = words_of(key)[0]
         return keys
 
     return functools.cache(keys_of) if len(seeds) == 1 else keys_of
@@ -206,11 +190,11 @@ class Noise:
 
     def __init__(
         self, function: str, model: torch.nn.Module, seeds: list[Seed], noise: object,
-        scope: object, prefix: str, params: Filter | None, shards: Mapping[str, Shard] | None,
+        prefix: str, params: Filter | None, shards: Mapping[str, Shard] | None,
     ) -> None:  # fmt: skip
         noise = validation.check_choice(function, "noise", noise, ("normal", "rademacher"))
         self.is_rademacher, self._function = noise == "rademacher", function
-        self._keys_of = key_function(function, seeds, scope, noise)
+        self._keys_of = key_function(seeds, noise)
         with torch.no_grad():
             self.targets = targets_of(function, model, prefix, params, shards)
 
