@@ -30,7 +30,6 @@ SHARDED = {"0.weight": Shard(global_shape=(8, 4), offsets=(6, 0))}
         ({"scale": 1e39}, "scale must be in"),
         ({"scale": "1"}, "scale must be a number"),
         ({"noise": "uniform"}, "noise must be one of 'normal', 'rademacher'"),
-        ({"scope": "step"}, "scope must be one of 'seed', 'job'"),
         ({"params": "0"}, "params must be a function"),
         ({"params": lambda name: False}, "params must be true for a parameter"),
         ({"shards": SHARDED}, r"shard must hold a tensor of shape .*\(0.weight\)"),
