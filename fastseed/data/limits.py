@@ -64,8 +64,7 @@ class Limits(NamedTuple):
     def count_epoch(self, history: History, loader: Sized, epoch: int, step: int) -> int:
         """Return how many steps an epoch has from ``step`` on; TypeError if that is not known."""
         if history.latest_order.end >= 0:
-            spans = [span for span in history.spans(epoch) if span.last > step]
-            return sum(span.last - max(span.first, step) for span in spans)
+            return sum(span.last - span.first for span in history.spans(epoch, step))
         batches, size = len(loader), self.accumulate or 1
         steps = batches // size if history.entries[-1].drop_last else -(-batches // size)
         return max(0, min(steps, self.per_epoch or steps) - step)

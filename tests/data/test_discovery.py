@@ -32,7 +32,7 @@ def rng():
 
 
 def paths(dataset, **more):
-    return [found.path for found in discovery.discover(dataset, wrapped=scope.wrapped, **more)]
+    return [path for path, _ in discovery.discover(dataset, wrapped=scope.wrapped, **more)]
 
 
 # ---------------------------------------------------------------- what is found
@@ -212,7 +212,7 @@ def test_generators_with_another_path_and_of_the_process_are_not_warned_of(caplo
         of_globals=(random.random, np.random.normal, np.random.rand, torch.rand, print),
         method=Transform(generator).__call__,
     )
-    assert [found.path for found in discovery.discover(data)] == ["dataset.rng"]
+    assert [path for path, _ in discovery.discover(data)] == ["dataset.rng"]
     assert discovery.discover(Bare(draw=closure(generator)), "dataset", [generator]) == []
     assert caplog.records == []
 

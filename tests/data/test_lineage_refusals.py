@@ -249,10 +249,9 @@ def test_a_quarantine_that_is_accepted_lasts_in_every_epoch():
 
 def test_files_that_do_not_exist_are_named(tmp_path):
     absent = tmp_path / "absent" / "contract.json"
-    with pytest.raises(FileNotFoundError, match=r"Lineage\.load: source must exist, got"):
-        Lineage.load(absent)
-    with pytest.raises(FileNotFoundError, match=r"Lineage\.save: path must be in a folder that"):
-        stopped().lineage().save(absent)
+    for call in (lambda: Lineage.load(absent), lambda: stopped().lineage().save(absent)):
+        with pytest.raises(FileNotFoundError, match=r"No such file .*contract\.json"):
+            call()
 
 
 def test_orders_that_are_no_function_are_not_answered():
