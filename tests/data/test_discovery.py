@@ -41,8 +41,8 @@ def paths(dataset, **more):
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_kind_is_found_as_an_attribute(kind):
     generator = KINDS[kind]()
-    (found,) = discovery.discover(Draws(generator))
-    assert found.path == "dataset.rng" and found.generator is generator
+    ((path, found),) = discovery.discover(Draws(generator))
+    assert path == "dataset.rng" and found is generator
 
 
 def test_transforms_and_containers():
@@ -151,7 +151,7 @@ def test_paths(make, expected):
 def test_partial_functions_are_searched():
     generators = [rng(), rng()]
     data = Bare(partial=functools.partial(print, generators[0], rng=generators[1]))
-    assert [(x.path, generators.index(x.generator)) for x in discovery.discover(data)] == [
+    assert [(path, generators.index(found)) for path, found in discovery.discover(data)] == [
         ("dataset.partial.args[0]", 0),
         ("dataset.partial.keywords['rng']", 1),
     ]

@@ -206,7 +206,7 @@ def test_many_quarantines_are_answered_soon():
     found["quarantines"] = [{"epoch": 0, "step": i, "samples": [i]} for i in range(10_000)]
     journal = Lineage.load(signed(found)).history
     assert [journal.quarantines_at(0, step) for step in (0, 9, 10_000)] == [1, 10, 10_000]
-    steps = journal.spans(0)[-1].last
+    steps = list(journal.spans(0))[-1].last
     assert journal.has_steps(0, steps - 1) and not journal.has_steps(0, steps)
     assert len(journal.spans(0)) == 10_000 and journal.spans(0)[7].quarantines == 8
 
