@@ -206,9 +206,10 @@ def test_many_quarantines_are_answered_soon():
     found["quarantines"] = [{"epoch": 0, "step": i, "samples": [i]} for i in range(10_000)]
     journal = Lineage.load(signed(found)).history
     assert [journal.quarantines_at(0, step) for step in (0, 9, 10_000)] == [1, 10, 10_000]
-    steps = list(journal.spans(0))[-1].last
+    spans = list(journal.spans(0))
+    steps = spans[-1].last
     assert journal.has_steps(0, steps - 1) and not journal.has_steps(0, steps)
-    assert len(journal.spans(0)) == 10_000 and journal.spans(0)[7].quarantines == 8
+    assert len(spans) == 10_000 and spans[7].quarantines == 8
 
 
 def test_nothing_is_removed_from_steps_that_are_larger_than_the_reserve():
