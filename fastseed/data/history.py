@@ -19,8 +19,7 @@ from .._backend import tensors
 from .._utils import validation
 from ..derivation import scopes
 from .layout import StepLayout
-from .order.permutation import Array, Order
-from .order.quarantine import RESERVE, Quarantined
+from .order.permutation import RESERVE, Array, Order, Quarantined
 from .order.spec import OrderSpec
 
 STOPPED = -1  # in place of the number of an order: no step follows
