@@ -50,14 +50,12 @@ class Limits(NamedTuple):
 
     def steps_of(self, batches: Iterable[Any], drop_last: bool, left: int | None) -> Iterator[Any]:
         """Yield the batches of a loader, or lists of those of a step, at most ``left`` of them."""
-        return itertools.islice(self._groups(batches, drop_last), left)
-
-    def _groups(self, batches: Iterable[Any], drop_last: bool) -> Iterator[Any]:
-        if self.accumulate is None:
-            return iter(batches)
-        source = iter(batches)
-        groups = iter(lambda: list(itertools.islice(source, self.accumulate)), [])
-        return (one for one in groups if len(one) == self.accumulate or not drop_last)
+        found, count = iter(batches), self.accumulate
+        if count is not None:
+            source = found
+            groups = iter(lambda: list(itertools.islice(source, count)), [])
+            found = (one for one in groups if len(one) == count or not drop_last)
+        return itertools.islice(found, left)
 
     def left(self, done: int, step: int) -> int | None:
         """Return how many steps an epoch has at most after ``step`` of it and ``done`` in all."""

@@ -163,7 +163,8 @@ def plan_of(loader: DataLoader[Any], seeder: Seeder | None) -> Plan:
     """Return what a whole epoch of a loader reads; without a seeder on one rank."""
     dataset: Any = loader.dataset
     rank, job = (0, 1) if seeder is None else (seeder.data_rank, seeder.data_world_size)
-    batches, source, samplers = index_sampler_of(loader), sampler_of(loader), samplers_of(loader)
+    batches, samplers = index_sampler_of(loader), samplers_of(loader)
+    source = batches.sampler if type(batches) in (BatchSampler, SlotSampler) else batches
     size, drops = loader.batch_size or 1, bool(loader.drop_last)
     if is_ours(source) and source.rank is not None:
         rank, job = source.rank, source.world_size
@@ -256,12 +257,6 @@ def is_iterable(loader: DataLoader[Any]) -> bool:
 def index_sampler_of(loader: DataLoader[Any]) -> Any:
     """Return what yields the requests to the dataset: batches of indices, or indices."""
     return loader.sampler if loader.batch_sampler is None else loader.batch_sampler
-
-
-def sampler_of(loader: DataLoader[Any]) -> Any:
-    """Return the sampler behind torch's batches, or behind slots."""
-    sampler = index_sampler_of(loader)
-    return sampler.sampler if type(sampler) in (BatchSampler, SlotSampler) else sampler
 
 
 def samplers_of(loader: DataLoader[Any]) -> list[Any]:

@@ -35,7 +35,6 @@ from .iteration import Iteration
 from .seekable import Seekable, can_seek
 from .torch_loader import (
     OF_SAMPLERS,
-    LoaderIterator,
     Settings,
     TorchLoader,
     check_dataset,
@@ -187,8 +186,11 @@ class Loader(DataLoader[Any]):
             loaded = state["dataset"] if is_inside else None
             places = states.WorkerPlaces(self.num_workers, seeder, loaded)
         elif "dataset" in state:
-            states.refuse_places(state["dataset"])
-            self.dataset.load_state_dict(state["dataset"])  # type: ignore[attr-defined]
+            own: Any = state["dataset"]
+            if isinstance(own, dict) and {"workers", "states", "drop"} <= {*own}:
+                rule = "of workers 0, as here: a stream resumes with the same"
+                raise validation.value_error(_CLASS, "state['dataset']", rule, own["workers"])
+            self.dataset.load_state_dict(own)  # type: ignore[attr-defined]
             self._has_loaded_dataset = True
         if plan.is_ours:
             self._check_length(plan)
@@ -202,7 +204,13 @@ class Loader(DataLoader[Any]):
         warn_of_unprepared(self)
         self._warn_of_ranks(seeder, plan)
         self._warn_of_equal_streams(scope, seeder, plan)
-        iterator = self._start(iteration)
+        self._iterations += 1
+        kept, self._torch = self._torch, None
+        if kept is None or not kept.can_serve(iteration):
+            kept = TorchLoader(self, iteration)
+        iterator = kept.start(iteration)
+        if self.persistent_workers:
+            self._torch = kept
         self._latest, self._loaded = iteration, None
         return iter(()) if is_iterable(self) and is_over else iterator
 
@@ -218,20 +226,9 @@ class Loader(DataLoader[Any]):
 
     def _scope_in(self, task: int, epoch: int) -> IterationScope:
         """Return the scope of an iteration; a ShuffleSampler may have an epoch of its own."""
-        samplers = samplers_of(self)
-        chosen = [s.epoch for s in samplers if isinstance(s, ShuffleSampler)]
+        chosen = [s.epoch for s in samplers_of(self) if isinstance(s, ShuffleSampler)]
         own = next((one for one in chosen if one is not None), epoch)
         return IterationScope(task, own, 0, self._iterations + 1)
-
-    def _start(self, iteration: Iteration) -> LoaderIterator:
-        self._iterations += 1
-        kept, self._torch = self._torch, None
-        if kept is None or not kept.can_serve(iteration):
-            kept = TorchLoader(self, iteration)
-        iterator = kept.start(iteration)
-        if self.persistent_workers:
-            self._torch = kept
-        return iterator
 
     def _warn_of_equal_streams(self, at: IterationScope, seeder: Seeder, plan: Plan) -> None:
         """Log a warning if another loader has the same streams or order, or every epoch has."""

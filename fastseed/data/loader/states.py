@@ -166,10 +166,3 @@ def warn_at_border(loader: Any) -> None:
             "persistent_workers, or let set_epoch(epoch) begin it anew",
             type(loader.dataset).__name__,
         )
-
-
-def refuse_places(state: Any) -> None:
-    """Raise ValueError for a state of workers, which the main process cannot load."""
-    if isinstance(state, dict) and {"workers", "states", "drop"} <= {*state}:
-        rule = "of workers 0, as here: a stream resumes with the same"
-        raise validation.value_error(_NAME, "state['dataset']", rule, state["workers"])
