@@ -1,7 +1,5 @@
 """Isolation of tests: no ambient state gets in, and no state of a test gets out."""
 
-from __future__ import annotations
-
 import gc
 import os
 import signal

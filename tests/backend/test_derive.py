@@ -1,7 +1,5 @@
 """The registered operators, and derive_keys and derive_seeds above them."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 Those of keys are in ``tests/derivation/test_vectors.py``, with the scalars of the derivation.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import struct

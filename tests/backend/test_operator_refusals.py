@@ -1,7 +1,5 @@
 """Every native operator refuses what it cannot read or write, and changes nothing then."""
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import itertools

@@ -1,7 +1,5 @@
 """The pages that benchmarks write, and two checkouts beside each other."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The cases of small calls and of blocks check their answers."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

@@ -1,7 +1,5 @@
 """state_dict and load_state_dict: the way back is exact, and what is damaged changes nothing."""
 
-from __future__ import annotations
-
 import io
 import logging
 import random

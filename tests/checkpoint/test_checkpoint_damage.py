@@ -1,7 +1,5 @@
 """load_state_dict refuses invalid states, and then no generator has changed."""
 
-from __future__ import annotations
-
 import json
 import struct
 

@@ -1,7 +1,5 @@
 """fastseed.checkpoint.save and load: a file has its old content or the new content."""
 
-from __future__ import annotations
-
 import os
 import random
 import stat

@@ -1,7 +1,5 @@
 """Bytes of a checkpoint: the layout, and that damaged or hostile bytes change no generator."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import os

@@ -1,7 +1,5 @@
 """Checkpoints that a job with another number of ranks loads: own files and distributed ones."""
 
-from __future__ import annotations
-
 import logging
 import random
 

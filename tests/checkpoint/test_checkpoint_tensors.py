@@ -1,7 +1,5 @@
 """States as tensors: safetensors, and the errors of from_tensors."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp

@@ -1,7 +1,5 @@
 """The command: help, exit codes, errors, JSON, tables."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import json

@@ -1,7 +1,5 @@
 """`fastseed check`: programs that are ended early, seeds by hash, one table for all ranks."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """`fastseed check` on the ranks of a job says whether they agree."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -1,7 +1,5 @@
 """`fastseed run`: the variables, the folder of a run, and the program that replaces it."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

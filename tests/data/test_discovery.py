@@ -1,7 +1,5 @@
 """Which generators of a dataset are found, under which path, and that nothing of it is run."""
 
-from __future__ import annotations
-
 import collections
 import functools
 import logging

@@ -1,7 +1,5 @@
 """Iterable datasets that can be entered anywhere."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """Blocks of ``random.keyed`` in DataLoader workers, which draw in the scope of their worker."""
 
-from __future__ import annotations
-
 import contextlib
 
 import pytest

@@ -1,7 +1,5 @@
 """Lineage over random histories, against a log that is kept sample by sample."""
 
-from __future__ import annotations
-
 import collections
 import hashlib
 import itertools

@@ -1,7 +1,5 @@
 """A loader's iterations follow the job, and draw nothing from it."""
 
-from __future__ import annotations
-
 import gc
 
 import pytest

@@ -1,7 +1,5 @@
 """An epoch inside torch.compile is the epoch outside of it, as with torch's own DataLoader."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch.utils.data import Dataset, IterableDataset

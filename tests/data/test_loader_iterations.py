@@ -1,7 +1,5 @@
 """Iterations that are left early, fail, overlap or are repeated."""
 
-from __future__ import annotations
-
 import gc
 import multiprocessing
 import time

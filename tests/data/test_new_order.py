@@ -1,7 +1,5 @@
 """What a new sampler needs: an order with its inverse, its specification, and the class."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The order of an epoch as a function: known answers, laws, arguments."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import pytest

@@ -1,7 +1,5 @@
 """``per_batch``: what ``collate_fn`` draws follows the batch's samples, whoever collates them."""
 
-from __future__ import annotations
-
 import itertools
 import random
 

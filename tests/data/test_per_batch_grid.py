@@ -1,7 +1,5 @@
 """``per_batch`` stopped at every step and resumed: 0, 1, 2, 5 workers, forked and spawned."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

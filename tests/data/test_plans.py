@@ -1,7 +1,5 @@
 """What an iteration keeps: the epoch of a dataset, the place of a sampler, size and seed."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The state of a loader, at each moment, and the states that are refused."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """Stop on some ranks, go on with others: every sample once, in one order, with one augmentation."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from helpers.loaders import Indexed, flat, same

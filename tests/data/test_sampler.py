@@ -1,7 +1,5 @@
 """ShuffleSampler: one order on any number of ranks, entered anywhere, where torch's samplers go."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from helpers.sampled import SIZES, WORLDS, order, turns

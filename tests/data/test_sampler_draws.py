@@ -1,7 +1,5 @@
 """Orders that samplers draw: the same in every run, on any workers, after any stop."""
 
-from __future__ import annotations
-
 import itertools
 import random
 

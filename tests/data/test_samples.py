@@ -1,7 +1,5 @@
 """The random numbers of a sample depend on (master seed, task, epoch, index) alone."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 import random

@@ -1,7 +1,5 @@
 """The form of per_sample without globals, and indices that come again."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 

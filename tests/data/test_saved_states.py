@@ -1,7 +1,5 @@
 """States, loaders and samplers that are refused or warned of, with what to do."""
 
-from __future__ import annotations
-
 import itertools
 import logging
 import re

@@ -1,7 +1,5 @@
 """Steps of several batches, and loops that end by steps: resumed anywhere, with their lengths."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Where a loader goes on, and where it cannot."""
 
-from __future__ import annotations
-
 import pytest
 from helpers.loaders import Indexed, Plain, same, start
 from torch.utils.data import DistributedSampler

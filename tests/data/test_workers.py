@@ -1,7 +1,5 @@
 """Which stream each generator has in a worker, and what the user's own set-up may do."""
 
-from __future__ import annotations
-
 import copy
 import logging
 import pickle

@@ -1,7 +1,5 @@
 """fastseed.debug.check, and the subcommand: what is seeded, and what was drawn from."""
 
-from __future__ import annotations
-
 import json
 import random
 import subprocess

@@ -1,7 +1,5 @@
 """What a block uses: unregistered generators, seeding calls, repeated scopes."""
 
-from __future__ import annotations
-
 import gc
 import random
 import sys

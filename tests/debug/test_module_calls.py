@@ -1,7 +1,5 @@
 """The calls of modules: the first one that differs is found, whatever wraps the model."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections import OrderedDict

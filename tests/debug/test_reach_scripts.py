@@ -1,8 +1,6 @@
 """Scripts from a grammar of seedings, data, loaders, models and augmentations: all are correct, so
 ``seed_reach`` finds nothing; and with one bug planted it names the part."""
 
-from __future__ import annotations
-
 import copy
 import random
 import re

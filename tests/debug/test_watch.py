@@ -1,7 +1,5 @@
 """A planted bit is found at its step and tensor; equal runs are reported as equal."""
 
-from __future__ import annotations
-
 import copy
 import json
 import random

@@ -1,7 +1,5 @@
 """What the model is given, which ``Watch`` records without ``modules=``; and when it ends."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 

@@ -1,7 +1,5 @@
 """Watch records the exact states of generators, and changes none of them."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Recordings of two ranks: a planted bit is found, and layouts have the digests of one process."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

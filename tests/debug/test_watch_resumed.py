@@ -1,7 +1,5 @@
 """Hyperparameters that a schedule sets before a run is resumed are not a difference."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

@@ -1,7 +1,5 @@
 """A block without an index is entered once in a scope, wherever the second entry comes from."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import threading

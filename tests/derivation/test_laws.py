@@ -5,8 +5,6 @@ the order of calls, prefix-stable, and splits over ranges; every coordinate, and
 separates.
 """
 
-from __future__ import annotations
-
 import hashlib
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The streams that the library itself uses are those of the table in docs/spec/derivation.md."""
 
-from __future__ import annotations
-
 import random
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Names that the library uses itself: no user's generator, pool or bank has one."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from helpers.support import seeder

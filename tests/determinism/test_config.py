@@ -1,7 +1,5 @@
 """The determinism section of a configuration: its values, and their application."""
 
-from __future__ import annotations
-
 import random
 import sys
 import types

@@ -1,7 +1,5 @@
 """The tables of docs/determinism.md match the code."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """fastseed.deterministic: the settings, the report, and restoring them."""
 
-from __future__ import annotations
-
 import importlib.machinery
 import os
 import sys

@@ -1,7 +1,5 @@
 """The seed of Python's string hashes."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

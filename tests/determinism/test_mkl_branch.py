@@ -1,7 +1,5 @@
 """``fastseed.deterministic`` sets ``MKL_CBWR``: products do not depend on addresses."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,7 +1,5 @@
 """Digests: every bit counts, nothing else counts, and parts add up to the whole."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import types

@@ -1,7 +1,5 @@
 """Ranks that do not agree, or are missing, are named on every rank, in time. Four gloo ranks."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import threading

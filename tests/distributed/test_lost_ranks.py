@@ -1,7 +1,5 @@
 """Collective calls of the library name the rank that ended or stopped; torch names none."""
 
-from __future__ import annotations
-
 import re
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,7 +1,5 @@
 """Ranks that share a stream, on every mesh of eight."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import random

@@ -1,7 +1,5 @@
 """The arguments ``mesh``, ``data_over`` and ``distinct_over``, and what depends on a mesh."""
 
-from __future__ import annotations
-
 import io
 import logging
 import math

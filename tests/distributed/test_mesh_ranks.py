@@ -1,7 +1,5 @@
 """Meshes of four real ranks, FSDP2 and DTensor: which ranks draw the same."""
 
-from __future__ import annotations
-
 import random
 import re
 

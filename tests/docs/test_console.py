@@ -5,8 +5,6 @@ document as ``config.json``. A comment ``<!-- not run: reason -->`` on the line 
 leaves it out. Pages that are sessions, with output, are replayed by other tests.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Public docstrings: a summary, every argument, and an example that runs."""
 
-from __future__ import annotations
-
 import doctest
 import importlib
 import inspect

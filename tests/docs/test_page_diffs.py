@@ -1,7 +1,5 @@
 """The diffs of pages, applied to scripts that have their lines: they do what the page says."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The patterns of docs/rules.md: a tool names each wrong line, and not the right one."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Callable

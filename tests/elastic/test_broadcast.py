@@ -1,7 +1,5 @@
 """All ranks start from the parameters and buffers of the first one."""
 
-from __future__ import annotations
-
 from unittest import mock
 
 import pytest

@@ -1,7 +1,5 @@
 """Exact sums depend on the values alone: order, cuts and threads change no bit."""
 
-from __future__ import annotations
-
 import functools
 import struct
 from fractions import Fraction

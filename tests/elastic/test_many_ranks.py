@@ -1,7 +1,5 @@
 """1,024 slots on hundreds of ranks, of which one at a time runs and the others are simulated."""
 
-from __future__ import annotations
-
 from unittest import mock
 
 import pytest

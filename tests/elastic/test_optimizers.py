@@ -1,7 +1,5 @@
 """Optimizers on shards of parameters, and on whole ones."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

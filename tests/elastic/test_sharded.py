@@ -1,7 +1,5 @@
 """The same weights under ``fully_shard`` on any mesh as in one process."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.distributed as dist

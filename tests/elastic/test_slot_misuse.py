@@ -1,7 +1,5 @@
 """SlotGradients used wrongly: an error that says how, and a model as it was before."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import logging

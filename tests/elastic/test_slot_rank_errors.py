@@ -1,7 +1,5 @@
 """SlotGradients on several ranks: what differs, ends or does not answer is named on all."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import time

@@ -1,7 +1,5 @@
 """SlotGradients on several ranks: one digest of weights and optimizer state for any number."""
 
-from __future__ import annotations
-
 from unittest import mock
 
 import pytest

@@ -1,7 +1,5 @@
 """The terminal session of docs/command-line.md, command by command."""
 
-from __future__ import annotations
-
 import pytest
 from helpers.sessions import is_output, replay, session
 

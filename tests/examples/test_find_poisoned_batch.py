@@ -1,7 +1,5 @@
 """The recipe of docs/lineage.md, command by command; and that its comparison can fail."""
 
-from __future__ import annotations
-
 import importlib.util
 
 import pytest

@@ -1,7 +1,5 @@
 """The session of docs/first-difference.md, command by command."""
 
-from __future__ import annotations
-
 import pytest
 from helpers.sessions import replay
 

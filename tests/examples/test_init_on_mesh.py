@@ -1,7 +1,5 @@
 """The example that initializes a model prints one digest, however many ranks there are."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The examples that regenerate noise: one digest of the weights on any layout, and from the log."""
 
-from __future__ import annotations
-
 import pytest
 from helpers.paths import ROOT
 from helpers.processes import run_job

@@ -1,7 +1,5 @@
 """The example that trains on any number of ranks, killed and not: one digest; another with DDP."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Accelerators' default generators, shown without one: what is queued, who wins, which index."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 

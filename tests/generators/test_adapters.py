@@ -1,7 +1,5 @@
 """How a key becomes the state of each library, on the fast path and on the public one."""
 
-from __future__ import annotations
-
 import random
 import shutil
 import threading

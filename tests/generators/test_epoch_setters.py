@@ -1,7 +1,5 @@
 """Samplers and datasets whose epoch or scope reseed sets."""
 
-from __future__ import annotations
-
 import logging
 
 import numpy as np

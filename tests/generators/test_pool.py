@@ -1,7 +1,5 @@
 """GeneratorPool: the loop over manual_seed bit for bit, and keys of consecutive indices."""
 
-from __future__ import annotations
-
 import threading
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Exact states of generators: what comes back, and what is refused."""
 
-from __future__ import annotations
-
 import json
 import random
 import struct

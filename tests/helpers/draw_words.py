@@ -4,8 +4,6 @@ Statistics need a generator that is known to be too weak, and words that someone
 ``test_draws_words`` ties the arrays here to the library.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 

@@ -10,8 +10,6 @@ the interpreter never does, as between the body of a ``with`` and the release of
         assert not lock_is_held(), where
 """
 
-from __future__ import annotations
-
 import contextlib
 import dis
 import functools

@@ -1,7 +1,5 @@
 """The native operators: valid arguments of each, and which of them it writes."""
 
-from __future__ import annotations
-
 import importlib
 import itertools
 import math

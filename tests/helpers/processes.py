@@ -5,8 +5,6 @@ test runs is then a fork of it, with arguments, environment, output and exit cod
 depends on how an interpreter starts (``PYTHONHASHSEED``, ``-X``, ``LD_PRELOAD``) gets a fresh one.
 """
 
-from __future__ import annotations
-
 import contextlib
 import faulthandler
 import json

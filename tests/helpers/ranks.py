@@ -8,8 +8,6 @@ the stacks, and the next one gets a new pool. What kills, stops or forks a rank 
 own: :func:`helpers.processes.run_job`.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import faulthandler

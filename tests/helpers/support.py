@@ -1,7 +1,5 @@
 """Helpers of test modules: snapshots of generators, expected states, subprocesses."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

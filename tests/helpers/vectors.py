@@ -1,7 +1,5 @@
 """Reads the files of ``tests/vectors``. Strict: what it does not know is an error."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``per_batch`` around the collator of transformers that masks tokens, and in its Trainer."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from helpers.batches import BATCH, N, check

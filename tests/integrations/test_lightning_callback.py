@@ -1,7 +1,5 @@
 """The Lightning callback against the real package: stopped and resumed runs, validation, tasks."""
 
-from __future__ import annotations
-
 import logging
 import random
 

@@ -1,7 +1,5 @@
 """Masks never repeat, and dropout is never left unkeyed, in what a job does besides training."""
 
-from __future__ import annotations
-
 import copy
 import os
 import threading

@@ -1,7 +1,5 @@
 """One digest of all parameters, whatever the number of ranks and the layout."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 

@@ -1,7 +1,5 @@
 """Initialization: refusals, outputs, blocks, threads, and the functions of torch."""
 
-from __future__ import annotations
-
 import contextlib
 import inspect
 import threading

@@ -1,7 +1,5 @@
 """A recomputation has the scope, rows and label of its own forward pass."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import threading

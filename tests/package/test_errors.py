@@ -1,7 +1,5 @@
 """Refused arguments, the texts of errors, and the state after a failure."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import gc

@@ -1,7 +1,5 @@
 """No call, and no sequence of calls, ends the process, hangs, or changes what it must not."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Input that is meant to break something: it is refused, or does what it says, and nothing else."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

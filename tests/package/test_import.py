@@ -1,7 +1,5 @@
 """Importing does nothing but import; the environment chooses the backend, and it is visible."""
 
-from __future__ import annotations
-
 import functools
 import json
 import logging

@@ -1,7 +1,5 @@
 """The programs that find the tests of a change, and plant faults in it."""
 
-from __future__ import annotations
-
 import pytest
 from helpers import changed, mutants
 

@@ -1,7 +1,5 @@
 """The public names: light to import, visible to type checkers."""
 
-from __future__ import annotations
-
 import pickle
 import traceback
 

@@ -1,7 +1,5 @@
 """The test suite itself: hangs become failures, and bounds of pyproject.toml can be installed."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

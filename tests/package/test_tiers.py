@@ -1,7 +1,5 @@
 """Which tests a call of pytest runs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 

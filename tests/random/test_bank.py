@@ -1,7 +1,5 @@
 """StreamBank: keys of the job's streams, draws that go on, rows that alone advance, its state."""
 
-from __future__ import annotations
-
 import math
 from concurrent.futures import ThreadPoolExecutor, wait
 

@@ -1,7 +1,5 @@
 """StreamBank's state, its copies, and its life among the generators that a seeder reseeds."""
 
-from __future__ import annotations
-
 import copy
 import io
 import pickle

@@ -12,8 +12,6 @@ The quantile of the truncated normal reaches 6.2 and 4.3. What is required is wh
 ``docs/spec/random.md`` states.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 

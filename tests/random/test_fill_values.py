@@ -1,7 +1,5 @@
 """What fills compute from draws: distributions, their exponential function, 16-bit results."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Draws from keys: the values of the specification, and their laws."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

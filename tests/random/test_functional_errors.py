@@ -1,7 +1,5 @@
 """Draws from keys: what is refused, and in which words."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

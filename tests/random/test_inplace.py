@@ -1,7 +1,5 @@
 """In-place fills: the values of the specification, whole or in parts, in tensors of any kind."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import warnings

@@ -4,8 +4,6 @@ cuRAND's device header is compiled for the host, Triton runs in its interpreter:
 package more than the other tests (``pip install fastseed[interop]``) and no GPU.
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import os

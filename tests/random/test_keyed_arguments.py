@@ -1,7 +1,5 @@
 """Calls in a block of ``random.keyed`` take and return what those of torch do, or raise."""
 
-from __future__ import annotations
-
 import contextlib
 
 import pytest

@@ -1,7 +1,5 @@
 """Blocks of ``random.keyed`` in compiled code: the bits of eager code, one graph, one count."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

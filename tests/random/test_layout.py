@@ -1,7 +1,5 @@
 """Which values of a logical tensor a part holds: against torch's own cutting of index tensors."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """DTensors of real ranks are filled, bit for bit, as one process fills the whole."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from helpers.parallel import fsdp, fsdp_over_tensor_parallel, hybrid, tensor_parallel

@@ -1,7 +1,5 @@
 """Seeds of many rollouts: a grid of samples or one by one, the same bits as ``seed``."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import warnings

@@ -1,7 +1,5 @@
 """docs/spec/seed_contract.py: every rule is broken by a scheme without it, none by fastseed's."""
 
-from __future__ import annotations
-
 import hashlib
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Leases, batches, and refusals of the ledger."""
 
-from __future__ import annotations
-
 import pickle
 import threading
 

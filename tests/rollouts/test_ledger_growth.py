@@ -1,7 +1,5 @@
 """What a job keeps or does grows no faster than its input: counted at n and at 4 n, not timed."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys

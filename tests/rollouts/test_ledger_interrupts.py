@@ -1,7 +1,5 @@
 """Interrupts at every point of a ledger's calls: from a state no unit is lost, nor the file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Hundreds of kills in simulated time: what the chain of checkpoints has trained."""
 
-from __future__ import annotations
-
 import functools
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The state of a ledger: what it resumes, what is refused, and its size."""
 
-from __future__ import annotations
-
 import io
 import itertools
 import json

@@ -1,7 +1,5 @@
 """The file of results: what survives a restart, and what is deleted."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import json

@@ -1,7 +1,5 @@
 """The seed of one rollout: its bits, prompts of every kind, without NumPy."""
 
-from __future__ import annotations
-
 import hashlib
 import struct
 

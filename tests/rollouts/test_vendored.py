@@ -1,7 +1,5 @@
 """docs/spec/rollout_seed.py, which other projects copy: the library's bits in plain Python."""
 
-from __future__ import annotations
-
 import random
 import runpy
 

@@ -1,7 +1,5 @@
 """Speculative decoding with the target's noise: the tokens are those without it, for any draft."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

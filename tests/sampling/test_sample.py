@@ -1,7 +1,5 @@
 """A token depends on its logits, key and position, and on nothing else of the call."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Known answers of noise and thresholds; ``tests/backend`` has those of the operators."""
 
-from __future__ import annotations
-
 import functools
 import struct
 

@@ -3,8 +3,6 @@
 determinism_mkl.py early|late
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import sys

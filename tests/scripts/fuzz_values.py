@@ -1,7 +1,5 @@
 """The values of ``fuzz_calls.py``: hostile ones, and good ones by the name of a parameter."""
 
-from __future__ import annotations
-
 import functools
 import random as python_random
 from pathlib import Path

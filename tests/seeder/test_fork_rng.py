@@ -1,7 +1,5 @@
 """``fork_rng(name)``: torch's default generators on another stream, and back exactly."""
 
-from __future__ import annotations
-
 import threading
 
 import numpy as np

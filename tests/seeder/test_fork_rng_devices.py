@@ -1,7 +1,5 @@
 """``fork_rng(name)`` and accelerators: their generators switch too; nothing initializes them."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from helpers.support import snapshot

@@ -1,7 +1,5 @@
 """Activation checkpointing recomputes a function in the backward pass: its blocks repeat."""
 
-from __future__ import annotations
-
 import threading
 from functools import partial
 

@@ -5,8 +5,6 @@ It turns an integer key into a seed with ``random.Random(key).randint(0, 2147483
 are equal seeds, so collisions by the million are counted on keys.
 """
 
-from __future__ import annotations
-
 import concurrent.futures
 import json
 import multiprocessing

@@ -1,7 +1,5 @@
 """init: it seeds everything at task 0, replaces what an earlier call made, and shows its seed."""
 
-from __future__ import annotations
-
 import functools
 import logging
 import multiprocessing

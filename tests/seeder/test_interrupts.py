@@ -1,7 +1,5 @@
 """Ctrl-C, or the exception of a time limit: no lock stays taken, and the next reseed is whole."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 

@@ -1,7 +1,5 @@
 """fork, spawn, pickles and threads."""
 
-from __future__ import annotations
-
 import copy
 import logging
 import os

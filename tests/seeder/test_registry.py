@@ -1,7 +1,5 @@
 """Registered generators: names, kinds, order, and how long they are held."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import gc

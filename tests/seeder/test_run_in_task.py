@@ -1,7 +1,5 @@
 """integrations.run_in_task: another task for a block, and every generator as before after it."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

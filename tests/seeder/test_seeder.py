@@ -1,7 +1,5 @@
 """init and reseed: what every global generator gets, and what it does not depend on."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import logging

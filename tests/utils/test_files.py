@@ -1,7 +1,5 @@
 """Files: what is no regular file is refused at once; writes are whole or not there."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import socket

@@ -1,7 +1,5 @@
 """JSON that other readers take otherwise is refused."""
 
-from __future__ import annotations
-
 import pytest
 
 from fastseed._utils import strict_json

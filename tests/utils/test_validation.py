@@ -1,7 +1,5 @@
 """The rules of arguments and their texts, which every public function shares."""
 
-from __future__ import annotations
-
 import collections
 import math
 import pathlib

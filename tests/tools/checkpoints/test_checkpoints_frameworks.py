@@ -1,7 +1,5 @@
 """Checkpoints that Accelerate, Lightning and torch.distributed.checkpoint wrote."""
 
-from __future__ import annotations
-
 import pytest
 from helpers.processes import run_ranks
 from torch.utils.data import DataLoader

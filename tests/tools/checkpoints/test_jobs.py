@@ -1,7 +1,5 @@
 """Journals in files: found in any checkpoint without running its code, counted, compared."""
 
-from __future__ import annotations
-
 import collections
 import copy
 import dataclasses

@@ -1,7 +1,5 @@
 """Recording an environment: its sections, its folder, missing programs, and comparison."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat

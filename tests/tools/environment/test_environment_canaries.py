@@ -1,7 +1,5 @@
 """Planted secrets of realistic kinds; none of them is in any byte of a default capture."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """The state of repositories."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 

@@ -1,7 +1,5 @@
 """`fastseed verify`: the four experiments, on a script that starts in 20 ms, and its report."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """`verify` on a training script that records, without a fault and with one."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

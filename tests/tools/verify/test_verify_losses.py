@@ -1,7 +1,5 @@
 """Reading losses from logs: steps, and what is left out."""
 
-from __future__ import annotations
-
 import json
 import math
 import struct

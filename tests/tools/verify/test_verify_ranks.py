@@ -1,7 +1,5 @@
 """``fastseed verify --ranks``: a script under torchrun with several numbers of ranks, compared."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

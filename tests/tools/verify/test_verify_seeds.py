@@ -1,7 +1,5 @@
 """`fastseed verify --seeds`: what the seed does not reach, in outputs, losses and recordings."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterable
