@@ -1,12 +1,15 @@
 """``fastseed.deterministic`` sets ``MKL_CBWR``: products do not depend on addresses."""
 
+import json
 import os
+import subprocess
+import sys
 
 import pytest
 import torch
 from helpers.support import run_script
 
-from fastseed.determinism import variables
+from fastseed.determinism import hash_seed, variables
 from fastseed.determinism.settings import SET, TOO_LATE, UNCHANGED
 from fastseed.determinism.switches import deterministic
 
@@ -44,3 +47,64 @@ def test_a_product_does_not_depend_on_addresses(monkeypatch):
     # Some processors and versions of MKL do without; where products differ the report says so.
     assert late["status"] == (TOO_LATE if late["depends"] else SET)
     assert (late["products"] > 1) <= late["depends"]
+
+
+PROGRAM = """
+import json, os, sys
+sys.path.insert(0, {folder!r})
+import hash_seed
+{before}
+print(json.dumps(hash_seed.found()))
+"""
+
+
+def found(*options, before="", value=None):
+    """Return what a new Python finds; it imports hash_seed alone, without torch."""
+    program = PROGRAM.format(folder=os.path.dirname(hash_seed.__file__), before=before)
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONHASHSEED"}
+    if value is not None:
+        environment["PYTHONHASHSEED"] = value
+    command = [sys.executable, *options, "-c", program]
+    return tuple(json.loads(subprocess.check_output(command, env=environment, timeout=60)))
+
+
+@pytest.mark.parametrize(
+    "value, seed", [("0", 0), ("7", 7), (str(2**32 - 1), 2**32 - 1), ("random", None), (None, None)]
+)
+def test_the_seed_in_use(value, seed):
+    assert found(value=value) == (value, seed)
+
+
+@pytest.mark.parametrize("option", ["-E", "-I"])
+def test_an_ignored_variable_is_not_in_use(option):
+    assert found(option, value="7") == ("7", None)
+
+
+@pytest.mark.parametrize("start, seed", [("random", None), ("7", 7), (None, None), ("0", 0)])
+@pytest.mark.skipif(not os.path.exists("/proc/self/environ"), reason="no /proc")
+def test_a_variable_set_in_the_script_is_not_in_use(start, seed):
+    assert found(before="os.environ['PYTHONHASHSEED'] = '8'", value=start) == ("8", seed)
+
+
+def test_the_initial_environment_may_be_unreadable_or_overwritten(monkeypatch):
+    for entries in (None, b"python: a title\0\0\0"):
+
+        def read(path, entries=entries):
+            if entries is None:
+                raise FileNotFoundError
+            return entries
+
+        monkeypatch.setattr(hash_seed.Path, "read_bytes", read)
+        assert hash_seed._initial("12") == "12"
+
+
+@pytest.mark.parametrize(
+    "text, seed",
+    [
+        *(("0", 0), ("007", 7), ("4294967295", 2**32 - 1), ("random", None), ("", None)),
+        *((None, None), ("-1", None), ("1.0", None), ("٣", None), (str(2**32), None)),
+        *(("9" * 5000, None), (" 1", None)),
+    ],
+)
+def test_values_of_the_variable(text, seed):
+    assert hash_seed.parse(text) == seed
