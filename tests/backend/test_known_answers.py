@@ -135,9 +135,6 @@ def test_functions_of_words(function, kind):
     assert made.dtype == kind and np.array_equal(made.view(unsigned), expected)
 
 
-# ---------------------------------------------------------------- orders
-
-
 @pytest.mark.costly("NumPy computes each order")
 def test_orders(run):
     for line in vectors.data_lines("shuffle"):

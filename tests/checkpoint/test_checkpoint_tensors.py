@@ -122,7 +122,7 @@ def test_a_folder_that_cannot_be_read_is_named(tmp_path):
 EXACT = ("pattern", "dcp", "dcp reader")
 
 
-def begin(master_seed):
+def begin_scope(master_seed):
     """Return the states of all generators at the beginning of a scope, and a shared generator."""
     fastseed.init(master_seed)
     shared = torch.Generator()
@@ -137,7 +137,7 @@ def states(shared):
 
 def save(folder):
     """Save in each way; return what the states were, and at the beginning of the scope."""
-    begin, shared = begin(42)
+    begin, shared = begin_scope(42)
     random.gauss(0, 1), np.random.standard_normal(), torch.randn(dist.get_rank() + 1)
     torch.rand(3, generator=shared)
     model = {"weight": torch.arange(4.0)}
@@ -155,7 +155,7 @@ def load(folder):
         "dcp reader": lambda: load_dcp(folder / "dcp", source=dcp.FileSystemReader(folder / "dcp")),
         "dcp scope": lambda: load_dcp(folder / "dcp scope"),
     }
-    return {way: loaded(call) for way, call in calls.items()}, begin(42)[0]
+    return {way: loaded(call) for way, call in calls.items()}, begin_scope(42)[0]
 
 
 def load_dcp(path, **options):
@@ -167,7 +167,7 @@ def load_dcp(path, **options):
 
 
 def loaded(call):
-    _, shared = begin(7)
+    _, shared = begin_scope(7)
     said = []
     handler = logging.Handler(logging.WARNING)
     handler.emit = lambda record: said.append(record.getMessage())
@@ -225,7 +225,7 @@ def error_of(call):
 
 
 def load_without_source(path):
-    begin(7)
+    begin_scope(7)
     return error_of(lambda: load_dcp(path, rng=True))
 
 

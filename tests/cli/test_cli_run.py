@@ -140,9 +140,6 @@ def test_wrong_usage_starts_nothing(becoming, capsys, arguments):
     assert shown.err and "Traceback" not in shown.err
 
 
-# ---------------------------------------------------------------- the run's folder
-
-
 def test_the_record_is_of_the_environment_of_the_program(becoming, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     line = ["run", "--seed", "7", "--out", "runs", "python", "t.py", "--json"]

@@ -236,9 +236,6 @@ def test_a_path_whose_id_is_taken_gets_a_prime():
     assert found.name == "dataset.rng'"
 
 
-# ---------------------------------------------------------------- nothing is run
-
-
 class Touchy:
     """Whoever runs any of it hears of it."""
 

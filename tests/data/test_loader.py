@@ -22,9 +22,6 @@ def epoch_of(batches, epoch=0, task=1):
     return list(batches)
 
 
-# ---------------------------------------------------------------- coordinates
-
-
 def test_iterating_needs_init():
     batches = Loader(Plain(4))
     with pytest.raises(RuntimeError, match=r"call fastseed\.init"):
@@ -183,9 +180,6 @@ def test_stop_iteration_of_a_collate_function_is_an_error(workers, quick_shutdow
         seen += batches
     batches.collate_fn = same
     assert flat(batches) == list(range(10))
-
-
-# ---------------------------------------------------------------- settings
 
 
 def test_settings_that_are_wrong_together_are_refused():

@@ -13,9 +13,6 @@ LARGE = (65536, 65537, 10**6 + 3, 10**9, 2**32 + 1, 2**48 - 1, 2**48)
 WHERE = {"task": 1, "epoch": 7, "master_seed": 42}
 
 
-# ---------------------------------------------------------------- known answers
-
-
 def test_the_sampler_gives_the_known_answers():
     for text in vectors.data_lines("shuffle"):
         kind, master, task, epoch, name, *rest = text.split(" ")
@@ -27,9 +24,6 @@ def test_the_sampler_gives_the_known_answers():
             if stride == 1:
                 found = sampler.indices(start, start + count)
                 assert found.dtype == torch.int64 and list(map(str, found.tolist())) == answers
-
-
-# ---------------------------------------------------------------- laws
 
 
 def test_every_order_is_a_bijection():
@@ -86,9 +80,6 @@ def test_each_coordinate_matters():
     for a in range(len(orders)):
         for b in range(a):
             assert sum(x == y for x, y in zip(orders[a], orders[b], strict=True)) < 5
-
-
-# ---------------------------------------------------------------- where it is written
 
 
 @pytest.mark.cuda

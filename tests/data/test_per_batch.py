@@ -193,9 +193,6 @@ def test_a_job_with_slots_has_the_numbers_of_the_first_sample_of_each():
             assert drawn == expected(samples[0], epoch=epoch)
 
 
-# ---------------------------------------------------------------- iterable datasets
-
-
 @pytest.mark.parametrize("workers", [0, 2])
 def test_an_iterable_dataset_has_its_positions(workers):
     def make(rank):

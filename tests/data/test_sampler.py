@@ -151,9 +151,6 @@ def test_the_mesh_says_how_data_are_shared():
     assert list(ShuffleSampler(10)) == order(10)[1::2]
 
 
-# ---------------------------------------------------------------- the order as a function
-
-
 def test_index_and_indices():
     sampler = ShuffleSampler(1000)
     assert sampler.indices().tolist() == order(1000)

@@ -295,9 +295,6 @@ def test_pools_and_banks_have_members_of_their_own():
     assert (pool.state_dict()["states"].tolist(), bank.state_dict()["states"].tolist()) == kept
 
 
-# ---------------------------------------------------------------- a dataset like any other
-
-
 def test_it_passes_for_the_data_set():
     class Named(Draws):
         classes = ("a", "b")

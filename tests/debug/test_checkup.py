@@ -104,8 +104,6 @@ def test_check_needs_a_process_group_to_compare_ranks():
         fastseed.debug.check(ranks=1)
 
 
-# ---------------------------------------------------------------- the command
-
 SCRIPT = """
 import sys
 import numpy as np

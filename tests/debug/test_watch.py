@@ -365,9 +365,6 @@ def test_errors_of_a_closed_watch(tmp_path):
         watch.record()
 
 
-# ---------------------------------------------------------------- the command
-
-
 def test_the_command(a, tmp_path, capsys):
     b = train(tmp_path, after=at(3, lambda m, o: flip(m.two.weight, 5)))
     assert cli.main(["diff", str(a), str(b)]) == 1

@@ -102,9 +102,6 @@ def test_generators_are_optional(tmp_path):
     assert found.equal and found.notes == ("only b recorded the generator",)
 
 
-# ---------------------------------------------------------------- accelerators
-
-
 class Device:
     """An accelerator of two devices, which torch initializes later."""
 
@@ -126,9 +123,6 @@ def test_an_accelerator_counts_once_it_is_there(tmp_path, monkeypatch):
     assert list(start) == GLOBAL and list(after) == [*GLOBAL, "torch.cuda:0", "torch.cuda:1"]
     for i, generator in enumerate(device.there):
         assert after[f"torch.cuda:{i}"] == digest(generator.get_state()).table[""].value
-
-
-# ---------------------------------------------------------------- where it is recorded
 
 
 def test_the_folder_of_a_run(tmp_path, monkeypatch):

@@ -117,8 +117,6 @@ def test_laws_narrow_seeds_differ_between_ranks(at, name, some_ranks, worker, i,
     assert all(0 <= seed < 2**bits for seed in found)
 
 
-# ---------------------------------------------------------------- ranges
-
 keys_of_names = st.tuples(numbers(64), numbers(64))
 
 
@@ -138,9 +136,6 @@ def test_laws_seeds_are_the_low_halves(name, rank, worker, start, n, domain):
     seeds = derived_seeds(name, rank, worker, start, n, domain)
     assert seeds.dtype == np.uint64
     assert seeds.tolist() == [lo for lo, _ in keys(name, rank, worker, start, n, domain)]
-
-
-# ---------------------------------------------------------------- native is the reference
 
 
 @needs_native
@@ -170,9 +165,6 @@ def test_laws_a_name_is_the_start_of_its_sha256(name):
     assert b"".join(half.to_bytes(8, "little") for half in scalar.name_words(name)) == expected
 
 
-# ---------------------------------------------------------------- expansion
-
-
 @LAWS
 @given(numbers(128), numbers(128))
 def test_laws_states_are_distinct_and_never_zero(a, b):
@@ -181,9 +173,6 @@ def test_laws_states_are_distinct_and_never_zero(a, b):
     assert (first.dtype, first.shape) == (np.uint32, (624,))
     assert first[0] >> 31 == 1
     assert np.count_nonzero(first == second) < 8  # 624 / 2**32 equal words are to be expected
-
-
-# ---------------------------------------------------------------- the public functions
 
 
 @pytest.fixture(scope="module")

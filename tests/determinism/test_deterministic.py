@@ -304,9 +304,6 @@ def test_initialized_horovod_is_too_late(monkeypatch):
         assert "HOROVOD_FUSION_THRESHOLD" not in os.environ
 
 
-# ---------------------------------------------------------------- the report
-
-
 def test_the_report_is_printable(monkeypatch):
     monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
     with deterministic() as report:

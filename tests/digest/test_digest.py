@@ -184,9 +184,6 @@ def test_digest_changes_nothing_and_draws_nothing():
     assert all(torch.equal(v, before[1][k]) for k, v in module.state_dict().items())
 
 
-# ---------------------------------------------------------------- parts
-
-
 @pytest.mark.parametrize("shape", [(11,), (10, 7), (4, 5, 33), (64,), (3, 48)], ids=str)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.int8], ids=str)
 def test_parts_add_up_however_they_are_cut(shape, dtype):

@@ -160,9 +160,6 @@ def test_pools_and_banks_reseed_as_their_names_say():
             assert torch.equal(fastseed.random.bits(bank, (5,))[0], expected)
 
 
-# ---------------------------------------------------------------- data
-
-
 @pytest.mark.parametrize(
     ("where", "share"),
     [

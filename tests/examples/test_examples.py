@@ -128,9 +128,6 @@ def test_an_evolution_strategy_exchanges_scores_alone():
     assert len(found) == 1
 
 
-# ---------------------------------------------------------------- a batch with removed samples
-
-
 def test_the_comparison_of_batches_counts_rows_that_differ():
     path = EXAMPLES / "find_poisoned_batch.py"
     spec = importlib.util.spec_from_file_location("find_poisoned_batch", path)

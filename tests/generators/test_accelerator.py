@@ -52,9 +52,6 @@ def seeds(devices) -> list[int]:
     return [generator.initial_seed() for generator in devices]
 
 
-# ---------------------------------------------------------------- indices
-
-
 def test_relative_index_of_the_own_device_is_zero():
     for count in (1, 2, 8):
         for current in range(count):
@@ -298,9 +295,6 @@ def test_cuda_capture_refuses_and_replays_follow_the_seed():
         graph.replay()
         drawn.append(static.tolist())
     assert drawn[0] == drawn[2] != drawn[1]
-
-
-# ---------------------------------------------------------------- the switch
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="nothing is skipped on this machine")

@@ -235,9 +235,6 @@ def test_numpy_generator_spawns_from_the_new_key(kind):
         assert spawned(own, 3) == spawned(clean, 3)
 
 
-# ---------------------------------------------------------------- torch
-
-
 @pytest.mark.parametrize("key", KEYS)
 def test_torch_takes_the_full_state(key):
     generator = torch.Generator()
@@ -256,9 +253,6 @@ def test_torch_draws_follow_the_words():
     drawn = torch.empty(1500, dtype=torch.int32).random_(generator=generator).numpy()
     expected = clean.randint(0, 2**32, 1500, dtype=np.uint32) & 0x7FFFFFFF
     assert np.array_equal(drawn, expected)
-
-
-# ---------------------------------------------------------------- paths and backends agree
 
 
 @pytest.fixture(scope="module")

@@ -41,9 +41,6 @@ def exponentials(w: np.ndarray) -> np.ndarray:
     return fp_math.standard_exponential(w)
 
 
-# ---------------------------------------------------------------- scores
-
-
 def chi_square(counts: np.ndarray, expected: np.ndarray | float) -> float:
     """Pearson's statistic as a nearly standard normal z, for many degrees of freedom."""
     df = counts.size - 1

@@ -63,8 +63,6 @@ def patterns(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     return numbers
 
 
-# ---------------------------------------------------------------- draws
-
 NORMAL, WIDE = (1.0, 2.0), (-(2**63), signed(3 << 62))
 DRAWS: dict[str, dict[torch.dtype, tuple[Any, ...]]] = {
     "bits": dict.fromkeys((torch.uint32, U64), ()),

@@ -202,9 +202,6 @@ def run_script(name: str, *arguments: str | Path, timeout: float = 120, **enviro
     return json.loads(printed.splitlines()[-1])
 
 
-# ---------------------------------------------------------------- the ranks of a job
-
-
 def run_job(
     name: str, world_size: int, *arguments: Any, timeout: float = 120, **environment: str
 ) -> list[Finished]:

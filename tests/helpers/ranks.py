@@ -135,9 +135,6 @@ def _end_all() -> None:
         pool.end()
 
 
-# ---------------------------------------------------------------- in a rank
-
-
 def _serve(
     pipe: Connection, rank: int, size: int, port: int, output: Path, environment: dict[str, str]
 ) -> None:

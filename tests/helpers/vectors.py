@@ -88,9 +88,6 @@ def changed(texts: list[str], releases: list[tuple[int, str]]) -> list[int]:
     return [n for n, value in releases if len(texts) < n or digest(texts[:n]) != value]
 
 
-# ---------------------------------------------------------------- any file
-
-
 @functools.cache
 def data_lines(file: str) -> tuple[str, ...]:
     """Return the rows of ``<file>.txt``, as they are written."""

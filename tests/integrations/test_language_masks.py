@@ -18,9 +18,6 @@ def job():
     start(3)
 
 
-# ---------------------------------------------------------------- masked language models
-
-
 class Texts(Dataset):
     """Token ids; of one length, or of lengths that differ."""
 

@@ -181,8 +181,6 @@ def test_threads_initialize_models_of_their_own():
     assert torch.equal(plain, nn.init.orthogonal_(torch.empty(5, 5)))
 
 
-# ---------------------------------------------------------------- functions of torch
-
 SIGNATURES = {
     "trunc_normal_": ["tensor", "mean=0.0", "std=1.0", "a=-2.0", "b=2.0", "generator=None"],
     "orthogonal_": ["tensor", "gain=1", "generator=None"],

@@ -17,8 +17,6 @@ from fastseed.random import StreamBank, keyed, normal
 
 pytestmark = pytest.mark.usefixtures("seeded")
 
-# ---------------------------------------------------------------- forms
-
 
 class Kept(torch.autograd.Function):
     """A checkpoint as in guided-diffusion, which keeps the function before it calls it."""
@@ -192,9 +190,6 @@ def test_a_recomputation_has_what_its_forward_pass_had(form, draw):
     for nesting, change in itertools.product(NESTINGS, (*CHANGES, in_a_thread)):
         found = gradient(form, nesting, change, draw)
         assert torch.allclose(found, expected(nesting, change, draw)), (nesting, change)
-
-
-# ---------------------------------------------------------------- converted modules
 
 
 class Model(torch.nn.Module):

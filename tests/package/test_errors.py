@@ -17,8 +17,6 @@ from fastseed import debug
 from fastseed._backend import native
 from fastseed.seeder import recent_scopes
 
-# ---------------------------------------------------------------- before init
-
 CALLS = {
     "get_master_seed": lambda: fastseed.get_master_seed(),
     "reseed": lambda: fastseed.reseed(0),
@@ -41,8 +39,6 @@ def test_before_init_every_function_says_to_call_it(function):
     assert str(caught.value) == f"fastseed.{function}: call fastseed.init(...) first"
     assert snapshot() == before
 
-
-# ---------------------------------------------------------------- coordinates
 
 TOPS = {"task": 2**24 - 1, "epoch": 2**32 - 1, "step": 2**64 - 1}
 

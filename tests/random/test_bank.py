@@ -162,9 +162,6 @@ def test_banks_are_prefix_stable():
     assert torch.equal(fastseed.random.normal(long, 5)[:13], fastseed.random.normal(short, 5))
 
 
-# ---------------------------------------------------------------- draws
-
-
 @each_draw
 def test_values_are_those_of_the_keys_and_positions_advance(name, dtype):
     n = (5, 1, 0)[DTYPES.index((name, dtype)) % 3]

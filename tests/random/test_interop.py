@@ -38,9 +38,6 @@ def own_words(lo: int, hi: int, position: int, count: int) -> list[int]:
     return words[0].tolist()[position % 4 :]
 
 
-# ---------------------------------------------------------------- cuRAND
-
-
 @pytest.fixture(scope="module")
 def curand(tmp_path_factory) -> Path:
     """The program of ``curand_host``, compiled."""
@@ -102,9 +99,6 @@ def test_interop_curand_uniforms_come_from_the_same_words(curand):
             torch.tensor([lo, hi], dtype=torch.uint64), (COUNT,)
         ).double()
         assert ((theirs - ours) > -(2.0**-25)).all() and ((theirs - ours) < 1.6 * 2.0**-24).all()
-
-
-# ---------------------------------------------------------------- Triton
 
 
 def test_interop_triton_kernel_goes_on_at_a_banks_positions():

@@ -35,8 +35,6 @@ def indices(shape) -> torch.Tensor:
     return torch.arange(math.prod(shape)).view(shape)
 
 
-# ---------------------------------------------------------------- boxes
-
 BOXES = st.lists(
     st.integers(0, 5).flatmap(
         lambda n: st.tuples(st.integers(0, n), st.integers(0, n), st.just(n))

@@ -182,9 +182,6 @@ def test_equal_seeds_of_31_bits_are_reported(samples):
         assert len(np.unique(seeds(3, prompts, samples, master_seed=42))) == 160_000
 
 
-# ---------------------------------------------------------------- the master seed
-
-
 def test_master_seed_of_init_and_of_the_environment(monkeypatch):
     expected = seed(3, 1, 0, master_seed=99)
     with pytest.raises(RuntimeError, match=r"give master_seed, call fastseed\.init\(\.\.\.\)"):

@@ -301,9 +301,6 @@ def test_a_batch_that_changed_since_is_not_marked():
     book.mark_trained(book.next_batch())
 
 
-# ---------------------------------------------------------------- threads and processes
-
-
 def test_threads_share_a_ledger():
     book, prompts = Ledger(600, batch_size=3, samples=2, lag=3, window=2, master_seed=1), 600
     done: list[int] = []

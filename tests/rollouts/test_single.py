@@ -106,9 +106,6 @@ def test_refused_arguments(bad, error, text):
         seed_of(**{"prompt": 1, **bad})
 
 
-# ---------------------------------------------------------------- without torch
-
-
 def test_neither_torch_nor_numpy_is_loaded():
     code = (
         "import sys, fastseed.rollouts as r;"

@@ -256,8 +256,6 @@ except Exception as error:
     assert printed.split() == ["Unsupported"]
 
 
-# ---------------------------------------------------------------- meshes
-
 HERE = {"dp": (1, 2), "tp": (1, 2)}
 
 

@@ -17,8 +17,6 @@ from fastseed import GeneratorPool
 from fastseed.seeder.process_lock import process
 from fastseed.seeder.recent_scopes import RecentScopes
 
-# ---------------------------------------------------------------- fork
-
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_fork_keeps_the_coordinates_and_says_so():

@@ -275,9 +275,6 @@ def test_registered_functions_methods_and_classes():
     assert len(seeds) == 2
 
 
-# ---------------------------------------------------------------- shared
-
-
 def test_shared_is_the_same_on_every_rank_and_own_is_not():
     shared, own = Recorder(), Recorder()
     for rank in range(4):
@@ -287,9 +284,6 @@ def test_shared_is_the_same_on_every_rank_and_own_is_not():
         s.reseed(1, 2)
     assert len(set(shared.seeds)) == 1 and len(set(own.seeds)) == 4
     assert shared.seeds[0] == reference_narrow_seed("shared", epoch=2, rank=SHARED)
-
-
-# ---------------------------------------------------------------- how long
 
 
 def test_registered_objects_are_held_until_unregistered():

@@ -17,8 +17,6 @@ import fastseed
 import fastseed.pyt
 from fastseed._backend import derive
 
-# ---------------------------------------------------------------- the documented states
-
 
 @pytest.mark.parametrize(
     ("task", "epoch", "step"), [(1, 7, 0), (0, 0, 0), (2**24 - 1, 2**32 - 1, 2**64 - 1)]

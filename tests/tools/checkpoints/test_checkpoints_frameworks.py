@@ -45,9 +45,6 @@ def test_ranks_that_save_under_one_name_to_a_distributed_checkpoint(folder):
     assert compare(folder / "resumed", folder / "dcp-ranks") == []
 
 
-# ---------------------------------------------------------------- journals
-
-
 def test_a_checkpoint_of_accelerate(tmp_path):
     fastseed.init(42, rank=0, world_size=1)
     accelerator = accelerate.Accelerator(cpu=True)

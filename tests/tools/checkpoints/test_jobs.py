@@ -92,9 +92,6 @@ def test_files_without_a_journal_and_damaged_ones_are_refused(tmp_path):
             read_lineage(tmp_path / name)
 
 
-# ---------------------------------------------------------------- counting
-
-
 def test_locate_counts_the_steps_of_random_histories():
     for seed in range(60):
         made = Job(seed).run()

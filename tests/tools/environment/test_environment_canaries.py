@@ -174,9 +174,6 @@ def test_no_canary_comes_out(planted, tmp_path, capsysbinary):
     assert set(VARIABLES) <= found["variables"].keys()
 
 
-# ---------------------------------------------------------------- variables
-
-
 @pytest.mark.parametrize(
     "name, value, stored",
     [
