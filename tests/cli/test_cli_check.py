@@ -168,7 +168,7 @@ def check_rank(case, folder):
     script.write_text("" if case == "no init" and rank == 1 else program)
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        code = cli.main(["check_rank", "--json", str(script)])
+        code = cli.main(["check", "--json", str(script)])
     rows = json.loads(printed.getvalue())["rows"]
     return code, *(row for row in rows if row["topic"] == "ranks")
 
@@ -194,7 +194,7 @@ def test_ranks_that_do_not_agree(tmp_path, case, says):
 def test_a_job_of_one_has_no_ranks(tmp_path, capsys):
     script = tmp_path / "one.py"
     script.write_text("import fastseed\nfastseed.init(42, rank=0, world_size=1)\n")
-    cli.main(["check_rank", "--json", str(script)])
+    cli.main(["check", "--json", str(script)])
     assert "ranks" not in {row["topic"] for row in json.loads(capsys.readouterr().out)["rows"]}
 
 
@@ -203,7 +203,7 @@ def test_a_job_of_several_without_a_process_group(tmp_path, capsys):
     """The same as for a job that has closed it."""
     script = tmp_path / "several.py"
     script.write_text("import fastseed\nfastseed.init(42, rank=1, world_size=2)\n")
-    cli.main(["check_rank", "--json", str(script)])
+    cli.main(["check", "--json", str(script)])
     rows = json.loads(capsys.readouterr().out)["rows"]
     (row,) = [row for row in rows if row["topic"] == "ranks"]
     assert (
