@@ -5,9 +5,9 @@ import io
 import json
 import os
 import pickle
-import struct
 import zipfile
 
+import numpy as np
 import pytest
 import torch
 from helpers.jobs import draws, everything, start
@@ -33,6 +33,13 @@ def refused(job, state, error, reason):
     assert everything(job) == before
 
 
+FREED = torch.zeros(5000, dtype=torch.uint8)
+FREED.untyped_storage().resize_(0)
+OF_RANKS = "state must hold exact states as 'rng.<rank below world_size>.<name>'"
+ODD = "rng.", "rng.x.python", "rng.8.python", "rng.04.python", "rng.4", "rng.4.", "rng.²"
+ABSENT = "belongs to a generator that must be registered, or an accel"
+
+
 @pytest.mark.parametrize(
     ("change", "error", "reason"),
     [
@@ -44,76 +51,35 @@ def refused(job, state, error, reason):
         ({"master_seed": 42.0}, TypeError, "state['master_seed'] must be an integer, got 42.0"),
         ({"reseeded": 0}, ValueError, "state must hold zeros for task, epoch and step before a"),
         ({"world_size": 0}, ValueError, "state['world_size'] must be in [1, 16777215], got 0"),
+        ({"world_size": 3}, ValueError, f"{OF_RANKS}, got 'rng.3.python'"),
         ({"task": 2**24}, ValueError, "state['task'] must be in [0, 16777215]"),
         ({"epoch": True}, TypeError, "state['epoch'] must be an integer, got True"),
         ({"extra": 1}, ValueError, "state must hold nothing but what state_dict() wrote"),
+        *(({key: torch.zeros(9, dtype=torch.uint8)}, ValueError, OF_RANKS) for key in ODD),
+        ({"rng.4.python": [1, 2]}, ValueError, "must be a 1-D uint8 tensor with data, got [1, 2]"),
+        *(
+            ({"rng.3.python": held}, ValueError, "rng.3.python'] must be a 1-D uint8 tensor with")
+            for held in (FREED, FREED.to("meta"))
+        ),
+        *(
+            ({f"rng.3.{name}": ...}, ValueError, "state must hold exact states of all of")
+            for name in ("python", "numpy", "torch.cpu")
+        ),
+        ({"rng.3.torch.cuda": torch.zeros(16).byte()}, ValueError, ABSENT),
+        ({"rng.3.gone": torch.zeros(16).byte()}, ValueError, f"state['rng.3.gone'] {ABSENT}"),
     ],
 )
 def test_wrong_fields_are_refused(job, change, error, reason):
-    refused(job, {**fastseed.state_dict(rng=True), **change}, error, reason)
-
-
-@pytest.mark.parametrize(
-    "key", ["rng.", "rng.x.python", "rng.8.python", "rng.04.python", "rng.4", "rng.4.", "rng.²"]
-)
-def test_keys_that_no_rank_writes_are_refused(job, key):
-    state = {**fastseed.state_dict(), key: torch.zeros(9, dtype=torch.uint8)}
-    refused(
-        job,
-        state,
-        ValueError,
-        "state must hold exact states as 'rng.<rank below world_size>.<name>'",
-    )
-
-
-def test_states_of_a_rank_that_the_job_did_not_have_are_refused(job):
-    state = {**fastseed.state_dict(rng=True), "world_size": 3}
-    refused(job, state, ValueError, "'rng.<rank below world_size>.<name>', got 'rng.3.python'")
-
-
-def test_other_ranks_states_must_be_bytes(job):
-    state = {**fastseed.state_dict(rng=True), "rng.4.python": [1, 2]}
-    says = "state['rng.4.python'] must be a 1-D uint8 tensor with data, got [1, 2]"
-    refused(job, state, ValueError, says)
-
-
-def test_states_without_memory_are_refused(job):
-    freed = torch.zeros(5000, dtype=torch.uint8)
-    freed.untyped_storage().resize_(0)
-    for held in (freed, freed.to("meta")):
-        state = {**fastseed.state_dict(rng=True), "rng.3.python": held}
-        refused(job, state, ValueError, "state['rng.3.python'] must be a 1-D uint8 tensor with")
-
-
-@pytest.mark.parametrize("name", ["python", "numpy", "torch.cpu"])
-def test_an_exact_state_without_a_default_generator_is_refused(job, name):
-    state = fastseed.state_dict(rng=True)
-    del state[f"rng.3.{name}"]
-    refused(job, state, ValueError, "state must hold exact states of all of")
-
-
-def test_states_of_absent_accelerators_are_refused(job):
-    state = {**fastseed.state_dict(rng=True), "rng.3.torch.cuda": torch.zeros(16).byte()}
-    refused(job, state, ValueError, "belongs to a generator that must be registered, or an accel")
-
-
-def test_states_of_unregistered_generators_are_refused(job):
-    state = fastseed.state_dict(rng=True)
-    fastseed.unregister_generator(job["new"])
-    refused(job, state, ValueError, "state['rng.3.new'] belongs to a generator that must be regist")
+    state = {**fastseed.state_dict(rng=True), **change}
+    refused(job, {k: v for k, v in state.items() if v is not ...}, error, reason)
 
 
 # ---------------------------------------------------------------- exact states
 
-MT19937 = ["python", "own", "numpy", "old", "torch.cpu", "one", "pool"]
-SIZES = {"python": 2512, "own": 2512, "numpy": 2512, "old": 2512, "torch.cpu": 5056, "one": 5056}
 
-
-def is_torch(name):
-    return SIZES.get(name) != 2512
-
-
-@pytest.mark.parametrize("name", [*MT19937, "new"])
+@pytest.mark.parametrize(
+    "name", ["python", "own", "numpy", "old", "torch.cpu", "one", "pool", "new"]
+)
 def test_damaged_states_are_refused(job, name):
     state, key = fastseed.state_dict(rng=True), f"rng.3.{name}"
     whole = state[key]
@@ -126,48 +92,13 @@ def test_damaged_states_are_refused(job, name):
         refused(job, {**state, key: damaged}, (ValueError, TypeError), f"state['{key}']")
 
 
-def changed(state, name, at, kind, *values):
-    """A state with values written at an offset."""
-    data = bytearray(state[f"rng.3.{name}"].numpy().tobytes())
-    struct.pack_into(f"<{kind}", data, at, *values)
-    return {**state, f"rng.3.{name}": torch.frombuffer(data, dtype=torch.uint8)}
-
-
-@pytest.mark.parametrize("name", MT19937)
-def test_states_that_draw_zeros_are_refused(job, name):
-    """Only the top bit of word 0 belongs to the state."""
-    state = fastseed.state_dict(rng=True)
-    draws(job)
-    at, kind = (24, "624Q") if is_torch(name) else (0, "624I")
-    for first in (0, 1, 0x7FFFFFFF):
-        zeros = changed(state, name, at, kind, first, *[0] * 623)
-        refused(job, zeros, ValueError, "must not all be zero")
-    fastseed.load_state_dict(changed(state, name, at, kind, 2**31, *[0] * 623))
-
-
-@pytest.mark.parametrize("name", MT19937)
-def test_impossible_positions_and_gaussians_are_refused(job, name):
-    state = fastseed.state_dict(rng=True)
-    draws(job)
-    if is_torch(name):
-        changes = [(16, "Q", 625), (8, "i", 9), (12, "i", 0), (24, "Q", 2**32)]
-        nan = changed(changed(state, name, 5024, "d", float("nan")), name, 5040, "I", 1)
-        refused(job, nan, ValueError, "must be finite")
-    else:
-        changes = [(2496, "I", 625), (2496, "I", 2**32 - 1), (2500, "I", 2)]
-        for gauss in (float("nan"), float("inf")):
-            nan = changed(changed(state, name, 2500, "I", 1), name, 2504, "d", gauss)
-            refused(job, nan, ValueError, "cached Gaussian must be one finite number")
-    for at, kind, value in changes:
-        damaged = changed(state, name, at, kind, value)
-        refused(job, damaged, ValueError, f"state['rng.3.{name}']")
-
-
 @pytest.mark.parametrize("name", ["python", "numpy", "old"])
 def test_every_possible_position_is_accepted(job, name):
     state = fastseed.state_dict(rng=True)
     for position in (0, 1, 2, 623, 624):
-        possible = changed(state, name, 2496, "I", position)
+        words = state[f"rng.3.{name}"].clone()
+        words.numpy()[2496:2500] = np.array([position], "<u4").view(np.uint8)
+        possible = {**state, f"rng.3.{name}": words}
         fastseed.load_state_dict(possible)
         again = fastseed.state_dict(rng=True)
         assert all(torch.equal(again[k], v) for k, v in possible.items() if k.startswith("rng."))

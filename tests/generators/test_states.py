@@ -182,16 +182,34 @@ def changed(state, form, at, *values):
     return pack(bytes(data))
 
 
+ZEROS = (0,) * 623
+
+
 @pytest.mark.parametrize(
     ("kind", "form", "at", "values", "says"),
     [
-        ("python", "<I", 2496, (625,), "position"),
-        ("python", "<624I", 0, (0x7FFFFFFF, *(0,) * 623), "all be zero"),
-        ("RandomState", "<I", 2500, (2,), "one finite number"),
+        *(
+            row
+            for kind in ("python", "RandomState")
+            for row in (
+                (kind, "<I", 2496, (625,), "position"),
+                (kind, "<I", 2496, (2**32 - 1,), "position"),
+                (kind, "<I", 2500, (2,), "one finite number"),
+            )
+        ),
+        *(
+            (kind, form, at, (first, *ZEROS), "all be zero")  # one bit of word 0 is of the state
+            for first in (0, 1, 0x7FFFFFFF)
+            for kind, form, at in (
+                *(("python", "<624I", 0), ("RandomState", "<624I", 0), ("torch", "=624Q", 24)),
+            )
+        ),
         ("torch", "=iiQ", 8, (5, 1, 5), "position"),
         ("torch", "=iiQ", 8, (624, 1, 624), "position"),  # would read past the words
+        ("torch", "=i", 8, (9,), "position"),
         ("torch", "=i", 12, (0,), "position"),
-        ("torch", "=624Q", 24, (0,) * 624, "all be zero"),
+        ("torch", "=Q", 16, (625,), "position"),
+        ("torch", "=Q", 24, (2**32,), "below"),
         ("torch", "=Q", 24 + 8 * 7, (2**32,), "below"),
         ("torch", "=dddI", CPU - 40, (0.0, float("nan"), 0.0, 1), "finite"),
         ("torch", "=fI", CPU - 8, (float("inf"), 1), "finite"),
@@ -224,11 +242,18 @@ def test_an_offset_that_cuda_does_not_have_is_refused(offset):
         adapter.parse_state(pack(struct.pack("=qq", 1, offset)))
 
 
-def test_a_cached_float_normal_of_torch_comes_back():
-    """No CPU kernel of today caches one."""
-    generator = torch.Generator()
+@pytest.mark.parametrize(
+    ("kind", "form", "at", "values"),
+    [
+        ("torch", "=fI", CPU - 8, (-0.75, 1)),  # no CPU kernel of today caches one
+        ("torch", "=624Q", 24, (2**31, *ZEROS)),
+        *((kind, "<624I", 0, (2**31, *ZEROS)) for kind in ("python", "RandomState")),
+    ],
+)
+def test_unusual_states_come_back(kind, form, at, values):
+    generator = KINDS[kind]()
     adapter = adapter_for(generator)
-    state = changed(adapter.state(), "=fI", CPU - 8, -0.75, 1)
+    state = changed(adapter.state(), form, at, *values)
     adapter.restore(adapter.parse_state(state))
     assert torch.equal(adapter.state(), state)
 
