@@ -30,9 +30,6 @@ def public(function, n, **more):
     return getattr(s, function)("numpy", n, task=1, epoch=7, **more)
 
 
-# ---------------------------------------------------------------- the public functions
-
-
 @pytest.mark.parametrize("function", OPS)
 @pytest.mark.parametrize("n", [0, 1, 17, 1001])
 def test_derive_equals_the_reference(function, n):
@@ -129,9 +126,6 @@ def test_module_functions_equal_the_seeder_ones():
         assert torch.equal(getattr(fastseed, function)("numpy", 9, **at), expected)
         shared = getattr(fastseed, function)("numpy", 9, rank=fastseed.SHARED, **at)
         assert torch.equal(shared, reference(function, 9, 3, 2, rank=fastseed.SHARED))
-
-
-# ---------------------------------------------------------------- where it is called from
 
 
 @needs_native

@@ -187,9 +187,6 @@ def test_operators_refuse_or_give_the_answer_of_their_reference(name):
         assert "must not share memory" in str(error)
 
 
-# ---------------------------------------------------------------- bounds, and rows within memory
-
-
 def rows_of(first, change=lambda plan: plan):
     """Return a digest of two rows of 8 bytes in each of two tensors, with a changed plan."""
     memory = [first, torch.arange(9)]

@@ -93,12 +93,7 @@ def test_report_rewrites_only_between_its_markers(results, tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "no markers",
-        report.BEGIN,
-        f"{report.END}{report.BEGIN}",
-        f"{report.BEGIN}{report.END}" * 2,
-    ],
+    ["no markers", report.BEGIN, f"{report.END}{report.BEGIN}", f"{report.BEGIN}{report.END}" * 2],
 )
 def test_report_without_one_pair_of_markers_changes_nothing(
     text: str, results, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -124,9 +119,6 @@ def test_the_pages_are_what_the_results_say(tmp_path: Path) -> None:
     assert report.main([*files, "--page", str(copies[0]), "--readme", str(copies[1])]) == 0
     for page, copy in zip(pages, copies, strict=True):
         assert copy.read_text("utf-8") == page.read_text("utf-8")
-
-
-# ---------------------------------------------------------------------------- two checkouts
 
 
 def test_checkouts_are_compared_in_turns(monkeypatch, capsys, tmp_path):

@@ -34,9 +34,6 @@ def saved_and_loaded(state):
     return torch.load(file, weights_only=True)
 
 
-# ---------------------------------------------------------------- the way back
-
-
 def test_state_holds_ints_strings_and_bytes(job):
     fastseed.register_generator(print, name="callable")
     state = fastseed.state_dict(rng=True)

@@ -215,9 +215,6 @@ def test_states_of_ranks_that_are_gone_are_named_once(jobs, way):
     assert not said or "the exact states of ranks 2 to 3 are dropped" in said[0]
 
 
-# ---------------------------------------------------------------- errors
-
-
 def error_of(call):
     with pytest.raises(BaseException) as caught:  # what torch raises is no Exception
         call()

@@ -192,9 +192,6 @@ def test_a_full_disk_is_no_bug():
     assert "Traceback" not in done.stderr
 
 
-# ---------------------------------------------------------------- printing
-
-
 def test_control_characters_are_escaped(capsys):
     output.say("a\x1b[31mb\x07\x9b\u202e\ud800")
     assert capsys.readouterr().out == "a\\x1b[31mb\\x07\\x9b\\u202e\\ud800\n"

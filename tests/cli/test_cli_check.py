@@ -179,8 +179,7 @@ def test_ranks_that_agree(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("case", "says"),
-    [("another epoch", "scope is epoch"), ("no init", "call fastseed.init")],
+    ("case", "says"), [("another epoch", "scope is epoch"), ("no init", "call fastseed.init")]
 )
 def test_ranks_that_do_not_agree(tmp_path, case, says):
     """Both report it at once: neither waits for the other."""

@@ -79,9 +79,6 @@ def test_scripts_and_modules_are_started_by_this_python(becoming, capsys):
     assert becoming.pop()[1]["FASTSEED_DETERMINISTIC"] == "warn"
 
 
-# ---------------------------------------------------------------- the variables
-
-
 @pytest.mark.parametrize(
     "base, how, expected",
     [
@@ -93,11 +90,7 @@ def test_scripts_and_modules_are_started_by_this_python(becoming, capsys):
             {"seed": 7},
             {"PYTHONHASHSEED": "7", "FASTSEED_MASTER_SEED": "7"},
         ),
-        (
-            {},
-            {"seed": 2**32 + 9},
-            {"PYTHONHASHSEED": "9", "FASTSEED_MASTER_SEED": str(2**32 + 9)},
-        ),
+        ({}, {"seed": 2**32 + 9}, {"PYTHONHASHSEED": "9", "FASTSEED_MASTER_SEED": str(2**32 + 9)}),
         ({}, {"deterministic": True}, {"PYTHONHASHSEED": "0", **DETERMINISTIC}),
         (
             {},
@@ -160,9 +153,6 @@ def test_the_environment_alone_is_recorded(becoming, tmp_path, capsys):
     assert main(["run", "--out", str(tmp_path / "b"), "--patches"]) == 0
     assert main(["diff", str(tmp_path / "a"), str(tmp_path / "b"), "--json"]) == 0
     assert main(["show", str(tmp_path / "a")]) == 0
-
-
-# ---------------------------------------------------------------- processes
 
 
 @pytest.mark.costly("a fresh process with torch")

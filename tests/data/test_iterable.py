@@ -5,15 +5,7 @@ import itertools
 import pytest
 from helpers import worker_cases
 from helpers.inside import warn_once
-from helpers.loaders import (
-    Indexed,
-    Seeking,
-    draw,
-    flat,
-    position_of,
-    same,
-    start,
-)
+from helpers.loaders import Indexed, Seeking, draw, flat, position_of, same, start
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 import fastseed

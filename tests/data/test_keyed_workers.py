@@ -86,9 +86,6 @@ def test_a_worker_knows_no_mesh():
         flat(plain(Noise(("dp",)), **options(workers=1)))
 
 
-# ---------------------------------------------------------------- samples and batches
-
-
 class Once(Dataset):
     """Sample i has what it draws in a block without an index."""
 

@@ -122,9 +122,6 @@ def test_real_histories_with_workers():
         check_real(seed, workers=3)
 
 
-# ---------------------------------------------------------------- the specification in Python
-
-
 def test_the_program_is_plain_and_short():
     lines = PROGRAM.read_text("utf-8").splitlines()
     assert len(lines) <= 155 and "Apache-2.0 OR BSD-3-Clause" in lines[0]

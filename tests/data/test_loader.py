@@ -6,12 +6,7 @@ import pytest
 import torch
 from helpers.loaders import Numbers, Plain, flat, same, start
 from helpers.support import scramble, snapshot, without_scope
-from torch.utils.data import (
-    BatchSampler,
-    DataLoader,
-    RandomSampler,
-    WeightedRandomSampler,
-)
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, WeightedRandomSampler
 
 import fastseed
 from fastseed.data import Loader, ShuffleSampler
@@ -52,9 +47,6 @@ def test_shuffle_follows_the_scope_and_nothing_else():
     assert tuple(flat(epoch_of(again, 3, 2))) == orders[2, 3]
     start(master_seed=43)
     assert tuple(flat(epoch_of(again, 3, 2))) != orders[2, 3]
-
-
-# ---------------------------------------------------------------- samplers
 
 
 def test_a_generator_that_the_user_gave_is_used():
@@ -103,9 +95,6 @@ def test_wrapped_samplers_are_reached():
     )
     first, second = epoch_of(batches, 0), epoch_of(batches, 1)
     assert first != second and epoch_of(batches, 0) == first
-
-
-# ---------------------------------------------------------------- draws of the main process
 
 
 CASES = {

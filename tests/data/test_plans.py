@@ -7,13 +7,7 @@ import pytest
 import torch
 from helpers.inside import context, warn_once
 from helpers.loaders import Given, Stateful, same
-from torch.utils.data import (
-    BatchSampler,
-    DataLoader,
-    Dataset,
-    IterableDataset,
-    get_worker_info,
-)
+from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, get_worker_info
 
 import fastseed
 from fastseed.data import ShuffleSampler, per_sample, steps

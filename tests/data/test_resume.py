@@ -20,9 +20,6 @@ def position(batches):
     return loaders.position_of(batches.state_dict())
 
 
-# ---------------------------------------------------------------- what it is
-
-
 def test_a_state_is_a_journal_and_whether_the_epoch_is_over(tmp_path):
     start(7)
     batches = make(num_workers=2, prefetch_factor=5, drop_last=True)
@@ -106,9 +103,6 @@ def test_state_before_and_after_loading():
     other.restart()
     assert position(other) == 0
     assert len(flat(other)) == 20
-
-
-# ---------------------------------------------------------------- the epoch
 
 
 def stopped(epoch=3, batches_done=2, **more):

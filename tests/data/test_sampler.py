@@ -30,9 +30,6 @@ def plain(indices: list[int]) -> bool:
     return all(type(index) is int for index in indices)
 
 
-# ---------------------------------------------------------------- the order of an epoch
-
-
 @pytest.mark.parametrize("world_size", WORLDS)
 def test_one_order_for_every_number_of_ranks(world_size):
     """Positions past the last repeat the first ones; with drop_last the last are left out."""
@@ -89,9 +86,6 @@ def test_largest_data_set():
     assert len(sampler) == -(-(2**48) // (2**24 - 1))
     sampler.seek(2**48 - 6)
     assert list(iter(sampler)) == [sampler.index(2**48 - 1)]
-
-
-# ---------------------------------------------------------------- where the job is
 
 
 def test_the_order_is_that_of_the_scope_at_iter_time():
@@ -161,9 +155,6 @@ def test_index_and_indices():
     assert sampler.indices(task=1, epoch=8).tolist() == order(1000, 8)
     out = torch.zeros(1000, dtype=torch.int64)
     assert sampler.indices(out=out) is out and out.tolist() == order(1000)
-
-
-# ---------------------------------------------------------------- in a DataLoader
 
 
 class Squares(Dataset):

@@ -9,16 +9,7 @@ import pytest
 import torch
 from helpers.inside import context, derive, scopes
 from helpers.support import holds_key, reference_sample_key, scramble, snapshot
-from helpers.worker_cases import (
-    KINDS,
-    Batched,
-    Draws,
-    DrawsAll,
-    Epochs,
-    draw_from,
-    flat,
-    options,
-)
+from helpers.worker_cases import KINDS, Batched, Draws, DrawsAll, Epochs, draw_from, flat, options
 from torch.utils.data import DataLoader, Dataset
 
 import fastseed

@@ -132,9 +132,6 @@ def test_a_state_after_an_earlier_step_counts_as_it_did():
         assert loop.state_dict(after=at) == states[i] and seen[i][:2] == at
 
 
-# ---------------------------------------------------------------- what a person meets
-
-
 def limited(state=None, stop=None, **limits):
     """The loop of a script that ends each epoch after five steps."""
     loop = steps(DataLoader(torch.arange(40), 4, shuffle=True), **limits)

@@ -191,9 +191,6 @@ def test_finds_draws_before_init(monkeypatch, draw):
     assert row.detail.startswith(f"drawn from before init: {__file__}:")
 
 
-# ---------------------------------------------------------------- training without reseed
-
-
 def train(reseeds=False, draws=True, steps=3):
     fastseed.init(42, rank=0, world_size=1)
     parameter = torch.nn.Parameter(torch.zeros(2))

@@ -54,9 +54,6 @@ def parted(tmp_path, act):
     return bisect(tmp_path / "a", tmp_path / "b")
 
 
-# ---------------------------------------------------------------- default generators
-
-
 def test_draws_are_found_before_what_was_made_with_them(tmp_path):
     def act():
         random.random(), np.random.rand(), torch.rand(())

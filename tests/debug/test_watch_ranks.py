@@ -86,9 +86,6 @@ def test_ranks_that_only_one_run_has(runs, tmp_path, monkeypatch):
         bisect(runs / "ddp-a", tmp_path)
 
 
-# ---------------------------------------------------------------- calls of modules
-
-
 def call(path, model, *, split=None, plant=None, **options):
     """Record the calls of one step."""
     x = batch() if split is None else batch().chunk(2)[dist.get_rank()]

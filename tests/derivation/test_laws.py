@@ -65,9 +65,6 @@ def keys(name, rank, worker, start, n, domain=scalar.DOMAIN_STREAM) -> list[tupl
     return [(int(lo), int(hi)) for lo, hi in derived]
 
 
-# ---------------------------------------------------------------- injective
-
-
 @LAWS
 @given(scopes, st.lists(st.tuples(streams, domains), unique=True, max_size=40))
 def test_laws_streams_of_a_scope_have_distinct_keys(at, coordinates):

@@ -271,12 +271,7 @@ def test_cublas_is_tested_in_strict_mode_and_the_mode_restored(monkeypatch, erro
 
 @pytest.mark.parametrize(
     "value, status",
-    [
-        ("^NVLS", UNCHANGED),
-        ("ring,CollnetChain", UNCHANGED),
-        ("Ring,Tree", SET),
-        ("", SET),
-    ],
+    [("^NVLS", UNCHANGED), ("ring,CollnetChain", UNCHANGED), ("Ring,Tree", SET), ("", SET)],
 )
 def test_an_nccl_algorithm_that_repeats_is_kept(nccl, monkeypatch, value, status):
     monkeypatch.setenv("NCCL_ALGO", value)

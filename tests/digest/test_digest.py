@@ -293,10 +293,7 @@ def test_compare_names_what_differs():
         ({"x": {1, 2}}, r"the leaf at 'x' must be .* of type set"),
         (torch.nn.Linear, r"the leaf at '' must be a tensor.* of type type"),
         (torch.empty(2, device="meta"), r"the tensor at '' must be one with memory of its own"),
-        (
-            [torch.eye(2).to_mkldnn()],
-            r"the tensor at '0' must be dense and strided, got torch",
-        ),
+        ([torch.eye(2).to_mkldnn()], r"the tensor at '0' must be dense and strided, got torch"),
         (np.array([np.longdouble(1)]), r"the leaf at '' must be an array of numbers, got"),
         (np.array(["a"]), r"must be an array of numbers, got '<U1'"),
         (np.array([object()]), r"must be an array of numbers, got 'object'"),

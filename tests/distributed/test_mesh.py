@@ -18,9 +18,6 @@ SHAPES = [s for s in itertools.product((1, 2, 4, 8), repeat=3) if math.prod(s) =
 SUBSETS = [s for n in range(4) for s in itertools.combinations(NAMES, n)]
 
 
-# ---------------------------------------------------------------- exactly the ranks that should
-
-
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_every_mesh_of_eight_ranks(shape):
     """Built-in, registered and named streams, over every set of dimensions."""

@@ -139,12 +139,7 @@ def test_exact_states_continue_in_the_same_mesh():
 
 @pytest.mark.parametrize(
     ("where", "distinct_over"),
-    [
-        ({"dp": (2, 4)}, None),
-        ({"tp": (1, 2), "dp": (0, 2)}, ("dp",)),
-        (HERE, None),
-        (None, None),
-    ],
+    [({"dp": (2, 4)}, None), ({"tp": (1, 2), "dp": (0, 2)}, ("dp",)), (HERE, None), (None, None)],
 )
 def test_on_another_mesh_only_coordinates_carry_over(where, distinct_over, caplog):
     """Ranks that shared a stream would otherwise go on drawing the same."""

@@ -69,10 +69,7 @@ def test_all_ranks_start_from_the_first(message, count):
     ("change", "says"),
     [
         ("one more", "\"buffer 'seen'\" on ranks 0, 2 but \"parameter 'experts.2.weight'\" on"),
-        (
-            "dropout",
-            "module 'dropout' is 'Dropout(p=0.3, inplace=False), training=True' on ranks",
-        ),
+        ("dropout", "module 'dropout' is 'Dropout(p=0.3, inplace=False), training=True' on ranks"),
     ],
 )
 def test_a_broadcast_is_of_one_model(change, says):

@@ -83,8 +83,6 @@ def test_nothing_and_zeros():
     assert zeros.tolist() == [0] * reference.COUNT + [2]
 
 
-# ---------------------------------------------------------------- known answers of numbers of them
-
 DTYPES_OF = {"float32": torch.float32, "float64": torch.float64}
 rows = functools.partial(vectors.fields_of, "exact_sum")
 

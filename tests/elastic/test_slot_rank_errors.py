@@ -76,10 +76,7 @@ def error_of_first_step(change, broadcast=False):
         ("one more", "\"buffer 'seen'\" on ranks 0, 2 but \"parameter 'experts.2.weight'\" on"),
         ("weight", "parameter 'frozen' is"),  # the first one in the model's order
         ("buffer", "buffer 'norm.running_var' is"),
-        (
-            "dropout",
-            "module 'dropout' is 'Dropout(p=0.3, inplace=False), training=True' on ranks",
-        ),
+        ("dropout", "module 'dropout' is 'Dropout(p=0.3, inplace=False), training=True' on ranks"),
     ],
 )
 def test_ranks_that_differ_are_named_in_the_first_step(change, says):

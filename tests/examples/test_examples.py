@@ -47,9 +47,6 @@ def test_a_model_is_initialized_to_one_digest_on_every_mesh():
     assert digest(1, "--seed", "1") != alone
 
 
-# ---------------------------------------------------------------- rewards of GRPO
-
-
 def rewards(tmp_path, *arguments):
     run("train_grpo_rollouts.py", "--out", tmp_path, *arguments)
     found = json.loads((tmp_path / "rewards.json").read_text())
@@ -66,9 +63,6 @@ def test_rollouts_learn(tmp_path):
     (learns, _, _), (stalled, start, end) = rewards(tmp_path)
     assert max(learns[:5]) < 0.2 and min(learns[-5:]) > 0.85
     assert start == end and max(stalled) < 0.25
-
-
-# ---------------------------------------------------------------- the same weights
 
 
 def compare(tmp_path, *arguments):
@@ -90,9 +84,6 @@ def test_layouts_have_one_digest_and_ddp_another(tmp_path):
 def test_a_job_that_is_killed_ends_as_one_that_is_not(tmp_path):
     found = compare(tmp_path, "--steps", "16", "--kills", "3")
     assert found.count("killed\n") == 3
-
-
-# ---------------------------------------------------------------- noise that is made again
 
 
 def weights(example, ranks, *arguments):

@@ -8,15 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers.support import (
-    Key,
-    holds_key,
-    needs_native,
-    repr_state,
-    run_script,
-    seeder,
-    snapshot,
-)
+from helpers.support import Key, holds_key, needs_native, repr_state, run_script, seeder, snapshot
 from torch.utils.data import DataLoader
 
 import fastseed

@@ -147,8 +147,7 @@ def test_a_state_without_a_seed_sequence_keeps_the_one_that_is_there(kind):
 
 @pytest.mark.parametrize("kind", ["MT19937", "PCG64"])
 @pytest.mark.parametrize(
-    "change",
-    [{"n_children_spawned": -1}, {"entropy": -1}, {"spawn_key": 3}, {"a": 1}],
+    "change", [{"n_children_spawned": -1}, {"entropy": -1}, {"spawn_key": 3}, {"a": 1}]
 )
 def test_an_invalid_seed_sequence_is_refused(kind, change):
     generator = KINDS[kind]()

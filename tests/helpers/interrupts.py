@@ -134,9 +134,7 @@ def interrupt(call: Callable[[], Any], at: int, within: tuple[str, ...] = ()) ->
 
 
 def interruptions(
-    call: Callable[[], Any],
-    prepare: Callable[[], Any] = lambda: None,
-    within: tuple[str, ...] = (),
+    call: Callable[[], Any], prepare: Callable[[], Any] = lambda: None, within: tuple[str, ...] = ()
 ) -> Iterator[str]:
     """Call ``call`` once for each of its points, interrupted there; yield where, after each.
 

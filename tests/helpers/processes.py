@@ -55,9 +55,6 @@ def free_port() -> int:
         return int(s.getsockname()[1])
 
 
-# ---------------------------------------------------------------- one process
-
-
 def in_child(work: Callable[[], Any]) -> Any:
     """Return what ``work()`` returns in a forked child; an error there is an error here."""
     reader, writer = os.pipe()

@@ -142,10 +142,7 @@ KINDS = {
     "batches": (dict(every_n_train_steps=1), {}),
     "epochs": (dict(save_on_train_epoch_end=True), {}),
     "validations": (dict(save_on_train_epoch_end=False), {}),
-    "validations in mid-epoch": (
-        dict(save_on_train_epoch_end=False),
-        {"val_check_interval": 0.5},
-    ),
+    "validations in mid-epoch": (dict(save_on_train_epoch_end=False), {"val_check_interval": 0.5}),
 }
 
 

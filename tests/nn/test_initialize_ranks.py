@@ -93,9 +93,6 @@ def transformers_models():
     return {name: lambda name=name, c=c: getattr(t, name)(c) for name, c in configs.items()}
 
 
-# ---------------------------------------------------------------- layouts
-
-
 def cut(model, mesh):
     """Cut every parameter along the dimension that its name chooses, or repeat it."""
 

@@ -25,8 +25,6 @@ def key(name: str) -> int:
     return fastseed.derive_key(f"init/{name}", task=0, rank=fastseed.SHARED)
 
 
-# ---------------------------------------------------------------- outputs
-
 FILLED = {
     "trunc_normal_": (nn.init.trunc_normal_, torch.ones(6, 6)),
     "orthogonal_": (nn.init.orthogonal_, torch.ones(6, 6)),
@@ -63,9 +61,6 @@ def test_weights_without_elements_are_left_as_they_are(shape):
         nn.init.orthogonal_(model.weight)
         nn.init.kaiming_uniform_(model.weight)
     assert model.weight.shape == shape and not model.weight.numel()
-
-
-# ---------------------------------------------------------------- blocks
 
 
 @pytest.mark.parametrize(

@@ -261,9 +261,7 @@ META = torch.empty(2, dtype=torch.uint64, device="meta")
 KEYS = fastseed.random.bits(7, (4, 2), dtype=torch.uint64)
 MODEL = torch.nn.Linear(2, 2)
 EMPTY = fastseed.data.Loader(
-    fastseed.data.per_sample(range(8)),
-    batch_sampler=[[]],
-    collate_fn=fastseed.data.per_batch(list),
+    fastseed.data.per_sample(range(8)), batch_sampler=[[]], collate_fn=fastseed.data.per_batch(list)
 )
 QUANTIZED = torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8)
 

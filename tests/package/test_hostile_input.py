@@ -78,8 +78,7 @@ def test_a_bank_made_in_inference_mode_draws_everywhere():
 
 
 @pytest.mark.parametrize(
-    ("seed", "calls"),
-    [(0, 300), pytest.param(1, 2500, marks=pytest.mark.slow)],
+    ("seed", "calls"), [(0, 300), pytest.param(1, 2500, marks=pytest.mark.slow)]
 )
 def test_hostile_calls_are_refused_and_change_nothing(seed, calls):
     """In child processes, one after the other: a call that ends its process is named."""

@@ -125,9 +125,6 @@ def test_bank_as_a_collection():
         assert StreamBank(3, "bank").device.type == "cpu"
 
 
-# ---------------------------------------------------------------- registered
-
-
 def test_a_registered_bank_follows_the_job():
     fastseed.init(42, rank=3, world_size=8)
     own, shared = StreamBank(4, "own"), StreamBank(2, "all")

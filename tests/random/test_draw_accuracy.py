@@ -153,9 +153,6 @@ def test_draw_accuracy_at_the_ends(dtype):
     assert radius < (6.67 if dtype == "float32" else 9.42)
 
 
-# ---------------------------------------------------------------- the quantile
-
-
 def quantile_errors32(n: int) -> float:
     """The largest error in ulp, in the tails and in the middle, against float64."""
     u = (arbitrary(32, 2 * n) + 0.5) / 2.0**32
@@ -214,12 +211,7 @@ def test_draw_accuracy_of_the_areas_of_an_interval(mean, std, a, b):
     with mpmath.workprec(400):
         alpha, beta = (mpmath.mpf((x - mean) / std) / mpmath.sqrt(2) for x in (a, b))
         left, right = mpmath.erf(alpha) / 2, mpmath.erf(beta) / 2
-        truth = [
-            (left + right) / 2,
-            right - left,
-            mpmath.erfc(-alpha) / 2,
-            mpmath.erfc(beta) / 2,
-        ]
+        truth = [(left + right) / 2, right - left, mpmath.erfc(-alpha) / 2, mpmath.erfc(beta) / 2]
         assert made[:2] == (mean, std) and made[-2:] == (a, b)
         for found, area in zip(made[2:-2], truth, strict=True):
             assert abs(found - area) <= 2.0**-150 or found == float(area)

@@ -22,9 +22,6 @@ def same(a: torch.Tensor, b: torch.Tensor) -> bool:
     return a.dtype == b.dtype and a.shape == b.shape and torch.equal(a, b)
 
 
-# ---------------------------------------------------------------- values
-
-
 SHAPES = [(), (0,), (1,), (7,), (3, 5), (2, 0, 3), (1, 130)]
 
 
@@ -129,9 +126,6 @@ def test_draws_under_other_modes():
     assert (found.device.type, found.shape) == ("meta", (2, 3, 4))
 
 
-# ---------------------------------------------------------------- parameters
-
-
 @pytest.mark.parametrize("dtype", REALS)
 @pytest.mark.parametrize(
     ("low", "high"), [(0, 1), (-1, 1), (0.1, 0.7), (-3, 0), (1000, 1009), (-0.3, -0.1), (0, 6e-8)]
@@ -181,9 +175,6 @@ def test_randint_spans_its_range():
     assert wide.min() < -(2**61) and wide.max() > 2**61
     edge = [fastseed.random.randint(keys, 8, 0, n) for n in (2**32 - 1, 2**32)]
     assert not torch.equal(*edge)
-
-
-# ---------------------------------------------------------------- compiled, and by the reference
 
 
 @pytest.mark.cuda

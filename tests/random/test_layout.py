@@ -74,9 +74,6 @@ def test_shards_are_checked(shape, shard, error, says):
         layout.of_shard("f", shape, shard)
 
 
-# ---------------------------------------------------------------- meshes without processes
-
-
 def dtensor(local, shape, mesh_shape, coordinate, placements, shard_order=None):
     """A stand-in with what :func:`layout.of_dtensor` reads of a ``DTensor``."""
     return SimpleNamespace(

@@ -19,9 +19,6 @@ SAMPLES = [0, 1, 2**32 - 1, 0, 5, 6, 7]
 TURNS = [0, 1, 2**24 - 2, 0, 3, 3, 0]
 
 
-# ---------------------------------------------------------------- which bits
-
-
 def test_they_are_the_seeds_of_single_rollouts():
     found = seeds(9, PROMPTS, SAMPLES, TURNS, **AT)
     assert found.dtype == np.int64 and found.shape == (7,) and found.min() >= 0
@@ -85,9 +82,6 @@ def test_arguments_are_not_written():
     assert [array.tolist() for array in given] == [[3, 5], [0, 1], [7, 8]]
 
 
-# ---------------------------------------------------------------- processes
-
-
 def run_workers(workers: int, chunks: int) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     for worker in range(workers):
@@ -115,9 +109,6 @@ def test_torch_is_not_imported():
         "print(a, 'torch' in sys.modules, 'numpy' in sys.modules, 'ninja' in sys.modules)"
     )
     assert run_python("-c", code).split() == ["False", "False", "True", "False"]
-
-
-# ---------------------------------------------------------------- refused arguments
 
 
 FREED = torch.zeros(2, dtype=torch.int64)

@@ -23,9 +23,6 @@ def train_alone(book: Ledger, batches: int) -> None:
         book.mark_trained(book.next_batch())
 
 
-# ---------------------------------------------------------------- what survives
-
-
 def test_results_that_were_not_trained_are_there_after_a_restart(path):
     book = ledger(path)
     state = book.state_dict()

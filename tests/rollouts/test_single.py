@@ -48,9 +48,6 @@ def test_without_native_code_the_bits_are_the_same(monkeypatch):
     assert [seed_of(prompt) for prompt in prompts] == expected
 
 
-# ---------------------------------------------------------------- prompts
-
-
 def test_the_identity_of_token_ids():
     data = struct.pack("<B4I", 255, *TOKENS)
     number = int.from_bytes(hashlib.sha256(data).digest()[:8], "little")

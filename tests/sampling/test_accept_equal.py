@@ -28,9 +28,6 @@ def inputs():
     return torch.stack(drafted, 1), target, keys, at
 
 
-# ---------------------------------------------------------------- one verification
-
-
 @pytest.mark.parametrize("filters", [{}, FILTERS, {"temperature": 0}])
 def test_tokens_are_those_of_sample_up_to_the_first_that_differs(filters):
     drafted, target, keys, at = inputs()
@@ -113,9 +110,6 @@ def test_errors_name_the_argument(index, value, kind, text):
     assert str(error.value).startswith(f"fastseed.sampling.accept_equal: {text}")
 
 
-# ---------------------------------------------------------------- whole texts
-
-
 @pytest.fixture
 def one_thread():
     before = torch.get_num_threads()
@@ -149,9 +143,6 @@ def test_other_noise_accepts_less():
     shared = speculation.speculate(draft, keys, 30, verify)
     assert shared.accepted == shared.tried and own.accepted < own.tried / 2
     assert torch.equal(own.tokens, shared.tokens)  # slower, and still the same text
-
-
-# ---------------------------------------------------------------- how many are accepted
 
 
 def test_acceptance_is_that_of_the_races():

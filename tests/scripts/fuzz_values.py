@@ -131,9 +131,6 @@ def hostile(rng):
     return name, OTHERS[name]()
 
 
-# ---------------------------------------------------------------- good values
-
-
 def bank():
     made = fastseed.random.StreamBank(3, "fuzz")
     made.reseed_from_seeds([1, 2, 3])

@@ -29,9 +29,6 @@ def test_fork_keeps_the_coordinates_and_says_so():
     assert child["states"] == parent["states"]
 
 
-# ---------------------------------------------------------------- pickles and spawn
-
-
 def test_spawned_process_has_the_coordinates_and_the_sender_says_what_is_left_out():
     found = run_script("spawned.py")
     assert found["exit"] == 0
@@ -63,9 +60,6 @@ def test_pickle_keeps_that_ranks_do_not_agree(caplog):
         assert twin.master_seed == s.master_seed
         with pytest.raises(RuntimeError, match="ranks cannot share a stream"):
             twin.register_generator(print, shared=True)
-
-
-# ---------------------------------------------------------------- threads
 
 
 def untemper(words: np.ndarray) -> np.ndarray:

@@ -41,9 +41,6 @@ def after(count, **more):
     return made
 
 
-# ---------------------------------------------------------------- files
-
-
 def test_files_of_every_kind_have_the_journal(tmp_path):
     made = after(7)
     state, expected = made.state_dict(), made.lineage().history
@@ -110,9 +107,6 @@ def test_locate_refuses_steps_that_do_not_exist():
     for number, error in ((10 * 2**32, ValueError), (-1, ValueError), (1.5, TypeError)):
         with pytest.raises(error, match=r"tools\.checkpoints\.locate: number must be"):
             checkpoints.locate(lineage, number)
-
-
-# ---------------------------------------------------------------- comparison
 
 
 def branches(seed):

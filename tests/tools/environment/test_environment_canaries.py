@@ -111,9 +111,7 @@ def planted(tmp_path_factory):
     url = f"https://git.example.org/b.git?access_token={c['package query']}"
     distribution(site, "b", {"url": url, "vcs_info": vcs})
     values = {name: fill("variable", name, value) for name, value in VARIABLES.items()}
-    values |= {
-        "PYTHONPATH": os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")]),
-    }
+    values |= {"PYTHONPATH": os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")])}
     return work, values
 
 

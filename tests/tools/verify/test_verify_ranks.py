@@ -166,9 +166,6 @@ def test_errors(record, tmp_path):
         compared(tmp_path / "x", [1, 2])
 
 
-# ---------------------------------------------------------------- torchrun
-
-
 @pytest.fixture
 def clean(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))

@@ -89,9 +89,6 @@ def test_wrong_options(capsys, options, message):
     assert message in capsys.readouterr().err
 
 
-# ---------------------------------------------------------------- recordings
-
-
 def record(folder: Path, weights: int, batches: Iterable[int]) -> None:
     """Train with weights and batches from these seeds."""
     torch.manual_seed(weights)
