@@ -92,6 +92,12 @@ def frozen_objects() -> None:
     pytest_collection_finish()
 
 
+@pytest.fixture
+def one_thread() -> None:
+    """As ranks have: several threads add in another order, and wait for each other."""
+    torch.set_num_threads(1)
+
+
 @pytest.fixture(autouse=True)
 def isolated(monkeypatch):
     """Generators, seeder, SIMD path, environment and torch's switches are as before the test.

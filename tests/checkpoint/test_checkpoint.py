@@ -1,6 +1,5 @@
 """state_dict and load_state_dict: the way back is exact, and what is damaged changes nothing."""
 
-import io
 import logging
 import random
 
@@ -12,6 +11,7 @@ from helpers.support import (
     holds_key,
     reference_narrow_seed,
     run_script,
+    saved_and_loaded,
     scramble,
     snapshot,
     without_scope,
@@ -24,14 +24,6 @@ from fastseed import GeneratorPool
 @pytest.fixture
 def job():
     return start()
-
-
-def saved_and_loaded(state):
-    """Through a file of torch, without pickled objects."""
-    file = io.BytesIO()
-    torch.save(state, file)
-    file.seek(0)
-    return torch.load(file, weights_only=True)
 
 
 def test_state_holds_ints_strings_and_bytes(job):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.jobs import draws, everything, start
-from helpers.support import scramble, snapshot
+from helpers.support import freed, scramble, snapshot
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -33,8 +33,7 @@ def refused(job, state, error, reason):
     assert everything(job) == before
 
 
-FREED = torch.zeros(5000, dtype=torch.uint8)
-FREED.untyped_storage().resize_(0)
+FREED = freed(torch.zeros(5000, dtype=torch.uint8))
 OF_RANKS = "state must hold exact states as 'rng.<rank below world_size>.<name>'"
 ODD = "rng.", "rng.x.python", "rng.8.python", "rng.04.python", "rng.4", "rng.4.", "rng.²"
 ABSENT = "belongs to a generator that must be registered, or an accel"

@@ -6,7 +6,6 @@ import pytest
 import torch
 import torch.distributed as dist
 from elastic.test_slot_rank_errors import error_of_first_step
-from elastic.test_slot_ranks import one_thread  # noqa: F401
 from helpers.ranks import ranks
 from helpers.slot_jobs import Model, place, slots_of
 from torch import nn

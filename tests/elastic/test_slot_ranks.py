@@ -18,13 +18,7 @@ from fastseed.elastic import SlotGradients, exchange
 STEPS = 4
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """As ranks have; kernels of several threads may add in another order."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def state_of(model, optimizer):

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+from helpers.support import freed
 from torch import nn
 
 import fastseed
@@ -32,11 +33,6 @@ FILLED = {
     "randperm": (lambda t: torch.randperm(t.numel(), out=t), torch.ones(6, dtype=torch.int64)),
     "uniform_": (lambda t: t.uniform_(1, 1), torch.ones(6, 6)),
 }
-
-
-def freed(tensor: torch.Tensor) -> torch.Tensor:
-    tensor.untyped_storage().resize_(0)
-    return tensor
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import contextlib
 
 import pytest
 import torch
+from helpers.support import freed
 from torch import nn
 from torch.autograd import forward_ad
 from torch.nn import functional
@@ -12,8 +13,7 @@ import fastseed
 from fastseed.random import keyed
 
 HALF = torch.full((3, 4), 0.5)
-FREED = torch.ones(4)
-FREED.untyped_storage().resize_(0)
+FREED = freed(torch.ones(4))
 WRONG = {
     "int8": (
         lambda: torch.randint(0, 300, (3,), dtype=torch.int8),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.processes import Script
-from helpers.support import SCRIPTS, run_python
+from helpers.support import SCRIPTS, freed, run_python
 
 import fastseed
 from fastseed.rollouts import identity, seed, seeds
@@ -111,8 +111,7 @@ def test_torch_is_not_imported():
     assert run_python("-c", code).split() == ["False", "False", "True", "False"]
 
 
-FREED = torch.zeros(2, dtype=torch.int64)
-FREED.untyped_storage().resize_(0)
+FREED = freed(torch.zeros(2, dtype=torch.int64))
 BAD = [
     ({"prompts": "ab"}, TypeError, "prompts must be a sequence of prompts"),
     ({"prompts": {"a", "b"}}, TypeError, "prompts must be a sequence of prompts"),

@@ -6,7 +6,7 @@ import struct
 import numpy as np
 import pytest
 import torch
-from helpers.support import reference_key, run_python
+from helpers.support import freed, reference_key, run_python
 
 import fastseed
 from fastseed.rollouts import identity, seed
@@ -71,8 +71,7 @@ def test_token_ids_are_no_text():
     assert seed_of([65, 66, 67]) != seed_of(text)
 
 
-FREED = torch.zeros(2, dtype=torch.int64)
-FREED.untyped_storage().resize_(0)
+FREED = freed(torch.zeros(2, dtype=torch.int64))
 CHAT = [{"role": "user", "content": "a"}]
 BAD = [
     (

@@ -110,14 +110,6 @@ def test_errors_name_the_argument(index, value, kind, text):
     assert str(error.value).startswith(f"fastseed.sampling.accept_equal: {text}")
 
 
-@pytest.fixture
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize(
     ("settings", "rows", "tokens"),
