@@ -79,6 +79,37 @@ def in_child(work: Callable[[], Any]) -> Any:
     return found
 
 
+def alone(function: Callable[..., Any], *arguments: Any, **environment: str) -> Any:
+    """Return what a module-level function returns in a process that has torch and nothing of ours.
+
+    An error there is an error here.
+    """
+    reader, writer = forking.Pipe(duplex=False)
+    order = pickle.dumps((clean_environment(**environment), pickle.dumps((function, arguments))))
+    process = forking.Process(target=_answer, args=(writer, order))
+    process.start()
+    writer.close()
+    data = reader.recv_bytes() if reader.poll(120) else b""
+    process.kill()
+    process.join()
+    assert data, "the process did not answer"
+    is_done, found = pickle.loads(data)
+    assert is_done, found
+    return found
+
+
+def _answer(writer: Any, order: bytes) -> None:
+    variables, call = pickle.loads(order)
+    os.environ.clear()
+    os.environ.update(variables)
+    try:
+        function, arguments = pickle.loads(call)
+        answer = True, function(*arguments)
+    except BaseException:
+        answer = False, traceback.format_exc()
+    writer.send_bytes(pickle.dumps(answer))
+
+
 class Finished(NamedTuple):
     """The exit code and the output of a process."""
 
