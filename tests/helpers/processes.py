@@ -89,7 +89,7 @@ def alone(function: Callable[..., Any], *arguments: Any, **environment: str) -> 
     process = forking.Process(target=_answer, args=(writer, order))
     process.start()
     writer.close()
-    data = reader.recv_bytes() if reader.poll(120) else b""
+    data = reader.recv_bytes() if reader.poll(280) else b""
     process.kill()
     process.join()
     assert data, "the process did not answer"
