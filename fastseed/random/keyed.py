@@ -116,6 +116,7 @@ class KeyedBlock(TorchFunctionMode):
             self._generators = positions()
             draws.begin(*self._enter_place())
             _open.add(self)
+            context.following.add(draws)
             if self._checker is not None:
                 self._checker.__enter__()
         super().__enter__()  # type: ignore[no-untyped-call]
@@ -132,7 +133,7 @@ class KeyedBlock(TorchFunctionMode):
             if draws.is_once:
                 if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():  # type: ignore[no-untyped-call]
                     raise draws.needs_index("while a CUDA graph is captured")
-                found[0].entries.add(FUNCTION, "keyed", draws.name)
+                found[0].note_entry(FUNCTION, "keyed", draws.name)
         recomputation.keep(use, found)
         return found
 
@@ -144,6 +145,7 @@ class KeyedBlock(TorchFunctionMode):
             self._checker.__exit__(error, *rest)
         is_innermost = private_torch.leave_function_mode(self)
         _open.discard(self)
+        context.following.discard(self.draws)
         if error is None:
             self._check_end(is_innermost)
         self.draws.next, self.draws.has_moved = None, False
@@ -249,12 +251,4 @@ def leave_inherited() -> None:
         if block.draws.process != os.getpid():
             private_torch.leave_function_mode(block)
             _open.discard(block)
-
-
-def _move() -> None:
-    """Let open blocks know that the scope is another one now."""
-    for block in tuple(_open):
-        block.draws.has_moved = True
-
-
-context.observe_scope(_move)
+            context.following.discard(block.draws)
