@@ -290,7 +290,7 @@ def _seeds_of(keys):
 def test_no_two_seeds_of_one_master_collide():
     """There, 965 pairs of the 2,000,000 seeds of master 42 are equal: they have 31 bits."""
     keys = keys_there(42)
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
     with concurrent.futures.ProcessPoolExecutor(2, mp_context=context) as pool:
         halves = pool.map(_seeds_of, [keys[::2].tolist(), keys[1::2].tolist()])
         counts = Counter(seed for half in halves for seed in half)
