@@ -179,9 +179,6 @@ def test_groups_train_for_themselves():
     assert len(set(ranks(3, train_in_groups))) == 1
 
 
-# ---------------------------------------------------------------- what is sent, and when
-
-
 def count_early_buckets():
     """Return how many buckets were sent before the backward pass had its last gradient, and all."""
     model, events, world = make(), [], dist.get_world_size()

@@ -1,7 +1,7 @@
 """Words of many streams with any number of rounds, and what draws make of words.
 
 Statistics need a generator that is known to be too weak, and words that someone has damaged:
-``test_draws_words`` ties the arrays here to the library.
+``test_draws_integers`` ties the arrays here to the library.
 """
 
 import numpy as np
