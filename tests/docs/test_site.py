@@ -1,7 +1,5 @@
 """The documentation site: built strictly, every public name in it, every page listed."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import re

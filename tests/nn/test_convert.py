@@ -1,7 +1,5 @@
 """Models of others: which dropout is replaced, under which names, and what is refused."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from concurrent.futures import ThreadPoolExecutor

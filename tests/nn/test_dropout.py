@@ -1,7 +1,5 @@
 """Dropout by key and by layer: pieces equal the whole, and masks never repeat by mistake."""
 
-from __future__ import annotations
-
 import struct
 import sys
 

@@ -1,7 +1,5 @@
 """Initialization of sharded models, the ranks of a job one after the other in this process."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

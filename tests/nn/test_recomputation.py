@@ -1,7 +1,5 @@
 """A recomputation has the scope, rows and label of its own forward pass."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import threading
@@ -18,8 +16,6 @@ from fastseed import nn
 from fastseed.random import StreamBank, keyed, normal
 
 pytestmark = pytest.mark.usefixtures("seeded")
-
-# ---------------------------------------------------------------- forms
 
 
 class Kept(torch.autograd.Function):
@@ -194,9 +190,6 @@ def test_a_recomputation_has_what_its_forward_pass_had(form, draw):
     for nesting, change in itertools.product(NESTINGS, (*CHANGES, in_a_thread)):
         found = gradient(form, nesting, change, draw)
         assert torch.allclose(found, expected(nesting, change, draw)), (nesting, change)
-
-
-# ---------------------------------------------------------------- converted modules
 
 
 class Model(torch.nn.Module):
