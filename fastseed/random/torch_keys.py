@@ -14,12 +14,10 @@ _FUNCTION = "random.torch_key"
 def torch_key(
     key: int | torch.Tensor, device: torch.device | str | int | None = None
 ) -> torch.Tensor:
-    """Return a key of ``torch.func._random`` for a key of fastseed.
+    """Return a key for torch's experimental functions by key, ``torch.func._random``.
 
-    torch's functions by key are experimental; they draw other numbers than ``fastseed.random``
-    does. A key of torch is a seed of 64 bits and a position: the seed is the low half of our key,
-    as for an accelerator's generator, and the position is 0. So keys are equal more often than
-    those of 128 bits: among n of them, n^2 / 2^65 pairs.
+    They draw other numbers than ``fastseed.random``. A key of torch is a seed of 64 bits, here the
+    low half of our key, and a position, here 0.
 
     Args:
         key: what ``fastseed.derive_key`` returns, or keys of ``derive_keys``, (..., 2)
