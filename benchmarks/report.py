@@ -24,14 +24,14 @@ SUMMARY = (  # what it is in words, the case, the contender, its name in words
     ("a million seeds", "derive_seeds/{}/1e6", "NumPy SFC64", "NumPy's SFC64"),
     ("reseed 10,000 generators", "pool.reseed/{}/1e4", "loop of manual_seed",
      "`manual_seed` in a loop"),
-    ("1,024 numbers from each of 4,096 streams", "uniform/{}/4096x1024",
+    ("1,024 numbers of 4,096 streams", "uniform/{}/4096x1024",
      "loop of torch's, generator=g", "torch's generators in a loop"),
     ("`reseed` Python, NumPy, torch", "reseed/{}/3-generators", "fwr13y, 30 frames deep",
      "fwr13y inside a framework"),
     ("the same", "reseed/{}/3-generators", "three seed calls by hand", "three calls by hand"),
-    ("the order of a million samples", "sampler.order/{}/1e6", "torch.randperm",
+    ("order a million samples", "sampler.order/{}/1e6", "torch.randperm",
      "`torch.randperm`"),
-    ("64 normal numbers by a key", "random.normal/{}/64", "torch.randn(64)", "`torch.randn`"),
+    ("64 numbers by key", "random.normal/{}/64", "torch.randn(64)", "`torch.randn`"),
     ("20,000 samples by `per_sample`", "loader.pass/{}/20000-per-sample", "DataLoader",
      "`DataLoader`, one stream"),
 )  # fmt: skip
@@ -103,7 +103,7 @@ def table(rows: Sequence[Sequence[str]], words: tuple[str, ...]) -> str:
     """Return rows as a table of Markdown: the head first, whose ``words`` head no figures."""
     lines = [f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in rows]
     align = (":--" if cell in words else "--:" for cell in rows[0])
-    return "\n".join([lines[0], f"| {' | '.join(align)} |", *lines[1:]])
+    return "\n".join([lines[0], f"|{'|'.join(align)}|", *lines[1:]])
 
 
 def page(result: Result, others: Sequence[Result], device: str) -> str:
