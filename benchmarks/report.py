@@ -19,6 +19,7 @@ from .table import Row, busy, duration, times
 
 BEGIN, END = "<!-- benchmarks:begin -->", "<!-- benchmarks:end -->"
 NOT_MEASURED = "not measured"
+BUSY_MARK = "Busy: beside another process."
 
 SUMMARY = (  # what it is in words, the case, the contender, its name in words
     ("a million seeds", "derive_seeds/{}/1e6", "NumPy SFC64", "NumPy's SFC64"),
@@ -76,27 +77,23 @@ def ratio(row: Row) -> str:
     return f"**{text}**" if row["ratio"] >= 1 else text
 
 
-def note(row: Row) -> str:
-    """Return what a reader has to know of a row: that its machine was busy, for example."""
-    return "; ".join(filter(None, (busy(row), row.get("note", ""))))
-
-
 def cells(result: Result, case: str, beside: str) -> tuple[str, ...]:
-    """Case, fastseed, contender, its time, ratio, note."""
+    """Case, fastseed, the contender and what a reader has to know of it, its time, ratio."""
     row = result.timed(case, beside)
     if row is None:
         missing = result.rows.get((case, beside), {"reason": NOT_MEASURED})
         us = duration(missing["us"] * 1e-6) if "us" in missing else ""
-        return f"`{case}`", us, beside, "", "", missing["reason"]
+        return case, us, f"{beside}: {missing['reason']}", "", ""
     ours, theirs = (duration(row[name] * 1e-6) for name in ("us", "beside_us"))
-    return f"`{case}`", ours, beside, theirs, ratio(row), note(row)
+    known = filter(None, ("busy" if busy(row) else "", row.get("note", "")))
+    return case, ours, beside + "".join(f" ({word})" for word in known), theirs, ratio(row)
 
 
 def contenders(device: str) -> Iterator[tuple[Case, str]]:
-    """Yield each case of a device with each of its contenders, headlines first."""
-    cases = [case for case in all_cases() if device in case.devices]
-    for case in sorted(cases, key=lambda case: not case.headline):
-        yield from ((case, beside) for beside in case.beside)
+    """Yield each case of a device with each of its contenders, by subject."""
+    for case in all_cases():
+        if device in case.devices:
+            yield from ((case, beside) for beside in case.beside)
 
 
 def table(rows: Sequence[Sequence[str]], words: tuple[str, ...]) -> str:
@@ -108,17 +105,21 @@ def table(rows: Sequence[Sequence[str]], words: tuple[str, ...]) -> str:
 
 def page(result: Result, others: Sequence[Result], device: str) -> str:
     """Return the machines, and the table with a row for each contender."""
-    there = [other.machines[-1]["cpu"] for other in others]
-    rows: list[Sequence[str]] = [
-        ("case", "fastseed", "beside", "its time", "ratio", *there, "note")
-    ]
+    more = (f"CPU {number}" for number in range(2, 2 + len(others)))
+    rows: list[Sequence[str]] = [("case", "fastseed", "beside", "its time", "ratio", *more)]
+    last = ""
     for case, beside in contenders(device):
-        *first, last = cells(result, case.name(device), beside)
+        name, *rest = cells(result, case.name(device), beside)
         found = (other.timed(case.name(device), beside) for other in others)
-        rows.append((*first, *(ratio(row) if row else "" for row in found), last))
-    machines = [m for one in (result, *others) for m in one.machines]
-    head = "  \n".join(map(machine_line, machines))
-    return f"{head}\n\n{table(rows, ('case', 'beside', 'note'))}"
+        rows.append(("" if name == last else name, *rest, *(ratio(r) if r else "" for r in found)))
+        last = name
+    machines = (
+        f"CPU {number}: {machine_line(machine)}"
+        for number, one in enumerate((result, *others), 1)
+        for machine in one.machines
+    )
+    head = "  \n".join(machines)
+    return f"{head} {BUSY_MARK}\n\n{table(rows, ('case', 'beside'))}"
 
 
 def summary(result: Result, device: str) -> str:
@@ -135,7 +136,7 @@ def summary(result: Result, device: str) -> str:
         f"{machine['date']}."
     )
     if any("(busy)" in row[2] for row in rows):
-        head += " Busy: beside another process."
+        head += f" {BUSY_MARK}"
     return f"{head}\n\n{table(rows, ('', 'instead of'))}"
 
 
