@@ -1,7 +1,7 @@
 """``python -m benchmarks.report FILE.jsonl ...``: results as the tables of the pages.
 
 In a page only the text between the two marker lines is replaced. Each further file, of another
-CPU, becomes a column of ratios. A row that was not measured says so.
+CPU, becomes a column of ratios. What was not measured is listed.
 """
 
 from __future__ import annotations
@@ -78,15 +78,14 @@ def ratio(row: Row) -> str:
 
 
 def cells(result: Result, case: str, beside: str) -> tuple[str, ...]:
-    """Case, fastseed, the contender and what a reader has to know of it, its time, ratio."""
+    """Fastseed, the contender and what a reader has to know of it, its time, ratio."""
     row = result.timed(case, beside)
     if row is None:
-        missing = result.rows.get((case, beside), {"reason": NOT_MEASURED})
-        us = duration(missing["us"] * 1e-6) if "us" in missing else ""
-        return case, us, f"{beside}: {missing['reason']}", "", ""
+        us = result.rows.get((case, beside), {}).get("us")
+        return duration(us * 1e-6) if us else "", beside, "", ""
     ours, theirs = (duration(row[name] * 1e-6) for name in ("us", "beside_us"))
     known = filter(None, ("busy" if busy(row) else "", row.get("note", "")))
-    return case, ours, beside + "".join(f" ({word})" for word in known), theirs, ratio(row)
+    return ours, beside + "".join(f" ({word})" for word in known), theirs, ratio(row)
 
 
 def contenders(device: str) -> Iterator[tuple[Case, str]]:
@@ -104,22 +103,30 @@ def table(rows: Sequence[Sequence[str]], words: tuple[str, ...]) -> str:
 
 
 def page(result: Result, others: Sequence[Result], device: str) -> str:
-    """Return the machines, and the table with a row for each contender."""
+    """Return the machines, the table with a row for each contender, and which have no figures."""
     more = (f"CPU {number}" for number in range(2, 2 + len(others)))
     rows: list[Sequence[str]] = [("case", "fastseed", "beside", "its time", "ratio", *more)]
-    last = ""
+    last, missing = "", []
     for case, beside in contenders(device):
-        name, *rest = cells(result, case.name(device), beside)
-        found = (other.timed(case.name(device), beside) for other in others)
-        rows.append(("" if name == last else name, *rest, *(ratio(r) if r else "" for r in found)))
-        last = name
+        name = case.name(device)
+        ours, *rest = cells(result, name, beside)
+        if ours:
+            found = (other.timed(name, beside) for other in others)
+            ratios = (ratio(row) if row else "" for row in found)
+            rows.append(("" if name == last else name, ours, *rest, *ratios))
+            last = name
+        else:
+            reason = result.rows.get((name, beside), {"reason": NOT_MEASURED})["reason"]
+            missing.append(f"`{name}` beside {beside}" + f" ({reason})" * (reason != NOT_MEASURED))
     machines = (
         f"CPU {number}: {machine_line(machine)}"
         for number, one in enumerate((result, *others), 1)
         for machine in one.machines
     )
-    head = "  \n".join(machines)
-    return f"{head} {BUSY_MARK}\n\n{table(rows, ('case', 'beside'))}"
+    parts = ["  \n".join(machines) + f" {BUSY_MARK}", table(rows, ("case", "beside"))]
+    if missing:
+        parts.append(f"{NOT_MEASURED.capitalize()}: {', '.join(missing)}.")
+    return "\n\n".join(parts)
 
 
 def summary(result: Result, device: str) -> str:
