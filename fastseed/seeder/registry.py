@@ -138,8 +138,8 @@ class Registry:
         known = [one for e in self.entries.values() for one in generators_of(e.generator)]
         added: list[str] = []
         try:
-            for path, one in discover(held, "", known):
-                added.append(self.add(one, shared, path[1:], 31, distinct_over))
+            for path, found in discover(held, "", known):
+                added.append(self.add(found, shared, path[1:], 31, distinct_over))
                 self.entries[added[-1]] = self.entries[added[-1]]._replace(owner=module)
         except BaseException:
             for path in added:

@@ -69,7 +69,7 @@ REFUSED = [
             *(random.seed, torch.manual_seed, torch.default_generator.manual_seed),
         )
     ),
-    (torch.nn.Identity(), {}, ValueError, "generator must be a module that holds generators in"),
+    (torch.nn.Identity(), {}, ValueError, "generator must be a module that holds generators"),
     *((some, {}, TypeError, "") for some in (3, None, [], random.SystemRandom(), [ANY, 3])),
     *((print, {"shared": shared}, TypeError, "") for shared in (1, None)),
     (print, {"name": 3}, TypeError, ""),
@@ -134,6 +134,8 @@ def test_a_module_is_registered_by_the_generators_of_its_parts():
 
 def test_a_module_is_registered_whole_or_not_at_all():
     seeds = seeder()
+    with pytest.raises(ValueError, match="must be a module that holds generators"):
+        seeds.register_generator(torch.nn.Linear(1, 1))
     with pytest.raises(ValueError, match="must be a registered generator"):
         seeds.unregister_generator(torch.nn.Linear(1, 1))
     seeds.register_generator(print, name="b.generator")

@@ -140,7 +140,7 @@ def _remade(cls: Any, *bases: Any) -> Any:
 
 
 def shard_inputs(module: nn.Module, mesh: DeviceMesh, placements: Sequence[Placement]) -> nn.Module:
-    """Say how plain tensors that reach the dropout of a module are cut over a mesh.
+    """Declare how plain tensors that reach the dropout of a module are cut over a mesh.
 
     For tensor parallelism whose activations are local tensors: the weights of attention, say, are
     ``Shard(1)`` where each rank has some of the heads.

@@ -123,12 +123,13 @@ class OwnerTable:
         found = self._find(tensor)
         if found is None:
             for name, owned, module in named_tensors(self.model):
-                if torch.nn.parameter.is_lazy(owned) or self._find(owned) is not None:
-                    continue
-                is_cut = is_dtensor(owned) and not all(p.is_replicate() for p in owned.placements)
-                name = self._prefix + name
-                form = self._shards.get(name), owned.shape, owned.stride()
-                self.add(owned, Owner(name, module, is_cut, *form))
+                if not torch.nn.parameter.is_lazy(owned) and self._find(owned) is None:
+                    name = self._prefix + name
+                    form = self._shards.get(name), owned.shape, owned.stride()
+                    is_cut = is_dtensor(owned) and not all(
+                        p.is_replicate() for p in owned.placements
+                    )
+                    self.add(owned, Owner(name, module, is_cut, *form))
             found = self._find(tensor)
         return found
 
