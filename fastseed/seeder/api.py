@@ -23,7 +23,7 @@ def init(
     mesh: object = None,
     data_over: object = None,
     distinct_over: object = None,
-    **wrong: NoReturn,
+    **_wrong: NoReturn,
 ) -> None:
     """Seed this process: set master seed, rank and mesh, and do ``fastseed.reseed(task=0)``.
 
@@ -63,7 +63,7 @@ def init(
         >>> torch.equal(torch.rand(3), weights)
         True
     """
-    for name in wrong:  # as seed=42
+    for name in _wrong:  # as seed=42
         rule = "master_seed or one of the arguments that the documentation lists"
         raise TypeError(f"fastseed.init: an argument's name must be {rule}, got {name!r}")
     start(master_seed, ngpus, local_rank, rank, world_size, mesh, data_over, distinct_over)
