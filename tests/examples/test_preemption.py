@@ -11,7 +11,7 @@ from helpers.processes import Script, free_port
 
 pytestmark = pytest.mark.slow
 PROGRAM = re.search(r"```python\n(.*?)```", (ROOT / "docs/preemption.md").read_text(), re.DOTALL)[1]
-REQUEUE, TOLD = 75, "    told = stopping.clone()"
+REQUEUE, TOLD = 75, "    told = stopping.to(DEVICE, copy=True)"
 
 
 SIGNAL = """
