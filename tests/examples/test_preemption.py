@@ -15,7 +15,10 @@ REQUEUE, TOLD = 75, "    told = stopping.to(DEVICE, copy=True)"
 
 
 SIGNAL = """
-    if (epoch, step, dist.get_rank()) == (0, 9, 1):  # one rank is enough
+    if (epoch, step, dist.get_rank()) == (0, 9, 1):  # one rank is enough, with its worker
+        import multiprocessing
+        (worker,) = multiprocessing.active_children()
+        os.kill(worker.pid, signal.SIGTERM)
         os.kill(os.getpid(), signal.SIGTERM)
 """
 
