@@ -19,6 +19,7 @@ SIGNAL = """
         import multiprocessing
         (worker,) = multiprocessing.active_children()
         os.kill(worker.pid, signal.SIGTERM)
+        worker.join(1)
         os.kill(os.getpid(), signal.SIGTERM)
 """
 
