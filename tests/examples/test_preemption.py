@@ -16,10 +16,10 @@ REQUEUE, TOLD = 75, "    told = stopping.to(DEVICE, copy=True)"
 
 SIGNAL = """
     if (epoch, step, dist.get_rank()) == (0, 9, 1):  # one rank is enough, with its worker
-        import multiprocessing
+        import multiprocessing, time
         (worker,) = multiprocessing.active_children()
         os.kill(worker.pid, signal.SIGTERM)
-        worker.join(1)
+        time.sleep(1)
         os.kill(os.getpid(), signal.SIGTERM)
 """
 
