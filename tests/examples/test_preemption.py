@@ -16,11 +16,10 @@ REQUEUE, TOLD = 75, "    told = stopping.to(DEVICE, copy=True)"
 
 SIGNAL = """
     if (epoch, step, dist.get_rank()) == (0, 9, 1):  # one rank is enough, with its worker
-        import multiprocessing, time
+        import multiprocessing, subprocess, time
         (worker,) = multiprocessing.active_children()
-        os.kill(worker.pid, signal.SIGTERM)
+        subprocess.run(["kill", str(worker.pid), str(os.getpid())])  # not by its parent
         time.sleep(1)
-        os.kill(os.getpid(), signal.SIGTERM)
 """
 
 
