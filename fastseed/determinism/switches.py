@@ -59,7 +59,6 @@ def deterministic(
             *_set_switches(switches),
             *map(_set_variable, VARIABLES),
             _hash_row(),
-            *settings.info(),
         )
         for row in report.rows:
             if row.status == TOO_LATE:
