@@ -15,7 +15,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from .._utils import validation
 from .._utils.log import logger
-from ..data.micro_batches import MicroBatches
+from ..data.limits import MicroBatches
 from ..distributed.agreement import agree
 from ..nn.dropout.rows import rows
 from ..nn.module_names import sharded_modules

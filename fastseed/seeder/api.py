@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .._utils import StateDict
+from ..derivation import context
 from .seeder import current_seeder
 from .start import start
 
@@ -111,7 +112,8 @@ def reseed(task: int, epoch: int = 0, step: int = 0) -> None:
         >>> random.random() == first
         True
     """
-    current_seeder("reseed").reseed(task, epoch, step)
+    seeder = context.seeder or context.current("reseed")
+    seeder.reseed(task, epoch, step)
 
 
 def register_generator(

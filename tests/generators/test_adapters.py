@@ -123,7 +123,7 @@ def test_numpy_words_are_written_under_one_lock():
     three = DefaultGenerators()
     numpy = three.adapters["numpy"]
     lock = PlainLock()
-    numpy._memory = numpy.find_memory()._replace(lock=lock)
+    numpy.memory = numpy.find_memory()._replace(lock=lock)
     saved = three.save()
     three.reseed_natively("reseed_defaults_of_cpu", 42, 1, 2, 3, 0)
     three.reseed_sample((1, 2), 3, 0)
@@ -142,7 +142,7 @@ def test_numpy_lock_is_free_after_an_interrupt_while_waiting_for_it():
 
     three = DefaultGenerators()
     numpy = three.adapters["numpy"]
-    numpy._memory = numpy.find_memory()._replace(lock=Interrupted())
+    numpy.memory = numpy.find_memory()._replace(lock=Interrupted())
     before = np.random.get_state(legacy=False)
     for call in (
         lambda: three.reseed_natively("reseed_defaults_of_cpu", 42, 1, 2, 3, 0),

@@ -240,7 +240,7 @@ def test_the_seed_of_a_registered_callable_can_be_derived(bits):
 
 
 def test_a_load_that_is_interrupted_leaves_the_place(monkeypatch):
-    def interrupt(place):
+    def interrupt(*_):
         raise KeyboardInterrupt
 
     s, other = seeder(), seeder(7)

@@ -62,8 +62,8 @@ def _follow_scope() -> None:
     seeder = context.seeder
     has_keys = scope_tensors.process_state.has_keys
     process_state.data_ranks = seeder.data_world_size if seeder is not None and has_keys else 0
-    if torch.cuda.is_initialized() and torch.cuda.is_available():  # type: ignore[no-untyped-call]
-        this_thread.scope.first_row(torch.device("cuda", torch.cuda.current_device()))
+    if scope_tensors.process_state.current is not None:
+        this_thread.scope.first_row(scope_tensors.process_state.current)
         process_state.last_thread = this_thread.scope
 
 

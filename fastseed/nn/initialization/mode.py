@@ -29,8 +29,8 @@ from ...derivation.scopes import Scope
 from ...random import layout
 from ...random.fills import FILLS, INITIALIZERS, Arguments, Fill, Keywords, keep_part, randperm
 from ...random.keyed import KeyedBlock, outside_blocks
+from ...random.keyed_draws import have_moved, positions
 from ...random.layout import local_part
-from ...random.positions import have_moved, positions
 from ..module_names import check_prefix, sharded_modules
 from .names import EqualNames, KeyOf, Owner, OwnerTable, keys_at, storage_of, untied_weights
 
@@ -302,27 +302,20 @@ def _active(mode: InitializationMode) -> Iterator[None]:
     try:
         with _lock:
             _open.add(mode)
+            context.following.add(mode)
             _choose_code()
         with outside_blocks(), mode:
             yield
     finally:
         with _lock:
             _open.discard(mode)
+            context.following.discard(mode)
             _choose_code()
 
 
 def _choose_code() -> None:
     for name, function in _functions.items():
         function.__code__ = _replaced[name] if _open else _originals[name].__code__
-
-
-def _move() -> None:
-    """Let open blocks know that generators were set."""
-    for mode in tuple(_open):
-        mode.has_moved = True
-
-
-context.observe_scope(_move)
 
 
 @contextlib.contextmanager
