@@ -1,7 +1,5 @@
 """``fastseed show`` and ``diff`` of jobs: what they print, strict JSON, exit codes."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """Arguments that fastseed.data refuses, each with its rule; nothing is drawn meanwhile."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from helpers.loaders import Numbers, Plain
@@ -122,11 +120,7 @@ def test_loaders_without_a_state_are_iterated_and_raise_where_a_state_is_needed(
         (lambda: per_sample(Plain(3))[-33], IndexError, "per_sample: index must be in .* got -30"),
         (lambda: Repeat(0, 0), ValueError, "Repeat: occurrence must be in"),
         (lambda: count_occurrences(3), TypeError, "count_occurrences: sampler must be iterable, "),
-        (
-            lambda: list(count_occurrences("ab")),
-            TypeError,
-            "count_occurrences: sampler must be an",
-        ),
+        (lambda: list(count_occurrences("ab")), TypeError, "count_occurrences: sampler must be an"),
     ],
 )
 def test_samples(call, error, rule):

@@ -1,7 +1,5 @@
 """Steps of several batches, and loops that end by steps: resumed anywhere, with their lengths."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -133,9 +131,6 @@ def test_a_state_after_an_earlier_step_counts_as_it_did():
     for at in ((0, 5), (0, 7), (1, 0)):
         i = at[0] * 8 + at[1]
         assert loop.state_dict(after=at) == states[i] and seen[i][:2] == at
-
-
-# ---------------------------------------------------------------- what a person meets
 
 
 def limited(state=None, stop=None, **limits):

@@ -1,7 +1,5 @@
 """fastseed.debug.check, and the subcommand: what is seeded, and what was drawn from."""
 
-from __future__ import annotations
-
 import json
 import random
 import subprocess
@@ -91,8 +89,6 @@ def test_check_needs_a_process_group_to_compare_ranks():
     with pytest.raises(TypeError, match=r"fastseed.debug.check: ranks must be a bool, got 1"):
         fastseed.debug.check(ranks=1)
 
-
-# ---------------------------------------------------------------- the command
 
 SCRIPT = """
 import sys

@@ -1,7 +1,5 @@
 """The calls of modules: the first one that differs is found, whatever wraps the model."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections import OrderedDict
@@ -89,12 +87,7 @@ def test_a_gradient_is_found_in_the_call_that_made_it(a, tmp_path):
         d.name.split(" ", 1)[1].split(" #")[0]
         for d in found.differences
         if d.name.startswith("backward ")
-    } == {
-        "layers.0.down",
-        "layers.0.up",
-        "layers.0",
-        "embed",
-    }
+    } == {"layers.0.down", "layers.0.up", "layers.0", "embed"}
 
 
 def test_a_difference_between_modules_is_an_input(a, tmp_path):

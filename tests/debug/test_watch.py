@@ -1,7 +1,5 @@
 """A planted bit is found at its step and tensor; equal runs are reported as equal."""
 
-from __future__ import annotations
-
 import copy
 import json
 import random
@@ -362,9 +360,6 @@ def test_errors_of_a_closed_watch(tmp_path):
     watch.close()
     with pytest.raises(RuntimeError, match=r"Watch.record: this Watch is closed"):
         watch.record()
-
-
-# ---------------------------------------------------------------- the command
 
 
 def test_the_command(a, tmp_path, capsys):

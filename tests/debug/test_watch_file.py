@@ -1,7 +1,5 @@
 """Files of Watch: incomplete files are read, damaged files are refused."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,7 +1,5 @@
 """Recordings of two ranks: a planted bit is found, and layouts have the digests of one process."""
 
-from __future__ import annotations
-
 import os
 
 import pytest
@@ -86,9 +84,6 @@ def test_ranks_that_only_one_run_has(runs, tmp_path, monkeypatch):
     Watch(nn.Linear(2, 2), path=tmp_path).close()
     with pytest.raises(ValueError, match=r"must have a rank in common, got 0 to 1 of .* and 7 of"):
         bisect(runs / "ddp-a", tmp_path)
-
-
-# ---------------------------------------------------------------- calls of modules
 
 
 def call(path, model, *, split=None, plant=None, **options):

@@ -1,7 +1,5 @@
 """Tensors without memory of their own, and hostile ones: an error, never a crash."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch._subclasses import FakeTensorMode

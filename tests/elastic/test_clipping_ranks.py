@@ -1,7 +1,5 @@
 """Norms, clipping and means of one model have the same bits in any layout on real ranks."""
 
-from __future__ import annotations
-
 import hashlib
 
 import pytest

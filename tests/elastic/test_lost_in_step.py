@@ -1,7 +1,5 @@
 """A rank that is killed or stopped in a step is named by the others; nothing is half applied."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """The exact mean of losses and metrics in one process; ``test_clipping`` has those of ranks."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 

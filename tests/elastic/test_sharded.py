@@ -1,7 +1,5 @@
 """The same weights under ``fully_shard`` on any mesh as in one process."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.distributed as dist
@@ -10,11 +8,7 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
-from torch.distributed.tensor.parallel import (
-    ColwiseParallel,
-    RowwiseParallel,
-    parallelize_module,
-)
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.utils.checkpoint import checkpoint
 
 from fastseed.debug import digest
@@ -162,9 +156,6 @@ def test_half_precision_does_not_depend_on_the_mesh(expected):
 def test_data_ranks_do_not_matter_beside_tensor_parallelism():
     found = {*ranks(2, train, "tensor parallel", []), *ranks(4, train, "tensor parallel", [])}
     assert len(found) == 1
-
-
-# ---------------------------------------------------------------- ranks that differ
 
 
 class Experts(nn.Module):

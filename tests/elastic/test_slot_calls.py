@@ -1,7 +1,5 @@
 """``slot`` and ``finish``: a step whose passes a framework calls one by one."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.distributed as dist

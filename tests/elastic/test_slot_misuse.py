@@ -1,7 +1,5 @@
 """SlotGradients used wrongly: an error that says how, and a model as it was before."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import logging
@@ -81,7 +79,9 @@ def test_what_is_no_model_or_no_batches_is_refused():
 def test_a_model_of_inference_mode_is_refused():
     with torch.inference_mode():
         model = nn.Linear(2, 2)
-    with pytest.raises(ValueError, match=r"and made outside of torch.inference_mode"):
+    with pytest.raises(
+        ValueError, match=r"model must be .* and made outside of torch.inference_mode"
+    ):
         SlotGradients(model, V)
 
 

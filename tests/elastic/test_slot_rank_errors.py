@@ -1,7 +1,5 @@
 """SlotGradients on several ranks: what differs, ends or does not answer is named on all."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import time
@@ -76,10 +74,7 @@ def error_of_first_step(change):
         ("one more", "\"buffer 'seen'\" on ranks 0, 2 but \"parameter 'experts.2.weight'\" on"),
         ("weight", "parameter 'frozen' is"),  # the first one in the model's order
         ("buffer", "buffer 'norm.running_var' is"),
-        (
-            "dropout",
-            "module 'dropout' is 'Dropout(p=0.3, inplace=False), training=True' on ranks",
-        ),
+        ("dropout", "module 'dropout' is 'Dropout(p=0.3, inplace=False), training=True' on ranks"),
     ],
 )
 def test_ranks_that_differ_are_named_in_the_first_step(change, says):

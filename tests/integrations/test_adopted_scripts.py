@@ -1,7 +1,5 @@
 """Scripts as people have them, adopted in a few lines: killed at three places, the same run."""
 
-from __future__ import annotations
-
 import random
 import re
 import signal

@@ -40,9 +40,6 @@ def after(count, **more):
     return made
 
 
-# ---------------------------------------------------------------- files
-
-
 def test_files_of_every_kind_have_the_journal(tmp_path):
     made = after(7)
     state, expected = made.state_dict(), made.lineage().history
@@ -89,9 +86,6 @@ def test_files_without_a_journal_and_damaged_ones_are_refused(tmp_path):
     ):
         with pytest.raises(ValueError, match=rf"checkpoints.inspect: path must be .*{problem}"):
             read_lineage(tmp_path / name)
-
-
-# ---------------------------------------------------------------- counting
 
 
 def test_locate_counts_the_steps_of_random_histories():
