@@ -71,17 +71,8 @@ def test_a_diff_whose_lines_are_not_there_is_noticed():
 
 
 SUBPACKAGES = (
-    "random",
-    "nn",
-    "sampling",
-    "rollouts",
-    "data",
-    "distributed",
-    "elastic",
-    "checkpoint",
-    "debug",
-    "integrations",
-    "pyt",
+    *("random", "nn", "sampling", "rollouts", "data", "distributed", "elastic", "checkpoint"),
+    *("debug", "integrations", "pyt"),
 )
 # Constants, and what fastseed.pyt repeats from fwr13y's interface under the same names.
 NO_EXAMPLE = {"SHARED", "__version__"}
