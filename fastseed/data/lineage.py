@@ -83,8 +83,6 @@ class Lineage:
                 return cls(from_json(function, "source['journal']", found))
             return cls(from_dict(function, "source", found))
         path = validation.check_path(function, "source", source)
-        if not os.path.exists(path):
-            raise FileNotFoundError(f"fastseed.{function}: source must exist, got {path!r}")
         try:
             text = regular_file.read(path, _MOST_BYTES)
         except ValueError as error:
@@ -97,11 +95,7 @@ class Lineage:
         Args:
             path: the file; one that exists is replaced at once.
         """
-        function = f"{_CLASS}.save"
-        path = validation.check_path(function, "path", path)
-        if not os.path.isdir(os.path.dirname(path) or "."):
-            rule = "path must be in a folder that exists"
-            raise FileNotFoundError(f"fastseed.{function}: {rule}, got {path!r}")
+        path = validation.check_path(f"{_CLASS}.save", "path", path)
         atomic_file.replace(path, to_json(self.history).encode() + b"\n")
 
     def at(self, epoch: int, step: int, *, rank: int | None = None) -> Visits:
@@ -122,7 +116,7 @@ class Lineage:
         function = f"{_CLASS}.at"
         epoch = validation.check_int(function, "epoch", epoch, 0, scopes.MAX_EPOCH)
         step = validation.check_int(function, "step", step, 0, scopes.MAX_STEP)
-        spans = self.history.spans(epoch)
+        spans = list(self.history.spans(epoch))
         span = next((span for span in spans if span.first <= step < span.last), None)
         if span is None:
             if self.history.first_kept(epoch, step) != step:

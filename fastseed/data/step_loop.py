@@ -17,11 +17,10 @@ from ..seeder import api
 from .history import History, Point, check_known, with_quarantine, with_skip
 from .journal import to_json
 from .layout import SlotSource
-from .limits import EpochSteps, Limits, Step
+from .limits import EpochSteps, Limits, MicroBatches, Step, loader_of
 from .lineage import Lineage
 from .loader.iteration import Iteration
 from .loader.states import beside_position, check_resumable, check_state
-from .micro_batches import MicroBatches, loader_of
 from .order.samplers import SlotSampler
 from .plan import Plan, compare_ranks, plan_of
 

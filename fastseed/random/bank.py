@@ -100,14 +100,6 @@ class StreamBank(member_states.Members):
     def __len__(self) -> int:
         return self._n
 
-    def _check_seeded(self, function: str) -> None:
-        """Raise RuntimeError, in the name of ``function``, before the bank has keys."""
-        if not self._seeded:
-            raise RuntimeError(
-                f"fastseed.{function}: the bank has no keys yet; call reseed, reseed_from_scope or "
-                "reseed_from_seeds first"
-            )
-
     def _check_data(self, function: str) -> None:
         """ValueError, in the name of ``function``, where the state can be neither read nor set."""
         for argument, tensor, last in (
@@ -308,7 +300,11 @@ def locked(streams: object) -> contextlib.AbstractContextManager[object]:
 def begin(function: str, streams: Streams) -> tuple[torch.Tensor, torch.Tensor]:
     """Return keys and positions of the streams to draw from: with a mask, of the whole bank."""
     bank, rows = _parts(streams)
-    bank._check_seeded(function)
+    if not bank._seeded:
+        raise RuntimeError(
+            f"fastseed.{function}: the bank has no keys yet; call reseed, reseed_from_scope or "
+            "reseed_from_seeds first"
+        )
     recomputation.refuse(function, "draw from a key that fastseed.derive_key returns")
     if private_torch.is_vmapped():
         raise RuntimeError(

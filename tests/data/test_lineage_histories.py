@@ -12,7 +12,15 @@ import numpy as np
 import pytest
 from helpers import vectors
 from helpers.histories import Job, as_tuples, chosen_samples
-from helpers.inside import Entry, History, Permutation, ShuffleSpec, StepLayout, quarantine, to_dict
+from helpers.inside import (
+    Entry,
+    History,
+    Permutation,
+    ShuffleSpec,
+    StepLayout,
+    permutation,
+    to_dict,
+)
 from helpers.real_histories import RealJob
 
 from fastseed.data import Lineage
@@ -94,7 +102,7 @@ def test_a_wrong_answer_is_noticed(change, monkeypatch):
     elif change == "turns":
         monkeypatch.setattr(Permutation, "positions", lambda order, samples: samples)
     else:
-        monkeypatch.setattr(quarantine, "RESERVE", quarantine.RESERVE + 1)
+        monkeypatch.setattr(permutation, "RESERVE", permutation.RESERVE + 1)
     with pytest.raises((AssertionError, IndexError)):
         check_many(range(200), contracts=False)
 

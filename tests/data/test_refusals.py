@@ -82,10 +82,6 @@ def test_a_class_that_iterates_in_its_own_way_is_refused_by_the_methods_name(nam
         ),
         (lambda: list(steps(Loader(Plain(3)))), TypeError, "steps: epochs must be the .*in_epoch"),
         (lambda: Seekable(NUMBERS), TypeError, "Seekable: source must be a function of a p"),
-        (lambda: Loader(Plain(4), num_workers=1.0), TypeError, "Loader: num_workers must be an in"),
-        (lambda: Loader(Plain(4), generator=5), TypeError, "Loader: generator must be a torch.Ge"),
-        (lambda: Loader(Plain(4), collate_fn=5), TypeError, "Loader: collate_fn must be callable"),
-        (lambda: Loader(Plain(4), sampler=5), TypeError, "Loader: sampler must be iterable or No"),
     ],
 )
 def test_loaders(call, error, rule):

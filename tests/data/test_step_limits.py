@@ -68,10 +68,11 @@ def test_every_loop_resumes_after_every_step(loading, limits):
         rest = []
         for epoch in range(loop.epoch, seen[-1][0] + 1):
             steps_of = loop.in_epoch(epoch)
-            before = len(rest)
-            count = len(steps_of)
-            rest += [(*one, draw()) for one in steps_of]
-            assert count == len(rest) - before and len(steps_of) == 0
+            before, lengths = len(rest), {len(steps_of)}
+            for one in steps_of:
+                rest.append((*one, draw()))
+                lengths.add(len(steps_of))
+            assert lengths | {len(steps_of)} == {len(rest) - before}
         assert rest == seen[i + 1 :]
 
 

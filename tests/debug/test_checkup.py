@@ -4,7 +4,6 @@ import json
 import random
 import subprocess
 import sys
-import types
 
 import numpy as np
 import pytest
@@ -73,19 +72,6 @@ def test_check_examines_registered_generators():
     assert found["late"][1].startswith("drawn from since reseed, or seeded")
     assert found["function"] == (checkup.FINE, "a function, whose state is not examined")
     assert found["pool"] == (checkup.FINE, "a GeneratorPool, whose state is not examined")
-
-
-def test_check_names_a_registered_generator_that_was_replaced():
-    holder = types.SimpleNamespace(rng=random.Random(1), kept=random.Random(2))
-    fastseed.init(42, rank=0, world_size=1)
-    fastseed.register_generator(holder.rng, name="rng")
-    fastseed.register_generator(holder.kept, name="kept")
-    fastseed.reseed(1, 0)
-    assert rows()["rng"] == rows()["kept"] == (checkup.FINE, "nothing drawn since reseed")
-    holder.rng = random.Random(1)
-    status, detail = rows()["rng"]
-    assert status == checkup.NOTE and detail.endswith("only fastseed holds it: was it replaced?")
-    assert rows()["kept"][0] == checkup.FINE
 
 
 def test_check_changes_nothing():

@@ -115,9 +115,9 @@ def recomputed(layer, x):
 
 
 def call_all(folder):
-    mesh, keep = init_device_mesh("cpu", (2,)), {0: "layers.1.up"}
+    mesh = init_device_mesh("cpu", (2,))
     ddp = nn.parallel.DistributedDataParallel
-    call(folder / "alone", Net(), keep=keep)
+    call(folder / "alone", Net())
     call(folder / "fsdp2", sharded(Net(), mesh))
     call(folder / "fsdp2-batch", sharded(Net(), mesh), split=mesh)
     call(folder / "fsdp2-checkpoint", sharded(Net(recomputed), mesh), split=mesh)
@@ -126,7 +126,7 @@ def call_all(folder):
     model = Net()
     plant = model.layers[1].up if dist.get_rank() == 1 else None
     planted = ddp(model)
-    call(folder / "ddp-batch-planted", planted, split=mesh, plant=plant, keep=keep)
+    call(folder / "ddp-batch-planted", planted, split=mesh, plant=plant)
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +147,4 @@ def test_calls_on_one_rank_and_two_have_equal_digests(calls, case):
 
 def test_an_element_of_another_rank_is_found(calls):
     found = bisect(calls / "alone", calls / "ddp-batch-planted")
-    assert str(found.call) == (
-        "step 0, layers.1.up, forward: inputs equal, output differs in 1 of 96 elements by 1 ulp"
-    )
-    assert found.call.elements.first == (3, 5)  # row 0 of rank 1
+    assert str(found.call) == ("step 0, layers.1.up, forward: inputs equal, output differs")

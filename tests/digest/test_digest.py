@@ -229,22 +229,6 @@ def test_duplicate_names_are_refused():
             digest(tree)
 
 
-@pytest.mark.parametrize("layout", ["coo", "csr", "csc", "bsr", "bsc"])
-@pytest.mark.filterwarnings("ignore:Sparse")
-def test_sparse_tensors(layout):
-    dense = torch.zeros(4, 6)
-    dense[1, 2], dense[3, 5] = 1.5, -2.0
-    block = {"blocksize": (2, 2)} if layout.startswith("b") else {}
-    make = getattr(dense, f"to_sparse_{layout}", dense.to_sparse)
-    one = digest({"w": make(**block)})
-    parts = {name.removeprefix("w.") for name in one.table}
-    assert {"layout", "size.0", "size.1", "values"} <= parts and len(parts) == 6 - (layout == "coo")
-    assert digest({"w": make(**block).clone()}).value == one.value
-    dense[3, 5] = -2.5
-    other = {"w": getattr(dense, f"to_sparse_{layout}", dense.to_sparse)(**block)}
-    assert [d.name for d in compare(one, other)] == ["w.values"]
-
-
 def test_dtypes_of_all_kinds():
     """Each of one byte an element has its own digest of the same bytes."""
     data = torch.arange(40, dtype=torch.uint8).view(5, 8)
@@ -293,7 +277,7 @@ def test_compare_names_what_differs():
         ({"x": {1, 2}}, r"the leaf at 'x' must be .* of type set"),
         (torch.nn.Linear, r"the leaf at '' must be a tensor.* of type type"),
         (torch.empty(2, device="meta"), r"the tensor at '' must be one with memory of its own"),
-        ([torch.eye(2).to_mkldnn()], r"the tensor at '0' must be dense and strided, got torch"),
+        ([torch.eye(2).to_mkldnn()], r"the tensor at '0' must be dense and strided"),
         (np.array([np.longdouble(1)]), r"the leaf at '' must be an array of numbers, got"),
         (np.array(["a"]), r"must be an array of numbers, got '<U1'"),
         (np.array([object()]), r"must be an array of numbers, got 'object'"),

@@ -5,7 +5,7 @@ import re
 import pytest
 from helpers.processes import run_script
 
-PHASES = 9
+PHASES = 8
 
 
 @pytest.mark.slow

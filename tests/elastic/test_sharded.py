@@ -199,29 +199,6 @@ def train_different_replicas() -> str:
     return "no error"
 
 
-def start_from_the_first_replica(shards: int) -> tuple[list[float], list[float], float]:
-    """Return the weight of this replica before and after the first step, and a buffer."""
-    names = ("replicate", "shard")
-    sizes = (dist.get_world_size() // shards, shards)
-    torch.manual_seed(dist.get_rank())
-    model = nn.Linear(WIDTH, 1)  # all on one shard
-    model.register_buffer("scale", torch.tensor(1.0 + dist.get_rank()))
-    fully_shard(model, mesh=init_device_mesh("cpu", sizes, mesh_dim_names=names))
-    before = whole(model.weight).flatten().tolist()
-    gradients = SlotGradients(model, dist.get_world_size(), broadcast=True)
-    for _, x in gradients.step([torch.ones(1, WIDTH)]):
-        (model(x) * model.scale).sum().backward()
-    return before, whole(model.weight).flatten().tolist(), model.scale.item()
-
-
-@pytest.mark.parametrize("sizes", [(2, 1), pytest.param((2, 2), marks=pytest.mark.slow)])
-def test_replicas_start_from_the_first(sizes):
-    replicas, shards = sizes
-    found = ranks(replicas * shards, start_from_the_first_replica, shards)
-    assert found[0][0] != found[-1][0]
-    assert [rest for _, *rest in found] == [[found[0][0], 1.0]] * len(found)
-
-
 @pytest.mark.parametrize("frozen", [False, True])
 def test_ranks_that_run_other_modules_are_named(frozen):
     for rank, error in enumerate(ranks(2, use_other_modules, frozen)):

@@ -10,7 +10,7 @@ from fastseed.data.journal import signed, to_dict
 from fastseed.data.layout import StepLayout
 from fastseed.data.loader import loader as plain_loader
 from fastseed.data.loader.iteration import Iteration
-from fastseed.data.order import quarantine
+from fastseed.data.order import permutation
 from fastseed.data.order.mixture import BLOCK, Mixture, Source, shares_of
 from fastseed.data.order.permutation import Permutation
 from fastseed.data.order.spec import KINDS, OrderSpec, ShuffleSpec

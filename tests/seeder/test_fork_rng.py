@@ -36,9 +36,6 @@ def enter(s, *arguments, **more):
         pass
 
 
-# ---------------------------------------------------------------- there and back
-
-
 @pytest.mark.parametrize("index", [None, 5])
 def test_generators_are_restored_exactly(job, index):
     scramble()  # in the middle of a state, with Gaussians cached
@@ -72,9 +69,6 @@ def test_numbered_blocks_repeat_whenever_they_are_entered(job):
     assert [forked(index=i) for i in reversed(range(4))] == layers[::-1]
     assert forked() not in layers and forked("b", index=0) not in layers
     assert [forked(index=np.int64(i)) for i in range(4)] == layers
-
-
-# ---------------------------------------------------------------- nesting
 
 
 def test_blocks_nest(job):
@@ -168,9 +162,6 @@ def test_blocks_of_two_threads_that_overlap_are_an_error(job):
         "while another thread is inside fork_rng('a')" in message and "torch.Generator" in message
     )
     assert forked("b") == (job.move(*AT.values()), forked("b"))[1]
-
-
-# ---------------------------------------------------------------- refusals
 
 
 def test_invalid_states_are_refused(job):

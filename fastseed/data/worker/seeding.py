@@ -25,6 +25,7 @@ from ...derivation.rank_fields import SameRank
 from ...generators import discovery
 from ...generators.adapter import GeneratorAdapter, reseed_each
 from ...generators.default import DefaultGenerators
+from ...generators.setters import tell_epoch
 from ...random.bank import StreamBank
 from ...random.keyed import leave_inherited
 from ...seeder.errors import ReseedError
@@ -37,7 +38,6 @@ from .scope import (
     IterationScope,
     ScopeInSharedMemory,
     read_samples,
-    tell_epoch,
     wrapped,
 )
 
@@ -145,7 +145,7 @@ class WorkerInit:
         source, info = self.source, get_worker_info()
         at = source.read() if isinstance(source, ScopeInSharedMemory) else source
         if info is not None and self.scope is not None:
-            tell_epoch(info.dataset, at)
+            tell_epoch(wrapped(info.dataset), *at[:2])
         found = () if info is None else found_in(info.dataset, self.seeder.entries)
         start = derive.scope_key(self.seeder.master_seed, at.task, at.epoch, at.start)
         named = streams.named_scope(start, self.seeder.name)
@@ -161,6 +161,19 @@ class WorkerInit:
             raise ReseedError(failures)
         self.scope = at if isinstance(source, ScopeInSharedMemory) else None
         self.states = states_of(own) if self.scope is not None and at.start else []
+
+
+def snapshot(entries: Iterable[Registration]) -> Callable[[], None]:
+    """Return a function that restores the default generators, and those of ``entries``, of now."""
+    of_defaults = GENERATORS.save()
+    saved = [(entry.adapter, entry.adapter.save()) for entry in entries]
+
+    def restore() -> None:
+        GENERATORS.restore(of_defaults)
+        for adapter, state in saved:
+            adapter.restore(state)
+
+    return restore
 
 
 def states_of(adapters: Iterable[tuple[str, GeneratorAdapter]]) -> list[Any]:

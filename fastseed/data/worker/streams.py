@@ -24,7 +24,15 @@ from ...seeder.process_lock import process
 from ...seeder.registry import Registration
 from . import scope
 from .scope import IterationScope, ScopeInSharedMemory
-from .seeding import GENERATORS, WorkerSeeder, found_in, is_on_device, moved_since, states_of
+from .seeding import (
+    GENERATORS,
+    WorkerSeeder,
+    found_in,
+    is_on_device,
+    moved_since,
+    snapshot,
+    states_of,
+)
 
 T = TypeVar("T")
 
@@ -69,18 +77,6 @@ class SampleStreams:
                 adapter.reseed(stream)
             except Exception as error:
                 raise ReseedError({name: error}) from error
-
-    def snapshot(self) -> Callable[[], None]:
-        """Return a function that restores the exact states that the generators have now."""
-        of_defaults = GENERATORS.save()
-        saved = [(entry.adapter, entry.adapter.save()) for entry in self._others]
-
-        def restore() -> None:
-            GENERATORS.restore(of_defaults)
-            for adapter, state in saved:
-                adapter.restore(state)
-
-        return restore
 
     def adapters(self) -> list[tuple[str, GeneratorAdapter]]:
         """Return the names and adapters of all generators."""
@@ -178,7 +174,7 @@ def read_in_streams(
                 function,
             )
         if restores or depth or is_main:
-            restore = current.snapshot()
+            restore = snapshot(current._others)
         elif scope.worker is not None:
             scope.worker.states = []  # these draws are the sample's
         with outside_blocks():

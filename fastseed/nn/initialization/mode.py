@@ -29,8 +29,8 @@ from ...derivation.scopes import Scope
 from ...random import layout
 from ...random.fills import FILLS, INITIALIZERS, Arguments, Fill, Keywords, keep_part, randperm
 from ...random.keyed import KeyedBlock, outside_blocks
+from ...random.keyed_draws import have_moved, positions
 from ...random.layout import local_part
-from ...random.positions import have_moved, positions
 from ..module_names import check_prefix, sharded_modules
 from .names import EqualNames, KeyOf, Owner, OwnerTable, keys_at, storage_of, untied_weights
 

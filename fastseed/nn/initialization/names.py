@@ -29,14 +29,11 @@ def named_tensors(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor, t
     model = unwrap(model)
     for named in (model.named_parameters(), model.named_buffers()):
         for name, tensor in named:
-            yield strip_wrappers(name), tensor, _module_of(model, name)
-
-
-def _module_of(model: torch.nn.Module, name: str) -> torch.nn.Module:
-    try:
-        return model.get_submodule(name.rpartition(".")[0])
-    except AttributeError:  # a model that gives its parameters other names
-        return model
+            try:
+                module = model.get_submodule(name.rpartition(".")[0])
+            except AttributeError:  # a model that gives its parameters other names
+                module = model
+            yield strip_wrappers(name), tensor, module
 
 
 def untied_weights(model: torch.nn.Module) -> list[tuple[str, str]]:
@@ -98,7 +95,9 @@ class OwnerTable:
     def add(self, tensor: torch.Tensor, owner: Owner) -> None:
         """Let tensors in the memory of ``tensor`` belong to ``owner``."""
         begin, end = extent_of(tensor)
-        new = weak_storage(tensor), Bytes()
+        # while it lives, no other memory has its number
+        weak = StorageWeakRef(local_part(tensor).untyped_storage())  # type: ignore[no-untyped-call]
+        new = weak, Bytes()
         self._owners.setdefault(storage_of(tensor), new)[1].give(begin, max(end, begin + 1), owner)
 
     def owner_of(self, tensor: torch.Tensor) -> Owner | None:
@@ -106,30 +105,21 @@ class OwnerTable:
         found = self._find(tensor)
         if found is None:
             for name, owned, module in named_tensors(self.model):
-                if not torch.nn.parameter.is_lazy(owned) and self._find(owned) is None:
-                    self.add(owned, Owner(self._prefix + name, module, _is_cut(owned)))
+                if torch.nn.parameter.is_lazy(owned) or self._find(owned) is not None:
+                    continue
+                is_cut = is_dtensor(owned) and not all(p.is_replicate() for p in owned.placements)
+                self.add(owned, Owner(self._prefix + name, module, is_cut))
             found = self._find(tensor)
         return found
 
     def _find(self, tensor: torch.Tensor) -> Owner | None:
         entry = self._owners.get(storage_of(tensor))
-        found: Owner | None = entry[1].owner_of(extent_of(tensor)[0]) if entry else None
-        return found
-
-
-def _is_cut(tensor: torch.Tensor) -> bool:
-    return is_dtensor(tensor) and not all(p.is_replicate() for p in tensor.placements)
+        return entry[1].owner_of(extent_of(tensor)[0]) if entry else None  # type: ignore[no-any-return]
 
 
 def storage_of(tensor: torch.Tensor) -> int:
     """Return what identifies the memory of a tensor while it is alive."""
     return private_torch.storage_of(local_part(tensor))
-
-
-def weak_storage(tensor: torch.Tensor) -> StorageWeakRef:
-    """Return a weak reference to the memory of a tensor, so that no other memory has its number."""
-    storage = local_part(tensor).untyped_storage()
-    return StorageWeakRef(storage)  # type: ignore[no-untyped-call]
 
 
 def extent_of(tensor: torch.Tensor) -> tuple[int, int]:

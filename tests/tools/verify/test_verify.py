@@ -73,16 +73,6 @@ def test_a_program_that_is_killed_and_started_again(row):
     assert [one.place for one in resumed] == [one.place for one in stopped]
 
 
-def test_commands_to_stop_and_to_resume():
-    words = command(begin="last = int((options or [8])[0])", row=TEXT)
-    report = verify([*words, "8"], times=1, stop=[*words, "3"], resume=[*words, "8"])
-    assert passed(report) == {"repeat": None, "stop": True, "resume": True, "seed": True}
-    assert not report and report.verdict == "inconclusive"  # nothing says that it repeats
-    assert [len(one.lines) for one in report.runs] == [8, 3, 6, 8]
-    with pytest.raises(ValueError, match="stop and resume must be given together"):
-        verify(words, stop=words)
-
-
 @pytest.mark.parametrize(
     ("begin", "end", "row", "wrong", "message"),
     [
@@ -292,7 +282,6 @@ def test_without_matplotlib(monkeypatch, capsys):
             ["--ranks", "1,x", "x"],
             "argument --ranks: must be integers, separated by commas, got '1,",
         ),
-        (["--stop", "x", "x"], "stop and resume must be given together"),
         ([], "a program is missing"),
         (["--"], "a program is missing"),
         (["--unknown", "x"], "unrecognized arguments: --unknown"),
