@@ -2,12 +2,14 @@
 
 import contextlib
 import os
+import re
 import time
 from unittest import mock
 
 import pytest
 import torch
 import torch.distributed as dist
+from helpers.processes import run_script
 from helpers.ranks import ranks
 from helpers.slot_jobs import make, place, slots_of
 from torch import nn
@@ -238,3 +240,20 @@ def test_a_counter_that_depends_on_the_slot_is_an_error_on_all_ranks():
     """Within none of the ranks slots differ."""
     for found in ranks(3, error_of_first_step, "counter"):
         assert "different values in the buffers ['seen']" in found
+
+
+PHASES = 8
+
+
+@pytest.mark.slow
+def test_a_rank_lost_in_any_phase_of_a_step_is_named_and_nothing_is_half_applied(tmp_path):
+    found = run_script("lost_in_step.py", tmp_path)
+    assert len(found) == 2 * PHASES
+    for where, messages in found.items():
+        lost = ({"0", "1", "2"} - {*messages}).pop()
+        for text in messages.values():
+            # Where the machine is busy, the other rank may come late, too.
+            late = (
+                rf"fastseed\.elastic\.SlotGradients\.step: ranks? ([012], )*{lost}(, \d)? did not"
+            )
+            assert re.match(late, text), (where, text)
