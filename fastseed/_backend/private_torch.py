@@ -27,6 +27,8 @@ INDUCTOR = "_inductor.config"
 """The compiler's settings, in torch."""
 APPLY = "_apply"
 """The method of a module that ``to`` and ``to_empty`` call."""
+FANS = "_calculate_fan_in_and_fan_out"
+"""The function of ``torch.nn.init`` that reads the size of a weight."""
 
 if TYPE_CHECKING:
     from torch.utils.data import DataLoader

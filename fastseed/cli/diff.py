@@ -12,7 +12,7 @@ _DIGEST = re.compile(r"\b[0-9a-f]{32}\b")  # shown with --all
 ABOUT = """\
 Compare two recordings of fastseed.debug.Watch (the first step and tensor that differ), two
 checkpoints of any framework (the states of generators), two environments, or two logs of numbers by
-step (.jsonl, .csv). What A and B are is recognised. No code in a file is run.
+step (.jsonl, .csv, TensorBoard's). What A and B are is recognised. No code in a file is run.
 """
 
 

@@ -63,12 +63,10 @@ def seed_reach(
 ) -> Reach:
     """Call a function with several seeds; report what a seed does not change, and what repeats.
 
-    A leaf is ``unrepeatable`` if two runs with the first seed differ; ``constant`` if it is the
-    same for all seeds, or for two and too long for chance; ``shifted`` if row i + d of seed s is
-    row i of seed s + 1, as under ``seed + i``, or if a row depends on ``seed ^ i`` alone;
-    ``repeated`` if the same two rows, in a leaf or in two, are equal with every seed; ``absent``
-    if only one seed has it; else ``good``. The guide "Verify a command" has the rules that keep
-    chance and data apart.
+    A leaf is ``unrepeatable`` if two runs with one seed differ, ``constant`` if the seed does not
+    change it, ``shifted`` if its rows move with the seed, as under ``seed + i``, ``repeated`` if
+    the same two rows are equal with every seed, ``absent`` if only one seed has it, else ``good``.
+    The guide "Verify a command" has the rules.
 
     Args:
         run: a function of a seed that returns what is drawn or follows from it, by name, in a tree

@@ -33,11 +33,11 @@ _COMPARED = 1000  # steps from one comparison of the ranks to the next
 
 
 class SlotGradients:
-    """The mean of the gradients of V slots, with the same bits on any number of ranks.
+    """Average the gradients of a step with the same bits on any number of ranks, in place of DDP.
 
-    A step has V slots: micro-batches, each with a forward and a backward pass of its own. Rank r of
-    w has slots floor(r V / w) to floor((r + 1) V / w) - 1; under ``fully_shard`` r, r + w, r + 2 w,
-    and so on. Gradients are added in an order that the numbers of the slots fix, and divided once.
+    A step has ``slots`` micro-batches, each with one forward and one backward pass. A rank has
+    neighbouring slots; under ``fully_shard`` slots are dealt to the ranks in turn. Gradients are
+    added in an order that the numbers of the slots fix, and divided once.
     After a step ``p.grad`` lies in memory that the next step writes; it is None where no slot had a
     gradient.
 
@@ -45,14 +45,14 @@ class SlotGradients:
     ``with gradients.slot() as slot:`` around each of ``passes``, and ``finish()``.
 
     Every rank makes the object. The first step, and then every 1,000th, compares arguments, model
-    and machine. A backward pass outside of a slot is an error as long as the object exists.
+    and machine. A backward pass outside of a slot raises as long as the object exists.
 
     Args:
         model: a module with parameters that require a gradient, on one or several devices.
-        slots: V, [1, 2**24]: fixed for the job, also where the number of ranks changes. Under
+        slots: their number, [1, 2**24], fixed for the job on any number of ranks. Under
             ``fully_shard`` at least the number of ranks.
         assignment: which slots a rank has. None: ``"blocks"``, neighbours, for a replicated model,
-            and ``"deal"``, every w-th, under ``fully_shard``, which has no other. It changes no
+            and ``"deal"``, in turn, under ``fully_shard``, which has no other. It changes no
             bit. ``fastseed.data.steps`` must have the same.
         group: the ranks that divide the data: a process group or a mesh of one dimension. None: all
             ranks, or this process alone where there is no process group.

@@ -32,17 +32,16 @@ _FUNCTIONS = frozenset(DRAWS)
 
 
 def keyed(name: str, index: int | None = None, *, distinct_over: object = None) -> KeyedBlock:
-    """Return a ``with`` block in which torch's random functions draw from keys, not generators.
+    """Make a ``with`` block in which torch's random functions draw the same on every device.
 
-    Element j of draw k in the block is a function of (master seed, scope, ``name``, ``index``,
-    rank, k, j): the same on the CPU and on every GPU, eager or compiled, whatever was drawn before.
-    torch's generators are neither read nor moved. Of nested blocks the innermost one draws. A block
-    belongs to the thread, and the ``asyncio`` task, that enters it.
+    A number is a function of (master seed, scope, ``name``, ``index``, rank, which draw of the
+    block, which element), whatever was drawn before. torch's generators are neither read nor moved.
+    Of nested blocks the innermost one draws. A block belongs to the thread, and the ``asyncio``
+    task, that enters it.
 
     A block without an index is entered once in a scope: call ``reseed`` before each step, or give
     each micro-batch, layer or sample its ``index``. Under ``data.per_sample`` and ``per_batch``
-    each sample or batch is a scope, whoever reads it; else that of a DataLoader worker is its own.
-    A recomputation repeats the blocks of its forward pass, also after ``reseed``.
+    each sample or batch is a scope. A recomputation repeats the blocks of its forward pass.
 
     ``torch.rand``, ``randn``, ``randint``, ``normal``, ``bernoulli``, ``randperm``,
     ``multinomial``, their ``_like`` and in-place forms, the functions of dropout and what calls
@@ -50,10 +49,10 @@ def keyed(name: str, index: int | None = None, *, distinct_over: object = None) 
     a ``generator=`` that is not ``torch.default_generator`` is as it was.
 
     Args:
-        name: what the numbers are for; the key of draw k is that of the stream ``keyed/<name>``.
-        index: [0, 2**39), for blocks of one name, which draw the same on every entry; the index of
-            the key is ``index << 24 | k``. None: the numbers of index 0, once. Compiled code, and
-            the capture of a CUDA graph, need an index.
+        name: what the numbers are for. Draw k has the key of the stream ``keyed/<name>`` and the
+            index ``index << 24 | k``.
+        index: [0, 2**39); a block with an index draws the same on every entry. None: the numbers of
+            index 0, once. Compiled code, and the capture of a CUDA graph, need an index.
         distinct_over: the dimensions of the mesh over which ranks draw different numbers; ``()`` is
             the same on all. None: what ``init`` says, else each rank has its own. A ``DTensor`` is
             one tensor, whatever it says.

@@ -1,10 +1,11 @@
-"""Logs of numbers by step (JSON lines, CSV), and the first difference of two."""
+"""Logs of numbers by step (JSON lines, CSV, TensorBoard), and the first difference of two."""
 
 from __future__ import annotations
 
 import csv
 import json
 import math
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ from .._utils import validation
 STEP_KEYS = ("step", "global_step", "iteration", "iter")
 """What the number of a step is called; ``epoch`` may stand beside it, or alone."""
 
+_EVENTS = "events.out.tfevents."  # how TensorBoard's files begin
 _SUFFIXES = (".jsonl", ".ndjson", ".csv")
 
 Log = Mapping[str, Mapping[str, float]]
@@ -30,7 +32,7 @@ class Difference(NamedTuple):
 
 def is_log(path: Path) -> bool:
     """Return whether a path is a log, by its name."""
-    return path.suffix in _SUFFIXES
+    return path.suffix in _SUFFIXES or bool(_events(path))
 
 
 def read(function: str, argument: str, given: str) -> Log:
@@ -38,6 +40,7 @@ def read(function: str, argument: str, given: str) -> Log:
 
     Raises:
         ValueError: it has no number with a step, or is damaged.
+        ImportError: TensorBoard's files are read by the package tensorboard.
     """
     path, found = Path(given), dict[str, dict[str, float]]()
     try:
@@ -103,7 +106,16 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
+def _events(path: Path) -> list[Path]:
+    """Return TensorBoard's files: the path itself, or those in this folder."""
+    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    return [file for file in files if file.name.startswith(_EVENTS)]
+
+
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    if events := _events(path):
+        yield from _rows_of_events(events)
+        return
     with open(path, encoding="utf-8-sig", errors="replace", newline="") as file:
         if path.suffix == ".csv":
             for row in csv.DictReader(file):
@@ -119,3 +131,16 @@ def _parsed(text: object) -> object:
         return float(str(text))
     except ValueError:
         return None  # a word, or an empty cell
+
+
+def _rows_of_events(files: list[Path]) -> Iterator[dict[str, Any]]:
+    try:
+        from tensorboard.backend.event_processing import event_accumulator
+    except ImportError:
+        rule = "fastseed.diff: TensorBoard's files need the package: pip install tensorboard"
+        raise ImportError(rule) from None
+    for file in files:
+        events = event_accumulator.EventAccumulator(os.fspath(file), {"scalars": 0}).Reload()
+        for name in events.Tags()["scalars"]:
+            for event in events.Scalars(name):
+                yield {"step": event.step, name: event.value}

@@ -67,23 +67,23 @@ def test_report_rewrites_only_between_its_markers(results, tmp_path: Path) -> No
         assert text.startswith(before + report.BEGIN) and text.endswith(report.END + after)
         assert "old figures" not in text and "gone" not in text
     assert texts[0].split(report.BEGIN)[1].split(report.END)[0].strip().splitlines() == [
-        "a CPU, 2 cores (avx2), Python 3.11, torch 2.13, NumPy 2.0, g++ 12; 2026-01-01.  ",
-        "another CPU, 2 cores (avx2), Python 3.11, torch 2.13, NumPy 2.0, g++ 12; 2026-01-01.",
+        "CPU 1: a CPU, 2 cores (avx2), Python 3.11, torch 2.13, NumPy 2.0, g++ 12; 2026-01-01.  ",
+        "CPU 2: another CPU, 2 cores (avx2), Python 3.11, torch 2.13, NumPy 2.0, g++ 12; "
+        "2026-01-01. Busy: beside another process.",
         "",
-        "| case | fastseed | beside | its time | ratio | another CPU | note |",
-        "| :-- | --: | :-- | --: | --: | --: | :-- |",
-        "| `best/cpu/1` |  | never |  |  |  | not measured |",
-        "| `top/cpu/1` | 2 µs | slow | 24 µs | **12.0x** | **12.0x** | "
-        "0.50 of another process; by hand |",
-        "| `op/cpu/1` | 2 µs | slow | 6 µs | **3.00x** | **3.00x** | 0.11 of another process |",
-        "| `op/cpu/1` | 2 µs | fast | 200 ns | 0.10x | 0.10x |  |",
-        "| `op/cpu/1` |  | absent |  |  |  | not installed |",
+        "| case | fastseed | beside | its time | ratio | CPU 2 |",
+        "|:--|--:|:--|--:|--:|--:|",
+        "| op/cpu/1 | 2 µs | slow (busy) | 6 µs | **3.00x** | **3.00x** |",
+        "|  | 2 µs | fast | 200 ns | 0.10x | 0.10x |",
+        "| top/cpu/1 | 2 µs | slow (busy) (by hand) | 24 µs | **12.0x** | **12.0x** |",
+        "",
+        "Not measured: `op/cpu/1` beside absent (not installed), `best/cpu/1` beside never.",
     ]
     assert texts[1].split(report.BEGIN)[1].split(report.END)[0].strip().splitlines() == [
         "a CPU, 2 cores, torch 2.13, 2026-01-01. Busy: beside another process.",
         "",
         "|  | fastseed | instead of | ratio |",
-        "| :-- | --: | :-- | --: |",
+        "|:--|--:|:--|--:|",
         "| the top | 2 µs | a slow one, 24 µs (busy) | **12.0x** |",
         "| not the top | 2 µs | a fast one, 200 ns | 0.10x |",
     ]

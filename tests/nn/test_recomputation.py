@@ -200,13 +200,15 @@ class Model(torch.nn.Module):
         self.form, self.inner = form, inner
 
     def forward(self, x):
-        return self.form(self.part, x.cos())
+        x = self.form(self.part, dropout(x.cos(), 0.5))
+        return self.form(self.last, dropout(x, 0.5))
 
     def part(self, x):
-        if self.inner is not None:
-            x = self.inner(x)
+        return self.last(x if self.inner is None else self.inner(x))
+
+    def last(self, x):
         scores = torch.nn.functional.scaled_dot_product_attention(x, x, x, dropout_p=0.5)
-        return dropout(scores, 0.5).sin()
+        return dropout(dropout(scores, 0.5).sin(), 0.5)
 
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)

@@ -69,7 +69,7 @@ REFUSED = [
             *(random.seed, torch.manual_seed, torch.default_generator.manual_seed),
         )
     ),
-    (torch.nn.Identity(), {}, TypeError, "generator must be a callable, generator of torch"),
+    (torch.nn.Identity(), {}, ValueError, "generator must be a module that holds generators"),
     *((some, {}, TypeError, "") for some in (3, None, [], random.SystemRandom(), [ANY, 3])),
     *((print, {"shared": shared}, TypeError, "") for shared in (1, None)),
     (print, {"name": 3}, TypeError, ""),
@@ -95,6 +95,54 @@ def test_the_seeding_functions_of_now_are_refused(monkeypatch):
     monkeypatch.setattr(torch, "manual_seed", functools.wraps(torch.manual_seed)(lambda seed: None))
     with pytest.raises(ValueError, match="generator must be one that reseed does not set already"):
         seeder().register_generator(torch.manual_seed, name="mine")
+
+
+class Noise(torch.nn.Module):
+    def __init__(self, generator=None):
+        super().__init__()
+        self.generator = generator or torch.Generator()
+        self.by_name = {"mask": np.random.default_rng(0)}
+
+
+def test_a_module_is_registered_by_the_generators_of_its_parts():
+    seeds = seeder(rank=1, world_size=2)
+    shared, model = torch.Generator(), torch.nn.Sequential()
+    model.extend([Noise(shared), torch.nn.Linear(1, 1), Noise(shared)])
+    model.register_module("last", torch.nn.ModuleList([Noise()]))
+    mine = torch.Generator()
+    model.mine = mine
+    seeds.register_generator(mine, name="mine")
+    seeds.register_generator(model, shared=True)
+    paths = ("0.generator", "0.by_name['mask']", "2.by_name['mask']")
+    last = ("last.0.generator", "last.0.by_name['mask']")
+    assert sorted(seeds.generators.registry.entries) == sorted(("mine", *paths, *last))
+    seeds.reseed(1)
+    key = seeds.derive_key("last.0.generator", task=1, rank=SHARED)
+    assert holds_key(model.last[0].generator, key)
+    with pytest.raises(ValueError, match="generators in attributes, which are not registered yet"):
+        seeds.register_generator(model)
+    seeds.unregister_generator(model)
+    assert list(seeds.generators.registry.entries) == ["mine"]
+    with pytest.raises(ValueError, match="generator must be a registered generator"):
+        seeds.unregister_generator(model)
+    seeds.register_generator(model.last, name="cond")
+    assert [*seeds.generators.registry.entries][1:] == [
+        "cond.0.generator",
+        "cond.0.by_name['mask']",
+    ]
+
+
+def test_a_module_is_registered_whole_or_not_at_all():
+    seeds = seeder()
+    with pytest.raises(ValueError, match="must be a module that holds generators"):
+        seeds.register_generator(torch.nn.Linear(1, 1))
+    with pytest.raises(ValueError, match="must be a registered generator"):
+        seeds.unregister_generator(torch.nn.Linear(1, 1))
+    seeds.register_generator(print, name="b.generator")
+    model = torch.nn.ModuleDict({"a": Noise(), "b": Noise()})
+    with pytest.raises(ValueError, match=r"not registered yet .* got 'b.generator'"):
+        seeds.register_generator(model)
+    assert list(seeds.generators.registry.entries) == ["b.generator"]
 
 
 def test_two_generators_without_a_name_warn(caplog):

@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 
 import pytest
 
@@ -120,3 +121,27 @@ def test_the_environment_comes_first(tmp_path, capsys, monkeypatch):
         "_environments",
         "_recordings",
     ]
+
+
+@pytest.mark.integrations
+def test_logs_of_tensorboard(tmp_path, capsys):
+    pytest.importorskip("tensorboard", reason="tensorboard is not installed")
+    from torch.utils.tensorboard import SummaryWriter
+
+    for run, last in (("a", 0.25), ("b", 0.5)):
+        with SummaryWriter(tmp_path / run) as writer:
+            for step, loss in enumerate((1.0, 0.75, last)):
+                writer.add_scalar("train/loss", loss, step)
+    folders = [str(tmp_path / run) for run in "ab"]
+    assert logs.read("diff", "A", folders[0])["2"] == {"train/loss": 0.25}
+    code, printed = diff(capsys, *folders)
+    assert code == 1 and printed.out.startswith("the first difference is at step 2\n")
+
+
+def test_tensorboard_is_named_where_it_is_missing(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorboard.backend.event_processing", None)
+    file = tmp_path / "events.out.tfevents.1"
+    file.touch()
+    assert logs.is_log(tmp_path) and logs.is_log(file) and not logs.is_log(tmp_path / "x.pt")
+    with pytest.raises(ImportError, match=r"^fastseed.diff: .* pip install tensorboard"):
+        logs.read("diff", "A", str(tmp_path))
