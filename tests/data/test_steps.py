@@ -113,7 +113,7 @@ def test_an_iteration_that_cannot_start_changes_nothing(monkeypatch):
         raise OSError("no memory for another process")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Loader, "_start", fail)
+        patch.setattr(DataLoader, "__iter__", fail)
         with pytest.raises(OSError, match="no memory"):
             next(iterator)
     assert loop.state_dict() == before
