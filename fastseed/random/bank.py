@@ -69,7 +69,7 @@ class StreamBank(member_states.Members):
         # As an operator takes it; kept, because compiled code cannot hash.
         self._words = tuple(map(signed, streams.name_words(name)))
         reserved.check_free("random.StreamBank", name)
-        where = tensors.check_device("random.StreamBank", device)
+        where = torch.device("cpu" if device is None else device)
         tensors.check_supported("random.StreamBank", "device", where)
         with torch.inference_mode(False):  # tensors that can be written inside of it and outside
             self._keys = torch.zeros(n, 2, dtype=torch.uint64, device=where)

@@ -61,14 +61,11 @@ def targets_of(
     rule = "a torch.nn.Module"
     checked = validation.check_instance(function, "model", model, torch.nn.Module, rule)
     prefix = check_prefix(function, prefix)
-    if params is not None and not callable(params):
-        raise validation.type_error(function, "params", "a function of a name, or None", params)
     kinds = [type(module).__name__ for module in checked.modules()]
     if "FullyShardedDataParallel" in kinds:
         rule = "sharded by fully_shard, not by FullyShardedDataParallel"
         raise validation.type_error(function, "model", rule, model)
-    given = {} if shards is None else shards
-    parts = dict(validation.check_instance(function, "shards", given, Mapping, "a dict"))
+    parts = dict({} if shards is None else shards)
     reshard(checked)
     found: dict[str, Target] = {}
     extents: set[tuple[int, int, int]] = set()  # in bytes, with the storage; equal ones are tied
