@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import gc
 import logging
 import tracemalloc
@@ -279,11 +278,6 @@ def perturbed(x):
         return (MODEL.weight * x).sum()
 
 
-def copy_of_open_block():
-    with fastseed.random.keyed("x") as block:
-        copy.deepcopy(block)
-
-
 @pytest.mark.parametrize(
     ("call", "says"),
     [
@@ -294,7 +288,6 @@ def copy_of_open_block():
         (lambda: torch.vmap(lambda k: fastseed.random.bits(k, (3,)))(KEYS), "not draw in torch.vm"),
         (lambda: torch.vmap(lambda x: fastseed.random.normal_(x, 1))(torch.ones(4, 3)), "torch.vm"),
         (lambda: torch.func.grad(perturbed)(torch.ones(())), "transform of torch.func"),
-        (lambda: copy_of_open_block(), "an open block must not be copied"),
         (lambda: list(EMPTY), "a batch must have a sample"),
         (lambda: fastseed.elastic.Slot(object()), "number must be an integer"),
         (lambda: fastseed.elastic.mean(QUANTIZED, weights=[1, 1]), "values must be of dtype"),
