@@ -114,7 +114,7 @@ class OwnerTable:
 
     def _find(self, tensor: torch.Tensor) -> Owner | None:
         entry = self._owners.get(storage_of(tensor))
-        return entry[1].owner_of(extent_of(tensor)[0]) if entry else None  # type: ignore[no-any-return]
+        return entry[1].owner_of(extent_of(tensor)[0]) if entry else None
 
 
 def storage_of(tensor: torch.Tensor) -> int:
