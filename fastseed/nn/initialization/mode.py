@@ -53,7 +53,6 @@ class InitializationMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.fills: Counter[str] = Counter()  # that each name has had
         self._equal_names = EqualNames(scope)
         self._copies: dict[int, _Copy] = {}
-        self.has_moved = False  # to another scope, since the block began
 
     def __torch_dispatch__(
         self, func: OpOverload, types: object, args: Arguments = (), kwargs: Keywords | None = None
@@ -315,15 +314,6 @@ def _choose_code() -> None:
         function.__code__ = _replaced[name] if _open else _originals[name].__code__
 
 
-def _move() -> None:
-    """Let open blocks know that generators were set."""
-    for mode in tuple(_open):
-        mode.has_moved = True
-
-
-context.observe_scope(_move)
-
-
 @contextlib.contextmanager
 def initialize(
     model: torch.nn.Module, *, task: int = 0, epoch: int = 0, step: int = 0, prefix: str = ""
@@ -365,10 +355,10 @@ def initialize(
     prefix = check_prefix(_FUNCTION, prefix)
     scope, key_of = keys_at(_FUNCTION, task, epoch, step)
     mode = InitializationMode(OwnerTable(model, prefix), scope, key_of)
-    before = positions()
+    place, before = context.seeder.place, positions()
     with _original_classes(model), _active(mode):
         yield
-    if not mode.has_moved and have_moved(before):
+    if context.seeder.place is place and have_moved(before):  # no reseed set the generators
         raise RuntimeError(
             f"fastseed.{_FUNCTION}: all must be drawn from keys of names, but a generator of torch "
             "has moved: an operator in C++ or another thread drew from it; initialize in the "
