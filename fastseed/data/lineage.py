@@ -57,8 +57,7 @@ class Lineage:
     """
 
     def __init__(self, history: History) -> None:
-        rule = "a History; Lineage.load reads a journal"
-        self.history = validation.check_instance(_CLASS, "history", history, History, rule)
+        self.history = history
 
     def __repr__(self) -> str:
         epoch, step = self.history.point
@@ -98,13 +97,12 @@ class Lineage:
         path = validation.check_path(f"{_CLASS}.save", "path", path)
         atomic_file.replace(path, to_json(self.history).encode() + b"\n")
 
-    def at(self, epoch: int, step: int, *, rank: int | None = None) -> Visits:
+    def at(self, epoch: int, step: int) -> Visits:
         """Return the samples of a step.
 
         Args:
             epoch: [0, 2**32).
             step: the number of the step in the epoch.
-            rank: None: those of all ranks.
 
         Returns:
             The samples, in the order of their positions; none for a step that is skipped.
@@ -125,8 +123,6 @@ class Lineage:
             rule = f"a step of epoch {epoch}, which has {count} of them in this history"
             raise validation.value_error(function, "step", rule, step)
         check_known(function, f"the order of epoch {epoch}", span.spec)
-        if rank is not None:
-            rank = validation.check_int(function, "rank", rank, 0, span.entry.ranks - 1)
         first, end = span.positions(step)
         if end - first > MOST_VISITS:
             rule = f"one of at most {MOST_VISITS} samples"
@@ -136,8 +132,7 @@ class Lineage:
         positions = np.arange(first, end)
         epochs = np.full_like(positions, epoch)
         steps = np.full_like(positions, step)
-        visits = _records(span, epochs, steps, positions, samples, occurrences)
-        return visits if rank is None else visits[visits.rank == rank].view(np.recarray)
+        return _records(span, epochs, steps, positions, samples, occurrences)
 
     def where(
         self, sample: int | Iterable[int], source: str | None = None, *, epochs: range | None = None
@@ -160,7 +155,6 @@ class Lineage:
         function = f"{_CLASS}.where"
         epoch, step = self.history.point
         chosen = range(max(1, epoch + (step > 0))) if epochs is None else epochs
-        validation.check_instance(function, "epochs", chosen, range, "a range of epochs")
         if len(chosen) and (chosen.step != 1 or chosen[0] < 0 or chosen[-1] >= 2**32):
             raise validation.value_error(function, "epochs", "of step 1 in [0, 2**32)", epochs)
         specs = [self.history.orders[e.order] for e in self.history.entries if e.order != STOPPED]
@@ -191,7 +185,6 @@ class Lineage:
             (count, 2), numpy.uint64: the low and the high 64 bits of the 128-bit keys.
         """
         function = f"{_CLASS}.keys"
-        validation.check_instance(function, "visits", visits, np.recarray, "what at returned")
         words = streams.name_words(scopes.check_name(function, name))
         history, out = self.history, np.empty((len(visits), 2), np.uint64)
         for epoch in np.unique(visits.epoch).tolist():
