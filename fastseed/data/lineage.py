@@ -155,6 +155,7 @@ class Lineage:
         function = f"{_CLASS}.where"
         epoch, step = self.history.point
         chosen = range(max(1, epoch + (step > 0))) if epochs is None else epochs
+        validation.check_instance(function, "epochs", chosen, range, "a range of epochs")
         if len(chosen) and (chosen.step != 1 or chosen[0] < 0 or chosen[-1] >= 2**32):
             raise validation.value_error(function, "epochs", "of step 1 in [0, 2**32)", epochs)
         specs = [self.history.orders[e.order] for e in self.history.entries if e.order != STOPPED]

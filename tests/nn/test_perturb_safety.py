@@ -21,6 +21,7 @@ SHARDED = {"0.weight": Shard(global_shape=(8, 4), offsets=(6, 0))}
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"model": 3}, "model must be a torch.nn.Module"),
         ({"seed": -1}, "seed must be in"),
         ({"seed": "7"}, "seed must be an integer"),
         ({"scale": float("nan")}, "scale must be in"),

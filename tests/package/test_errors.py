@@ -1,6 +1,7 @@
 """Refused arguments, the texts of errors, and the state after a failure."""
 
 import contextlib
+import copy
 import gc
 import logging
 import tracemalloc
@@ -258,6 +259,11 @@ def perturbed(x):
         return (MODEL.weight * x).sum()
 
 
+def copy_of_open_block():
+    with fastseed.random.keyed("x") as block:
+        copy.deepcopy(block)
+
+
 @pytest.mark.parametrize(
     ("call", "says"),
     [
@@ -268,6 +274,7 @@ def perturbed(x):
         (lambda: torch.vmap(lambda k: fastseed.random.bits(k, (3,)))(KEYS), "not draw in torch.vm"),
         (lambda: torch.vmap(lambda x: fastseed.random.normal_(x, 1))(torch.ones(4, 3)), "torch.vm"),
         (lambda: torch.func.grad(perturbed)(torch.ones(())), "transform of torch.func"),
+        (lambda: copy_of_open_block(), "an open block must not be copied"),
         (lambda: list(EMPTY), "a batch must have a sample"),
         (lambda: fastseed.elastic.Slot(object()), "number must be an integer"),
         (lambda: fastseed.elastic.mean(QUANTIZED, weights=[1, 1]), "values must be of dtype"),
