@@ -296,6 +296,7 @@ def test_a_collator_that_makes_its_generator_when_it_is_called_is_an_error():
 @pytest.mark.parametrize(
     ("call", "rule"),
     [
+        (lambda: per_batch(5), r"per_batch: collate must be a function of samples, got 5"),
         (
             lambda: next(iter(Loader({"a": 1}, 1, sampler=["a"], collate_fn=per_batch(noisy)))),
             r"per_batch: index must be an integer, got 'a'",

@@ -61,6 +61,8 @@ def targets_of(
     rule = "a torch.nn.Module"
     checked = validation.check_instance(function, "model", model, torch.nn.Module, rule)
     prefix = check_prefix(function, prefix)
+    if params is not None and not callable(params):
+        raise validation.type_error(function, "params", "a function of a name, or None", params)
     kinds = [type(module).__name__ for module in checked.modules()]
     if "FullyShardedDataParallel" in kinds:
         rule = "sharded by fully_shard, not by FullyShardedDataParallel"
