@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
@@ -19,6 +18,8 @@ R = TypeVar("R")
 _PUBLIC = {
     **{f"ForkBlock.__{end}__": "fork_rng" for end in ("enter", "exit")},
     **{f"Perturbation.{name}": "perturbed" for name in ("__enter__", "__exit__", "flip")},
+    "Members.reseed": "StreamBank.reseed or GeneratorPool.reseed",
+    "Members.load_state_dict": "StreamBank.load_state_dict or GeneratorPool.load_state_dict",
     "PerSample._fetch": "per_sample",
     "PerBatch.__call__": "per_batch",
 }
@@ -41,7 +42,7 @@ def eager(function: Callable[P, R]) -> Callable[P, R]:
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         nonlocal disabled
-        if private_torch.DYNAMO not in sys.modules:  # nothing was compiled or exported
+        if not private_torch.is_seen():
             return function(*args, **kwargs)
         if torch.compiler.is_exporting():
             raise RuntimeError(

@@ -89,8 +89,7 @@ def used(name: str, now: T) -> T:
     if torch.compiler.is_compiling():
         return now
     value: T = now if _this_thread.reading is None else had(name)
-    for checkpoint in private_torch.running_checkpoints(_RECOMPUTATION):
-        _in_place_of(checkpoint).had[name].append(value)
+    keep(name, value)
     return value
 
 

@@ -107,14 +107,10 @@ def check_data(function: str, argument: str, tensor: torch.Tensor) -> None:
 
 
 def check_out(
-    function: str,
-    out: object,
-    shape: tuple[int, ...],
-    dtype: torch.dtype,
-    device: torch.device | None = None,
+    function: str, out: object, shape: tuple[int, ...], dtype: torch.dtype
 ) -> torch.Tensor:
     """Return ``out`` if a result of ``shape`` and ``dtype`` can be written to it."""
-    tensor = check_tensor(function, "out", out, dtype, shape, device)
+    tensor = check_tensor(function, "out", out, dtype, shape)
     check_writable(function, "out", tensor)
     if tensor.requires_grad and torch.is_grad_enabled():
         raise ValueError(
@@ -210,7 +206,8 @@ def has_memory(tensor: torch.Tensor) -> bool:
     if private_torch.is_zero(tensor):
         return False
     try:
-        end = tensor.storage_offset() + _span(tensor)
+        reach = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+        end = tensor.storage_offset() + 1 + reach
         return tensor.untyped_storage().nbytes() >= end * tensor.element_size()
     except (RuntimeError, NotImplementedError):  # a kind of tensor that has no storage
         return False
@@ -243,10 +240,3 @@ def _is_plain(tensor: torch.Tensor) -> bool:
     if torch.compiler.is_compiling() or private_torch.is_fake(tensor):
         return False
     return not private_torch.is_wrapped(tensor)
-
-
-def _span(tensor: torch.Tensor) -> int:
-    """Elements from the first to the last in memory, both included."""
-    if tensor.is_contiguous():
-        return tensor.numel()
-    return 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))

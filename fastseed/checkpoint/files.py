@@ -103,7 +103,6 @@ def _write(function: str, path: str, data: bytes) -> None:
 
 
 def _read(function: str, path: str) -> StateDict:
-    """Return the state in a file."""
     try:
         with regular_file.open_file(path) as file:
             return file_format.decode(file.read())

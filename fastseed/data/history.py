@@ -9,7 +9,6 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import itertools
-import operator
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -20,8 +19,7 @@ from .._backend import tensors
 from .._utils import validation
 from ..derivation import scopes
 from .layout import StepLayout
-from .order.permutation import Array, Order
-from .order.quarantine import RESERVE, Quarantined
+from .order.permutation import RESERVE, Array, Order, Quarantined
 from .order.spec import OrderSpec
 
 STOPPED = -1  # in place of the number of an order: no step follows
@@ -167,17 +165,13 @@ class History:
 
     def has_steps(self, epoch: int, step: int) -> bool:
         """Return True if a step of this number or a greater one is in the epoch."""
-        return any(True for _ in self._spans(epoch, step))
+        return any(True for _ in self.spans(epoch, step))
 
-    def spans(self, epoch: int) -> list[Span]:
-        """Return the steps of an epoch in order, without those that are skipped.
+    def spans(self, epoch: int, since: int = 0) -> Iterator[Span]:
+        """Yield the steps of an epoch from ``since`` on in order, without those that are skipped.
 
         Each span ends where another attempt, a skipped range or a quarantine begins.
         """
-        return list(self._spans(epoch))
-
-    def _spans(self, epoch: int, since: int = 0) -> Iterator[Span]:
-        """Yield the spans of an epoch that have steps from ``since`` on."""
         first = self.entry_at(epoch, 0)
         ends = (bisect.bisect_left(self.entries, point) for point in ((epoch, 1), (epoch + 1, 0)))
         inside = self.entries[slice(*ends)]
@@ -236,8 +230,8 @@ class History:
 
     def removed(self, quarantines: int) -> Array:
         """Return the samples of the first quarantines, sorted."""
-        parts = map(operator.attrgetter("samples"), self.quarantines[:quarantines])
-        return np.array(sorted({*itertools.chain.from_iterable(parts)}), np.int64)
+        samples = {sample for q in self.quarantines[:quarantines] for sample in q.samples}
+        return np.array(sorted(samples), np.int64)
 
     def order(self, epoch: int, spec: OrderSpec, quarantines: int) -> Order:
         """Return the order of an epoch, without the samples of the first quarantines."""
@@ -268,8 +262,6 @@ def indices_of(
         validation.check_choice(function, "source", source, tuple(names) or (None,))
         sizes = [part.size for part in parts if part.name == source]
     top = max(sizes) - 1
-    if isinstance(given, torch.Tensor):
-        tensors.check_dense(function, argument, given)
     if getattr(given, "ndim", 1) == 0:
         given = given.reshape(1)
     if isinstance(given, (str, bytes)) or not hasattr(given, "__iter__"):

@@ -20,8 +20,6 @@ _VERSIONS: JSON = {
     "derivation": scalar.DERIVATION_VERSION,
 }
 _NUMBERS = ("master_seed", "task", "epoch", "step")
-_LISTS = ("orders", "entries", "skips", "quarantines")
-_MOST = 10**6  # parts: a journal of more is wrong
 
 
 def to_dict(history: History) -> JSON:
@@ -89,10 +87,6 @@ def from_dict(function: str, argument: str, given: JSON) -> History:
         rule = "the digest of the other fields, one of which is damaged"
         found = given.get("sha256")
         raise validation.value_error(function, f"{argument}['sha256']", rule, found)
-    count = sum(len(given[name]) for name in _LISTS)
-    if count > _MOST:
-        rule = f"one of at most {_MOST} orders, entries, skips and quarantines"
-        raise validation.value_error(function, argument, rule, count)
     history = History(
         **{name: given[name] for name in _NUMBERS},
         orders=tuple(_order_from_dict(function, argument, order) for order in given["orders"]),

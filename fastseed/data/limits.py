@@ -1,14 +1,18 @@
-"""How many batches a step of a loop has, and where the loop and its epochs end."""
+"""What a step of a loop has, whose loader it reads, and where the loop and its epochs end."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sized
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
+
+from torch.utils.data import DataLoader
 
 from .._utils import validation
 from ..derivation import scopes
 from .history import Entry, History
+from .layout import SlotSource
+from .loader.loader import Loader, slot_loader
 from .plan import Plan
 
 Step = tuple[int, int, Any]  # epoch, number in it, batch; or micro-batches of the step
@@ -46,14 +50,12 @@ class Limits(NamedTuple):
 
     def steps_of(self, batches: Iterable[Any], drop_last: bool, left: int | None) -> Iterator[Any]:
         """Yield the batches of a loader, or lists of those of a step, at most ``left`` of them."""
-        return itertools.islice(self._groups(batches, drop_last), left)
-
-    def _groups(self, batches: Iterable[Any], drop_last: bool) -> Iterator[Any]:
-        if self.accumulate is None:
-            return iter(batches)
-        source = iter(batches)
-        groups = iter(lambda: list(itertools.islice(source, self.accumulate)), [])
-        return (one for one in groups if len(one) == self.accumulate or not drop_last)
+        found, count = iter(batches), self.accumulate
+        if count is not None:
+            source = found
+            groups = iter(lambda: list(itertools.islice(source, count)), [])
+            found = (one for one in groups if len(one) == count or not drop_last)
+        return itertools.islice(found, left)
 
     def left(self, done: int, step: int) -> int | None:
         """Return how many steps an epoch has at most after ``step`` of it and ``done`` in all."""
@@ -64,8 +66,7 @@ class Limits(NamedTuple):
     def count_epoch(self, history: History, loader: Sized, epoch: int, step: int) -> int:
         """Return how many steps an epoch has from ``step`` on; TypeError if that is not known."""
         if history.latest_order.end >= 0:
-            spans = [span for span in history.spans(epoch) if span.last > step]
-            return sum(span.last - max(span.first, step) for span in spans)
+            return sum(span.last - span.first for span in history.spans(epoch, step))
         batches, size = len(loader), self.accumulate or 1
         steps = batches // size if history.entries[-1].drop_last else -(-batches // size)
         return max(0, min(steps, self.per_epoch or steps) - step)
@@ -83,17 +84,55 @@ class Limits(NamedTuple):
 
 
 class EpochSteps(Iterator[Step]):
-    """The steps of one epoch, with ``len()``: how many are left."""
+    """The steps of one epoch, with ``len()``: how many it yields in all."""
 
     def __init__(self, steps: Iterator[Step], left: Callable[[], int]) -> None:
-        self._steps, self._left, self._is_over = steps, left, False
+        self._steps, self._left, self._given = steps, left, 0
 
     def __next__(self) -> Step:
         try:
-            return next(self._steps)
+            step = next(self._steps)
         except StopIteration:
-            self._is_over = True
+            self._left = int
             raise
+        self._given += 1
+        return step
 
     def __len__(self) -> int:
-        return 0 if self._is_over else self._left()
+        return self._given + self._left()
+
+
+class MicroBatches(Iterator[Any]):
+    """This rank's micro-batches of a step, which are fetched one by one.
+
+    After an error it has no more, since what the loader has next is the batch of another slot.
+    """
+
+    latest: ClassVar[range | None] = None
+    """The slots of the rank, for the batch that was fetched last; SlotGradients compares them."""
+
+    def __init__(self, batches: Iterable[Any], slots: range) -> None:
+        self._slots, self.left = slots, len(slots)
+        self._batches = itertools.islice(batches, len(slots))
+
+    def __next__(self) -> Any:
+        batch = next(self._batches)
+        self.left -= 1
+        MicroBatches.latest = self._slots
+        return batch
+
+
+def loader_of(function: str, loader: Any, slots: int | SlotSource | None) -> Loader:
+    """Return the ``Loader`` of a loop over the steps of a DataLoader."""
+    if slots is not None:
+        number, assignment = slots, "blocks"
+        if isinstance(slots, SlotSource):
+            number, assignment = slots.slots, slots.assignment
+        number = validation.check_int(function, "slots", number, 1, scopes.MAX_RANK)
+        return slot_loader(function, loader, number, assignment)
+    if isinstance(loader, Loader):
+        return loader
+    is_around_one = isinstance(getattr(loader, "loader", None), DataLoader)  # as timm's prefetcher
+    rule = "a DataLoader" + ": pass its .loader, which is one" * is_around_one
+    validation.check_instance(function, "loader", loader, DataLoader, rule)
+    return Loader(loader)

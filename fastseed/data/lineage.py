@@ -83,8 +83,6 @@ class Lineage:
                 return cls(from_json(function, "source['journal']", found))
             return cls(from_dict(function, "source", found))
         path = validation.check_path(function, "source", source)
-        if not os.path.exists(path):
-            raise FileNotFoundError(f"fastseed.{function}: source must exist, got {path!r}")
         try:
             text = regular_file.read(path, _MOST_BYTES)
         except ValueError as error:
@@ -97,20 +95,15 @@ class Lineage:
         Args:
             path: the file; one that exists is replaced at once.
         """
-        function = f"{_CLASS}.save"
-        path = validation.check_path(function, "path", path)
-        if not os.path.isdir(os.path.dirname(path) or "."):
-            rule = "path must be in a folder that exists"
-            raise FileNotFoundError(f"fastseed.{function}: {rule}, got {path!r}")
+        path = validation.check_path(f"{_CLASS}.save", "path", path)
         atomic_file.replace(path, to_json(self.history).encode() + b"\n")
 
-    def at(self, epoch: int, step: int, *, rank: int | None = None) -> Visits:
+    def at(self, epoch: int, step: int) -> Visits:
         """Return the samples of a step.
 
         Args:
             epoch: [0, 2**32).
             step: the number of the step in the epoch.
-            rank: None: those of all ranks.
 
         Returns:
             The samples, in the order of their positions; none for a step that is skipped.
@@ -122,7 +115,7 @@ class Lineage:
         function = f"{_CLASS}.at"
         epoch = validation.check_int(function, "epoch", epoch, 0, scopes.MAX_EPOCH)
         step = validation.check_int(function, "step", step, 0, scopes.MAX_STEP)
-        spans = self.history.spans(epoch)
+        spans = list(self.history.spans(epoch))
         span = next((span for span in spans if span.first <= step < span.last), None)
         if span is None:
             if self.history.first_kept(epoch, step) != step:
@@ -131,8 +124,6 @@ class Lineage:
             rule = f"a step of epoch {epoch}, which has {count} of them in this history"
             raise validation.value_error(function, "step", rule, step)
         check_known(function, f"the order of epoch {epoch}", span.spec)
-        if rank is not None:
-            rank = validation.check_int(function, "rank", rank, 0, span.entry.ranks - 1)
         first, end = span.positions(step)
         if end - first > MOST_VISITS:
             rule = f"one of at most {MOST_VISITS} samples"
@@ -142,8 +133,7 @@ class Lineage:
         positions = np.arange(first, end)
         epochs = np.full_like(positions, epoch)
         steps = np.full_like(positions, step)
-        visits = _records(span, epochs, steps, positions, samples, occurrences)
-        return visits if rank is None else visits[visits.rank == rank].view(np.recarray)
+        return _records(span, epochs, steps, positions, samples, occurrences)
 
     def where(
         self, sample: int | Iterable[int], source: str | None = None, *, epochs: range | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -141,28 +141,30 @@ class Plan(NamedTuple):
         ranks = self.layout.ranks if self.is_divided else 1  # else each reads all samples
         return self.layout._replace(n=self.spec.n, ranks=ranks).steps_left(0) > 0
 
-    def requests(self, drop: Callable[[Iterable[Any]], None]) -> Iterable[object]:
-        """Return the indices that torch fetches, batch by batch, from the start on.
+    def requests(self, drop: Any) -> Iterator[object]:
+        """Yield the indices that torch fetches, batch by batch, from the start on.
 
         ``drop`` gets those before the start that another sampler yields, and takes all of them.
         """
         size, drops = self.layout.batch_size, self.layout.drop_last
         if self.layout.slots:
-            return self.layout.micro_batches(self.order, self.rank, self.start)
+            yield from self.layout.micro_batches(self.order, self.rank, self.start)
+            return
         if self.order is not None:
             count = self.layout.samples_left(self.start)
             left: Any = self.order.share(self.start, self.rank, self.layout.ranks, count)
         else:
             left = iter(self.source)
             drop(itertools.islice(left, -(-self.start // self.layout.ranks)))
-        return BatchSampler(left, size, drops) if self.is_batched else left
+        yield from BatchSampler(left, size, drops) if self.is_batched else left
 
 
 def plan_of(loader: DataLoader[Any], seeder: Seeder | None) -> Plan:
     """Return what a whole epoch of a loader reads; without a seeder on one rank."""
     dataset: Any = loader.dataset
     rank, job = (0, 1) if seeder is None else (seeder.data_rank, seeder.data_world_size)
-    batches, source, samplers = index_sampler_of(loader), sampler_of(loader), samplers_of(loader)
+    batches, samplers = index_sampler_of(loader), samplers_of(loader)
+    source = batches.sampler if type(batches) in (BatchSampler, SlotSampler) else batches
     size, drops = loader.batch_size or 1, bool(loader.drop_last)
     if is_ours(source) and source.rank is not None:
         rank, job = source.rank, source.world_size
@@ -255,12 +257,6 @@ def is_iterable(loader: DataLoader[Any]) -> bool:
 def index_sampler_of(loader: DataLoader[Any]) -> Any:
     """Return what yields the requests to the dataset: batches of indices, or indices."""
     return loader.sampler if loader.batch_sampler is None else loader.batch_sampler
-
-
-def sampler_of(loader: DataLoader[Any]) -> Any:
-    """Return the sampler behind torch's batches, or behind slots."""
-    sampler = index_sampler_of(loader)
-    return sampler.sampler if type(sampler) in (BatchSampler, SlotSampler) else sampler
 
 
 def samplers_of(loader: DataLoader[Any]) -> list[Any]:

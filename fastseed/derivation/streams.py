@@ -85,10 +85,9 @@ def stream_in(scope: scalar.ScopeKey, name: str, rank_field: int, worker: int = 
     return Stream(derive.name_key(scope, name_words(name)), rank_field, worker)
 
 
-def stream(master_seed: int, at: Scope, name: str, rank_field: int, worker: int = 0) -> Stream:
+def stream(master_seed: int, at: Scope, name: str, rank_field: int) -> Stream:
     """Return the stream ``name`` of a rank field in the scope ``at``. Arguments are trusted."""
-    scope = derive.scope_key(master_seed, *at)
-    return Stream(derive.name_key(scope, name_words(name)), rank_field, worker)
+    return stream_in(derive.scope_key(master_seed, *at), name, rank_field)
 
 
 def sample_stream(scope: scalar.ScopeKey, name: str, index: int, occurrence: int = 0) -> Stream:

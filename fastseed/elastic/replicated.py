@@ -36,7 +36,7 @@ class ReplicatedCollector(Collector):
         self._nodes = [get_gradient_edge(p).node for p in self.parameters]
         for index, parameter in enumerate(self.parameters):
             check = weak(self._check, index)
-            self._undo.append(self._nodes[index].register_prehook(check).remove)
+            self._undo.callback(self._nodes[index].register_prehook(check).remove)
             self._after_gradient(parameter, weak(self._take, index))
 
     def start(self, micro_step: int) -> None:
@@ -86,7 +86,7 @@ class ReplicatedCollector(Collector):
             )
         check_dense(self.names[index], gradient)
         bucket, place = self._where[index]
-        with self._lock:
+        with self._lock:  # also the order of collectives, which is that of the buckets on all ranks
             self._buckets[bucket].write(place, gradient)
             self._missing[bucket].discard(place)
             self._used[index] = True

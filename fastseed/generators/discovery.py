@@ -22,7 +22,7 @@ import gc
 import logging
 import types
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -45,20 +45,13 @@ _PLAIN_KEYS = (str, int, float, bool, bytes, type(None))
 _CONTAINERS = (list, tuple, dict)
 
 
-class Found(NamedTuple):
-    """A generator and the path to it."""
-
-    path: str
-    generator: object
-
-
 def discover(
     dataset: object,
     name: str = "dataset",
     known: Iterable[object] = (),
     wrapped: Callable[[Any], Any] = lambda held: held,
-) -> list[Found]:
-    """Return the generators that ``dataset`` holds, once each, nearest first.
+) -> list[tuple[str, Any]]:
+    """Return the generators that ``dataset`` holds, once each, nearest first, after their paths.
 
     The global generators of the process and those in ``known`` are left out. ``wrapped`` returns
     what is inside a wrapper without a step of its own, and any other object itself.
@@ -90,9 +83,9 @@ def _search(
     done: set[int],
     seen: set[int],
     wrapped: Callable[[Any], Any],
-) -> tuple[list[Found], list[tuple[str, Any]]]:
+) -> tuple[list[tuple[str, Any]], list[tuple[str, Any]]]:
     """Return the generators that are not ``done``, and objects that may refer to more."""
-    found: list[Found] = []
+    found: list[tuple[str, Any]] = []
     rest: list[tuple[str, Any]] = []
     queue = collections.deque(begin)
     while queue and len(seen) < MAX_OBJECTS:
@@ -104,7 +97,7 @@ def _search(
         if is_generator(held):
             if identity(held) not in done:
                 done.add(identity(held))
-                found.append(Found(path, held))
+                found.append((path, held))
             continue
         for step, child in _children(held):
             if not issubclass(type(child), _LEAVES):

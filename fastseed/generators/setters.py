@@ -54,6 +54,14 @@ def is_epoch_setter(candidate: object) -> bool:
     return any(callable(getattr(candidate, name, None)) for name in ("set_scope", "set_epoch"))
 
 
+def tell_epoch(target: Any, task: int, epoch: int) -> None:
+    """Call ``set_scope`` or ``set_epoch`` of a sampler or dataset, if it has one."""
+    if callable(getattr(target, "set_scope", None)):
+        target.set_scope(task, epoch)
+    elif callable(getattr(target, "set_epoch", None)):
+        target.set_epoch(epoch)
+
+
 class EpochSetter:
     """A sampler or dataset in the registry.
 
@@ -70,7 +78,4 @@ class EpochSetter:
         """Set task and epoch; ``key`` is that of its shared stream at (task, epoch, step 0)."""
         if self.takes_seed:
             self._target.seed = key & ((1 << SEED_BITS) - 1)
-        if callable(getattr(self._target, "set_scope", None)):
-            self._target.set_scope(task, epoch)
-        else:
-            self._target.set_epoch(epoch)
+        tell_epoch(self._target, task, epoch)

@@ -8,11 +8,19 @@ stateless functions.
 """
 
 from .bank import StreamBank
-from .functional import bernoulli, bits, exponential, normal, randint, trunc_normal, uniform
+from .functional import (
+    bernoulli,
+    bits,
+    exponential,
+    normal,
+    randint,
+    torch_key,
+    trunc_normal,
+    uniform,
+)
 from .inplace import bernoulli_, bits_, exponential_, normal_, randint_, trunc_normal_, uniform_
 from .keyed import keyed
 from .layout import Shard
-from .torch_keys import torch_key
 
 __all__ = [
     "Shard",

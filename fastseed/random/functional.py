@@ -207,6 +207,44 @@ def bits(
     return _draw(distributions.bits, "random.bits", key, shape, dtype)
 
 
+def torch_key(key: Key) -> torch.Tensor:
+    """Return a key of ``torch.func._random`` for a key of fastseed.
+
+    torch's functions by key are experimental; they draw other numbers than ``fastseed.random``
+    does. A key of torch is a seed of 64 bits and a position: the seed is the low half of our key,
+    as for an accelerator's generator, and the position is 0. So keys are equal more often than
+    those of 128 bits: among n of them, n^2 / 2^65 pairs.
+
+    Args:
+        key: what ``fastseed.derive_key`` returns, or keys of ``derive_keys``, (..., 2)
+            torch.uint64.
+
+    Returns:
+        Shape (2,) on the CPU, or that of ``key`` on its device, torch.uint64.
+
+    Raises:
+        TypeError, ValueError: an argument is invalid.
+        RuntimeError: this torch has no ``torch.func._random``.
+
+    Examples:
+        >>> import fastseed, torch
+        >>> fastseed.init(42)
+        >>> key = fastseed.derive_key("noise", task=1)
+        >>> if hasattr(torch.ops.aten, "_philox_normal_"):  # this torch has torch.func._random
+        ...     words = fastseed.random.torch_key(key).tolist()
+        ...     assert words == [key % 2**64, 0]
+    """
+    function = "random.torch_key"
+    if not private_torch.has_random_by_key():
+        raise RuntimeError(
+            f"fastseed.{function}: needs a torch that draws by key (2.14 on the CPU), got "
+            f"{torch.__version__}; fastseed.random.normal and its siblings do with every torch"
+        )
+    found = check_keys(function, "key", key, _CPU).clone()
+    found.view(torch.int64)[..., 1] = 0
+    return found
+
+
 def _draw(
     make: Callable[..., Distribution],
     function: str,

@@ -23,8 +23,7 @@ from ..derivation import place as places
 from ..derivation.place import Place
 from . import fills
 from .fills import Arguments, Keywords
-from .keyed_draws import DRAW_BITS, FUNCTION, NOT_COMPILED, Draws
-from .positions import Checker, have_moved, positions
+from .keyed_draws import DRAW_BITS, FUNCTION, NOT_COMPILED, Draws, have_moved, positions
 from .scope_tensors import CPU
 from .torch_functions import DRAWS, check_memory, handler_of_substitute
 
@@ -32,9 +31,7 @@ MAX_INDEX = 2**39 - 1
 _FUNCTIONS = frozenset(DRAWS)
 
 
-def keyed(
-    name: str, index: int | None = None, *, distinct_over: object = None, check: bool = False
-) -> KeyedBlock:
+def keyed(name: str, index: int | None = None, *, distinct_over: object = None) -> KeyedBlock:
     """Make a ``with`` block in which torch's random functions draw the same on every device.
 
     A number is a function of (master seed, scope, ``name``, ``index``, rank, which draw of the
@@ -59,7 +56,6 @@ def keyed(
         distinct_over: the dimensions of the mesh over which ranks draw different numbers; ``()`` is
             the same on all. None: what ``init`` says, else each rank has its own. A ``DTensor`` is
             one tensor, whatever it says.
-        check: name the operator, as an error, that draws from torch's generators inside. Slower.
 
     Raises:
         TypeError, ValueError: an argument is invalid.
@@ -81,20 +77,18 @@ def keyed(
         >>> torch.equal(t, fastseed.random.randint(key, (2,), 0, 1000))
         True
     """
-    validation.check_bool(FUNCTION, "check", check)
-    return KeyedBlock(name, index, distinct_over, check)
+    return KeyedBlock(name, index, distinct_over)
 
 
 class KeyedBlock(TorchFunctionMode):
     """The mode of a block; ``fastseed.random.keyed`` makes it."""
 
-    def __init__(self, name: str, index: int | None, distinct_over: object, check: bool) -> None:
+    def __init__(self, name: str, index: int | None, distinct_over: object) -> None:
         super().__init__()
         if index is not None:
             index = validation.check_int(FUNCTION, "index", index, 0, MAX_INDEX)
         self.draws = Draws(name, _words_of(name), index)
         self._distinct_over = distinct_over
-        self._checker: Any = Checker() if check else None  # type: ignore[no-untyped-call]
 
     def __enter__(self) -> KeyedBlock:
         draws = self.draws
@@ -115,8 +109,7 @@ class KeyedBlock(TorchFunctionMode):
             self._generators = positions()
             draws.begin(*self._enter_place())
             _open.add(self)
-            if self._checker is not None:
-                self._checker.__enter__()
+            context.following.add(draws)
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
@@ -131,7 +124,7 @@ class KeyedBlock(TorchFunctionMode):
             if draws.is_once:
                 if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():  # type: ignore[no-untyped-call]
                     raise draws.needs_index("while a CUDA graph is captured")
-                found[0].entries.add(FUNCTION, "keyed", draws.name)
+                found[0].note_entry(FUNCTION, "keyed", draws.name)
         recomputation.keep(use, found)
         return found
 
@@ -139,10 +132,9 @@ class KeyedBlock(TorchFunctionMode):
         if not self.draws.is_eager:
             super().__exit__(error, *rest)  # type: ignore[no-untyped-call]
             return
-        if self._checker is not None:
-            self._checker.__exit__(error, *rest)
         is_innermost = private_torch.leave_function_mode(self)
         _open.discard(self)
+        context.following.discard(self.draws)
         if error is None:
             self._check_end(is_innermost)
         self.draws.next, self.draws.has_moved = None, False
@@ -158,7 +150,7 @@ class KeyedBlock(TorchFunctionMode):
         elif have_moved(self._generators):
             wrong = (
                 "must draw all from keys, but a generator of torch has moved: an operator in C++ "
-                "or another thread drew from it; keyed(..., check=True) names the operator"
+                "or another thread drew from it: open blocks around less, to find what it is"
             )
         if wrong:
             raise RuntimeError(f"fastseed.{FUNCTION}: the block {draws.name!r} {wrong}")
@@ -248,12 +240,4 @@ def leave_inherited() -> None:
         if block.draws.process != os.getpid():
             private_torch.leave_function_mode(block)
             _open.discard(block)
-
-
-def _move() -> None:
-    """Let open blocks know that the scope is another one now."""
-    for block in tuple(_open):
-        block.draws.has_moved = True
-
-
-context.observe_scope(_move)
+            context.following.discard(block.draws)

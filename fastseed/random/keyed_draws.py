@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
-from .._backend import private_torch, recomputation
+from .._backend import native, private_torch, recomputation
 from .._backend.compile import is_exporting
 from .._backend.ops.dropout import layer_key
 from .._backend.reference.scalar import SHARED_RANK
@@ -22,9 +21,6 @@ from . import layout, scope_tensors
 from .fills import Fill
 from .functional import Key
 from .scope_tensors import CPU
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 FUNCTION = "random.keyed"
 DRAW_BITS = 24  # of the index of a key, below the index of the block
@@ -56,7 +52,9 @@ class Draws:
         self._checkpoint = recomputation.innermost()
         array = np.array([self.index << DRAW_BITS], np.int64)
         self.number: memoryview[int] = memoryview(array)  # type: ignore[arg-type]
-        self.next = _usual_tensor(array)
+        is_inference = torch.is_inference_mode_enabled()
+        with torch.inference_mode(False) if is_inference else contextlib.nullcontext():
+            self.next = torch.from_numpy(array)  # which compiled code may write in any mode
         self.is_eager = True
 
     def draw(
@@ -158,9 +156,18 @@ class Draws:
         )
 
 
-def _usual_tensor(array: npt.NDArray[np.int64]) -> torch.Tensor:
-    """Return a tensor in the memory of an array, which compiled code may write anywhere."""
-    if not torch.is_inference_mode_enabled():
-        return torch.from_numpy(array)
-    with torch.inference_mode(False):
-        return torch.from_numpy(array)
+def positions() -> list[object]:
+    """Return where torch's default generators are."""
+    found: list[object] = []
+    if native.generators is not None:
+        found.append(native.generators.cpu_position())
+    elif private_torch.is_plain_eager() and not private_torch.is_transformed():
+        found.append(torch.default_generator.get_state().numpy().tobytes())
+    if torch.cuda.is_initialized() and not torch.cuda.is_current_stream_capturing():  # type: ignore[no-untyped-call]
+        found += [(g.initial_seed(), g.get_offset()) for g in torch.cuda.default_generators]
+    return found
+
+
+def have_moved(before: list[object]) -> bool:
+    """Return whether a generator is elsewhere than ``positions()`` said before."""
+    return positions()[: len(before)] != before

@@ -79,7 +79,7 @@ class OpenUnits:
     def lease(self, number: int, lease: int, until: float) -> Unit:
         """Let a lease hold a unit from now on, for the first time or again."""
         self.leases[number] = lease, until
-        self.leases.move_to_end(number)
+        self.leases.move_to_end(number)  # the oldest first: ``expire`` ends at one that holds
         self._expired.pop(number, None)
         return self.plan.unit(number, self.version_of(number), lease)
 
@@ -112,7 +112,7 @@ class OpenUnits:
             if until > now:
                 break
             heapq.heappush(self._todo, number)
-            self._expired[number] = lease
+            self._expired[number] = lease  # its result is taken until another lease has the unit
             del self.leases[number]
             self.expired += 1
 
@@ -126,7 +126,6 @@ class OpenUnits:
         self.leases.pop(number, None)
 
     def version_of(self, number: int) -> int:
-        """Return the policy version to generate an open unit with."""
         return self.versions.get(number, self.plan.version_of(number))
 
     def is_missing(self, number: int) -> bool:

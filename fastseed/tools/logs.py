@@ -23,8 +23,6 @@ Log = Mapping[str, Mapping[str, float]]
 
 
 class Difference(NamedTuple):
-    """Where two logs differ."""
-
     first: str | None  # the first common step with a difference
     values: list[tuple[str, float, float]]  # by name at this step, of both logs
     differing: int  # steps, of the common ones
@@ -38,12 +36,7 @@ def is_log(path: Path) -> bool:
 
 
 def read(function: str, argument: str, given: str) -> Log:
-    """Return the numbers of a log.
-
-    Raises:
-        ValueError: it has no number with a step, or is damaged.
-        ImportError: TensorBoard's files are read by the package tensorboard.
-    """
+    """Return the numbers of a log; ValueError if it has none with a step, or is damaged."""
     path, found = Path(given), dict[str, dict[str, float]]()
     try:
         for row in _rows(path):
@@ -61,18 +54,13 @@ def read(function: str, argument: str, given: str) -> Log:
 
 
 def step_of(row: Mapping[str, Any]) -> str | None:
-    """Return the name of a row's step; None without one."""
     steps = [key for key in STEP_KEYS if row.get(key) is not None][:1]
     parts = [row[key] for key in ("epoch", *steps) if row.get(key) is not None]
     return "/".join(str(part).removesuffix(".0") for part in parts) or None  # 3.0 is step 3
 
 
 def compare(a: Log, b: Log) -> Difference:
-    """Return the first step of two logs at which a number differs, in the order of ``a``.
-
-    Raises:
-        ValueError: they have nothing in common.
-    """
+    """Return the first step at which a number differs; ValueError if nothing is in common."""
     first: str | None = None
     at_first: list[tuple[str, float, float]] = []
     compared = differing = 0

@@ -1,16 +1,16 @@
 """The pages that benchmarks write, and two checkouts beside each other."""
 
-from __future__ import annotations
-
+import dataclasses
 import json
 from pathlib import Path
 
 import pytest
+import torch
 from helpers.paths import ROOT
 
 from benchmarks import compare_checkouts, report
-from benchmarks.case import Case
-from benchmarks.cases import all_cases
+from benchmarks.case import Case, WrongAnswer
+from benchmarks.cases import all_cases, keyed, small_calls
 
 RESULTS = ROOT / "benchmarks" / "results"
 
@@ -93,12 +93,7 @@ def test_report_rewrites_only_between_its_markers(results, tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "no markers",
-        report.BEGIN,
-        f"{report.END}{report.BEGIN}",
-        f"{report.BEGIN}{report.END}" * 2,
-    ],
+    ["no markers", report.BEGIN, f"{report.END}{report.BEGIN}", f"{report.BEGIN}{report.END}" * 2],
 )
 def test_report_without_one_pair_of_markers_changes_nothing(
     text: str, results, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -126,9 +121,6 @@ def test_the_pages_are_what_the_results_say(tmp_path: Path) -> None:
         assert copy.read_text("utf-8") == page.read_text("utf-8")
 
 
-# ---------------------------------------------------------------------------- two checkouts
-
-
 def test_checkouts_are_compared_in_turns(monkeypatch, capsys, tmp_path):
     """A case that takes longer runs again, alone; one that only one checkout has is named."""
     turns = []
@@ -154,3 +146,20 @@ def test_checkouts_are_compared_in_turns(monkeypatch, capsys, tmp_path):
 def test_the_seconds_of_a_checkout_are_those_of_its_rows():
     (name,) = compare_checkouts.seconds_of(ROOT, "keyed.block", "--quick")
     assert name == "keyed.block/cpu/empty"
+
+
+CASES = {case.name("cpu"): case for case in (*small_calls.cases(), *keyed.cases())}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_wrong_answer_is_noticed(name):
+    contest = CASES[name].build("cpu")
+    side = contest.fastseed
+    contest.check(side)
+    draw = "found[0] = torch.randn(64)" if "found" in side.names else "torch.zeros(3)"
+    with pytest.raises(WrongAnswer):
+        contest.check(dataclasses.replace(side, statement=draw))
+    label = next(iter(CASES[name].beside))
+    assert list(contest.beside) == list(CASES[name].beside)
+    contest.beside[label]()[0].run()
+    assert torch.equal(side.names.get("ones", torch.ones(64)), torch.ones(64))

@@ -1,7 +1,5 @@
 """Which generators of a dataset are found, under which path, and that nothing of it is run."""
 
-from __future__ import annotations
-
 import collections
 import functools
 import logging
@@ -32,7 +30,7 @@ def rng():
 
 
 def paths(dataset, **more):
-    return [found.path for found in discovery.discover(dataset, wrapped=scope.wrapped, **more)]
+    return [path for path, _ in discovery.discover(dataset, wrapped=scope.wrapped, **more)]
 
 
 # ---------------------------------------------------------------- what is found
@@ -41,8 +39,8 @@ def paths(dataset, **more):
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_kind_is_found_as_an_attribute(kind):
     generator = KINDS[kind]()
-    (found,) = discovery.discover(Draws(generator))
-    assert found.path == "dataset.rng" and found.generator is generator
+    ((path, found),) = discovery.discover(Draws(generator))
+    assert path == "dataset.rng" and found is generator
 
 
 def test_transforms_and_containers():
@@ -151,7 +149,7 @@ def test_paths(make, expected):
 def test_partial_functions_are_searched():
     generators = [rng(), rng()]
     data = Bare(partial=functools.partial(print, generators[0], rng=generators[1]))
-    assert [(x.path, generators.index(x.generator)) for x in discovery.discover(data)] == [
+    assert [(path, generators.index(found)) for path, found in discovery.discover(data)] == [
         ("dataset.partial.args[0]", 0),
         ("dataset.partial.keywords['rng']", 1),
     ]
@@ -212,7 +210,7 @@ def test_generators_with_another_path_and_of_the_process_are_not_warned_of(caplo
         of_globals=(random.random, np.random.normal, np.random.rand, torch.rand, print),
         method=Transform(generator).__call__,
     )
-    assert [found.path for found in discovery.discover(data)] == ["dataset.rng"]
+    assert [path for path, _ in discovery.discover(data)] == ["dataset.rng"]
     assert discovery.discover(Bare(draw=closure(generator)), "dataset", [generator]) == []
     assert caplog.records == []
 
@@ -236,9 +234,6 @@ def test_a_path_whose_id_is_taken_gets_a_prime():
     s.register_generator(rng(), name="dataset.rng")
     (found,) = seeding.found_in(Draws(rng()), s.generators.registry.generators)
     assert found.name == "dataset.rng'"
-
-
-# ---------------------------------------------------------------- nothing is run
 
 
 class Touchy:

@@ -1,7 +1,5 @@
 """Lineage over random histories, against a log that is kept sample by sample."""
 
-from __future__ import annotations
-
 import collections
 import hashlib
 import itertools
@@ -14,7 +12,15 @@ import numpy as np
 import pytest
 from helpers import vectors
 from helpers.histories import Job, as_tuples, chosen_samples
-from helpers.inside import Entry, History, Permutation, ShuffleSpec, StepLayout, quarantine, to_dict
+from helpers.inside import (
+    Entry,
+    History,
+    Permutation,
+    ShuffleSpec,
+    StepLayout,
+    permutation,
+    to_dict,
+)
 from helpers.real_histories import RealJob
 
 from fastseed.data import Lineage
@@ -96,7 +102,7 @@ def test_a_wrong_answer_is_noticed(change, monkeypatch):
     elif change == "turns":
         monkeypatch.setattr(Permutation, "positions", lambda order, samples: samples)
     else:
-        monkeypatch.setattr(quarantine, "RESERVE", quarantine.RESERVE + 1)
+        monkeypatch.setattr(permutation, "RESERVE", permutation.RESERVE + 1)
     with pytest.raises((AssertionError, IndexError)):
         check_many(range(200), contracts=False)
 
@@ -122,9 +128,6 @@ def test_real_loaders_have_what_is_answered():
 def test_real_histories_with_workers():
     for seed in range(50 // PART):
         check_real(seed, workers=3)
-
-
-# ---------------------------------------------------------------- the specification in Python
 
 
 def test_the_program_is_plain_and_short():

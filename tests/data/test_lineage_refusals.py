@@ -1,7 +1,5 @@
 """Journals and arguments that are refused, with nothing changed."""
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import itertools
@@ -101,7 +99,6 @@ def test_every_damage_is_found_by_the_digest():
         (("quarantines",), "reversed", "source must be one whose quarantines are in order"),
         (("skips",), "touching", "source must be one whose skips are ranges apart"),
         (("orders", 0, "kind"), "sorted", "source['orders'][...]['kind'] must be one of"),
-        (("skips",), "many", "must be one of at most 20000 orders, entries, skips and"),
     ],
 )
 def test_journals_of_other_versions_and_out_of_order_are_refused(path, value, message):
@@ -109,7 +106,6 @@ def test_journals_of_other_versions_and_out_of_order_are_refused(path, value, me
         "twice": contract()[path[0]] * 2,
         "touching": [{"epoch": 0, "first": a, "last": b} for a, b in ((3, 4), (1, 3))],
         "reversed": [{"epoch": e, "step": 0, "samples": [e]} for e in (1, 0)],
-        "many": [{"epoch": i, "first": 0, "last": 0} for i in range(19_998)],
     }
     check_refused(edited(path, lists.get(value, value)), message)
 
@@ -208,9 +204,10 @@ def test_many_quarantines_are_answered_soon():
     found["quarantines"] = [{"epoch": 0, "step": i, "samples": [i]} for i in range(10_000)]
     journal = Lineage.load(signed(found)).history
     assert [journal.quarantines_at(0, step) for step in (0, 9, 10_000)] == [1, 10, 10_000]
-    steps = journal.spans(0)[-1].last
+    spans = list(journal.spans(0))
+    steps = spans[-1].last
     assert journal.has_steps(0, steps - 1) and not journal.has_steps(0, steps)
-    assert len(journal.spans(0)) == 10_000 and journal.spans(0)[7].quarantines == 8
+    assert len(spans) == 10_000 and spans[7].quarantines == 8
 
 
 def test_nothing_is_removed_from_steps_that_are_larger_than_the_reserve():
@@ -251,10 +248,9 @@ def test_a_quarantine_that_is_accepted_lasts_in_every_epoch():
 
 def test_files_that_do_not_exist_are_named(tmp_path):
     absent = tmp_path / "absent" / "contract.json"
-    with pytest.raises(FileNotFoundError, match=r"Lineage\.load: source must exist, got"):
-        Lineage.load(absent)
-    with pytest.raises(FileNotFoundError, match=r"Lineage\.save: path must be in a folder that"):
-        stopped().lineage().save(absent)
+    for call in (lambda: Lineage.load(absent), lambda: stopped().lineage().save(absent)):
+        with pytest.raises(FileNotFoundError, match=r"No such file .*contract\.json"):
+            call()
 
 
 def test_orders_that_are_no_function_are_not_answered():

@@ -1,7 +1,5 @@
 """The random numbers of a sample depend on (master seed, task, epoch, index) alone."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 import random
@@ -11,16 +9,7 @@ import pytest
 import torch
 from helpers.inside import context, derive, scopes
 from helpers.support import holds_key, reference_sample_key, scramble, snapshot
-from helpers.worker_cases import (
-    KINDS,
-    Batched,
-    Draws,
-    DrawsAll,
-    Epochs,
-    draw_from,
-    flat,
-    options,
-)
+from helpers.worker_cases import KINDS, Batched, Draws, DrawsAll, Epochs, draw_from, flat, options
 from torch.utils.data import DataLoader, Dataset
 
 import fastseed
@@ -153,7 +142,7 @@ def test_workers_batches_and_prefetching_do_not_matter():
 
 
 @pytest.mark.slow
-def test_spawned_workers_give_the_same():
+def test_workers_of_a_fork_server_give_the_same():
     fastseed.reseed(1, 0)
     registered = random.Random(0)
     fastseed.register_generator(registered, name="mine")
@@ -161,7 +150,7 @@ def test_spawned_workers_give_the_same():
     expected = [per_sample(DrawsAll([*GLOBALS, registered], 6))[i] for i in range(6)]
     data = per_sample(DrawsAll([*GLOBALS, registered], 6))
     data.set_epoch(0)
-    plain = DataLoader(data, persistent_workers=True, **options("spawn", workers=1))
+    plain = DataLoader(data, persistent_workers=True, **options("forkserver", workers=1))
     assert flat(plain) == expected  # nothing but the dataset itself travels
     data.set_epoch(1)
     assert flat(plain) != expected
@@ -295,9 +284,6 @@ def test_pools_and_banks_have_members_of_their_own():
     assert len({x for sample in found for x in sample}) == 16
     assert [data[i][1:] for i in range(4)] == found
     assert (pool.state_dict()["states"].tolist(), bank.state_dict()["states"].tolist()) == kept
-
-
-# ---------------------------------------------------------------- a dataset like any other
 
 
 def test_it_passes_for_the_data_set():

@@ -1,7 +1,5 @@
 """SlotGradients on several ranks: one digest of weights and optimizer state for any number."""
 
-from __future__ import annotations
-
 from unittest import mock
 
 import pytest
@@ -9,7 +7,7 @@ import torch
 import torch.distributed as dist
 from helpers.loaders import Slots
 from helpers.ranks import ranks
-from helpers.slot_jobs import ROWS, WIDTH, make, place, slots_of
+from helpers.slot_jobs import ROWS, WIDTH, make, slots_of
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
@@ -20,13 +18,7 @@ from fastseed.elastic import SlotGradients, exchange
 STEPS = 4
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """As ranks have; kernels of several threads may add in another order."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def state_of(model, optimizer):
@@ -77,24 +69,6 @@ def train_on_dataset(assignment="blocks", saved=None, stop=None):
 
 def digest_on_dataset():
     return train_on_dataset()[0]
-
-
-def train_with_all_reduce(slots=8):
-    """As train, with the gradients of the slots of a rank added, and then those of the ranks."""
-    (rank, world), model = place(), make()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    for step in range(STEPS):
-        fastseed.reseed(1, 0, step=step)
-        for j, batch in enumerate(slots_of(step, slots)):
-            with fastseed.nn.rows(j * world + rank, slots, count=1):
-                (model(batch).square().mean() / slots).backward()
-        for p in model.parameters():
-            p.grad = torch.zeros_like(p) if p.grad is None else p.grad
-            if world > 1:
-                dist.all_reduce(p.grad)
-        optimizer.step()
-        optimizer.zero_grad()
-    return state_of(model, optimizer)
 
 
 CASES = {
@@ -163,11 +137,6 @@ def test_batches_of_other_slots_are_an_error_that_names_both():
             assert f"in {theirs[rank]}: give data.steps slots=gradients, this object" in found
 
 
-def test_all_reduce_depends_on_the_ranks():
-    (found, again) = ranks(2, train_with_all_reduce)
-    assert found == again != train_with_all_reduce()
-
-
 def train_in_groups():
     """The first rank alone, and the others together."""
     world = dist.get_world_size()
@@ -185,9 +154,6 @@ def train_in_groups():
 
 def test_groups_train_for_themselves():
     assert len(set(ranks(3, train_in_groups))) == 1
-
-
-# ---------------------------------------------------------------- what is sent, and when
 
 
 def count_early_buckets():

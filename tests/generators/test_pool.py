@@ -1,14 +1,12 @@
 """GeneratorPool: the loop over manual_seed bit for bit, and keys of consecutive indices."""
 
-from __future__ import annotations
-
 import threading
 
 import numpy as np
 import pytest
 import torch
 from helpers.simd import set_simd
-from helpers.support import holds_key, needs_native
+from helpers.support import freed, holds_key, needs_native
 
 import fastseed
 from fastseed import GeneratorPool
@@ -243,11 +241,6 @@ def test_overlapping_pools_in_many_threads_do_not_lock_up():
     assert states(generators) == loop(used(64), range(64))
 
 
-def freed(tensor):
-    tensor.untyped_storage().resize_(0)
-    return tensor
-
-
 @pytest.mark.parametrize("values", [None, freed(torch.zeros(2)), torch.zeros(0)])
 def test_what_is_no_sequence_is_refused(values):
     with pytest.raises(TypeError, match=r"fastseed.GeneratorPool: generators must be a sequence"):
@@ -281,13 +274,13 @@ def test_states_that_are_invalid_are_refused_and_nothing_changes(change):
 
 
 def test_two_pools_of_one_name_warn_once(caplog, monkeypatch):
-    monkeypatch.setattr(pool_module, "_users", StreamUsers(pool_module._users._message))
+    monkeypatch.setattr(pool_module, "users", StreamUsers(pool_module.users._message))
     fastseed.init(42, rank=0, world_size=1)
     first, second = GeneratorPool(used(2), "envs"), GeneratorPool(used(2), "envs")
     for pool in (first, first, second, second):
         pool.reseed(0)
     (message,) = caplog.messages
-    assert "another pool with the name 'envs' has the same streams" in message
+    assert "another pool or bank with the name 'envs' has the same streams" in message
 
 
 def test_a_worker_cannot_reseed_a_pool(monkeypatch):

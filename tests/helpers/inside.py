@@ -1,6 +1,6 @@
 """The one door to private names: what tests of ``fastseed.data`` know of the inside."""
 
-from __future__ import annotations
+# ruff: noqa: F401
 
 from fastseed._backend import derive
 from fastseed._backend.reference import scalar, shuffle
@@ -10,7 +10,7 @@ from fastseed.data.journal import signed, to_dict
 from fastseed.data.layout import StepLayout
 from fastseed.data.loader import loader as plain_loader
 from fastseed.data.loader.iteration import Iteration
-from fastseed.data.order import quarantine
+from fastseed.data.order import permutation
 from fastseed.data.order.mixture import BLOCK, Mixture, Source, shares_of
 from fastseed.data.order.permutation import Permutation
 from fastseed.data.order.spec import KINDS, OrderSpec, ShuffleSpec
@@ -23,42 +23,3 @@ from fastseed.derivation import streams as derivation_streams
 from fastseed.derivation.shared_use import StreamUsers
 from fastseed.generators import discovery
 from fastseed.seeder.registry import adapter_for
-
-__all__ = [
-    "BLOCK",
-    "KINDS",
-    "Entry",
-    "History",
-    "Iteration",
-    "Mixture",
-    "OrderSpec",
-    "Permutation",
-    "Quarantine",
-    "ScopedDataset",
-    "ShuffleSpec",
-    "Skip",
-    "Source",
-    "StepLayout",
-    "StreamUsers",
-    "WorkerInit",
-    "adapter_for",
-    "blocks",
-    "context",
-    "derivation_streams",
-    "derive",
-    "discovery",
-    "plain_loader",
-    "plan_of",
-    "quarantine",
-    "sample_rng",
-    "scalar",
-    "scope",
-    "scopes",
-    "seeding",
-    "shares_of",
-    "shuffle",
-    "signed",
-    "streams",
-    "to_dict",
-    "warn_once",
-]

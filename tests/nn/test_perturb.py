@@ -1,7 +1,5 @@
 """Noise that is never stored: which numbers move where, exactly back, and bad input."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -173,24 +171,6 @@ def test_parts_and_other_memory_get_the_noise_of_the_whole(noise):
     for other in (last, gaps):
         perturb_(other, 7, 1e-2, noise=noise)
         assert torch.equal(other.weight, whole.weight)
-
-
-def test_job_scope_takes_master_seed_and_task_alone():
-    def noise_of(master, task, seed, epoch=0, **options):
-        fastseed.init(master, rank=0, world_size=1)
-        fastseed.reseed(task, epoch, step=epoch)
-        model = nn.Linear(3, 3)
-        nn.init.zeros_(model.weight)
-        perturb_(model, seed, 1.0, **options)
-        return model.weight.detach()
-
-    job = noise_of(1, 2, 7, scope="job")
-    assert torch.equal(job, noise_of(1, 2, 7, epoch=3, scope="job"))
-    for other in ((2, 2, 7), (1, 3, 7), (1, 2, 8)):
-        assert not torch.equal(job, noise_of(*other, scope="job"))
-    assert torch.equal(noise_of(1, 2, 7), noise_of(2, 3, 7, epoch=1))
-    key = torch.tensor([7, 9], dtype=torch.uint64)
-    assert torch.equal(noise_of(1, 2, key, scope="job"), noise_of(2, 3, 7 | 9 << 64))
 
 
 def test_names_have_no_wrappers_and_params_selects():

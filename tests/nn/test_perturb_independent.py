@@ -1,7 +1,5 @@
 """An independent program, written from the specification, reproduces perturbed parameters."""
 
-from __future__ import annotations
-
 import sys
 from fractions import Fraction
 
@@ -10,7 +8,6 @@ import torch
 from helpers.paths import VECTORS
 from torch import nn
 
-import fastseed
 from fastseed._backend.ops.draws import REALS
 from fastseed.nn import apply_log, perturb_
 
@@ -50,12 +47,3 @@ def test_steps_and_logs_are_those_of_the_specification(dtype, noise):
         model, numbers = model_of(dtype)
         apply_log(model, zip(seeds, scalars, strict=True), lr, each=each, **options)
         expect(model, numbers, entries, noise, dtype, each)
-
-
-def test_a_job_has_the_noise_of_the_specification():
-    fastseed.init(2**64 - 2, rank=0, world_size=1)
-    fastseed.reseed(2**24 - 1, epoch=5, step=6)
-    model, numbers = model_of(torch.float32)
-    perturb_(model, 2**63 + 7, 0.1, scope="job", prefix="layers.0.")
-    key = program.key_of_job(2**64 - 2, 2**24 - 1, 2**63 + 7, "normal", NAME)
-    expect(model, numbers, [(key, 0.1)], "normal", torch.float32)

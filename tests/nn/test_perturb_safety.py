@@ -1,7 +1,5 @@
 """Noise that is never stored: bad input, interrupts and writes change nothing else."""
 
-from __future__ import annotations
-
 import gc
 
 import numpy as np
@@ -11,7 +9,6 @@ from helpers.perturbations import equal, layers, state
 from torch import nn
 
 from fastseed._backend.ops import perturb as op
-from fastseed.derivation import context
 from fastseed.nn import apply_log, perturb_, perturbed
 from fastseed.nn.perturbation import block as block_module
 from fastseed.random import Shard
@@ -31,7 +28,6 @@ SHARDED = {"0.weight": Shard(global_shape=(8, 4), offsets=(6, 0))}
         ({"scale": 1e39}, "scale must be in"),
         ({"scale": "1"}, "scale must be a number"),
         ({"noise": "uniform"}, "noise must be one of 'normal', 'rademacher'"),
-        ({"scope": "step"}, "scope must be one of 'seed', 'job'"),
         ({"params": "0"}, "params must be a function"),
         ({"params": lambda name: False}, "params must be true for a parameter"),
         ({"shards": SHARDED}, r"shard must hold a tensor of shape .*\(0.weight\)"),
@@ -83,12 +79,6 @@ def test_bad_parameters_and_logs_change_nothing():
     model[0].bias = nn.Parameter(torch.zeros(4, 2)[:, 0])
     with pytest.raises(ValueError, match=r"the parameter '0.bias' must be without gaps"):
         perturb_(model, 7, 1e-3)
-
-
-def test_job_scope_needs_a_job(monkeypatch):
-    monkeypatch.setattr(context, "seeder", None)
-    with pytest.raises(RuntimeError, match=r"nn.perturb_: call fastseed.init"):
-        perturb_(layers(4, 4), 7, 1e-3, scope="job")
 
 
 def moves(model):

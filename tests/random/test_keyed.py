@@ -1,7 +1,5 @@
 """A block of ``random.keyed``: its draws are those of keys, whatever torch's generators hold."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest
@@ -242,15 +240,9 @@ def test_reseed_in_a_block():
 
 
 def test_a_generator_that_moves_is_noticed():
-    def unseen():
-        torch.ops.aten.bernoulli_(torch.empty(3), 0.5)
-
     with pytest.raises(RuntimeError, match="a generator of torch has moved"), keyed("flow"):
-        unseen()
-    wrong = r"aten.bernoulli_.float drew"
-    with pytest.raises(RuntimeError, match=wrong), keyed("flow", 0, check=True):
-        unseen()
-    with keyed("flow", 0, check=True):
+        torch.ops.aten.bernoulli_(torch.empty(3), 0.5)
+    with keyed("flow", 0):
         functional.scaled_dot_product_attention(HEADS, HEADS, HEADS)
         torch.rand(2)
 

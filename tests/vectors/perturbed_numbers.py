@@ -4,8 +4,6 @@ Written from ``docs/spec/perturb.md``, on the exact fractions and plain integers
 beside it. It imports nothing of fastseed.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable
 from fractions import Fraction
@@ -22,14 +20,8 @@ Key = tuple[int, int]
 
 
 def key_of_seed(seed: int, noise: str, name: str) -> Key:
-    """The key of a seed under ``scope="seed"``."""
+    """The key of a seed of 64 bits."""
     return key_at(scope_of(seed, 0, 0, 0), f"perturb/{noise}/{name}", SHARED, 0, 0, STREAM)
-
-
-def key_of_job(master: int, task: int, seed: int, noise: str, name: str) -> Key:
-    """The key of a seed under ``scope="job"``."""
-    scope = scope_of(master, task, 0, 0)
-    return key_at(scope, f"perturb/{noise}/{name}", SHARED, 0, seed, STREAM)
 
 
 def key_of_key(key: int, noise: str, name: str) -> Key:

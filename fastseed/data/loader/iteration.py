@@ -26,15 +26,15 @@ from ...derivation.place import place_at
 from ...derivation.scopes import Scope
 from ...derivation.streams import Stream
 from ...generators.adapter import adapter_of
+from ...generators.setters import tell_epoch
 from ...random.keyed import apart_from_blocks
-from ...seeder.registry import Registration
 from ...seeder.seeder import Seeder
 from ..order.samplers import ShuffleSampler, without_generator
 from ..plan import Plan, index_sampler_of, samplers_of
 from ..worker.scope import IterationScope
-from ..worker.seeding import GENERATORS, is_on_device
+from ..worker.seeding import GENERATORS, is_on_device, snapshot
 from ..worker.streams import torch_generator
-from .worker_places import WorkerPlaces
+from .states import WorkerPlaces
 
 _NAME = "loader"
 _KNOWN_MODULES = ("torch.utils.data.", "fastseed.")
@@ -69,7 +69,6 @@ class Iteration:
         self.delivered = 0  # batches up to the last one that the loop was given
         self.seeder, self.master_seed, self._rank = seeder, seeder.master_seed, seeder.data_rank
         self._indices = ReadIndices(plan, read) if plan.is_foreign else None
-        self.has_own_place = plan.has_own_place
 
     @property
     def position(self) -> int:
@@ -86,10 +85,6 @@ class Iteration:
         if self._indices is not None:
             self._indices.deliver(count - self.delivered)
         self.delivered = count
-
-    def _drop(self, indices: Iterable[Any]) -> None:
-        if self._indices is not None:
-            self._indices.drop(indices)
 
     def _stream(self, name: str, step: int, rank: int) -> streams.Stream:
         scope = derive.scope_key(self.master_seed, self.scope.task, self.scope.epoch, step)
@@ -109,14 +104,9 @@ class Iteration:
         # What divides an order into replicas needs one that is the same on all ranks.
         is_shared = any(hasattr(sampler, "num_replicas") for sampler in samplers)
         rank = scopes.SHARED if is_shared else self._rank
-        iterator: Iterator[object] | None = None
-
-        def take() -> object:
-            nonlocal iterator
-            if iterator is None:
-                iterator = iter(() if self.is_over else self.plan.requests(self._drop))
-            return next(iterator, _END)
-
+        drop = None if self._indices is None else self._indices.drop
+        batches = iter(()) if self.is_over else self.plan.requests(drop)
+        take = functools.partial(next, batches, _END)
         at = Scope(self.scope.task, self.scope.epoch, 0)
         place = SamplerPlace(self.seeder, at, lambda name: self._stream(f"{_NAME}.{name}", 0, rank))
         draw = functools.partial(place.run, take) if foreign else take
@@ -204,42 +194,32 @@ class SamplerPlace:
     def __init__(self, seeder: Seeder, at: Scope, stream_of: Callable[[str], Stream]) -> None:
         self._seeder, self._stream_of = seeder, stream_of
         self._place = place_at(seeder.master_seed, seeder.place.fields, at)
-        self._states: list[Any] | None = None  # of the generators, after the latest run
+        self._go_on: Callable[[], None] | None = None  # sets what the latest run left
 
     def run(self, call: Callable[[], T]) -> T:
         """Return what ``call()`` returns, and put everything back."""
         seeder, current = self._seeder, context.current(_NAME)
         own = [e for e in seeder.generators.registry.generators if not is_on_device(e)]
-        before, states = seeder.place, self._save(own)
+        before, restore = seeder.place, snapshot(own)
         with apart_from_blocks():
             try:
                 seeder.place = self._place
                 context.set_current(seeder)
-                if self._states is None:
+                if self._go_on is None:
                     GENERATORS.reseed(self._stream_of)
                     scope = self._place.scope_key
                     for entry in own:
                         stream = streams.stream_in(scope, entry.name, entry.rank_field)
                         entry.adapter.reseed(stream)
                 else:
-                    self._restore(own, self._states)
+                    self._go_on()
                 result = call()
-                self._states = self._save(own)
+                self._go_on = snapshot(own)
                 return result
             finally:
-                self._restore(own, states)
+                restore()
                 seeder.place = before
                 context.set_current(current)
-
-    @staticmethod
-    def _save(own: list[Registration]) -> list[Any]:
-        return [GENERATORS.save(), *(entry.adapter.save() for entry in own)]
-
-    @staticmethod
-    def _restore(own: list[Registration], states: list[Any]) -> None:
-        GENERATORS.restore(states[0])
-        for entry, state in zip(own, states[1:], strict=False):
-            entry.adapter.restore(state)
 
 
 def _attributes_of(samplers: list[object]) -> dict[str, int]:
@@ -265,10 +245,6 @@ def _set_scope(samplers: list[object], task: int, epoch: int) -> None:
     for sampler in samplers:
         method = getattr(sampler, "set_scope", None) or getattr(sampler, "set_epoch", None)
         owner: Any = getattr(method, "__self__", sampler)  # of a method that is passed through
-        if method is None or isinstance(owner, ShuffleSampler) or any(owner is o for o in done):
-            continue
-        done.append(owner)
-        if hasattr(owner, "set_scope"):
-            owner.set_scope(task, epoch)
-        else:
-            owner.set_epoch(epoch)
+        if not (isinstance(owner, ShuffleSampler) or any(owner is o for o in done)):
+            done.append(owner)
+            tell_epoch(owner, task, epoch)

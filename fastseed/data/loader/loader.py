@@ -13,6 +13,7 @@ from ..._utils import StateDict, validation
 from ..._utils.log import logger, warn_once
 from ...derivation import context, scopes
 from ...derivation.shared_use import StreamUsers
+from ...generators.setters import tell_epoch
 from ...seeder.seeder import Seeder
 from ..history import History
 from ..journal import from_json, to_json
@@ -28,19 +29,17 @@ from ..order.samplers import (
 from ..plan import Plan, compare_ranks, is_iterable, is_ours, length, plan_of, samplers_of
 from ..worker.per_batch import PerBatch
 from ..worker.per_sample import PerSample
-from ..worker.scope import IterationScope, epoch_scope, tell_epoch
+from ..worker.scope import IterationScope, epoch_scope, wrapped
 from . import states
 from .iteration import Iteration
 from .seekable import Seekable, can_seek
 from .torch_loader import (
     OF_SAMPLERS,
-    LoaderIterator,
     Settings,
     TorchLoader,
-    check_settings,
+    check_dataset,
     settings_of,
 )
-from .worker_places import WorkerPlaces, refuse_places, warn_at_border
 
 _CLASS = "data.Loader"
 _FORMAT: dict[str, str | int] = {"format": "fastseed.loader", "version": 3}
@@ -121,9 +120,7 @@ class Loader(DataLoader[Any]):
             own_name = settings.pop("name")
             self.__init__(name=own_name if name is None else name, **settings)  # type: ignore[misc]
             return
-        check_settings(dataset, {"sampler": sampler, "batch_sampler": batch_sampler, **settings})
-        if not (batch_size is None or isinstance(batch_size, int)):
-            raise validation.type_error(_CLASS, "batch_size", "an integer or None", batch_size)
+        check_dataset(dataset)
         if shuffle is not None:
             shuffle = validation.check_bool(_CLASS, "shuffle", shuffle)
         drop_last = validation.check_bool(_CLASS, "drop_last", settings.get("drop_last", False))
@@ -182,15 +179,18 @@ class Loader(DataLoader[Any]):
         """Begin an iteration that reads a plan, by default in the order of its scope."""
         seeder = context.current(_CLASS)
         scope = self._scope_in(task, epoch)._replace(start=plan.start)
-        tell_epoch(self.dataset, scope)
+        tell_epoch(wrapped(self.dataset), *scope[:2])
         places = None
         if plan.has_own_place and self.num_workers and hasattr(self.dataset, "state_dict"):
             is_inside = "dataset" in state and bool(state.get("over")) == is_over
             loaded = state["dataset"] if is_inside else None
-            places = WorkerPlaces(self.num_workers, seeder, loaded)
+            places = states.WorkerPlaces(self.num_workers, seeder, loaded)
         elif "dataset" in state:
-            refuse_places(state["dataset"])
-            self.dataset.load_state_dict(state["dataset"])  # type: ignore[attr-defined]
+            own: Any = state["dataset"]
+            if isinstance(own, dict) and {"workers", "states", "drop"} <= {*own}:
+                rule = "of workers 0, as here: a stream resumes with the same"
+                raise validation.value_error(_CLASS, "state['dataset']", rule, own["workers"])
+            self.dataset.load_state_dict(own)  # type: ignore[attr-defined]
             self._has_loaded_dataset = True
         if plan.is_ours:
             self._check_length(plan)
@@ -204,7 +204,13 @@ class Loader(DataLoader[Any]):
         warn_of_unprepared(self)
         self._warn_of_ranks(seeder, plan)
         self._warn_of_equal_streams(scope, seeder, plan)
-        iterator = self._start(iteration)
+        self._iterations += 1
+        kept, self._torch = self._torch, None
+        if kept is None or not kept.can_serve(iteration):
+            kept = TorchLoader(self, iteration)
+        iterator = kept.start(iteration)
+        if self.persistent_workers:
+            self._torch = kept
         self._latest, self._loaded = iteration, None
         return iter(()) if is_iterable(self) and is_over else iterator
 
@@ -220,20 +226,9 @@ class Loader(DataLoader[Any]):
 
     def _scope_in(self, task: int, epoch: int) -> IterationScope:
         """Return the scope of an iteration; a ShuffleSampler may have an epoch of its own."""
-        samplers = samplers_of(self)
-        chosen = [s.epoch for s in samplers if isinstance(s, ShuffleSampler)]
+        chosen = [s.epoch for s in samplers_of(self) if isinstance(s, ShuffleSampler)]
         own = next((one for one in chosen if one is not None), epoch)
         return IterationScope(task, own, 0, self._iterations + 1)
-
-    def _start(self, iteration: Iteration) -> LoaderIterator:
-        self._iterations += 1
-        kept, self._torch = self._torch, None
-        if kept is None or not kept.can_serve(iteration):
-            kept = TorchLoader(self, iteration)
-        iterator = kept.start(iteration)
-        if self.persistent_workers:
-            self._torch = kept
-        return iterator
 
     def _warn_of_equal_streams(self, at: IterationScope, seeder: Seeder, plan: Plan) -> None:
         """Log a warning if another loader has the same streams or order, or every epoch has."""
@@ -317,9 +312,9 @@ class Loader(DataLoader[Any]):
             return dict.fromkeys(fields, "" if latest is None else latest.read)
         over, places = latest is None or latest.is_over, latest.places if latest else None
         if self.num_workers and places is None:
-            places = WorkerPlaces(self.num_workers, context.current(_CLASS))
+            places = states.WorkerPlaces(self.num_workers, context.current(_CLASS))
         if over and self._latest is not None:
-            warn_at_border(self)
+            states.warn_at_border(self)
         own = dataset.state_dict() if places is None else places.state_dict()
         return {"dataset": own, "over": int(latest is not None and over)}
 

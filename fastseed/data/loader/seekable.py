@@ -13,8 +13,9 @@ from typing import Any
 from torch.utils.data import IterableDataset, get_worker_info
 
 from ..._utils import validation
+from ...generators.setters import tell_epoch
 from ..layout import StepLayout
-from ..worker.scope import required_scope, tell_epoch
+from ..worker.scope import required_scope
 
 
 class Seekable(IterableDataset[object]):
@@ -64,7 +65,7 @@ class Seekable(IterableDataset[object]):
     def _read_share(self, layout: StepLayout, rank: int) -> Iterator[object]:
         """Return the samples of a rank and this worker, for a loader."""
         scope, source = required_scope("data.Seekable"), self.source
-        tell_epoch(source, scope)
+        tell_epoch(source, *scope[:2])
         info = get_worker_info()
         worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
         samples: Iterator[object] = iter(())

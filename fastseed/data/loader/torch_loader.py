@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
-import torch
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
@@ -29,7 +28,7 @@ from ..worker.scope import ScopeInSharedMemory, fetched, thread_scope
 from ..worker.seeding import ScopedDataset, WorkerInit, WorkerSeeder
 from ..worker.streams import CheckedCollate
 from .iteration import Iteration
-from .worker_places import LoadPlace, PlacedCollate
+from .states import LoadPlace, PlacedCollate
 
 _CLASS = "data.Loader"
 Settings = dict[str, Any]  # the arguments of a DataLoader
@@ -186,7 +185,7 @@ class LoaderIterator:
         iteration.deliver(received if iteration.places is None else iteration.places.delivered)
         if requests.scope is not None:
             requests.scope.warn()
-        if iteration.has_own_place:
+        if iteration.plan.has_own_place:
             iteration.is_over = private_torch.has_ended(self._batches)
         return batch
 
@@ -239,21 +238,10 @@ def _is_shuffle(sampler: Any, loader: DataLoader[Any]) -> bool:
     )
 
 
-def check_settings(dataset: Any, settings: Settings) -> None:
-    """TypeError or ValueError for what torch refuses later, or in a worker."""
+def check_dataset(dataset: Any) -> None:
+    """TypeError for a dataset that torch refuses later, or in a worker."""
     pipes = (IterDataPipe, MapDataPipe)  # which torch has deprecated
     is_pipe = isinstance(dataset, pipes)
     if is_pipe or not (isinstance(dataset, IterableDataset) or hasattr(dataset, "__getitem__")):
         rule = "a dataset with __getitem__, an IterableDataset or a DataLoader of torch.utils.data"
         raise validation.type_error(_CLASS, "dataset", rule, dataset)
-    validation.check_int(_CLASS, "num_workers", settings.get("num_workers", 0), 0, 2**31 - 1)
-    generator = settings.get("generator")
-    if generator is not None and not isinstance(generator, torch.Generator):
-        raise validation.type_error(_CLASS, "generator", "a torch.Generator or None", generator)
-    for name in ("collate_fn", "worker_init_fn"):
-        if settings.get(name) is not None and not callable(settings[name]):
-            raise validation.type_error(_CLASS, name, "callable or None", settings[name])
-    for name in ("sampler", "batch_sampler"):
-        value = settings[name]
-        if not (value is None or hasattr(value, "__iter__") or hasattr(value, "__getitem__")):
-            raise validation.type_error(_CLASS, name, "iterable or None", value)

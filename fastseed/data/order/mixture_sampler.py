@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sized
 from dataclasses import dataclass
 from typing import Any
 
-from torch.utils.data import ConcatDataset
-
 from ..._backend import derive
 from ..._utils import validation
 from ...derivation import scopes
@@ -44,8 +42,8 @@ class MixtureSpec(OrderSpec):
 class MixtureSampler(ShuffleSampler):
     """A ``ShuffleSampler`` over several named sources, each chosen in proportion to its weight.
 
-    Indices number the samples of one source after another, as ``dataset`` does. The order of a
-    source depends on its name and size, not on the others. One that is exhausted begins again in
+    Indices number the samples of one source after another, as ``ConcatDataset`` does. The order of
+    a source depends on its name and size, not on the others. One that is exhausted begins again in
     another order, with samples of type ``Repeat``. To continue with other sources or weights, pass
     the ``counts`` so far as ``skip``. The other arguments are those of ``ShuffleSampler``.
 
@@ -105,21 +103,6 @@ class MixtureSampler(ShuffleSampler):
         )
         parts = tuple(map(Source, names, sizes, shares, skips))
         self.spec = MixtureSpec(name, n, parts, self.spec.shuffled)
-        self._sources = tuple(sources.values())
-
-    @property
-    def dataset(self) -> ConcatDataset[Any]:
-        """The samples of all sources in the order of their indices, for the DataLoader.
-
-        Raises:
-            TypeError: a source was given by its number of samples.
-        """
-        for source, part in zip(self._sources, self.spec.sources, strict=True):
-            if not hasattr(source, "__getitem__"):
-                argument = f"source {part.name!r}"
-                raise validation.type_error(f"{_CLASS}.dataset", argument, "a dataset", source)
-        sources: Any = self._sources
-        return ConcatDataset(sources)
 
     def counts(
         self, position: int, *, task: int | None = None, epoch: int | None = None

@@ -16,6 +16,9 @@ from .repeats import Repeat
 # Indices made at a time: soon, then in bulk, but without waking other threads.
 _FIRST_CHUNK, _LARGEST_CHUNK = 1 << 8, 1 << 12
 MOST_VISITS = 2**27  # that one question may have, of all its samples together
+RESERVE = 2**24  # positions after the end that may fill up a round of ranks, or of slots
+_MOST_SPARE = 2**20  # spare positions that are read at a time
+_SLACK = 2**20  # spare positions, for orders that have most removed samples early
 
 Array = npt.NDArray[np.int64]
 
@@ -105,7 +108,15 @@ class Permutation(Order):
         return samples, occurrences
 
     def visits(self, samples: Array, limit: int) -> tuple[Array, Array, Array]:
-        return _repeated(self.positions(torch.from_numpy(samples)).numpy(), self.n, limit)
+        first = self.positions(torch.from_numpy(samples)).numpy()
+        passes = -(-limit // self.n)  # the order begins again
+        check_visits(len(first), passes)
+        found = [(np.empty(0, np.int64),) * 3]
+        for times in range(passes):
+            here = np.flatnonzero((first >= 0) & (first < limit - times * self.n))
+            found.append((here, first[here] + times * self.n, np.full(len(here), times)))
+        which, positions, occurrences = map(np.concatenate, zip(*found, strict=True))
+        return which, positions, occurrences
 
     def part(self, start: int, count: int, stride: int = 1) -> torch.Tensor:
         out = derive.empty_words(count, dtype=torch.int64)
@@ -123,20 +134,74 @@ class Permutation(Order):
             yield [Repeat(self.index(i), occurrence)]
 
 
+class Quarantined(Order):
+    """``order`` with ``n`` positions in an epoch, without the samples ``removed``, sorted.
+
+    Each of their places has a sample of a spare position, beyond those that may fill up the last
+    round of ranks. ``docs/spec/data-order.md`` specifies which one, on any number of ranks.
+    """
+
+    def __init__(self, order: Order, n: int, removed: Array) -> None:
+        self._order, self._n, self._removed = order, n, removed
+
+    def places(self, limit: int) -> tuple[Array, Array, Array]:
+        """Return (position, sample, occurrence) of the places below ``limit`` that are filled."""
+        found = np.sort(self._order.visits(self._removed, limit)[1])
+        first = self._n + RESERVE
+        end = first + min(4 * (limit + self._order.period) + _SLACK, MOST_VISITS)
+        samples, occurrences, chunk = np.empty(0, np.int64), np.empty(0, np.int64), 32
+        while len(samples) < len(found):
+            chunk = min(2 * chunk, _MOST_SPARE)
+            count = min(end - first, max(len(found) - len(samples), chunk))
+            if count <= 0:
+                raise RuntimeError(
+                    f"fastseed.data.steps: {len(self._removed)} quarantined samples have "
+                    f"{len(found)} places in this epoch, too many for its spare positions: train "
+                    "on a dataset without them"
+                )
+            more, times = self._order.entries(first, count)
+            kept = ~np.isin(more, self._removed)
+            samples = np.concatenate([samples, more[kept]])
+            occurrences = np.concatenate([occurrences, times[kept]])
+            first += count
+        return found, samples[: len(found)], occurrences[: len(found)]
+
+    def entries(self, start: int, count: int) -> tuple[Array, Array]:
+        samples, occurrences = self._order.entries(start, count)
+        filled = np.flatnonzero(np.isin(samples, self._removed))
+        if len(filled):
+            places, others, times = self.places(start + count)
+            k = np.searchsorted(places, start + filled)
+            samples[filled], occurrences[filled] = others[k], times[k]
+        return samples, occurrences
+
+    def visits(self, samples: Array, limit: int) -> tuple[Array, Array, Array]:
+        kept = np.flatnonzero(~np.isin(samples, self._removed))
+        which, positions, occurrences = self._order.visits(samples[kept], limit)
+        places, others, times = self.places(limit)
+        found = [(kept[which], positions, occurrences)]
+        for k in np.flatnonzero(np.isin(others, samples[kept])):
+            asked = kept[samples[kept] == others[k]]
+            found.append((asked, *(np.full(len(asked), a[k]) for a in (places, times))))
+        which, positions, occurrences = map(np.concatenate, zip(*found, strict=True))
+        return which, positions, occurrences
+
+    def _chunks(self, start: int, stride: int, size: int) -> Iterator[list[int]]:
+        columns = (column.tolist() for column in self.places(start + size * stride))
+        places, samples, times = columns
+        filled = dict(zip(places, zip(samples, times, strict=True), strict=True))
+        for chunk in self._order._chunks(start, stride, size):
+            for k in range(len(chunk)):
+                if (found := filled.get(start + k * stride)) is not None:
+                    chunk[k] = Repeat(*found)
+            yield chunk
+            start += len(chunk) * stride
+
+
 def visits_of(
     orders: Sequence[Order], samples: Array, limit: int
 ) -> tuple[Array, Array, Array, Array]:
     """Return ``visits`` in several orders of one kind, each with the index of its order first."""
-    if all(isinstance(order, Permutation) for order in orders):  # one question for all of them
-        given = torch.from_numpy(samples)
-        first = np.empty((len(orders), len(samples)), np.int64)
-        for row, order in zip(first, orders, strict=True):
-            assert isinstance(order, Permutation)
-            row[:] = order.positions(given).numpy()
-        n, flat = orders[0].period, first.reshape(-1)
-        found, positions, occurrences = _repeated(flat, n, limit, len(orders))
-        number, which = np.divmod(found, max(1, len(samples)))
-        return number, which, positions, occurrences
     parts = [order.visits(samples, limit) for order in orders]
     number = np.repeat(np.arange(len(parts)), [len(part[0]) for part in parts])
     which, positions, occurrences = map(np.concatenate, zip(*parts, strict=True))
@@ -150,15 +215,3 @@ def check_visits(samples: int, passes: int) -> None:
             f"fastseed.data.Lineage: the visits of {samples} sample(s) must be at most "
             f"{MOST_VISITS}, got up to {most}: ask for fewer samples"
         )
-
-
-def _repeated(first: Array, n: int, limit: int, orders: int = 1) -> tuple[Array, Array, Array]:
-    """Return the visits of orders of n that begin again, from the first positions in each."""
-    passes = -(-limit // n)
-    check_visits(len(first) // orders, passes * orders)
-    found = [(np.empty(0, np.int64),) * 3]
-    for times in range(passes):
-        here = np.flatnonzero((first >= 0) & (first < limit - times * n))
-        found.append((here, first[here] + times * n, np.full(len(here), times)))
-    which, positions, occurrences = map(np.concatenate, zip(*found, strict=True))
-    return which, positions, occurrences

@@ -171,16 +171,6 @@ class DatasetWrapper:
         return object.__new__, (type(self),), self.__dict__ if own is None else own(self)
 
 
-def tell_epoch(held: Any, at: IterationScope) -> None:
-    """Call ``set_scope`` or ``set_epoch`` of a dataset or its source, if there is one."""
-    while issubclass(type(held), DatasetWrapper):
-        held = held._wrapped
-    if callable(getattr(held, "set_scope", None)):
-        held.set_scope(at.task, at.epoch)
-    elif callable(getattr(held, "set_epoch", None)):
-        held.set_epoch(at.epoch)
-
-
 def read_samples(read: Callable[[Any], T], indices: Iterable[object]) -> list[T]:
     """Return ``read(index)`` of each index; RuntimeError where it raises StopIteration."""
     indices = indices if isinstance(indices, (list, tuple)) else list(indices)

@@ -20,11 +20,12 @@ from ..._backend import derive
 from ..._utils import validation
 from ..._utils.log import warn_once
 from ...derivation import context, place, scopes, streams
-from ...derivation.place import Entries, Place
+from ...derivation.place import Place
 from ...derivation.rank_fields import SameRank
 from ...generators import discovery
 from ...generators.adapter import GeneratorAdapter, reseed_each
 from ...generators.default import DefaultGenerators
+from ...generators.setters import tell_epoch
 from ...random.bank import StreamBank
 from ...random.keyed import leave_inherited
 from ...seeder.errors import ReseedError
@@ -37,7 +38,6 @@ from .scope import (
     IterationScope,
     ScopeInSharedMemory,
     read_samples,
-    tell_epoch,
     wrapped,
 )
 
@@ -145,27 +145,43 @@ class WorkerInit:
         source, info = self.source, get_worker_info()
         at = source.read() if isinstance(source, ScopeInSharedMemory) else source
         if info is not None and self.scope is not None:
-            tell_epoch(info.dataset, at)
+            tell_epoch(wrapped(info.dataset), *at[:2])
         found = () if info is None else found_in(info.dataset, self.seeder.entries)
         start = derive.scope_key(self.seeder.master_seed, at.task, at.epoch, at.start)
         named = streams.named_scope(start, self.seeder.name)
         entries = [e for e in (*self.seeder.entries, *found) if not is_on_device(e)]
         fields, number = SameRank(self.seeder.rank), self._worker_id + 1
         fields.registered = {e.name: scopes.SHARED for e in entries if e.shared}
-        here = Place(self.seeder.master_seed, fields, None, named, Entries(), number)
+        here = Place(self.seeder.master_seed, fields, None, named, {}, number)
         if info is not None:
             place.worker = here
             leave_inherited()
-        own = [*GENERATORS.adapters.items(), *((e.name, e.adapter) for e in entries)]
-        if failures := reseed_each(own, here.stream):
+        if failures := reseed_each(_adapters_of(entries), here.stream):
             raise ReseedError(failures)
         self.scope = at if isinstance(source, ScopeInSharedMemory) else None
-        self.states = states_of(own) if self.scope is not None and at.start else []
+        self.states = states_of(entries) if self.scope is not None and at.start else []
 
 
-def states_of(adapters: Iterable[tuple[str, GeneratorAdapter]]) -> list[Any]:
-    """Return the states of generators, for ``moved_since``."""
-    return [(name, adapter, adapter.state()) for name, adapter in adapters]
+def snapshot(entries: Iterable[Registration]) -> Callable[[], None]:
+    """Return a function that restores the default generators, and those of ``entries``, of now."""
+    of_defaults = GENERATORS.save()
+    saved = [(entry.adapter, entry.adapter.save()) for entry in entries]
+
+    def restore() -> None:
+        GENERATORS.restore(of_defaults)
+        for adapter, state in saved:
+            adapter.restore(state)
+
+    return restore
+
+
+def _adapters_of(entries: Iterable[Registration]) -> list[tuple[str, GeneratorAdapter]]:
+    return [*GENERATORS.adapters.items(), *((entry.name, entry.adapter) for entry in entries)]
+
+
+def states_of(entries: Iterable[Registration]) -> list[Any]:
+    """Return the states of the default generators and those of ``entries``, for ``moved_since``."""
+    return [(name, adapter, adapter.state()) for name, adapter in _adapters_of(entries)]
 
 
 def moved_since(states: list[Any]) -> list[str]:

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import bisect
 import weakref
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from ..._backend import private_torch
+from ..._utils import validation
 from ..._utils.log import logger
 from ...derivation import scopes
 from ...derivation.scopes import SHARED, Scope
 from ...derivation.shared_use import job
-from ...random.layout import is_dtensor, local_part
+from ...random.layout import Shard, is_dtensor, local_part
 from ...seeder.seeder import current_seeder
-from ..module_names import strip_wrappers, unwrap
+from ..module_names import check_shards, part_of, strip_wrappers, unwrap
 
+_FUNCTION = "nn.initialize"
 KeyOf = Callable[[str, int], int]
 _modules: weakref.WeakValueDictionary[Hashable, torch.nn.Module] = weakref.WeakValueDictionary()
 """By job, scope and name, the module whose parameter was filled from them first."""
@@ -29,14 +31,11 @@ def named_tensors(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor, t
     model = unwrap(model)
     for named in (model.named_parameters(), model.named_buffers()):
         for name, tensor in named:
-            yield strip_wrappers(name), tensor, _module_of(model, name)
-
-
-def _module_of(model: torch.nn.Module, name: str) -> torch.nn.Module:
-    try:
-        return model.get_submodule(name.rpartition(".")[0])
-    except AttributeError:  # a model that gives its parameters other names
-        return model
+            try:
+                module = model.get_submodule(name.rpartition(".")[0])
+            except AttributeError:  # a model that gives its parameters other names
+                module = model
+            yield strip_wrappers(name), tensor, module
 
 
 def untied_weights(model: torch.nn.Module) -> list[tuple[str, str]]:
@@ -61,6 +60,13 @@ class Owner(NamedTuple):
     name: str
     module: torch.nn.Module
     is_cut: bool  # over ranks, as a ``DTensor``
+    shard: Shard | None
+    shape: torch.Size
+    strides: tuple[int, ...]
+
+    def is_all(self, tensor: torch.Tensor) -> bool:
+        """Return whether a view of it has all of its elements, in their order."""
+        return tensor.shape == self.shape and tensor.stride() == self.strides
 
 
 class Bytes:
@@ -90,15 +96,26 @@ class Bytes:
 class OwnerTable:
     """Which parameter or buffer of a model a tensor shares its memory with."""
 
-    def __init__(self, model: torch.nn.Module, prefix: str = "") -> None:
+    def __init__(
+        self, model: torch.nn.Module, prefix: str, shards: Mapping[str, Shard] | None
+    ) -> None:
         self.model, self._prefix = model, prefix
+        self._shards = check_shards(_FUNCTION, shards)
+        named = {prefix + name: tensor for name, tensor, _ in named_tensors(model)}
+        for name, shard in self._shards.items():
+            if name not in named:
+                rule = "by names of parameters or buffers of model"
+                raise validation.value_error(_FUNCTION, "shards", rule, name)
+            part_of(_FUNCTION, name, named[name], shard)
         # storages: a tensor with weak references cannot be swapped, as by to_empty
         self._owners: dict[int, tuple[StorageWeakRef, Bytes]] = {}
 
     def add(self, tensor: torch.Tensor, owner: Owner) -> None:
         """Let tensors in the memory of ``tensor`` belong to ``owner``."""
         begin, end = extent_of(tensor)
-        new = weak_storage(tensor), Bytes()
+        # while it lives, no other memory has its number
+        weak = StorageWeakRef(local_part(tensor).untyped_storage())  # type: ignore[no-untyped-call]
+        new = weak, Bytes()
         self._owners.setdefault(storage_of(tensor), new)[1].give(begin, max(end, begin + 1), owner)
 
     def owner_of(self, tensor: torch.Tensor) -> Owner | None:
@@ -107,29 +124,23 @@ class OwnerTable:
         if found is None:
             for name, owned, module in named_tensors(self.model):
                 if not torch.nn.parameter.is_lazy(owned) and self._find(owned) is None:
-                    self.add(owned, Owner(self._prefix + name, module, _is_cut(owned)))
+                    name = self._prefix + name
+                    form = self._shards.get(name), owned.shape, owned.stride()
+                    is_cut = is_dtensor(owned) and not all(
+                        p.is_replicate() for p in owned.placements
+                    )
+                    self.add(owned, Owner(name, module, is_cut, *form))
             found = self._find(tensor)
         return found
 
     def _find(self, tensor: torch.Tensor) -> Owner | None:
         entry = self._owners.get(storage_of(tensor))
-        found: Owner | None = entry[1].owner_of(extent_of(tensor)[0]) if entry else None
-        return found
-
-
-def _is_cut(tensor: torch.Tensor) -> bool:
-    return is_dtensor(tensor) and not all(p.is_replicate() for p in tensor.placements)
+        return entry[1].owner_of(extent_of(tensor)[0]) if entry else None
 
 
 def storage_of(tensor: torch.Tensor) -> int:
     """Return what identifies the memory of a tensor while it is alive."""
     return private_torch.storage_of(local_part(tensor))
-
-
-def weak_storage(tensor: torch.Tensor) -> StorageWeakRef:
-    """Return a weak reference to the memory of a tensor, so that no other memory has its number."""
-    storage = local_part(tensor).untyped_storage()
-    return StorageWeakRef(storage)  # type: ignore[no-untyped-call]
 
 
 def extent_of(tensor: torch.Tensor) -> tuple[int, int]:

@@ -14,8 +14,7 @@ from ..._backend.ops import perturb as op
 from ..._utils.log import logger
 from ...random.layout import local_part
 from ..module_names import reshard
-from .noise import Noise, versions_of
-from .targets import Target
+from .targets import Noise, Target, versions_of
 
 _EACH_LISTED = 64  # the list has room for one number of so many; for more, a copy is kept
 

@@ -15,11 +15,9 @@ from ..._utils import validation
 from ...random.functional import Key
 from ...random.layout import Shard
 from .block import Perturbation
-from .noise import Filter, Noise, versions_of
-from .targets import Seed, check_seed
+from .targets import Filter, Noise, Seed, check_seed, versions_of
 
 NoiseName = Literal["normal", "rademacher"]
-Scope = Literal["seed", "job"]
 
 
 @eager
@@ -29,7 +27,6 @@ def perturb_(
     scale: float,
     *,
     noise: NoiseName = "normal",
-    scope: Scope = "seed",
     prefix: str = "",
     params: Filter | None = None,
     shards: Mapping[str, Shard] | None = None,
@@ -46,8 +43,6 @@ def perturb_(
             torch.uint64.
         scale: a finite number, rounded once to float32 (float64 for float64 parameters).
         noise: "normal" for standard normal numbers, "rademacher" for 1 and -1.
-        scope: "seed": the seed alone decides. "job": the master seed and the task of the last
-            ``reseed`` enter too. Keys ignore it.
         prefix: what stands before the names of ``model``, as for ``fastseed.nn.initialize``.
         params: a function of a qualified name that returns whether to move the parameter; None
             moves all.
@@ -55,7 +50,6 @@ def perturb_(
 
     Raises:
         TypeError, ValueError: an argument is invalid, or no parameter is selected; nothing changed.
-        RuntimeError: with ``scope="job"``, before ``init`` or ``reseed``.
 
     Examples:
         >>> import torch
@@ -68,7 +62,7 @@ def perturb_(
     function = "nn.perturb_"
     seeds = [check_seed(function, "seed", seed)]
     scale = validation.check_float(function, "scale", scale, -np.inf, np.inf)
-    moved = Noise(function, model, seeds, noise, scope, prefix, params, shards)
+    moved = Noise(function, model, seeds, noise, prefix, params, shards)
     moved.run(op.ADD, [moved.check_scale("scale", scale)], moved.targets)
 
 
@@ -79,7 +73,6 @@ def apply_log(
     lr: float = 1.0,
     *,
     noise: NoiseName = "normal",
-    scope: Scope = "seed",
     each: bool = False,
     prefix: str = "",
     params: Filter | None = None,
@@ -116,7 +109,7 @@ def apply_log(
     factor = validation.check_float(function, "lr", lr, -np.inf, np.inf)
     mode = op.EACH if validation.check_bool(function, "each", each) else op.ADD
     seeds, scalars = _check_log(function, log)
-    moved = Noise(function, model, seeds, noise, scope, prefix, params, shards)
+    moved = Noise(function, model, seeds, noise, prefix, params, shards)
     scales = [moved.check_scale(f"lr * log[{i}][1]", factor * s) for i, s in enumerate(scalars)]
     before, i = list(map(versions_of, moved.targets)), 0
     try:
@@ -152,7 +145,6 @@ def perturbed(
     scale: float,
     *,
     noise: NoiseName = "normal",
-    scope: Scope = "seed",
     prefix: str = "",
     params: Filter | None = None,
     shards: Mapping[str, Shard] | None = None,
@@ -188,5 +180,5 @@ def perturbed(
     function = "nn.perturbed"
     seeds = [check_seed(function, "seed", seed)]
     scale = validation.check_float(function, "scale", scale, -np.inf, np.inf)
-    given = (function, model, seeds, noise, scope, prefix, params, shards)
+    given = (function, model, seeds, noise, prefix, params, shards)
     return Perturbation(functools.partial(Noise, *given), model, scale)

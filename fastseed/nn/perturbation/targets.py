@@ -1,4 +1,7 @@
-"""The parameters that a perturbation moves: their names, keys, memory and logical elements."""
+"""The parameters that a perturbation moves, and the noise of some seeds for them.
+
+They have names, keys, memory and logical elements; one operator adds the noise.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +10,26 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 
 from ..._backend import tensors
+from ..._backend.ops import perturb as op
 from ..._backend.ops.draws import REALS
 from ..._backend.ops.keys import reseed_streams_from
+from ..._backend.private_torch import version_of
 from ..._backend.reference.scalar import signed
 from ..._utils import validation
-from ...derivation import context, streams
-from ...derivation.scopes import SHARED, Scope
+from ...derivation import streams
+from ...derivation.scopes import SHARED
 from ...random import layout
 from ...random.functional import MAX_KEY, key_on, words_of
 from ...random.layout import Piece, Shard
-from ...seeder.seeder import current_seeder
 from ..initialization.names import Bytes, extent_of, storage_of
-from ..module_names import check_prefix, reshard, strip_wrappers, unwrap
+from ..module_names import check_prefix, check_shards, part_of, reshard, strip_wrappers, unwrap
 
 _LOW64 = 2**64 - 1
+Filter = Callable[[str], object]
 _Axes = list[tuple[int, int]]
 """(size, stride among logical elements) of the axes that one dimension of a tensor is a grid of."""
 
@@ -48,7 +54,7 @@ def targets_of(
     function: str,
     model: object,
     prefix: object,
-    params: Callable[[str], object] | None,
+    params: Filter | None,
     shards: Mapping[str, Shard] | None,
 ) -> list[Target]:
     """Return the selected parameters, each once, under its first name; modules are resharded."""
@@ -61,8 +67,7 @@ def targets_of(
     if "FullyShardedDataParallel" in kinds:
         rule = "sharded by fully_shard, not by FullyShardedDataParallel"
         raise validation.type_error(function, "model", rule, model)
-    given = {} if shards is None else shards
-    parts = dict(validation.check_instance(function, "shards", given, Mapping, "a dict"))
+    parts = check_shards(function, shards)
     reshard(checked)
     found: dict[str, Target] = {}
     extents: set[tuple[int, int, int]] = set()  # in bytes, with the storage; equal ones are tied
@@ -107,10 +112,7 @@ def _parts_of(function: str, name: str, tensor: torch.Tensor, shard: Shard | Non
     if not local.is_contiguous() and 1 not in local.stride():
         rule = "without gaps between all its elements"
         raise validation.value_error(function, argument, rule, local.stride())
-    try:
-        local, pieces = layout.of_tensor(function, tensor, shard)
-    except (TypeError, ValueError) as error:
-        raise type(error)(f"{error} ({name})") from error
+    local, pieces = part_of(function, name, tensor, shard)
     return [part for piece in pieces if local.numel() for part in _of_piece(local, piece)]
 
 
@@ -158,16 +160,8 @@ def check_seed(function: str, argument: str, seed: object) -> Seed:
     return Seed(value, value > _LOW64)
 
 
-def key_function(
-    function: str, seeds: Sequence[Seed], scope: object, noise: str
-) -> Callable[[str], torch.Tensor]:
+def key_function(seeds: Sequence[Seed], noise: str) -> Callable[[str], torch.Tensor]:
     """Return the function of a parameter's name that returns a key for each seed, (n, 2)."""
-    scope = validation.check_choice(function, "scope", scope, ("seed", "job"))
-    at = master = None
-    if scope == "job" and not all(seed.is_key for seed in seeds):
-        seeder = current_seeder(function)
-        task = context.scope_of(seeder.place, function).task
-        at, master = Scope(task, 0, 0), seeder.master_seed
     values = torch.tensor(
         [signed(seed.value & _LOW64) for seed in seeds], dtype=torch.int64, device="cpu"
     )
@@ -175,20 +169,66 @@ def key_function(
     def keys_of(name: str) -> torch.Tensor:
         stream = f"perturb/{noise}/{name}"
         keys = torch.empty(len(seeds), 2, dtype=torch.uint64, device="cpu")
-        lo, hi = streams.name_words(stream)
-        if at is None:
-            zeros = torch.empty_like(values)
-            reseed_streams_from(
-                keys, zeros, values.view(torch.uint64), None, signed(lo), signed(hi)
-            )
+        lo, hi = map(signed, streams.name_words(stream))
+        zeros = torch.empty_like(values)
+        reseed_streams_from(keys, zeros, values.view(torch.uint64), None, lo, hi)
         for i, (value, is_key) in enumerate(seeds):
             if is_key:
                 key = streams.stream_in((value & _LOW64, value >> 64), stream, SHARED).key()
-            elif at is not None and master is not None:
-                key = streams.stream(master, at, stream, SHARED).key(value)
-            else:
-                continue
-            keys[i] = words_of(key)[0]
+                keys[i] = words_of(key)[0]
         return keys
 
     return functools.cache(keys_of) if len(seeds) == 1 else keys_of
+
+
+class Noise:
+    """The noise of some seeds for the selected parameters of a model."""
+
+    def __init__(
+        self, function: str, model: torch.nn.Module, seeds: list[Seed], noise: object,
+        prefix: str, params: Filter | None, shards: Mapping[str, Shard] | None,
+    ) -> None:  # fmt: skip
+        noise = validation.check_choice(function, "noise", noise, ("normal", "rademacher"))
+        self.is_rademacher, self._function = noise == "rademacher", function
+        self._keys_of = key_function(seeds, noise)
+        with torch.no_grad():
+            self.targets = targets_of(function, model, prefix, params, shards)
+
+    def check_scale(self, argument: str, scale: object) -> float:
+        """Return a scale that is finite in the types of computation."""
+        narrow = any(target.parameter.dtype != torch.float64 for target in self.targets)
+        most = float(np.finfo(np.float32 if narrow else np.float64).max)
+        return validation.check_float(self._function, argument, scale, -most, most)
+
+    def run(
+        self, mode: int, scales: Sequence[float], targets: Sequence[Target],
+        steps: Sequence[torch.Tensor] = (), lists: Sequence[torch.Tensor] = (),
+    ) -> None:  # fmt: skip
+        """Run the operator over all parts of ``targets``, one call for each device."""
+        parts = [(target.name, part) for target in targets for part in target.parts]
+        keys = {target.name: self._keys_of(target.name) for target in targets}
+        for device in {part.tensor.device for _, part in parts}:
+            here = [i for i, (_, part) in enumerate(parts) if part.tensor.device == device]
+            with torch.no_grad():
+                op.perturb(
+                    [parts[i][1].tensor for i in here],
+                    [steps[i] for i in here] if steps else [],
+                    [lists[i] for i in here] if lists else [],
+                    torch.cat([keys[parts[i][0]] for i in here]).to(device),
+                    torch.tensor(scales, dtype=torch.float64, device="cpu").to(device),
+                    [number for i in here for number in parts[i][1].layout],
+                    self.is_rademacher,
+                    mode,
+                )
+        torch.clear_autocast_cache()  # of parameters cast to 16 bits, which have other values now
+        for target in targets:  # the DTensor around what was written
+            tensor = target.parameter
+            if layout.local_part(tensor) is not tensor and not tensor.is_inference():
+                torch.autograd.graph.increment_version(tensor)
+
+
+def versions_of(target: Target) -> list[object]:
+    """Return what changes when a parameter is written or gets other memory."""
+    local = layout.local_part(target.parameter)
+    counts = [0 if t.is_inference() else version_of(t) for t in (target.parameter, local)]
+    return [*counts, local.data_ptr(), local.shape, local.stride(), local.dtype]

@@ -1,7 +1,5 @@
 """Loaders over datasets of Hugging Face, stopped and resumed; the Trainer's are in integrations."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest
@@ -12,7 +10,6 @@ from torch.utils.data import DataLoader
 from fastseed.data import Loader, per_sample, steps
 
 datasets = pytest.importorskip("datasets")
-pytestmark = pytest.mark.integrations
 
 N = 40
 

@@ -1,7 +1,5 @@
 """Rollouts of other processes: killed at random, and on Ray."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -13,7 +11,6 @@ from helpers.support import clean_environment
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 pytest.importorskip("transformers")
-pytestmark = pytest.mark.integrations
 
 
 def run(out: Path, script: str, *arguments: str, file: str) -> dict[str, Any]:
