@@ -18,6 +18,8 @@ R = TypeVar("R")
 _PUBLIC = {
     **{f"ForkBlock.__{end}__": "fork_rng" for end in ("enter", "exit")},
     **{f"Perturbation.{name}": "perturbed" for name in ("__enter__", "__exit__", "flip")},
+    "Members.reseed": "StreamBank.reseed or GeneratorPool.reseed",
+    "Members.load_state_dict": "StreamBank.load_state_dict or GeneratorPool.load_state_dict",
     "PerSample._fetch": "per_sample",
     "PerBatch.__call__": "per_batch",
 }

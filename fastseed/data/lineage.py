@@ -98,13 +98,12 @@ class Lineage:
         path = validation.check_path(f"{_CLASS}.save", "path", path)
         atomic_file.replace(path, to_json(self.history).encode() + b"\n")
 
-    def at(self, epoch: int, step: int, *, rank: int | None = None) -> Visits:
+    def at(self, epoch: int, step: int) -> Visits:
         """Return the samples of a step.
 
         Args:
             epoch: [0, 2**32).
             step: the number of the step in the epoch.
-            rank: None: those of all ranks.
 
         Returns:
             The samples, in the order of their positions; none for a step that is skipped.
@@ -125,8 +124,6 @@ class Lineage:
             rule = f"a step of epoch {epoch}, which has {count} of them in this history"
             raise validation.value_error(function, "step", rule, step)
         check_known(function, f"the order of epoch {epoch}", span.spec)
-        if rank is not None:
-            rank = validation.check_int(function, "rank", rank, 0, span.entry.ranks - 1)
         first, end = span.positions(step)
         if end - first > MOST_VISITS:
             rule = f"one of at most {MOST_VISITS} samples"
@@ -136,8 +133,7 @@ class Lineage:
         positions = np.arange(first, end)
         epochs = np.full_like(positions, epoch)
         steps = np.full_like(positions, step)
-        visits = _records(span, epochs, steps, positions, samples, occurrences)
-        return visits if rank is None else visits[visits.rank == rank].view(np.recarray)
+        return _records(span, epochs, steps, positions, samples, occurrences)
 
     def where(
         self, sample: int | Iterable[int], source: str | None = None, *, epochs: range | None = None

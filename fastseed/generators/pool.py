@@ -11,20 +11,15 @@ import torch
 
 from .._backend import native, tensors
 from .._backend.compile import BETWEEN_REPLAYS, eager, refuse_capture
-from .._utils import StateDict, validation
-from ..derivation import context, member_states, reserved, scopes, streams
-from ..derivation.shared_use import StreamUsers
+from .._utils import validation
+from ..derivation import reserved, scopes
+from ..derivation.member_states import Members, users
 from ..derivation.streams import Stream
 from .adapter import LOW64
 from .torch_rng import TorchGenerator, pack_states, parse_states, seed_all
 
-_users: StreamUsers[GeneratorPool] = StreamUsers(
-    "fastseed.GeneratorPool.reseed: another pool with the name %r has the same streams in this "
-    "scope; give each pool its own, GeneratorPool(generators, name)"
-)
 
-
-class GeneratorPool(member_states.Members):
+class GeneratorPool(Members):
     """Reseed many torch generators of any devices in one native call.
 
     Member i takes the key of index i of the stream ``name`` on this rank. A generator may be in the
@@ -48,10 +43,12 @@ class GeneratorPool(member_states.Members):
         True
     """
 
+    _path = "GeneratorPool"
+
     def __init__(self, generators: Iterable[torch.Generator], name: str) -> None:
         function = "GeneratorPool"
         self._generators = check_generators(function, generators)
-        self.name = reserved.check_free(function, scopes.check_name(function, name))
+        self._name = reserved.check_free(function, scopes.check_name(function, name))
         self._on_cuda = any(g.device.type == "cuda" for g in self._generators)
         self._native: Any = None
         if native.generators is not None:
@@ -71,33 +68,13 @@ class GeneratorPool(member_states.Members):
     def __repr__(self) -> str:
         return f"GeneratorPool({len(self)} generators, name={self.name!r})"
 
-    @eager
-    def reseed(self, task: int, epoch: int = 0, step: int = 0) -> None:
-        """Give every member its key at (task, epoch, step), under the master seed of ``init``.
-
-        Args:
-            task: [0, 2**24).
-            epoch: [0, 2**32).
-            step: [0, 2**64).
-
-        Raises:
-            RuntimeError: before ``init``, in a DataLoader worker, or with CUDA members while a CUDA
-                graph is captured.
-            TypeError, ValueError: an argument is invalid.
-        """
-        function = "GeneratorPool.reseed"
-        master_seed, rank_field = context.origin(function, self.name, "reseed_from_seeds")
-        at = scopes.check_scope(function, task, epoch, step)
-        self._refuse_capture(function)
-        self._reseed_members(streams.stream(master_seed, at, self.name, rank_field))
-
     def _refuse_capture(self, function: str) -> None:
         if self._on_cuda:
             refuse_capture(function, torch.device("cuda"), BETWEEN_REPLAYS)
 
     def _reseed_members(self, stream: Stream) -> None:
-        """Give member i the key of index i of ``stream``."""
-        _users.warn_if_shared(self, self.name, stream)
+        self._refuse_capture("GeneratorPool.reseed")
+        users.warn_if_shared(self, self.name, stream)
         if self._native is not None:
             self._native.reseed(*stream.name_key, stream.rank_word, stream.worker)
             return
@@ -130,30 +107,10 @@ class GeneratorPool(member_states.Members):
         for generator, seed in zip(self._generators, array.tolist(), strict=True):
             generator.manual_seed(seed)
 
-    def state_dict(self) -> StateDict:
-        """Return the exact states and what identifies the pool: ints, strings, a uint8 tensor."""
-        return {**self._header(), "states": self._pack()}
-
-    @eager
-    def load_state_dict(self, state: StateDict) -> None:
-        """Load what ``state_dict`` returned, for a pool of this name with members of these kinds.
-
-        Raises:
-            TypeError, ValueError: ``state`` is damaged, or from another pool; no generator has
-                changed.
-        """
-        function = "GeneratorPool.load_state_dict"
-        self._load(member_states.parse(function, self._header(), state, self._parse))
-
-    def _header(self) -> StateDict:
-        return member_states.header("GeneratorPool", self.name, len(self))
-
     def _pack(self) -> torch.Tensor:
-        """Return the exact states, one after another."""
         return pack_states(self._generators)
 
     def _parse(self, states: torch.Tensor) -> list[torch.Tensor]:
-        """Return what ``_load`` takes; TypeError or ValueError if ``_pack`` did not make it."""
         return parse_states("GeneratorPool.load_state_dict", self._generators, states)
 
     def _load(self, parsed: list[torch.Tensor]) -> None:

@@ -9,29 +9,23 @@ from collections.abc import Sequence
 import torch
 
 from .._backend import private_torch, recomputation, tensors
-from .._backend.compile import eager, refuse_capture
+from .._backend.compile import refuse_capture
 from .._backend.ops import keys as ops
 from .._backend.reference import scalar
 from .._backend.reference.scalar import signed
 from .._utils import StateDict
 from .._utils.validation import check_int, value_error
-from ..derivation import context, member_states, reserved, scopes, streams
-from ..derivation.shared_use import StreamUsers
+from ..derivation import context, reserved, scopes, streams
+from ..derivation.member_states import Members, users
 from . import scope_tensors
 
 _STREAM = scalar.DOMAIN_STREAM << 24
-_HINT = "reseed_from_seeds"
 _State = tuple[torch.Tensor, torch.Tensor, bool]  # keys, positions, whether they are set
 # torch computes little with unsigned dtypes; these hold the same bits.
 _SIGNED = {torch.uint32: torch.int32, torch.uint64: torch.int64}
 
-_users: StreamUsers[StreamBank] = StreamUsers(
-    "fastseed.random.StreamBank.reseed: another bank with the name %r has the same streams in this "
-    "scope; give each bank its own, StreamBank(n, name)"
-)
 
-
-class StreamBank(member_states.Members):
+class StreamBank(Members):
     """Many random streams on one device, each with a key and a position: no generator objects.
 
     The functions of ``fastseed.random`` and ``fastseed.sampling.sample`` take a bank in place of a
@@ -63,14 +57,15 @@ class StreamBank(member_states.Members):
         tensor([4, 8, 4])
     """
 
+    _path = "random.StreamBank"
+
     def __init__(self, n: int, name: str, device: torch.device | str | int | None = None) -> None:
-        n = check_int("random.StreamBank", "n", n, 0, scopes.MAX_MEMBERS)
-        self._name = scopes.check_name("random.StreamBank", name)
+        n = check_int(self._path, "n", n, 0, scopes.MAX_MEMBERS)
+        self._name = reserved.check_free(self._path, scopes.check_name(self._path, name))
         # As an operator takes it; kept, because compiled code cannot hash.
         self._words = tuple(map(signed, streams.name_words(name)))
-        reserved.check_free("random.StreamBank", name)
-        where = tensors.check_device("random.StreamBank", device)
-        tensors.check_supported("random.StreamBank", "device", where)
+        where = tensors.check_device(self._path, device)
+        tensors.check_supported(self._path, "device", where)
         with torch.inference_mode(False):  # tensors that can be written inside of it and outside
             self._keys = torch.zeros(n, 2, dtype=torch.uint64, device=where)
             self._positions = torch.zeros(n, dtype=torch.int64, device=where)
@@ -86,11 +81,6 @@ class StreamBank(member_states.Members):
     def positions(self) -> torch.Tensor:
         """How many words each stream has used, (n,) torch.int64: the tensor itself."""
         return self._positions
-
-    @property
-    def name(self) -> str:
-        """The name of the streams."""
-        return self._name
 
     @property
     def device(self) -> torch.device:
@@ -123,29 +113,10 @@ class StreamBank(member_states.Members):
         self.__init__(**state)  # type: ignore[misc]
         self._load(self._parse(torch.from_numpy(states)))
 
-    @eager
-    def reseed(self, task: int, epoch: int = 0, step: int = 0) -> None:
-        """Give stream i the key of index i of the stream of the bank's name on this rank.
-
-        Args:
-            task: [0, 2**24).
-            epoch: [0, 2**32).
-            step: [0, 2**64).
-
-        Raises:
-            RuntimeError: before ``init``, in a capture of a CUDA graph, or in a DataLoader worker,
-                where all workers would draw the same.
-            TypeError, ValueError: an argument is invalid.
-        """
-        master_seed, rank_field = context.origin("random.StreamBank.reseed", self.name, _HINT)
-        at = scopes.check_scope("random.StreamBank.reseed", task, epoch, step)
-        self._reseed_members(streams.stream(master_seed, at, self.name, rank_field))
-
     def _reseed_members(self, stream: streams.Stream) -> None:
-        """Give stream i the key of index i of ``stream``."""
         hint = "use reseed_from_scope, or call it between replays"
         refuse_capture("random.StreamBank.reseed", self.device, hint)
-        _users.warn_if_shared(self, self.name, stream)
+        users.warn_if_shared(self, self.name, stream)
         key, tweak = (signed(word) for word in stream.name_key)
         at = (key, tweak, stream.rank_field | _STREAM, stream.worker, 0)
         ops.reseed_streams(self._keys, self._positions, *at)
@@ -162,7 +133,7 @@ class StreamBank(member_states.Members):
             ValueError: ``init`` chose scheme "fwr13y".
         """
         function = "random.StreamBank.reseed_from_scope"
-        _, rank_field = context.origin(function, self.name, _HINT)
+        _, rank_field = context.origin(function, self.name, "reseed_from_seeds")
         if not scope_tensors.process_state.has_keys:
             raise RuntimeError(f"fastseed.{function}: call fastseed.reseed(task, epoch) first")
         scope = scope_tensors.on_device(function, self.device)
@@ -225,31 +196,13 @@ class StreamBank(member_states.Members):
             tensors.check_values(function, "rows", rows, self._n - 1)
         return StreamRows(self, rows)
 
-    def state_dict(self) -> StateDict:
-        """Return the exact state and what identifies the bank: ints, strings, a uint8 tensor."""
-        return {**self._header(), "states": self._pack()}
-
-    @eager
-    def load_state_dict(self, state: StateDict) -> None:
-        """Load what ``state_dict`` returned, for a bank of the same name and size.
-
-        Raises:
-            TypeError, ValueError: ``state`` is of another bank, or damaged; the bank is unchanged.
-        """
-        function = "random.StreamBank.load_state_dict"
-        self._load(member_states.parse(function, self._header(), state, self._parse))
-
-    def _header(self) -> StateDict:
-        return member_states.header("StreamBank", self.name, len(self))
-
     def _pack(self) -> torch.Tensor:
-        """Return the exact state, uint8 on the CPU: keys, positions, one byte for ``_seeded``."""
+        """Return keys, positions and one byte for ``_seeded``."""
         self._check_data("random.StreamBank.state_dict")
         parts = (self._keys, self._positions, torch.tensor([self._seeded], device="cpu"))
         return torch.cat([part.cpu().view(torch.uint8).reshape(-1) for part in parts])
 
     def _parse(self, states: torch.Tensor) -> _State:
-        """Return what ``_load`` takes; TypeError or ValueError if ``_pack`` did not make it."""
         tensors.check_tensor("random.StreamBank.load_state_dict", "states", states, torch.uint8)
         tensors.check_data("random.StreamBank.load_state_dict", "states", states)
         n = self._n

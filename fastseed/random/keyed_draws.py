@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -22,9 +21,6 @@ from . import layout, scope_tensors
 from .fills import Fill
 from .functional import Key
 from .scope_tensors import CPU
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 FUNCTION = "random.keyed"
 DRAW_BITS = 24  # of the index of a key, below the index of the block
@@ -56,7 +52,9 @@ class Draws:
         self._checkpoint = recomputation.innermost()
         array = np.array([self.index << DRAW_BITS], np.int64)
         self.number: memoryview[int] = memoryview(array)  # type: ignore[arg-type]
-        self.next = _usual_tensor(array)
+        is_inference = torch.is_inference_mode_enabled()
+        with torch.inference_mode(False) if is_inference else contextlib.nullcontext():
+            self.next = torch.from_numpy(array)  # which compiled code may write in any mode
         self.is_eager = True
 
     def draw(
@@ -156,14 +154,6 @@ class Draws:
             f"fastseed.{FUNCTION}: the block {self.name!r} must have an index= {where}, where "
             "nothing notices that it is entered a second time in a scope"
         )
-
-
-def _usual_tensor(array: npt.NDArray[np.int64]) -> torch.Tensor:
-    """Return a tensor in the memory of an array, which compiled code may write anywhere."""
-    if not torch.is_inference_mode_enabled():
-        return torch.from_numpy(array)
-    with torch.inference_mode(False):
-        return torch.from_numpy(array)
 
 
 def positions() -> list[object]:

@@ -3,6 +3,7 @@
 import itertools
 
 import pytest
+from helpers.inside import plain_loader
 from helpers.loaders import Indexed, draw, point, same
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, SequentialSampler
 
@@ -113,7 +114,7 @@ def test_an_iteration_that_cannot_start_changes_nothing(monkeypatch):
         raise OSError("no memory for another process")
 
     with monkeypatch.context() as patch:
-        patch.setattr(DataLoader, "__iter__", fail)
+        patch.setattr(plain_loader.TorchLoader, "start", fail)
         with pytest.raises(OSError, match="no memory"):
             next(iterator)
     assert loop.state_dict() == before

@@ -60,32 +60,6 @@ def test_bits_are_those_of_the_rule(count):
         assert tree_sum(values, borrowed_for).numpy().tobytes() == expected.tobytes()
 
 
-def test_bits_differ_from_those_of_other_orders():
-    values = leaves(8)
-    total = tree_sum(values)
-    assert not torch.equal(total, sum(values[1:], values[0]))
-    assert not torch.equal(total, tree_sum(values[1:] + values[:1]))
-
-
-def ddp_sum(values, ranks):
-    """Each rank adds its leaves as they come, and the ranks add their sums in order."""
-    own = [sum(values[rank + ranks :: ranks], values[rank]) for rank in range(ranks)]
-    return sum(own[1:], own[0])
-
-
-@pytest.mark.parametrize("count", [8, 64])
-@pytest.mark.parametrize("ranks", [1, 2, 4, 8])
-def test_error_is_no_greater_than_that_of_ranks_in_order(count, ranks):
-    generator = torch.Generator().manual_seed(1)
-    values = list(torch.randn(count, 20_000, generator=generator) + 1)
-    exact = torch.stack(values).double().sum(0)
-    ours, theirs = (
-        (found.double() - exact).square().mean().sqrt()
-        for found in (tree_sum(values), ddp_sum(values, ranks))
-    )
-    assert 0 < ours <= (1.02 * theirs if ranks > 1 else theirs)
-
-
 def test_borrowed_leaves_are_only_read():
     values = leaves(7)
     before = [leaf.clone() for leaf in values]

@@ -144,12 +144,15 @@ def test_the_comparison_of_batches_counts_rows_that_differ():
 
 
 PROGRAM = re.search(r"```python\n(.*?)```", (ROOT / "docs/preemption.md").read_text(), re.DOTALL)[1]
-REQUEUE, TOLD = 75, "    told = stopping.clone()"
+REQUEUE, TOLD = 75, "    told = stopping.to(DEVICE, copy=True)"
 
 
 SIGNAL = """
-    if (epoch, step, dist.get_rank()) == (0, 9, 1):  # one rank is enough
-        os.kill(os.getpid(), signal.SIGTERM)
+    if (epoch, step, dist.get_rank()) == (0, 9, 1):  # one rank is enough, with its worker
+        import multiprocessing, subprocess, time
+        (worker,) = multiprocessing.active_children()
+        subprocess.run(["kill", str(worker.pid), str(os.getpid())])  # not by its parent
+        time.sleep(1)
 """
 
 

@@ -274,13 +274,13 @@ def test_states_that_are_invalid_are_refused_and_nothing_changes(change):
 
 
 def test_two_pools_of_one_name_warn_once(caplog, monkeypatch):
-    monkeypatch.setattr(pool_module, "_users", StreamUsers(pool_module._users._message))
+    monkeypatch.setattr(pool_module, "users", StreamUsers(pool_module.users._message))
     fastseed.init(42, rank=0, world_size=1)
     first, second = GeneratorPool(used(2), "envs"), GeneratorPool(used(2), "envs")
     for pool in (first, first, second, second):
         pool.reseed(0)
     (message,) = caplog.messages
-    assert "another pool with the name 'envs' has the same streams" in message
+    assert "another pool or bank with the name 'envs' has the same streams" in message
 
 
 def test_a_worker_cannot_reseed_a_pool(monkeypatch):

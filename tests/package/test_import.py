@@ -288,6 +288,8 @@ def test_names_of_other_libraries_name_init(name):
         AttributeError, match=rf"fastseed\.{name}: call fastseed\.init\(master_seed"
     ):
         getattr(fastseed, name)(42)
+    with pytest.raises(TypeError, match=rf"name must be master_seed or one .*, got '{name}'"):
+        fastseed.init(**{name: 42})
 
 
 @pytest.mark.parametrize(

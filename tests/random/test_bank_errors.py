@@ -125,7 +125,7 @@ def test_reseed_is_refused_in_a_capture(monkeypatch):
 
 
 def test_two_banks_of_one_name_warn_once_in_one_scope(caplog, monkeypatch):
-    monkeypatch.setattr(bank, "_users", StreamUsers(bank._users._message))
+    monkeypatch.setattr(bank, "users", StreamUsers(bank.users._message))
     fastseed.init(42, rank=0, world_size=1)
     first, second, third = StreamBank(4, "bank"), StreamBank(2, "bank"), StreamBank(2, "another")
     first.reseed(0)
@@ -139,7 +139,7 @@ def test_two_banks_of_one_name_warn_once_in_one_scope(caplog, monkeypatch):
     assert not caplog.messages
     first.reseed(0, step=1)
     (message,) = caplog.messages
-    assert "another bank with the name 'bank' has the same streams" in message
+    assert "another pool or bank with the name 'bank' has the same streams" in message
     second.reseed(0, step=2)
     first.reseed(0, step=2)
     assert len(caplog.messages) == 1
@@ -147,7 +147,7 @@ def test_two_banks_of_one_name_warn_once_in_one_scope(caplog, monkeypatch):
 
 def test_threads_reseed_banks_of_their_own(monkeypatch, caplog):
     """The search for other banks of the name must not break while more of them come."""
-    monkeypatch.setattr(bank, "_users", StreamUsers(bank._users._message))
+    monkeypatch.setattr(bank, "users", StreamUsers(bank.users._message))
     fastseed.init(42, rank=0, world_size=1)
     interval = sys.getswitchinterval()
 

@@ -168,7 +168,7 @@ class PerSample(DatasetWrapper, Dataset[object]):
         """Read a batch; RuntimeError if the first one of this process draws random numbers."""
         if self._checked_in == os.getpid():
             return self._read_batch(indices)
-        before, batch = states_of(current.adapters()), self._read_batch(indices)
+        before, batch = states_of(current.others), self._read_batch(indices)
         if drawn := moved_since(before):
             raise RuntimeError(
                 f"fastseed.{_FUNCTION}: with transform=, the dataset must draw no random numbers, "

@@ -156,11 +156,10 @@ class WorkerInit:
         if info is not None:
             place.worker = here
             leave_inherited()
-        own = [*GENERATORS.adapters.items(), *((e.name, e.adapter) for e in entries)]
-        if failures := reseed_each(own, here.stream):
+        if failures := reseed_each(_adapters_of(entries), here.stream):
             raise ReseedError(failures)
         self.scope = at if isinstance(source, ScopeInSharedMemory) else None
-        self.states = states_of(own) if self.scope is not None and at.start else []
+        self.states = states_of(entries) if self.scope is not None and at.start else []
 
 
 def snapshot(entries: Iterable[Registration]) -> Callable[[], None]:
@@ -176,9 +175,13 @@ def snapshot(entries: Iterable[Registration]) -> Callable[[], None]:
     return restore
 
 
-def states_of(adapters: Iterable[tuple[str, GeneratorAdapter]]) -> list[Any]:
-    """Return the states of generators, for ``moved_since``."""
-    return [(name, adapter, adapter.state()) for name, adapter in adapters]
+def _adapters_of(entries: Iterable[Registration]) -> list[tuple[str, GeneratorAdapter]]:
+    return [*GENERATORS.adapters.items(), *((entry.name, entry.adapter) for entry in entries)]
+
+
+def states_of(entries: Iterable[Registration]) -> list[Any]:
+    """Return the states of the default generators and those of ``entries``, for ``moved_since``."""
+    return [(name, adapter, adapter.state()) for name, adapter in _adapters_of(entries)]
 
 
 def moved_since(states: list[Any]) -> list[str]:

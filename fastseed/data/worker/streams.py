@@ -16,7 +16,7 @@ from ..._backend.reference.scalar import ScopeKey
 from ..._utils import validation
 from ..._utils.log import logger, warn_once
 from ...derivation import blocks, scopes, streams
-from ...generators.adapter import GeneratorAdapter, MembersAdapter
+from ...generators.adapter import MembersAdapter
 from ...generators.torch_rng import TorchGenerator
 from ...random.keyed import outside_blocks
 from ...seeder.errors import ReseedError
@@ -45,21 +45,21 @@ class SampleStreams:
         scope = derive.scope_key(seeder.master_seed, task, epoch, 0)
         self.scope = streams.named_scope(scope, name)
         self._searched = searched
-        self._others: list[Registration] = []
+        self.others: list[Registration] = []
         self.settle()
         self.is_settled = False
 
     def settle(self) -> list[str]:
         """Collect the generators, return the new ones; the first sample may have made some."""
-        known = {id(entry.generator) for entry in self._others}
+        known = {id(entry.generator) for entry in self.others}
         entries = self.where[0].entries
         found: tuple[Registration, ...] = ()
         for name, held in self._searched.items():
             found += found_in(held, (*entries, *found), name)
         # All but the three global generators.
-        self._others = [*(entry for entry in entries if not is_on_device(entry)), *found]
+        self.others = [*(entry for entry in entries if not is_on_device(entry)), *found]
         self.is_settled = True
-        return [entry.name for entry in self._others if id(entry.generator) not in known]
+        return [entry.name for entry in self.others if id(entry.generator) not in known]
 
     def reseed(self, index: int, occurrence: int, scope: ScopeKey | None = None) -> None:
         """Give every generator its stream of this sample."""
@@ -68,7 +68,7 @@ class SampleStreams:
         failures = GENERATORS.reseed_sample(scope, index, occurrence)
         if failures:
             raise ReseedError(failures)
-        for entry in self._others:
+        for entry in self.others:
             name, adapter = entry.name, entry.adapter
             stream = streams.sample_stream(scope, name, index, occurrence)
             if isinstance(adapter, MembersAdapter):  # the key is the scope of the members' keys
@@ -77,11 +77,6 @@ class SampleStreams:
                 adapter.reseed(stream)
             except Exception as error:
                 raise ReseedError({name: error}) from error
-
-    def adapters(self) -> list[tuple[str, GeneratorAdapter]]:
-        """Return the names and adapters of all generators."""
-        pairs = [(entry.name, entry.adapter) for entry in self._others]
-        return [*GENERATORS.adapters.items(), *pairs]
 
 
 class CheckedCollate:
@@ -95,8 +90,7 @@ class CheckedCollate:
         info = get_worker_info()
         if self._done.number or (info is not None and info.id):
             return self.collate(samples)
-        own = [(entry.name, entry.adapter) for entry in found_in(self.collate, (), "collate_fn")]
-        before = states_of([*GENERATORS.adapters.items(), *own])
+        before = states_of(found_in(self.collate, (), "collate_fn"))
         batch, names = self.collate(samples), moved_since(before)
         self._done.write(IterationScope(0, 0, 0, 1))
         if names:
@@ -174,7 +168,7 @@ def read_in_streams(
                 function,
             )
         if restores or depth or is_main:
-            restore = snapshot(current._others)
+            restore = snapshot(current.others)
         elif scope.worker is not None:
             scope.worker.states = []  # these draws are the sample's
         with outside_blocks():

@@ -63,7 +63,6 @@ class InitializationMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.fills: Counter[str] = Counter()  # that each name has had
         self._equal_names = EqualNames(scope)
         self._copies: dict[int, _Copy] = {}
-        self.has_moved = False  # to another scope, since the block began
 
     def __torch_dispatch__(
         self, func: OpOverload, types: object, args: Arguments = (), kwargs: Keywords | None = None
@@ -396,10 +395,10 @@ def initialize(
     prefix = check_prefix(_FUNCTION, prefix)
     scope, key_of = keys_at(_FUNCTION, task, epoch, step)
     mode = InitializationMode(OwnerTable(model, prefix, shards), scope, key_of)
-    before = positions()
+    place, before = context.seeder.place, positions()
     with _original_classes(model), _active(mode):
         yield
-    if not mode.has_moved and have_moved(before):
+    if context.seeder.place is place and have_moved(before):  # no reseed set the generators
         raise RuntimeError(
             f"fastseed.{_FUNCTION}: all must be drawn from keys of names, but a generator of torch "
             "has moved: an operator in C++ or another thread drew from it; initialize in the "
