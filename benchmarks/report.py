@@ -1,7 +1,7 @@
 """``python -m benchmarks.report FILE.jsonl ...``: results as the tables of the pages.
 
 In a page only the text between the two marker lines is replaced. Each further file, of another
-CPU, becomes a column of ratios. A row that was not measured says so.
+CPU, becomes a column of ratios. What was not measured is listed.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ from .table import Row, busy, duration, times
 
 BEGIN, END = "<!-- benchmarks:begin -->", "<!-- benchmarks:end -->"
 NOT_MEASURED = "not measured"
+BUSY_MARK = "Busy: beside another process."
 
 SUMMARY = (  # what it is in words, the case, the contender, its name in words
     ("a million seeds", "derive_seeds/{}/1e6", "NumPy SFC64", "NumPy's SFC64"),
     ("reseed 10,000 generators", "pool.reseed/{}/1e4", "loop of manual_seed",
      "`manual_seed` in a loop"),
-    ("1,024 numbers from each of 4,096 streams", "uniform/{}/4096x1024",
+    ("1,024 numbers of 4,096 streams", "uniform/{}/4096x1024",
      "loop of torch's, generator=g", "torch's generators in a loop"),
     ("`reseed` Python, NumPy, torch", "reseed/{}/3-generators", "fwr13y, 30 frames deep",
      "fwr13y inside a framework"),
     ("the same", "reseed/{}/3-generators", "three seed calls by hand", "three calls by hand"),
-    ("the order of a million samples", "sampler.order/{}/1e6", "torch.randperm",
+    ("order a million samples", "sampler.order/{}/1e6", "torch.randperm",
      "`torch.randperm`"),
-    ("64 normal numbers by a key", "random.normal/{}/64", "torch.randn(64)", "`torch.randn`"),
+    ("64 numbers by key", "random.normal/{}/64", "torch.randn(64)", "`torch.randn`"),
     ("20,000 samples by `per_sample`", "loader.pass/{}/20000-per-sample", "DataLoader",
      "`DataLoader`, one stream"),
 )  # fmt: skip
@@ -76,49 +77,56 @@ def ratio(row: Row) -> str:
     return f"**{text}**" if row["ratio"] >= 1 else text
 
 
-def note(row: Row) -> str:
-    """Return what a reader has to know of a row: that its machine was busy, for example."""
-    return "; ".join(filter(None, (busy(row), row.get("note", ""))))
-
-
 def cells(result: Result, case: str, beside: str) -> tuple[str, ...]:
-    """Case, fastseed, contender, its time, ratio, note."""
+    """Fastseed, the contender and what a reader has to know of it, its time, ratio."""
     row = result.timed(case, beside)
     if row is None:
-        missing = result.rows.get((case, beside), {"reason": NOT_MEASURED})
-        us = duration(missing["us"] * 1e-6) if "us" in missing else ""
-        return f"`{case}`", us, beside, "", "", missing["reason"]
+        us = result.rows.get((case, beside), {}).get("us")
+        return duration(us * 1e-6) if us else "", beside, "", ""
     ours, theirs = (duration(row[name] * 1e-6) for name in ("us", "beside_us"))
-    return f"`{case}`", ours, beside, theirs, ratio(row), note(row)
+    known = filter(None, ("busy" if busy(row) else "", row.get("note", "")))
+    return ours, beside + "".join(f" ({word})" for word in known), theirs, ratio(row)
 
 
 def contenders(device: str) -> Iterator[tuple[Case, str]]:
-    """Yield each case of a device with each of its contenders, headlines first."""
-    cases = [case for case in all_cases() if device in case.devices]
-    for case in sorted(cases, key=lambda case: not case.headline):
-        yield from ((case, beside) for beside in case.beside)
+    """Yield each case of a device with each of its contenders, by subject."""
+    for case in all_cases():
+        if device in case.devices:
+            yield from ((case, beside) for beside in case.beside)
 
 
 def table(rows: Sequence[Sequence[str]], words: tuple[str, ...]) -> str:
     """Return rows as a table of Markdown: the head first, whose ``words`` head no figures."""
     lines = [f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in rows]
     align = (":--" if cell in words else "--:" for cell in rows[0])
-    return "\n".join([lines[0], f"| {' | '.join(align)} |", *lines[1:]])
+    return "\n".join([lines[0], f"|{'|'.join(align)}|", *lines[1:]])
 
 
 def page(result: Result, others: Sequence[Result], device: str) -> str:
-    """Return the machines, and the table with a row for each contender."""
-    there = [other.machines[-1]["cpu"] for other in others]
-    rows: list[Sequence[str]] = [
-        ("case", "fastseed", "beside", "its time", "ratio", *there, "note")
-    ]
+    """Return the machines, the table with a row for each contender, and which have no figures."""
+    more = (f"CPU {number}" for number in range(2, 2 + len(others)))
+    rows: list[Sequence[str]] = [("case", "fastseed", "beside", "its time", "ratio", *more)]
+    last, missing = "", []
     for case, beside in contenders(device):
-        *first, last = cells(result, case.name(device), beside)
-        found = (other.timed(case.name(device), beside) for other in others)
-        rows.append((*first, *(ratio(row) if row else "" for row in found), last))
-    machines = [m for one in (result, *others) for m in one.machines]
-    head = "  \n".join(map(machine_line, machines))
-    return f"{head}\n\n{table(rows, ('case', 'beside', 'note'))}"
+        name = case.name(device)
+        ours, *rest = cells(result, name, beside)
+        if ours:
+            found = (other.timed(name, beside) for other in others)
+            ratios = (ratio(row) if row else "" for row in found)
+            rows.append(("" if name == last else name, ours, *rest, *ratios))
+            last = name
+        else:
+            reason = result.rows.get((name, beside), {"reason": NOT_MEASURED})["reason"]
+            missing.append(f"`{name}` beside {beside}" + f" ({reason})" * (reason != NOT_MEASURED))
+    machines = (
+        f"CPU {number}: {machine_line(machine)}"
+        for number, one in enumerate((result, *others), 1)
+        for machine in one.machines
+    )
+    parts = ["  \n".join(machines) + f" {BUSY_MARK}", table(rows, ("case", "beside"))]
+    if missing:
+        parts.append(f"{NOT_MEASURED.capitalize()}: {', '.join(missing)}.")
+    return "\n\n".join(parts)
 
 
 def summary(result: Result, device: str) -> str:
@@ -135,7 +143,7 @@ def summary(result: Result, device: str) -> str:
         f"{machine['date']}."
     )
     if any("(busy)" in row[2] for row in rows):
-        head += " Busy: beside another process."
+        head += f" {BUSY_MARK}"
     return f"{head}\n\n{table(rows, ('', 'instead of'))}"
 
 

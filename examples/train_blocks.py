@@ -51,7 +51,6 @@ def main() -> None:
     parser.add_argument("folder", help="where the recording is written")
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--compile", action="store_true", help="with torch.compile")
-    parser.add_argument("--keep", nargs=2, metavar=("STEP", "MODULE"), help="tensors to keep")
     args = parser.parse_args()
 
     rank, ranks, mesh = 0, 1, None
@@ -69,9 +68,8 @@ def main() -> None:
     if args.compile:
         model = torch.compile(model)
 
-    keep = {int(args.keep[0]): args.keep[1]} if args.keep else None
     with fastseed.debug.Watch(
-        model, optimizer, path=args.folder, modules=True, batch_mesh=mesh, keep=keep
+        model, optimizer, path=args.folder, modules=True, batch_mesh=mesh
     ) as watch:
         for step in range(args.steps):
             data = torch.Generator().manual_seed(step)  # of the whole batch, on every rank

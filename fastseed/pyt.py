@@ -193,12 +193,23 @@ def init(
 
 
 def get_master_seed() -> int:
-    """Return the master seed in use, as ``fastseed.get_master_seed``."""
+    """Return the master seed in use, as ``fastseed.get_master_seed``.
+
+    Examples:
+        >>> fastseed.pyt.init(42)
+        >>> fastseed.pyt.get_master_seed()
+        42
+    """
     return int(_serving().get_master_seed())
 
 
 def reseed(task: int, epoch: int = 0, step: int = 0) -> None:
-    """Give every generator of this process its state at (task, epoch), as ``fastseed.reseed``."""
+    """Give every generator of this process its state at (task, epoch), as ``fastseed.reseed``.
+
+    Examples:
+        >>> fastseed.pyt.init(42)
+        >>> fastseed.pyt.reseed(1, epoch=3)
+    """
     _serving().reseed(task, epoch, step)
 
 
@@ -208,6 +219,11 @@ def register_generator(gen: object, shared: bool = False) -> None:
     Args:
         gen: a generator; under scheme ``"fwr13y"`` a callable ``f(seed: int)``.
         shared: the same stream on all ranks.
+
+    Examples:
+        >>> import random
+        >>> fastseed.pyt.init(42)
+        >>> fastseed.pyt.register_generator(random.Random().seed, shared=True)
     """
     _serving().register_generator(gen, shared)
 
@@ -217,5 +233,12 @@ def unregister_generator(gen: object) -> None:
 
     Args:
         gen: the registered object.
+
+    Examples:
+        >>> import random
+        >>> fastseed.pyt.init(42)
+        >>> noise = random.Random()
+        >>> fastseed.pyt.register_generator(noise.seed)
+        >>> fastseed.pyt.unregister_generator(noise.seed)
     """
     _serving().unregister_generator(gen)

@@ -1,7 +1,5 @@
 """Isolation of tests: no ambient state gets in, and no state of a test gets out."""
 
-from __future__ import annotations
-
 import gc
 import os
 import signal
@@ -92,6 +90,12 @@ def pytest_sessionfinish() -> None:
 def frozen_objects() -> None:
     """Hide also what tests have imported since."""
     pytest_collection_finish()
+
+
+@pytest.fixture
+def one_thread() -> None:
+    """As ranks have: several threads add in another order, and wait for each other."""
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)

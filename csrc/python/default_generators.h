@@ -32,6 +32,23 @@ void reseed_torch(at::CPUGeneratorImpl& gen, Key key) {
   write_state(gen, key);
 }
 
+// What is called at each reseed, by CPython's own calls: after a training step, whose code and data
+// fill the caches, a call through pybind11 costs more than the derivation.
+struct Names {
+  PyObject* acquire = PyUnicode_InternFromString("acquire");
+  PyObject* release = PyUnicode_InternFromString("release");
+  PyObject* seed = PyUnicode_InternFromString("seed");
+  PyObject* get_bit_generator = PyUnicode_InternFromString("get_bit_generator");
+  PyObject* set_bit_generator = PyUnicode_InternFromString("set_bit_generator");
+  PyObject* random = PyImport_ImportModule("random");
+  PyObject* numpy_random = PyImport_ImportModule("numpy.random");
+};
+
+const Names& names() {
+  static const Names held;
+  return held;
+}
+
 // The words of an MT19937 of NumPy, followed by its position: `address` is the documented
 // bit_generator.ctypes.state_address. Its lock is held while they are written. It need not be
 // re-entrant, so nothing of NumPy is called meanwhile.
@@ -39,11 +56,15 @@ class NumpyWords {
  public:
   NumpyWords(const py::object& lock, uintptr_t address)
       : lock_(lock), words_(reinterpret_cast<uint32_t*>(address)) {
-    lock_.attr("acquire")();  // raises, without the lock, if a signal's handler does
+    PyObject* acquired = PyObject_CallMethodNoArgs(lock_.ptr(), names().acquire);
+    if (acquired == nullptr) {  // without the lock, as if a signal's handler raises
+      throw py::error_already_set();
+    }
+    Py_DECREF(acquired);
   }
   NumpyWords(const NumpyWords&) = delete;
   ~NumpyWords() {
-    PyObject* released = PyObject_CallMethod(lock_.ptr(), "release", nullptr);
+    PyObject* released = PyObject_CallMethodNoArgs(lock_.ptr(), names().release);
     if (released == nullptr) {
       PyErr_WriteUnraisable(lock_.ptr());
     }
@@ -74,33 +95,85 @@ void write_mt19937(const py::array_t<uint32_t, py::array::c_style>& words, uint3
   memory.get()[kMtWords] = position;
 }
 
-// Returns the halves of the key of Python's generator, which only random.seed can set.
-std::pair<uint64_t, uint64_t> reseed_all(const ScopeKey& scope, uint32_t rank_word, uint32_t worker,
-                                         uint64_t index, const py::object& lock,
-                                         uintptr_t address) {
+py::object stolen(PyObject* made) {
+  return made == nullptr ? throw py::error_already_set() : py::reinterpret_steal<py::object>(made);
+}
+
+uint64_t word(PyObject* number) {
+  const uint64_t value = PyLong_AsUnsignedLongLong(number);
+  return PyErr_Occurred() != nullptr ? throw py::error_already_set() : value;
+}
+
+// Where the words of NumPy's global generator are, as the last three arguments say.
+struct NumpyMemory {
+  explicit NumpyMemory(PyObject* const* last)
+      : bit_generator(last[0]), lock(last[1]), address(word(last[2])) {}
+  PyObject *bit_generator, *lock;
+  uintptr_t address;
+};
+
+// Gives each of the three the key of its name.
+void reseed_all(const ScopeKey& scope, uint32_t rank_word, uint32_t worker, uint64_t index,
+                const NumpyMemory& memory) {
   static const at::Generator& torch_default = at::detail::getDefaultCPUGenerator();
   const auto key = [&](const Name& name) {
     return stream_key(Stream{name_key(scope, name), rank_word, worker}, index);
   };
+  const py::object set =
+      stolen(PyObject_CallMethodNoArgs(names().numpy_random, names().get_bit_generator));
+  if (set.ptr() != memory.bit_generator) {
+    throw std::invalid_argument("numpy.random has another bit generator now");
+  }
   // Together: the CPU overlaps three chains of multiplications.
   const Key torch = key(kTorch), python = key(kPython), numpy = key(kNumpy);
   reseed_torch(*at::check_generator<at::CPUGeneratorImpl>(torch_default), torch);
-  expand_mt19937(numpy.lo, numpy.hi, lock, address);
-  return {python.lo, python.hi};
+  expand_mt19937(numpy.lo, numpy.hi, py::reinterpret_borrow<py::object>(memory.lock),
+                 memory.address);
+  // Setting the bit generator that is set clears the cached Gaussian.
+  stolen(PyObject_CallMethodOneArg(names().numpy_random, names().set_bit_generator, set.ptr()));
+  const py::object lo = stolen(PyLong_FromUnsignedLongLong(python.lo));
+  const py::object hi = stolen(PyLong_FromUnsignedLongLong(python.hi));
+  const py::object both = lo | (hi << py::int_(64));
+  stolen(PyObject_CallMethodOneArg(names().random, names().seed, both.ptr()));
 }
 
-std::pair<uint64_t, uint64_t> reseed_defaults_of_cpu(uint64_t master, uint32_t task, uint32_t epoch,
-                                                     uint64_t step, uint32_t rank,
-                                                     const py::object& lock, uintptr_t address) {
-  const ScopeKey scope = scope_key(master, task, epoch, step);
-  return reseed_all(scope, with_domain(rank, Domain::kStream), 0, 0, lock, address);
+// The body of a function of CPython's fast calls, whose exceptions become Python's.
+template <class Body>
+PyObject* fast_call(Py_ssize_t given, Py_ssize_t expected, Body body) {
+  try {
+    if (given != expected) {
+      throw py::type_error("another number of arguments");
+    }
+    return body();
+  } catch (py::error_already_set& error) {
+    error.restore();
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+  }
+  return nullptr;
 }
 
-std::pair<uint64_t, uint64_t> reseed_sample_of_cpu(uint64_t key, uint64_t tweak, uint64_t index,
-                                                   uint32_t occurrence, const py::object& lock,
-                                                   uintptr_t address) {
-  const uint32_t rank_word = with_domain(0, Domain::kSample);
-  return reseed_all(ScopeKey{key, tweak}, rank_word, occurrence, index, lock, address);
+// (master, task, epoch, step, rank, bit generator, lock, address); returns key and tweak of the
+// scope.
+PyObject* reseed_defaults_of_cpu(PyObject*, PyObject* const* args, Py_ssize_t given) {
+  return fast_call(given, 8, [&] {
+    const ScopeKey scope = scope_key(word(args[0]), static_cast<uint32_t>(word(args[1])),
+                                     static_cast<uint32_t>(word(args[2])), word(args[3]));
+    const auto rank = static_cast<uint32_t>(word(args[4]));
+    reseed_all(scope, with_domain(rank, Domain::kStream), 0, 0, NumpyMemory(args + 5));
+    return Py_BuildValue("KK", scope.key, scope.tweak);
+  });
+}
+
+// (key, tweak, index, occurrence, bit generator, lock, address); returns key and tweak.
+PyObject* reseed_sample_of_cpu(PyObject*, PyObject* const* args, Py_ssize_t given) {
+  return fast_call(given, 7, [&] {
+    const ScopeKey scope{word(args[0]), word(args[1])};
+    const auto occurrence = static_cast<uint32_t>(word(args[3]));
+    reseed_all(scope, with_domain(0, Domain::kSample), occurrence, word(args[2]),
+               NumpyMemory(args + 4));
+    return Py_BuildValue("KK", scope.key, scope.tweak);
+  });
 }
 
 }  // namespace
@@ -108,8 +181,16 @@ std::pair<uint64_t, uint64_t> reseed_sample_of_cpu(uint64_t key, uint64_t tweak,
 inline void add_default_generators(py::module_& m) {
   m.def("expand_mt19937", &expand_mt19937);
   m.def("write_mt19937", &write_mt19937);
-  m.def("reseed_defaults_of_cpu", &reseed_defaults_of_cpu);
-  m.def("reseed_sample_of_cpu", &reseed_sample_of_cpu);
+  const auto fast = [](auto* function) {
+    return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
+  };
+  static PyMethodDef functions[] = {
+      {"reseed_defaults_of_cpu", fast(&reseed_defaults_of_cpu), METH_FASTCALL, nullptr},
+      {"reseed_sample_of_cpu", fast(&reseed_sample_of_cpu), METH_FASTCALL, nullptr},
+      {nullptr, nullptr, 0, nullptr}};
+  if (PyModule_AddFunctions(m.ptr(), functions) != 0) {
+    throw py::error_already_set();
+  }
 }
 
 }  // namespace fastseed

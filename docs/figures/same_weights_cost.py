@@ -40,11 +40,11 @@ def main() -> None:
     plt.rcParams.update({"svg.hashsalt": "fastseed", "font.size": 9})
     figure, (left, right) = plt.subplots(1, 2, figsize=(10.4, 3.4))
     draw(left, rows("elastic_traffic.jsonl"), "_bytes", 1e-6)
-    left.set(title="MB sent in a step by the rank that sends most\n10 million parameters, V = 8")
+    left.set(title="MB sent in a step by the rank that sends most\n10 million parameters, 8 slots")
     found = [row for row in rows("elastic_steps.jsonl") if row["samples"] == 4]
     draw(right, found, "_s", 1e3)
     right.set(
-        title="milliseconds a step on 2 cores\n3.7 million parameters, V = 8 with 4 samples",
+        title="milliseconds a step on 2 cores\n3.7 million parameters, 8 slots of 4 samples",
         xticks=[row["ranks"] for row in found],
     )
     figure.tight_layout()

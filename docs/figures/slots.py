@@ -35,7 +35,7 @@ def draw() -> str:
             marks += [f'<circle cx="{x:g}" cy="{y:g}" r="12"/>', text(x, y + 5, "+")]
             above.append((x, y))
         places = above
-    marks.append(text(places[0][0] + 20, places[0][1] + 5, "divided once by V", "start"))
+    marks.append(text(places[0][0] + 20, places[0][1] + 5, "divided once by 8", "start"))
     for rank in range(RANKS):
         y = bottom + 40 + 26 * rank
         marks.append(text(20, y + 5, f"rank {rank}", "start"))
@@ -46,7 +46,7 @@ def draw() -> str:
                 f'<rect x="{x - 22}" y="{y - 10}" width="44" height="20" rx="4" '
                 f'style="fill:{COLOURS[rank]}"/>'
             )
-            marks.append(f'<g style="fill:#fff">{text(x, y + 5, f"j = {turn}")}</g>')
+            marks.append(f'<g style="fill:#fff">{text(x, y + 5, f"pass {turn}")}</g>')
     width, height = LEFT + SLOTS * COLUMN, bottom + 40 + 26 * RANKS
     style = (
         "text{font:13px sans-serif}rect,circle{fill:#e8eef7;stroke:#445}path{stroke:#889;fill:none}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
@@ -43,7 +42,7 @@ def eager(function: Callable[P, R]) -> Callable[P, R]:
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         nonlocal disabled
-        if private_torch.DYNAMO not in sys.modules:  # nothing was compiled or exported
+        if not private_torch.is_seen():
             return function(*args, **kwargs)
         if torch.compiler.is_exporting():
             raise RuntimeError(

@@ -23,12 +23,12 @@ from torch.autograd import forward_ad
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.utils import _python_dispatch
 
-DYNAMO = "torch._dynamo"
-"""The module that is loaded once something is compiled."""
 INDUCTOR = "_inductor.config"
 """The compiler's settings, in torch."""
 APPLY = "_apply"
 """The method of a module that ``to`` and ``to_empty`` call."""
+FANS = "_calculate_fan_in_and_fan_out"
+"""The function of ``torch.nn.init`` that reads the size of a weight."""
 
 if TYPE_CHECKING:
     from torch.utils.data import DataLoader
@@ -184,6 +184,12 @@ def is_vmapped() -> bool:
         and functorch.CVmapInterpreterPtr(level).randomness() != functorch.RandomnessType.Same
         for level in levels
     )
+
+
+def is_seen() -> bool:
+    """Return whether Dynamo or ``torch.export`` sees the functions that this thread calls."""
+    is_compiling = torch._C._dynamo.eval_frame.get_eval_frame_callback() is not None
+    return is_compiling or torch.compiler._is_exporting_flag
 
 
 def mark_eager(function: Any, reason: str) -> None:

@@ -15,7 +15,7 @@ _RANK = re.compile(r"\{rank(?::0(\d)d)?\}")
 
 
 def save(path: str | os.PathLike[str], *, rng: bool = False) -> None:
-    """Write the state of this job to a file, which has its old content or the new after a crash.
+    """Write the state of this job to a file; after a crash the file is the old or the new one.
 
     Args:
         path: a file in a folder that exists. In a job of several ranks it has ``{rank}`` (or
@@ -103,7 +103,6 @@ def _write(function: str, path: str, data: bytes) -> None:
 
 
 def _read(function: str, path: str) -> StateDict:
-    """Return the state in a file."""
     try:
         with regular_file.open_file(path) as file:
             return file_format.decode(file.read())

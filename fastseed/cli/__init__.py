@@ -20,7 +20,7 @@ COMMANDS = {
     "run": "start a program with seed and determinism variables set",
     "check": "report what a program seeds and what it does not",
     "verify": "run a program several times, kill it, seed it anew, and compare",
-    "diff": "find the first difference of two recordings, checkpoints, environments or jobs",
+    "diff": "find the first difference of two recordings, checkpoints, environments or logs",
     "show": "show a recording, a checkpoint, an environment, or the samples of a job",
 }
 """The subcommands with their help, in the order in which it shows them."""
@@ -89,7 +89,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _summary() -> int:
-    """Print what is installed, and the subcommands."""
     import torch
 
     from .._backend.build import build_info

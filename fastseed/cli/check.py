@@ -30,14 +30,12 @@ class _Enough(BaseException):
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Describe this subcommand and add its arguments."""
     parser.usage = "fastseed check [--json] [--all] [--steps N] [SCRIPT ... | -m MODULE ...]"
     parser.add_argument("--steps", type=int, metavar="N", help="end it after N optimizer steps")
     output.add_program(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the program, examine this process, and print."""
     words = output.program_of(args)
     if not args.module and not os.path.isfile(words[0]):
         raise exit_codes.Exit(f"fastseed check: PROGRAM must be a file, got {words[0]!r}")

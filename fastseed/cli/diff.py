@@ -1,36 +1,27 @@
-"""`fastseed diff A B`: two recordings, checkpoints, environments or jobs."""
+"""`fastseed diff A B`: two recordings, checkpoints, environments or logs."""
 
 from __future__ import annotations
 
 import argparse
 import re
-from typing import TYPE_CHECKING
 
 from . import exit_codes, output
-
-if TYPE_CHECKING:
-    from ..data import Lineage
 
 _DIGEST = re.compile(r"\b[0-9a-f]{32}\b")  # shown with --all
 
 ABOUT = """\
 Compare two recordings of fastseed.debug.Watch (the first step and tensor that differ), two
-checkpoints of any framework (the states of generators), two environments, two logs of numbers by
-step (.jsonl, .csv, TensorBoard's), or two jobs (the samples of every step): contracts of
-Lineage.save, or checkpoints that hold a state of fastseed.data.steps. What A and B are is
-recognised. No code in a file is run.
+checkpoints of any framework (the states of generators), two environments, or two logs of numbers by
+step (.jsonl, .csv, TensorBoard's). What A and B are is recognised. No code in a file is run.
 """
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Describe this subcommand and add its arguments."""
     parser.add_argument("a", metavar="A", help="a file, or the folder of a run or a checkpoint")
     parser.add_argument("b", metavar="B", help="the same of the other run")
-    parser.add_argument("--task", metavar="T", type=int, help="the task of one of several loops")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Compare what both paths hold, and print."""
     from .. import tools
 
     one, other = (tools.parts_of("diff", x, getattr(args, x.lower())) for x in ("A", "B"))
@@ -67,9 +58,8 @@ def _recordings(args: argparse.Namespace, a: str, b: str) -> tuple[bool, dict[st
         output.say(found)
     else:
         before = " (before the first recorded one)" if found.start else ""
-        by = f" {found.elements}" if found.elements else ""
         where = f"step {found.step}{before}, rank {found.rank}"
-        output.say(f"the first difference is at {where}: {found.first.name}{by}")
+        output.say(f"the first difference is at {where}: {found.first.name}")
         if found.call is not None:
             output.say(f"the first call that differs: {found.call}")
         output.say(f"{found.differing} of the {found.compared} common steps differ")
@@ -111,51 +101,18 @@ def _checkpoints(args: argparse.Namespace, a: str, b: str) -> tuple[bool, dict[s
     from ..tools import checkpoints
 
     sides = {"A": checkpoints.inspect(a), "B": checkpoints.inspect(b)}
-    have_jobs = all(one.journals for one in sides.values())
-    without = [name for name, one in sides.items() if not one.states]
-    if without and not have_jobs:
-        rule = "must hold states of generators, or both a job"
-        raise exit_codes.Exit(f"fastseed diff: {without[0]} {rule}, got {sides[without[0]].path!r}")
-    document: dict[str, object] = {}
+    for name, one in sides.items():
+        if not one.states:
+            rule = "must hold states of generators"
+            raise exit_codes.Exit(f"fastseed diff: {name} {rule}, got {one.path!r}")
+    found = checkpoints.compare_states(*sides.values())
+    if found:
+        rows = [(one.name, one.text) for one in found]
+        output.table(("state", "B, compared with A"), rows, limit=args.limit)
+    output.say(f"{len(found)} state(s) differ" if found else "all states are equal")
     problems = {name: one.problems for name, one in sides.items() if one.problems}
-    same = not problems
-    if not without:
-        found = checkpoints.compare_states(*sides.values())
-        same, document = same and not found, {"states": found}
-        if found:
-            rows = [(one.name, one.text) for one in found]
-            output.table(("state", "B, compared with A"), rows, limit=args.limit)
-        output.say(f"{len(found)} state(s) differ" if found else "all states are equal")
-    elif len(without) == 1:
-        output.say(f"note: {without[0]} holds no state of a generator, so only jobs are compared")
     for name, held in problems.items():
         output.say("\n".join(f"finding in {name}: {line}" for line in held))
-    document["findings"] = problems
-    if have_jobs:
-        equal, jobs = _jobs(args, *(one.lineage(args.task) for one in sides.values()))
-        return same and equal, document | jobs
-    return same, document
-
-
-def _jobs(args: argparse.Namespace, a: Lineage, b: Lineage) -> tuple[bool, dict[str, object]]:
-    from ..tools import checkpoints
-
-    found = checkpoints.compare_jobs(a, b)
-    if found.first is not None:
-        epoch, step = found.first
-        output.say(f"the first difference is at step {step} of epoch {epoch}")
-        for line in found.why:
-            output.say(f"    {line}")
-    output.say(
-        f"{found.differing} of {found.steps} steps differ "
-        f"({_share(found.differing, found.steps)}); "
-        f"B lacks {found.missing} of the {found.samples} samples of A "
-        f"({_share(found.missing, found.samples)})"
-    )
-    for note in found.notes:
-        output.say(f"note: {note}")
-    return bool(found), {"jobs": {"equal": bool(found), **found._asdict()}}
-
-
-def _share(part: int, whole: int) -> str:
-    return f"{part / whole:.3%}" if whole else "0%"
+    if any(one.journals for one in sides.values()):
+        output.say("note: samples of jobs are not compared; fastseed show JOB at STEP lists them")
+    return not (found or problems), {"states": found, "findings": problems}

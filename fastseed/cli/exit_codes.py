@@ -55,6 +55,5 @@ def code_of(error: BaseException) -> int:
 
 
 def describe() -> str:
-    """Return the exit codes as help shows them."""
     codes = "\n".join(f"  {code:>3}  {text}" for code, text in sorted(MEANINGS.items()))
     return f"exit codes (`fastseed run` ends with the program's own):\n{codes}"

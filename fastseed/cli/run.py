@@ -18,7 +18,6 @@ recorded.
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Describe this subcommand and add its arguments."""
     parser.usage = "fastseed run [--seed N] [--deterministic[=warn]] [--out DIR] PROGRAM ..."
     parser.epilog = exit_codes.describe()
     parser.add_argument("--seed", type=int, metavar="N", help="the master seed, 0 to 2**64 - 1")
@@ -31,7 +30,6 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Set the variables, record the environment, and become the program."""
     from .._utils import environ
     from ..determinism import launch
 

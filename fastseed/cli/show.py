@@ -16,7 +16,6 @@ epochs that have begun that have a sample. No code in a file is run.
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Describe this subcommand and add its arguments."""
     parser.usage = "fastseed show [options] X | JOB at STEP | JOB where SAMPLE"
     parser.add_argument("path", metavar="X", help="a file, or the folder of a run or a checkpoint")
     parser.add_argument("question", nargs="?", choices=("at", "where"), help="of a job")
@@ -26,7 +25,6 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Answer the question about a job, or show what the path holds."""
     from .. import tools
 
     if args.question is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shlex
 import signal
 import sys
 from typing import TYPE_CHECKING, Any
@@ -24,8 +23,6 @@ commands {run} is an empty folder, the same one when a run is started again, and
 _EXAMPLES = """\
 examples:
   fastseed verify --seed 42 --out verified --log log.jsonl train.py --folder {run}
-  fastseed verify --stop "python train.py --epochs 2 --save {run}/c.pt" \\
-    --resume "python train.py --epochs 4 --load {run}/c.pt" train.py --epochs 4
   fastseed verify --ranks 1,2,4 train.py
   fastseed verify --seeds 0,1,2 -- python train.py --seed {seed}
 """
@@ -33,7 +30,6 @@ _WORDS = {True: "passed", False: "FAILED", None: "not checked"}
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    """Describe this subcommand and add its arguments."""
     parser.usage = "fastseed verify [options] PROGRAM ..."
     parser.epilog = f"{_EXAMPLES}\n{exit_codes.describe()}"
 
@@ -41,8 +37,6 @@ def add(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(name, help=help, **how)
 
     option("--times", "runs of each experiment (default: 2)", type=int, default=2, metavar="N")
-    option("--stop", "a command that stops, in place of a kill", type=shlex.split, metavar="CMD")
-    option("--resume", "the command that then continues", type=shlex.split, metavar="CMD")
     option("--no-kill", "kill no run", action="store_false", dest="kill")
     option("--no-other-seed", "with no other seed", action="store_false", dest="other_seed")
     option("--ranks", "compare only these numbers of ranks", type=_numbers, metavar="N,N,...")
@@ -59,7 +53,6 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def _numbers(text: str) -> list[int]:
-    """Parse numbers that are separated by commas."""
     try:
         return [int(part) for part in text.split(",")]
     except ValueError:
@@ -68,7 +61,6 @@ def _numbers(text: str) -> list[int]:
 
 
 def _pairs(text: str) -> dict[str, str]:
-    """Parse names with their verdicts."""
     try:
         return dict(pair.split("=") for pair in text.split(","))
     except ValueError:
@@ -77,12 +69,11 @@ def _pairs(text: str) -> dict[str, str]:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Verify, and print."""
     command = output.command_of(args)
     from ..tools import environment
     from ..tools.verify import verify
 
-    names = ("times", "stop", "resume", "kill", "other_seed", "ranks", "seed", "seeds", "allow",
+    names = ("times", "kill", "other_seed", "ranks", "seed", "seeds", "allow",
              "deterministic", "log", "value", "timeout", "out")  # fmt: skip
     given: dict[str, Any] = {name: getattr(args, name) for name in names}
     _end_on_signals()

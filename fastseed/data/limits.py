@@ -84,20 +84,22 @@ class Limits(NamedTuple):
 
 
 class EpochSteps(Iterator[Step]):
-    """The steps of one epoch, with ``len()``: how many are left."""
+    """The steps of one epoch, with ``len()``: how many it yields in all."""
 
     def __init__(self, steps: Iterator[Step], left: Callable[[], int]) -> None:
-        self._steps, self._left, self._is_over = steps, left, False
+        self._steps, self._left, self._given = steps, left, 0
 
     def __next__(self) -> Step:
         try:
-            return next(self._steps)
+            step = next(self._steps)
         except StopIteration:
-            self._is_over = True
+            self._left = int
             raise
+        self._given += 1
+        return step
 
     def __len__(self) -> int:
-        return 0 if self._is_over else self._left()
+        return self._given + self._left()
 
 
 class MicroBatches(Iterator[Any]):

@@ -26,10 +26,10 @@ Visits: TypeAlias = "np.recarray[Any, np.dtype[np.void]]"
 
 
 class Lineage:
-    """The samples of every step of a job, before and after now.
+    """Which step of a job saw which sample, for past and future steps.
 
-    It needs the journal alone, which the state of ``fastseed.data.steps`` contains. Steps after
-    now come as it says if the job continues as it is.
+    It needs the journal alone, which the state of ``fastseed.data.steps`` contains. For future
+    steps it assumes that the job continues unchanged.
 
     Answers are NumPy record arrays, one record for each sample in a step, sorted by epoch, step and
     position. Their fields: ``epoch``, ``step``; ``rank``, that had the sample; ``slot``, the

@@ -22,9 +22,9 @@ def steps(
     slots: int | SlotSource | None = None,
     check: bool = True,
 ) -> StepLoop:
-    """Iterate the batches of all epochs as (epoch, step, batch), each step in its own scope.
+    """Iterate the batches of all epochs as (epoch, step, batch), and reseed before each step.
 
-    Before each step it calls ``reseed(task, epoch, step)``. Take a state after the optimizer's
+    It calls ``reseed(task, epoch, step)``. Take a state after the optimizer's
     step: it counts the batch that the loop has, not those that workers fetched ahead. After
     ``break``, another loop continues with the next step.
 
@@ -47,10 +47,9 @@ def steps(
             the indices of a ``Subset`` with a rank that began this loop before. No rank waits.
 
     Returns:
-        The loop. ``iter()`` yields the steps that are left; ``len()`` is their number, and that of
-        ``in_epoch(epoch)`` those of an epoch. ``epoch`` and ``step`` are those of the next step
-        (``step`` may be one after the last of the epoch: a run that resumes there has no more of
-        it), ``loader`` is the ``Loader``, ``dataset`` its dataset.
+        The loop over the steps that are left; ``len()`` is their number. ``in_epoch(epoch)`` has
+        those of one epoch. ``epoch`` and ``step`` are those of the next step (at the end of an
+        epoch one after its last), ``loader`` is the ``Loader``, ``dataset`` its dataset.
 
     Raises:
         TypeError, ValueError: an argument has the wrong type or value; or, from the loop, an epoch

@@ -12,10 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from .._utils.validation import check_path, value_error
-from ..digest.trees import Difference, Leaf
-from . import kept_tensors
-from .kept_tensors import ElementDifference
-from .module_calls import ROOT, CallTensor
+from ..digest.trees import Difference
+from .module_calls import CallTensor
 from .watch_file import CALLS, GROUPS, Key, Recording, Values, differences, find_files
 
 _SETTING = re.compile(r"optimizer (\d+\.)?group \d+\.(?!params\.)")
@@ -32,18 +30,13 @@ class FirstCall(NamedTuple):
     direction: str
     tensor: CallTensor
     cause: str
-    elements: ElementDifference | None
 
     def __str__(self) -> str:
         module, call, path = self.tensor
         times = f", call {call} (from 0)" if call else ""
         value = f"gradient of {path}" if self.direction == "backward" else path
         cause = self.cause and f"{self.cause}, "
-        text = f"step {self.step}, {module}, {self.direction}{times}: {cause}{value} differs"
-        if self.elements is not None:
-            return f"{text} {self.elements}"
-        kept = {self.step: "" if module == ROOT else module}
-        return f"{text}; to count elements, run this step of both again with keep={kept}"
+        return f"step {self.step}, {module}, {self.direction}{times}: {cause}{value} differs"
 
 
 @dataclass(frozen=True)
@@ -54,7 +47,6 @@ class Bisection:
         step: None if all common steps are equal.
         start: whether that step is the state before the first recorded step.
         differences: all differences at that step on that rank, in the order of a training step.
-        elements: by how much the first one differs, if both runs kept it (``Watch(keep=...)``).
         call: the first difference among the calls of modules; None without ``modules=True``.
         compared, differing: the numbers of common steps, and of those that differ on any rank.
         notes: other differences: steps, ranks, intervals that only one run has, incomplete files.
@@ -64,7 +56,6 @@ class Bisection:
     start: bool
     rank: int | None
     differences: tuple[Difference, ...]
-    elements: ElementDifference | None
     call: FirstCall | None
     compared: int
     differing: int
@@ -85,9 +76,8 @@ class Bisection:
             return f"all {self.compared} common steps are equal"
         where = f"step {self.step}" + (" (before the first recorded one)" if self.start else "")
         more = len(self.differences) - 1
-        by = f" {self.elements}" if self.elements else ""
         call = f"; {self.call}" if self.call else ""
-        return f"the first difference is at {where}, rank {self.rank}: {self.first}{by}{call}" + (
+        return f"the first difference is at {where}, rank {self.rank}: {self.first}{call}" + (
             f"; and {more} more at this step" if more else ""
         )
 
@@ -149,18 +139,15 @@ def bisect(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Bisection:
         for name in sorted(unused)
     ]
     if not differing:
-        return Bisection(None, False, None, (), None, None, len(compared), 0, tuple(notes))
+        return Bisection(None, False, None, (), None, len(compared), 0, tuple(notes))
     one_table, other_table = (run.values(step).by_name() for run in runs)
     found = differences(one_table, other_table, {*_differing(*runs, step, unused)})
     start = any(run.values(step).start for run in runs)
-    call = _first_call(*runs, step, found)
+    call = _first_call(runs[0], step, found)
     if call is None and not start:
         notes += _note_of_calls(runs, step)
     count = len({step for step, _ in differing})
-    elements = _elements(*runs, step, found[0])
-    return Bisection(
-        step, start, rank, tuple(found), elements, call, len(compared), count, tuple(notes)
-    )
+    return Bisection(step, start, rank, tuple(found), call, len(compared), count, tuple(notes))
 
 
 def _note_of_calls(runs: tuple[Recording, Recording], step: int) -> list[str]:
@@ -175,7 +162,6 @@ def _note_of_calls(runs: tuple[Recording, Recording], step: int) -> list[str]:
 
 
 def recordings(function: str, argument: str, given: str | os.PathLike[str]) -> dict[int, Recording]:
-    """Return the recordings of a run by rank."""
     path = Path(check_path(function, argument, given))
     rule = "a folder with recordings of fastseed.debug.Watch, or one of its files"
     if not path.exists():
@@ -253,9 +239,7 @@ def _group(difference: Difference) -> str:
     return difference.name.partition(" ")[0]
 
 
-def _first_call(
-    a: Recording, b: Recording, step: int, differences: list[Difference]
-) -> FirstCall | None:
+def _first_call(a: Recording, step: int, differences: list[Difference]) -> FirstCall | None:
     """Return the first call of a module that differs, with what it was given."""
     found = next((d for d in differences if _group(d) in CALLS), None)
     if found is None:
@@ -275,14 +259,4 @@ def _first_call(
         cause = "nothing before it differs"
     elif given and not given & {d.name for d in differences}:
         cause = f"{kind} equal"
-    return FirstCall(step, direction, tensor, cause, _elements(a, b, step, found))
-
-
-def _elements(a: Recording, b: Recording, step: int, found: Difference) -> ElementDifference | None:
-    one, other = found.a, found.b
-    if not (isinstance(one, Leaf) and isinstance(other, Leaf)) or one[1:] != other[1:]:
-        return None
-    left, right = (
-        kept_tensors.load(r.path.parent, r.header["rank"], step, found.name) for r in (a, b)
-    )
-    return None if left is None or right is None else kept_tensors.measure(left, right)
+    return FirstCall(step, direction, tensor, cause)

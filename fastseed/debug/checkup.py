@@ -21,7 +21,7 @@ from ..generators.adapter import ADAPTERS
 from ..generators.default import NAMES, global_generators
 from ..seeder.registry import adapter_for
 from ..seeder.seeder import Seeder
-from .generator_use import FINE, NOTE, WRONG, Row, bytes_of, is_held, watched_use
+from .generator_use import FINE, NOTE, WRONG, Row, bytes_of, watched_use
 
 
 def check(
@@ -68,7 +68,6 @@ def check(
 
 
 def examine(*, module: object, ranks: bool | None) -> list[Row]:
-    """Return the rows about this process as it is."""
     current = context.seeder
     rows = list(_build())
     if current is None:
@@ -140,10 +139,7 @@ def _generator(current: Seeder, name: str, generator: Any, rank_field: int) -> R
     fresh = generator.clone_state() if is_torch else copy.deepcopy(generator)
     adapter_for(fresh).reseed(streams.stream(current.master_seed, current.scope, name, rank_field))
     if bytes_of(generator) == bytes_of(fresh):
-        if name in NAMES or is_held(generator):
-            return Row("streams", name, FINE, "nothing drawn since reseed")
-        detail = "nothing drawn since reseed, and only fastseed holds it: was it replaced?"
-        return Row("streams", name, NOTE, detail)
+        return Row("streams", name, FINE, "nothing drawn since reseed")
     if not is_torch:
         return Row("streams", name, FINE, "drawn from since reseed, or seeded by a later call")
     if generator.initial_seed() != fresh.initial_seed():

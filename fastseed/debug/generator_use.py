@@ -115,22 +115,6 @@ def _controlled() -> list[object]:
     return found
 
 
-def is_held(generator: object) -> bool:
-    """Return whether anything but fastseed refers to a generator."""
-    frame: types.FrameType | None = sys._getframe(1)
-    while frame is not None:  # the garbage collector does not see their variables
-        is_own = frame.f_code.co_filename.startswith(_PACKAGE)
-        if not is_own and id(generator) in map(id, frame.f_locals.values()):
-            return True
-        frame = frame.f_back
-    holders = gc.get_referrers(generator)
-    of_dicts = gc.get_referrers(*(holder for holder in holders if type(holder) is dict))
-    others = [one for one in (*holders, *of_dicts) if type(one) not in (dict, types.FrameType)]
-    return any(
-        one is not holders and not type(one).__module__.startswith("fastseed.") for one in others
-    )
-
-
 def _living(more: Iterable[object] = ()) -> list[object]:
     """Return every generator that the garbage collector can reach, and ``more``."""
     found = {id(one): one for one in more}

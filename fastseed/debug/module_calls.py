@@ -13,7 +13,7 @@ import torch
 from .._backend import private_torch
 from ..digest import shards
 from ..digest.tensors import PLAIN, Part, has_digest
-from ..digest.trees import Leaf, leaf_of, leaves_of
+from ..digest.trees import Leaf, leaf_of
 from ..nn.module_names import strip_wrappers
 from ..random import layout
 
@@ -39,7 +39,6 @@ class CallTensor(NamedTuple):
 
     @classmethod
     def parse(cls, name: str) -> CallTensor:
-        """Return the parts of a name in a recording."""
         found = _NAME.fullmatch(name)
         if found is None:
             raise ValueError(f"fastseed.debug.bisect: {name!r} must be the name of a call")
@@ -59,11 +58,9 @@ class ModuleCalls:
         inputs_only: bool,
         batch_mesh: DeviceMesh | None,
         is_wanted: Callable[[], bool],
-        is_kept: Callable[[str], bool],
     ) -> None:
         self._batch_mesh = batch_mesh
         self._is_wanted = is_wanted
-        self._is_kept = is_kept
         self._inputs_only = inputs_only
         self._clear()
         if inputs_only:  # of the model as it is called, wrapped and compiled
@@ -87,21 +84,19 @@ class ModuleCalls:
             ]
 
     def remove(self) -> None:
-        """Remove all hooks."""
         for handle in self._handles:
             handle.remove()
 
-    def take(self) -> tuple[dict[str, Leaf], dict[str, torch.Tensor]]:
-        """Return and forget the digests by group and name, and the kept tensors: a collective."""
-        parts, kept = self._parts, self._kept
+    def take(self) -> dict[str, Leaf]:
+        """Return and forget the digests by group and name: a collective."""
+        parts = self._parts
         self._clear()
         # Sorted, because the order of a backward pass may differ between ranks.
         shards.join(dict(sorted(parts.items())))
-        return {key: leaf_of(part) for key, part in parts.items()}, kept
+        return {key: leaf_of(part) for key, part in parts.items()}
 
     def _clear(self) -> None:
         self._parts: dict[str, Part] = {}
-        self._kept: dict[str, torch.Tensor] = {}
         self._calls: Counter[tuple[str, bool]] = Counter()
         self._hooked: set[str] = set()
         self._open: defaultdict[tuple[str, bool], list[int]] = defaultdict(list)
@@ -171,19 +166,15 @@ class ModuleCalls:
     @torch.no_grad()
     def _record(self, group: str, tensors: Mapping[str, torch.Tensor]) -> None:
         leaves = {
-            key: self._whole(leaf.detach())
+            f"{group} {name}": self._whole(tensor.detach())
             for name, tensor in tensors.items()
-            for key, leaf in leaves_of(f"{group} {name}", tensor)  # several of a sparse tensor
-            if isinstance(leaf, torch.Tensor)
-            and (not self._inputs_only or layout.is_dtensor(leaf) or has_digest(leaf))
+            if not self._inputs_only or layout.is_dtensor(tensor) or has_digest(tensor)
         }
         for first, part in shards.parts_of(leaves).items():
             key, again = first, 1
             while key in self._parts:  # backward ran twice
                 key, again = f"{first} again {again}", again + 1
             self._parts[key] = part
-            if self._is_kept(first):
-                self._kept[key] = whole_copy(leaves[first])
 
     def _whole(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return a tensor as a part of the whole batch, if the batch is spread over ranks."""
@@ -193,13 +184,6 @@ class ModuleCalls:
 
         dims = [Shard(0)] * self._batch_mesh.ndim
         return DTensor.from_local(tensor, self._batch_mesh, dims, run_check=False)
-
-
-def whole_copy(tensor: Any) -> torch.Tensor:
-    """Return a copy on the CPU: of the whole for a ``DTensor``, which is a collective."""
-    found = tensor.full_tensor() if layout.is_dtensor(tensor) else tensor
-    copy: torch.Tensor = found.detach().to("cpu", copy=True)
-    return copy
 
 
 def _map_tensors(

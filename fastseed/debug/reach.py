@@ -16,7 +16,7 @@ import torch
 
 from .._utils.validation import check_choice, check_instance, check_int, type_error, value_error
 from ..digest.trees import Leaf, digest, leaves_of, table_of
-from .module_calls import whole_copy
+from ..random import layout
 
 VERDICTS = ("unrepeatable", "constant", "shifted", "repeated", "absent")
 _BY_EPOCH = " by epoch"
@@ -48,8 +48,6 @@ class Reach:
 
 
 class Seen(NamedTuple):
-    """What one run gave for a leaf."""
-
     digest: object
     rows: Sequence[bytes] = ()  # digests of rows that hold 64 bits, or of the whole
     drawn: bool = True  # False: without a random number
@@ -65,12 +63,10 @@ def seed_reach(
 ) -> Reach:
     """Call a function with several seeds; report what a seed does not change, and what repeats.
 
-    A leaf is ``unrepeatable`` if two runs with the first seed differ; ``constant`` if it is the
-    same for all seeds, or for two and too long for chance; ``shifted`` if row i + d of seed s is
-    row i of seed s + 1, as under ``seed + i``, or if a row depends on ``seed ^ i`` alone;
-    ``repeated`` if the same two rows, in a leaf or in two, are equal with every seed; ``absent``
-    if only one seed has it; else ``good``. The guide "Verify a command" has the rules that keep
-    chance and data apart.
+    A leaf is ``unrepeatable`` if two runs with one seed differ, ``constant`` if the seed does not
+    change it, ``shifted`` if its rows move with the seed, as under ``seed + i``, ``repeated`` if
+    the same two rows are equal with every seed, ``absent`` if only one seed has it, else ``good``.
+    The guide "Verify a command" has the rules.
 
     Args:
         run: a function of a seed that returns what is drawn or follows from it, by name, in a tree
@@ -128,7 +124,6 @@ def check_arguments(function: str, seeds: Sequence[int], allow: Mapping[str, str
 
 
 def _different(function: str, argument: str, given: Sequence[int]) -> list[int]:
-    """Return at least two different integers."""
     check_instance(function, argument, given, (list, tuple, range), "a list, tuple or range")
     found = [check_int(function, f"{argument}[{i}]", n, 0, 2**64 - 1) for i, n in enumerate(given)]
     if len(found) < 2 or len(set(found)) < len(found):
@@ -318,7 +313,8 @@ def _see(value: Leaf, leaf: object) -> Seen:
     """Return what counts of a leaf; numbers and texts have no rows."""
     if not isinstance(leaf, torch.Tensor) or not leaf.numel():
         return Seen(value)
-    tensor = whole_copy(leaf).resolve_conj().resolve_neg()
+    whole = leaf.full_tensor() if layout.is_dtensor(leaf) else leaf
+    tensor = whole.detach().cpu().resolve_conj().resolve_neg()
     flat, drawn = tensor.reshape(-1).clone(memory_format=torch.contiguous_format), True
     data = flat.view(torch.uint8).numpy().reshape(len(flat), -1)
     if flat.is_floating_point() or flat.is_complex():

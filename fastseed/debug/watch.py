@@ -12,12 +12,11 @@ import torch
 
 from .._utils import environ, validation
 from .._utils.validation import check_int, type_error, value_error
-from ..digest.trees import Leaf, leaves_of, table_of
+from ..digest.trees import leaves_of, table_of
 from ..distributed.discovery import discover_rank
 from ..generators.discovery import states_of_defaults
 from ..nn.module_names import strip_wrappers, unwrap
-from . import kept_tensors
-from .module_calls import ModuleCalls, whole_copy
+from .module_calls import ModuleCalls
 from .watch_file import CALLS, FOLDER, GROUPS, PATTERN, STATE, Writer
 
 if TYPE_CHECKING:
@@ -55,9 +54,6 @@ class Watch:
             a model that is compiled afterwards, nothing.
         batch_mesh: the ``DeviceMesh`` over whose ranks the batch is split evenly, along the first
             dimension, so that a call has the digest of the whole batch.
-        keep: tensors to keep, by step: ``{17: "layers.3.mlp"}`` writes what is recorded of this
-            module or tensor at step 17 into a file beside the recording, for ``bisect`` to count
-            elements; ``""`` is the whole model.
 
     Raises:
         TypeError, ValueError: an argument is invalid, or the file to continue is not a recording,
@@ -90,7 +86,6 @@ class Watch:
         groups: Collection[str] = STATE,
         modules: bool | Collection[str] | None = None,
         batch_mesh: DeviceMesh | None = None,
-        keep: Mapping[int, str] | None = None,
     ) -> None:
         rule = "a torch.nn.Module"
         self._model = validation.check_instance(_FUNCTION, "model", model, torch.nn.Module, rule)
@@ -101,7 +96,6 @@ class Watch:
         self._groups = _chosen("groups", groups, STATE, f"among {', '.join(STATE)}")
         if not self._optimizers:
             self._groups.discard("optimizer")
-        self._keep = kept_tensors.check_keep(_FUNCTION, keep, _MAX_STEP)
         modules = [modules] if isinstance(modules, str) else modules
         names: set[str] | None = None
         if not (modules is None or isinstance(modules, bool)):
@@ -121,7 +115,7 @@ class Watch:
                 f"{str(self._folder)!r}; append=True continues the recording"
             )
         self._folder.mkdir(parents=True, exist_ok=True)
-        start, _ = self._state(start=True)
+        start = table_of(self._leaves(start=True))
         is_new = not file.exists()
         header = {
             "rank": job.rank,
@@ -142,11 +136,7 @@ class Watch:
                 modules is None,
                 batch_mesh,
                 is_wanted=lambda: (one := me()) is not None and one._step % one._every == 0,
-                is_kept=lambda key: (one := me()) is not None and one._is_kept(key),
             )
-
-    def _is_kept(self, key: str) -> bool:
-        return kept_tensors.is_kept(self._keep, self._step, key)
 
     @property
     def step(self) -> int:
@@ -156,7 +146,7 @@ class Watch:
     def record(self, step: int | None = None) -> bool:
         """Record a step on every rank: after the optimizer's, before gradients are set to zero.
 
-        Call it after every step with ``modules=`` or ``keep=``, whose hooks need the number.
+        Call it after every step with ``modules=``, whose hooks need the number.
 
         Args:
             step: the number of the step, [0, 2**62); None for one more than the last.
@@ -176,11 +166,9 @@ class Watch:
             self._step = check_int(f"{_FUNCTION}.record", "step", step, 0, _MAX_STEP)
         now = self._step
         if now % self._every == 0:
-            table, kept = self._state(start=False)
+            table = table_of(self._leaves(start=False))
             if self._calls is not None:
-                calls, tensors = self._calls.take()
-                table, kept = calls | table, tensors | kept
-            kept_tensors.save(self._folder, self._rank, now, kept)
+                table = self._calls.take() | table
             self._writer.step(now, table, False)
         self._step = now + 1
         return now % self._every == 0
@@ -220,15 +208,6 @@ class Watch:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _state(self, *, start: bool) -> tuple[dict[str, Leaf], dict[str, torch.Tensor]]:
-        leaves = list(self._leaves(start=start))
-        kept = {
-            key: whole_copy(leaf)
-            for key, leaf in (leaves if self._step in self._keep and not start else ())
-            if isinstance(leaf, torch.Tensor) and self._is_kept(key)
-        }
-        return table_of(leaves), kept
 
     def _leaves(self, *, start: bool) -> Iterator[tuple[str, object]]:
         model = unwrap(self._model)
@@ -271,7 +250,6 @@ def _optimizers(optimizer: object) -> list[Any]:
 
 
 def _chosen(argument: str, given: Any, known: Collection[str], rule: str) -> set[str]:
-    """Return a collection of names as a set."""
     found = [given] if isinstance(given, str) else given
     is_collection = isinstance(found, Collection) and not hasattr(found, "__array__")
     if not is_collection or not all(isinstance(name, str) for name in found):

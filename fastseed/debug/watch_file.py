@@ -48,14 +48,11 @@ class Entry(NamedTuple):
 
 
 class Values(NamedTuple):
-    """The digests of one step."""
-
     entries: tuple[Entry, ...]
     digests: str
     start: bool
 
     def by_name(self) -> Table:
-        """Return the digest of each entry by its group and name."""
         found = {}
         for i, entry in enumerate(self.entries):
             value = int(self.digests[i * _DIGITS : (i + 1) * _DIGITS], 16)
@@ -89,7 +86,6 @@ def weights_of(table: Table) -> str:
 
 
 def line_of(members: StateDict) -> bytes:
-    """Return the line of some members."""
     rest = b'", ' + json.dumps(members).encode()[1:] + b"\n"
     return _CRC + f"{zlib.crc32(rest):08x}".encode() + rest
 
@@ -140,12 +136,10 @@ class Writer:
             raise
 
     def _cut(self) -> None:
-        """Remove an incomplete line at the end."""
         self._file.truncate(self._end)
         self._file.seek(self._end)
 
     def close(self) -> None:
-        """Close the file; a second call does nothing."""
         self._file.close()
 
 
@@ -199,7 +193,6 @@ class Recording:
             return Values(self.tables[number], json.loads(file.readline())["digests"], start)
 
     def _refused(self, rule: str) -> ValueError:
-        """Return an error with the whole path, however long."""
         return ValueError(f"fastseed.debug.bisect: path must be {rule}, got {str(self.path)!r}")
 
     def _damaged(self, how: str) -> ValueError:

@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from .._backend import private_torch
 from .._backend.reference.scalar import ScopeKey
 from . import context, place, streams
-from .place import Entries, Place
+from .place import Place
 from .rank_fields import SameRank
 
 place_in_sample: ContextVar[Callable[[str], Place] | None]
@@ -51,7 +51,7 @@ def _refuse(path: str) -> Place:
 
 def enter_sample(scope: ScopeKey, index: int, occurrence: int) -> None:
     """Let the blocks of this thread belong to a sample, whichever process reads it."""
-    entries = Entries()
+    entries: dict[str, object] = {}
 
     def place_of(path: str) -> Place:
         key = streams.sample_stream(scope, path, index, occurrence)

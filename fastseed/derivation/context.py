@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 seeder: Any = None
 """The process-wide Seeder; None before ``fastseed.init``. A forked child has its parent's."""
 
+following: set[Any] = set()
+"""Open blocks, whose ``has_moved`` says whether the scope is another one since they began."""
+
 _observers: list[Callable[[], None]] = []
 
 
@@ -33,9 +36,12 @@ def observe_scope(observer: Callable[[], None]) -> None:
 
 
 def scope_changed(changed: object) -> None:
-    """Call the observers, if ``changed`` is the process-wide seeder."""
-    for observer in _observers if changed is seeder else ():
-        observer()
+    """Tell open blocks and observers, if ``changed`` is the process-wide seeder."""
+    if changed is seeder:
+        for block in tuple(following):
+            block.has_moved = True
+        for observer in _observers:
+            observer()
 
 
 def current(function: str) -> Any:

@@ -28,7 +28,7 @@ def derive_key(
     worker: int = 0,
     index: int = 0,
 ) -> int:
-    """Return the 128-bit key of a stream, without touching any generator.
+    """Return the 128-bit key of a named stream, without touching any generator.
 
     Args:
         name: the stream's name, registered or not.
@@ -72,7 +72,7 @@ def derive_seed(
     index: int = 0,
     bits: int = 64,
 ) -> int:
-    """Return a seed of a stream, as a callable that is registered with ``bits`` gets it.
+    """Return an integer seed of a named stream, without touching any generator.
 
     See ``fastseed.derive_key`` for the other arguments and the errors.
 
@@ -109,7 +109,7 @@ def derive_keys(
     start: int = 0,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Return the keys of ``n`` members of a group of streams.
+    """Return the 128-bit keys of ``n`` streams of one name, in one call.
 
     See ``fastseed.derive_key`` for the other arguments and the errors. While a CUDA graph is
     captured, a call for that device is refused.
@@ -147,7 +147,7 @@ def derive_seeds(
     start: int = 0,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Return 64-bit seeds of ``n`` members of a group of streams: the low halves of their keys.
+    """Return 64-bit seeds of ``n`` streams of one name, in one call: the low halves of their keys.
 
     See ``fastseed.derive_key`` and ``fastseed.derive_keys`` for the arguments; ``out`` has shape
     (n,).

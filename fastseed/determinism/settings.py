@@ -50,7 +50,6 @@ class Switch(NamedTuple):
     why: str
 
     def set(self, value: Value) -> None:
-        """Write a value unless the setting has it."""
         if self.read() != value:
             self.write(value)
 

@@ -102,7 +102,6 @@ def parts_here(tensors: Mapping[str, torch.Tensor]) -> dict[str, Part]:
 
 
 def _rows(name: str, tensor: torch.Tensor) -> list[Rows]:
-    """Return the rows of a tensor that this process holds."""
     local, runs = tensor, None
     if layout.is_dtensor(tensor):
         with torch.no_grad():
@@ -134,7 +133,8 @@ def plain(name: str, tensor: torch.Tensor) -> torch.Tensor:
         raise type_error(FUNCTION, f"the tensor at {name!r}", rule, type(tensor))
     tensor = private_distributed.finished(tensor)
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested:
-        raise type_error(FUNCTION, f"the tensor at {name!r}", "dense and strided", tensor.layout)
+        rule = "dense and strided (see Tensor.to_dense)"
+        raise type_error(FUNCTION, f"the tensor at {name!r}", rule, tensor.layout)
     if not is_in_memory(tensor):
         rule = "one with memory of its own (not freed, fake, meta or a wrapper)"
         raise type_error(FUNCTION, f"the tensor at {name!r}", rule, type(tensor))

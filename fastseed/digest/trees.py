@@ -20,14 +20,6 @@ from . import shards
 from .tensors import FUNCTION, MODULUS, NAME, Part
 
 _SCALARS = (str, bytes, int, float, complex, type(None), torch.dtype, torch.device)
-_BY_ROW, _BY_COLUMN = ("crow_indices", "col_indices"), ("ccol_indices", "row_indices")
-_SPARSE = {  # the tensors of which a sparse tensor of each layout consists
-    torch.sparse_coo: ("_indices", "_values"),
-    torch.sparse_csr: (*_BY_ROW, "values"),
-    torch.sparse_bsr: (*_BY_ROW, "values"),
-    torch.sparse_csc: (*_BY_COLUMN, "values"),
-    torch.sparse_bsc: (*_BY_COLUMN, "values"),
-}
 
 
 class Leaf(NamedTuple):
@@ -92,17 +84,17 @@ def digest(obj: object) -> Digest:
     are exchanged. So it is a collective of the tensor's mesh, whose ranks all hold the same names.
 
     Args:
-        obj: a tree of dicts, lists and tuples. Its leaves are tensors of any shape, dtype and
-            device; NumPy arrays; plain values, torch's dtypes and devices. A sparse tensor counts
-            as a dict of its parts. A module has its parameters and buffers; an object with
-            ``state_dict()`` has its entries. The order of keys does not matter.
+        obj: a tree of dicts, lists and tuples. Its leaves are dense tensors of any shape, dtype
+            and device; NumPy arrays; plain values, torch's dtypes and devices. A module has its
+            parameters and buffers; an object with ``state_dict()`` has its entries. The order of
+            keys does not matter.
 
     Returns:
         ``value`` and ``hex``, the same on every device, for every memory layout and number of
         threads, and ``table``, the digest of each leaf by name.
 
     Raises:
-        TypeError: a leaf is of another type, or a tensor has no data (freed, fake, ``meta``).
+        TypeError: a leaf is of another type; a tensor is sparse, or without data (freed, fake).
         ValueError: two leaves have one name, or the tree is too deep for Python.
         RuntimeError: a rank is not in the mesh of its ``DTensor``, or ranks hold different names.
 
@@ -172,10 +164,7 @@ def leaves_of(
 ) -> Iterator[tuple[str, object]]:
     """Yield every leaf of a tree of this name with its own name."""
     if isinstance(obj, torch.Tensor):
-        if obj.layout in _SPARSE:
-            yield from _named(name, _sparse(obj), above)
-        else:
-            yield name, obj
+        yield name, obj
     elif isinstance(obj, torch.nn.Module):
         yield from _named(name, obj.named_parameters(remove_duplicate=False), above)
         yield from _named(name, obj.named_buffers(remove_duplicate=False), above)
@@ -203,13 +192,6 @@ def _named(
     for key, value in items:
         # An empty key at the top is ".": a tree of one leaf differs from the leaf.
         yield from leaves_of(f"{name}.{key}" if name else str(key) or ".", value, above)
-
-
-def _sparse(tensor: torch.Tensor) -> list[tuple[str, object]]:
-    """Return the parts of a sparse tensor; duplicate indices are not added up."""
-    parts = _SPARSE[tensor.layout]
-    found = [(part.strip("_"), getattr(tensor.detach(), part)()) for part in parts]
-    return [("layout", str(tensor.layout)), ("size", tuple(tensor.shape)), *found]
 
 
 def _array(name: str, array: np.ndarray[Any, Any]) -> torch.Tensor:

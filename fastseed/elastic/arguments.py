@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
-from .._backend.tensors import bytes_of, is_expanded
 from .._utils import StateDict, validation
 from ..data.layout import ASSIGNMENTS
 from ..derivation import context
@@ -23,7 +21,6 @@ from .collector import SlotPlan
 from .peers import FUNCTION, Peers
 
 _MOST_SLOTS = 2**24
-_MESSAGE = 25 * 2**20  # bytes of a model that are sent at a time
 
 
 def find_group(group: object) -> dist.ProcessGroup | None:
@@ -47,7 +44,6 @@ def find_group(group: object) -> dist.ProcessGroup | None:
 def make_plan(
     slots: object, group: dist.ProcessGroup | None, assignment: object, *, is_sharded: bool
 ) -> SlotPlan:
-    """Return which rank has which slots."""
     count = validation.check_int(FUNCTION, "slots", slots, 1, _MOST_SLOTS)
     if assignment is None:
         assignment = "deal" if is_sharded else "blocks"
@@ -72,24 +68,10 @@ def check_model(model: object) -> nn.Module:
         if isinstance(part, nn.SyncBatchNorm):
             rule = f"without SyncBatchNorm, which depends on the ranks: BatchNorm (here: {name!r})"
             raise validation.value_error(FUNCTION, "model", rule, kind)
-    if any(nn.parameter.is_lazy(p) for p in module.parameters()):
-        rule = "without uninitialized parameters: run the lazy module once"
-        raise validation.value_error(FUNCTION, "model", rule, module)
-    if any(p.is_inference() for p in module.parameters()):
-        rule = "made outside of torch.inference_mode(), whose parameters get no gradients"
+    if any(nn.parameter.is_lazy(p) or p.is_inference() for p in module.parameters()):
+        rule = "without lazy modules that have not run, and made outside of torch.inference_mode()"
         raise validation.value_error(FUNCTION, "model", rule, module)
     return module
-
-
-def check_broadcast(value: object, model: nn.Module) -> bool:
-    """Return whether the first rank's values are sent; ValueError if some cannot be written."""
-    is_on = validation.check_bool(FUNCTION, "broadcast", value)
-    for name, tensor in _held(model).items() if is_on else ():
-        has_memory = type(tensor) is torch.Tensor and not (tensor.is_meta or is_expanded(tensor))
-        if not has_memory or tensor.is_inference():
-            rule = f"False for tensors without memory of their own for each element (here: {name})"
-            raise validation.value_error(FUNCTION, "broadcast", rule, value)
-    return is_on
 
 
 def describe_machine(device: torch.device) -> StateDict:
@@ -123,45 +105,14 @@ def describe_model(model: nn.Module) -> list[list[str]]:
 
 
 def describe_values(model: nn.Module, *, shards: bool = False) -> list[list[str]]:
-    """Return (name, first digits of the digest) of the tensors with memory."""
-    held = _held(model, shards=shards).items()
-    table = table_of((name, tensor) for name, tensor in held if is_in_memory(tensor))
+    """Return (name, first digits of the digest) of whole tensors, or of this rank's ``shards``."""
+    named: list[tuple[str, str, torch.Tensor]] = []
+    named += [("parameter", *pair) for pair in model.named_parameters()]
+    named += [("buffer", *pair) for pair in model.named_buffers()]
+    held = {f"{kind} {n!r}": t.detach() for kind, n, t in named if is_dtensor(t) == shards}
+    parts = {name: t.to_local() if is_dtensor(t) else t for name, t in held.items()}
+    table = table_of((name, t) for name, t in parts.items() if is_in_memory(t))
     return [[name, leaf.hex[:16]] for name, leaf in table.items()]
-
-
-@torch.no_grad()
-def broadcast_model(
-    model: nn.Module, plan: SlotPlan, replicas: dist.ProcessGroup | None, device: torch.device
-) -> None:
-    """Give every rank the whole tensors of the first one, and the shards of the first replica.
-
-    It sends bytes, in messages of many tensors, and writes them once all have arrived.
-    """
-    arriving: list[tuple[dist.Work, torch.Tensor, list[torch.Tensor]]] = []
-    for shards, group in ((False, plan.group), (True, replicas)):
-        if group is None:  # there is one of each shard
-            continue
-        held = sorted(_held(model, shards=shards).values(), key=lambda t: -t.itemsize)  # aligned
-        ends = zip(held, itertools.accumulate(t.nbytes for t in held), strict=True)
-        for _, message in itertools.groupby(ends, lambda pair: pair[1] // _MESSAGE):
-            tensors = [tensor for tensor, _ in message]
-            flat = torch.cat([bytes_of(t).to(device) for t in tensors])
-            work = dist.broadcast(flat, group_src=0, group=group, async_op=True)
-            arriving.append((work, flat, tensors))
-    for work, flat, _ in arriving:
-        plan.peers.wait(work, flat)
-    for _, flat, tensors in arriving:
-        for t, found in zip(tensors, torch.split(flat, [t.nbytes for t in tensors]), strict=True):
-            t.copy_(found.view(t.dtype).view(t.shape))
-
-
-def _held(model: nn.Module, *, shards: bool = False) -> dict[str, torch.Tensor]:
-    """Return what each rank has whole or, with ``shards``, this rank's parts of other tensors."""
-    kinds = {"parameter": model.named_parameters(), "buffer": model.named_buffers()}
-    found = {f"{kind} {name!r}": t.detach() for kind, rows in kinds.items() for name, t in rows}
-    return {
-        n: t.to_local() if is_dtensor(t) else t for n, t in found.items() if is_dtensor(t) == shards
-    }
 
 
 def check_ranks(rows: list[list[int]], rank: int) -> None:

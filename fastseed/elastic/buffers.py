@@ -14,7 +14,7 @@ from .._backend.ops.draws import REALS
 from .._backend.tensors import INTEGER_OF_SIZE, bytes_of, is_expanded
 from .._utils import validation
 from .collector import Rows, SlotPlan, check_same
-from .exchange import Bucket, gather_means, make_buckets
+from .exchange import gather_means, make_buckets
 from .peers import FUNCTION
 
 
@@ -41,9 +41,6 @@ class SlotBuffers:
         self._at_start = [buffer.tensor.detach().clone() for buffer in self._all]
         self._moving: set[int] = set()  # buffers that changed in this or an earlier step
         self._kept: list[dict[int, torch.Tensor]] = []  # what each slot of this rank left in them
-        self._sent: list[int] = []  # the buffers of ``_buckets``
-        self._buckets: list[Bucket] = []
-        self._places: list[tuple[int, int]] = []
 
     def begin(self) -> None:
         """Take the values at the start of a step; RuntimeError if there are other buffers now."""
@@ -96,21 +93,19 @@ class SlotBuffers:
 
     @torch.no_grad()
     def _take_means(self, indices: list[int]) -> None:
-        if indices != self._sent:
-            tensors = [self._all[i].tensor for i in indices]
-            self._buckets, self._places = make_buckets(tensors, self._plan, self._bucket_bytes)
-            self._sent = indices
-        where = dict(zip(indices, self._places, strict=True))
+        tensors = [self._all[i].tensor for i in indices]
+        buckets, places = make_buckets(tensors, self._plan, self._bucket_bytes)
+        where = dict(zip(indices, places, strict=True))
         for micro_step in range(self._plan.micro_steps):
             if self._plan.slot(micro_step) is not None:
                 for i, (number, member) in where.items():
                     value = self._kept[micro_step].get(i, self._at_start[i])
-                    self._buckets[number].write(member, value)
-            for bucket in self._buckets:
+                    buckets[number].write(member, value)
+            for bucket in buckets:
                 bucket.send(micro_step)
-        gather_means(self._buckets, Fraction(self._plan.slots))
+        gather_means(buckets, Fraction(self._plan.slots))
         for i, (number, member) in where.items():
-            self._all[i].tensor.copy_(self._buckets[number].view(member))
+            self._all[i].tensor.copy_(buckets[number].view(member))
 
     @torch.no_grad()
     def _take_common_values(self, indices: list[int]) -> None:
@@ -140,9 +135,6 @@ class SlotBuffers:
         for i, found, _ in named:
             tensor = self._all[i].tensor
             tensor.copy_(found.clone().view(tensor.dtype).view(tensor.shape))
-
-    def discard(self) -> None:
-        self._kept, self._sent, self._buckets = [], [], []
 
     def _differ(self, ones: list[torch.Tensor], others: list[torch.Tensor]) -> list[bool]:
         """Return for each pair of tensors whether a bit differs."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import weakref
 from collections.abc import Callable, Iterator
@@ -37,7 +38,6 @@ class SlotPlan(NamedTuple):
 
     @property
     def own(self) -> range:
-        """The slots of this rank."""
         return own_slots(self.slots, self.rank, self.ranks, self.assignment)
 
     @property
@@ -106,8 +106,8 @@ class Collector:
         self._known = self._fingerprint()
         self._written: list[tuple[str, torch.Tensor, int]] = []  # versions at the start of a step
         self._used = [False] * len(self.names)
-        self._undo: list[Callable[[], None]] = []  # what this object did to the model
-        weakref.finalize(self, _call_all, self._undo)
+        self._undo = contextlib.ExitStack()  # what this object did to the model
+        weakref.finalize(self, self._undo.close)
 
     def _fingerprint(self) -> Rows:
         """Return what may not change between steps."""
@@ -120,7 +120,7 @@ class Collector:
     def _after_gradient(self, tensor: torch.Tensor, hook: Callable[..., None]) -> None:
         """Call a hook after each gradient of a tensor, as long as this object exists."""
         handle: Any = tensor.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
-        self._undo.append(handle.remove)
+        self._undo.callback(handle.remove)
 
     def begin(self) -> None:
         """RuntimeError if the model is not the one that was given, or has gradients already."""
@@ -174,11 +174,6 @@ class Collector:
         """Forget the leaves of a step that is left, so that no parameter has a gradient."""
         for parameter in self.parameters:
             parameter.grad = None
-
-
-def _call_all(actions: list[Callable[[], None]]) -> None:
-    while actions:
-        actions.pop()()
 
 
 def check_same(kind: str, found: Rows, known: Rows) -> None:

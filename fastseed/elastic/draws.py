@@ -20,21 +20,17 @@ class DrawWatch:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._is_over = False
-
-    def end(self) -> None:
-        """Watch no further slot."""
-        self._is_over = True
+        self.is_over = False
 
     @contextlib.contextmanager
     def slot(self, number: int | None) -> Iterator[None]:
         """Compare the states of generators before and after the passes of a slot."""
-        before = {} if self._is_over else self._states()
+        before = {} if self.is_over else self._states()
         yield
         after = self._states() if before else {}
         moved = [name for name in before if not torch.equal(before[name], after[name])]
         if moved:
-            self.end()
+            self.is_over = True
             logger.warning(
                 "fastseed.%s.step: slot %s takes random numbers from %s, which depend on the "
                 "number of ranks: call fastseed.nn.convert(model) for dropout, or run the slot "

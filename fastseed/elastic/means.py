@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Iterable
-from numbers import Integral, Real
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -22,13 +20,13 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
 _NAME = "elastic.mean"
-_EXACT_INTEGER = 2**53  # all integers up to here are numbers of float64
+_RULE = "a tensor, or tensors of one element"
 
 
 def mean(
-    values: torch.Tensor | Iterable[torch.Tensor | float],
+    values: torch.Tensor | Iterable[torch.Tensor],
     *,
-    weights: torch.Tensor | Iterable[torch.Tensor | float] | None = None,
+    weights: torch.Tensor | Iterable[torch.Tensor] | None = None,
     group: dist.ProcessGroup | DeviceMesh | None = None,
 ) -> torch.Tensor:
     """Return the mean of all values of all ranks, correctly rounded.
@@ -38,8 +36,8 @@ def mean(
     also one without values, and gets the same bits.
 
     Args:
-        values: a tensor of any shape, or tensors and numbers, of which each tensor has one element;
-            floating point or integers up to 2**53.
+        values: a tensor of any shape, or tensors of one element each; float32, float64, float16 or
+            bfloat16.
         weights: as many, finite and at least 0, such as the tokens of each value:
             sum(w * x) / sum(w), with both sums exact. None: all are 1.
         group: the ranks that have values, a process group or a mesh of one dimension; None: all
@@ -50,16 +48,17 @@ def mean(
         of float32, float16 and bfloat16, else float64. NaN without values.
 
     Raises:
-        TypeError: values or weights are neither numbers nor tensors of them.
+        TypeError: values or weights are not such tensors.
         ValueError: there are not as many weights as values, or one is negative or not finite, or
-            all add up to 0; an integer is beyond 2**53; some ranks give weights, and others none.
+            all add up to 0; some ranks give weights, and others none.
         RuntimeError: another rank has such an error, ended, or did not answer in time; with its
             name.
 
     Examples:
-        >>> import fastseed
-        >>> fastseed.elastic.mean([0.1, 0.2, 0.3], weights=[1, 1, 2])
-        tensor(0.2250, dtype=torch.float64)
+        >>> import torch, fastseed
+        >>> losses = [torch.tensor(0.1), torch.tensor(0.2), torch.tensor(0.3)]
+        >>> fastseed.elastic.mean(losses, weights=torch.tensor([1.0, 1.0, 2.0]))
+        tensor(0.2250)
     """
     ranks = check_group(_NAME, group)
     problem: Exception | None = None
@@ -67,7 +66,7 @@ def mean(
     try:
         numbers = _numbers("values", values)
         factors = None if weights is None else _weights(weights, numbers)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RuntimeError) as error:
         problem = error
     totals = [sums.accumulate([numbers])]
     if factors is None:
@@ -96,9 +95,7 @@ def mean(
     return torch.tensor(mean, dtype=dtype, device=numbers.device)
 
 
-def _weights(
-    weights: torch.Tensor | Iterable[torch.Tensor | float], numbers: torch.Tensor
-) -> torch.Tensor:
+def _weights(weights: torch.Tensor | Iterable[torch.Tensor], numbers: torch.Tensor) -> torch.Tensor:
     factors = _numbers("weights", weights).to(numbers.device)
     if factors.numel() != numbers.numel():
         rule = f"as many as values, {numbers.numel()}"
@@ -115,48 +112,23 @@ def _quotient(total: sums.Total, divisor: int, exponent: int, dtype: torch.dtype
     return sums.nearest(total.finite, divisor, exponent, dtype) if divisor else math.nan
 
 
-def _numbers(name: str, given: torch.Tensor | Iterable[torch.Tensor | float]) -> torch.Tensor:
-    """Return all numbers in one dimension, in a floating-point type that holds each of them."""
+def _numbers(name: str, given: torch.Tensor | Iterable[torch.Tensor]) -> torch.Tensor:
     if isinstance(given, torch.Tensor):
         return _checked(name, given)
     try:
         listed = list(given)
     except TypeError:
-        rule = "a tensor, or tensors and numbers"
-        raise validation.type_error(_NAME, name, rule, given) from None
-    found = []
-    for i, value in enumerate(listed):
-        label, number = f"{name}[{i}]", value
-        if not isinstance(value, torch.Tensor):
-            if isinstance(value, bool) or not isinstance(value, Real):
-                raise validation.type_error(_NAME, label, "a number or a tensor", value)
-            if isinstance(value, Integral) and abs(int(value)) > _EXACT_INTEGER:
-                raise validation.value_error(_NAME, label, "at most 2**53", value)
-            number = torch.tensor(float(value), dtype=torch.float64)
-        if number.numel() != 1:
-            raise validation.value_error(_NAME, label, "of one element", value)
-        found.append(_checked(label, number))
-    if not found:
-        return torch.zeros(0)
-    dtype = functools.reduce(torch.promote_types, [x.dtype for x in found])
-    home = next((x.device for x in found if x.device.type != "cpu"), found[0].device)
-    return torch.cat([x.to(home, dtype) for x in found])
+        raise validation.type_error(_NAME, name, _RULE, given) from None
+    found = [_checked(f"{name}[{i}]", value) for i, value in enumerate(listed)]
+    if any(value.numel() != 1 for value in found):
+        raise validation.value_error(_NAME, name, _RULE, listed)
+    return torch.cat(found) if found else torch.zeros(0)
 
 
-def _checked(name: str, tensor: torch.Tensor) -> torch.Tensor:
-    """Return a plain tensor of numbers in one dimension, integers as float64."""
+def _checked(name: str, tensor: Any) -> torch.Tensor:
     if layout.is_dtensor(tensor):
         raise validation.type_error(_NAME, name, "a tensor of this rank, not a DTensor", tensor)
-    tensors.check_dense(_NAME, name, tensor)
-    tensors.check_data(_NAME, name, tensor)
-    tensor = tensor.detach().reshape(-1)
-    if tensor.dtype in REALS:
-        return tensor
-    is_other = tensor.is_complex() or tensor.is_quantized or tensor.dtype == torch.bool
-    if is_other or tensor.is_floating_point():
-        rule = "of dtype float16, bfloat16, float32, float64 or integers"
-        raise validation.type_error(_NAME, name, rule, tensor)
-    wide = tensor.to(torch.float64)
-    if (wide.abs() > _EXACT_INTEGER).any():
-        raise validation.value_error(_NAME, name, "at most 2**53", tensor)
-    return wide
+    found = tensors.check_dtype(_NAME, name, tensor, *REALS)
+    tensors.check_dense(_NAME, name, found)
+    tensors.check_data(_NAME, name, found)
+    return found.detach().reshape(-1)

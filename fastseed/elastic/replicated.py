@@ -36,7 +36,7 @@ class ReplicatedCollector(Collector):
         self._nodes = [get_gradient_edge(p).node for p in self.parameters]
         for index, parameter in enumerate(self.parameters):
             check = weak(self._check, index)
-            self._undo.append(self._nodes[index].register_prehook(check).remove)
+            self._undo.callback(self._nodes[index].register_prehook(check).remove)
             self._after_gradient(parameter, weak(self._take, index))
 
     def start(self, micro_step: int) -> None:

@@ -57,7 +57,7 @@ class ShardedCollector(Collector):
     def _install(self) -> None:
         """Take the place of torch's reduce-scatter, which works in slots only as long as it has."""
         for name, module in self._modules.items():
-            self._undo.append(private_distributed.save_fsdp_settings(module))
+            self._undo.callback(private_distributed.save_fsdp_settings(module))
             gather: Any = private_distributed.gather_of(module)
             gather = WatchedGather(name, self._plan, self._step, gather)
             module.set_custom_all_gather(gather)
@@ -70,7 +70,7 @@ class ShardedCollector(Collector):
             module.set_reduce_scatter_unused_params(True, recurse=False)
             watch = weak(self._watch, name)
             handle = self._model.get_submodule(name).register_forward_pre_hook(watch)
-            self._undo.append(handle.remove)
+            self._undo.callback(handle.remove)
         for index, parameter in enumerate(self.parameters):
             self._after_gradient(parameter, weak(self._place, index))
 

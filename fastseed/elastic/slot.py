@@ -13,10 +13,10 @@ _NO_WEIGHT, _SKIPPED = -1.0, -2.0
 
 
 class Slot:
-    """One slot of a step: a micro-batch with a forward and a backward pass of its own.
+    """One micro-batch of a step, with one forward and one backward pass.
 
     Attributes:
-        number: the slot, [0, V); None where the passes only keep collectives in step.
+        number: the number of the slot, from 0; None where the pass only keeps collectives in step.
 
     Examples:
         >>> import torch

@@ -33,11 +33,11 @@ _COMPARED = 1000  # steps from one comparison of the ranks to the next
 
 
 class SlotGradients:
-    """The mean of the gradients of V slots, with the same bits on any number of ranks.
+    """Average the gradients of a step with the same bits on any number of ranks, in place of DDP.
 
-    A step has V slots: micro-batches, each with a forward and a backward pass of its own. Rank r of
-    w has slots floor(r V / w) to floor((r + 1) V / w) - 1; under ``fully_shard`` r, r + w, r + 2 w,
-    and so on. Gradients are added in an order that the numbers of the slots fix, and divided once.
+    A step has ``slots`` micro-batches, each with one forward and one backward pass. A rank has
+    neighbouring slots; under ``fully_shard`` slots are dealt to the ranks in turn. Gradients are
+    added in an order that the numbers of the slots fix, and divided once.
     After a step ``p.grad`` lies in memory that the next step writes; it is None where no slot had a
     gradient.
 
@@ -45,21 +45,18 @@ class SlotGradients:
     ``with gradients.slot() as slot:`` around each of ``passes``, and ``finish()``.
 
     Every rank makes the object. The first step, and then every 1,000th, compares arguments, model
-    and machine. A backward pass outside of a slot is an error as long as the object exists.
+    and machine. A backward pass outside of a slot raises as long as the object exists.
 
     Args:
         model: a module with parameters that require a gradient, on one or several devices.
-        slots: V, [1, 2**24]: fixed for the job, also where the number of ranks changes. Under
+        slots: their number, [1, 2**24], fixed for the job on any number of ranks. Under
             ``fully_shard`` at least the number of ranks.
         assignment: which slots a rank has. None: ``"blocks"``, neighbours, for a replicated model,
-            and ``"deal"``, every w-th, under ``fully_shard``, which has no other. It changes no
+            and ``"deal"``, in turn, under ``fully_shard``, which has no other. It changes no
             bit. ``fastseed.data.steps`` must have the same.
         group: the ranks that divide the data: a process group or a mesh of one dimension. None: all
             ranks, or this process alone where there is no process group.
         bucket_mb: MiB of gradients that are sent at a time, [1e-6, 2**20]; it changes no bit.
-        broadcast: give every rank the parameters and buffers of the first one in the first step,
-            instead of comparing values; under ``fully_shard`` buffers, and in HSDP the shards of
-            the first replica.
 
     Raises:
         TypeError, ValueError: an argument is invalid; the model is wrapped (DDP, FSDP1), has a
@@ -84,7 +81,6 @@ class SlotGradients:
         assignment: str | None = None,
         group: object = None,
         bucket_mb: float = 25.0,
-        broadcast: bool = False,
     ) -> None:
         ranks: dist.ProcessGroup | None = None
         if dist.is_available() and dist.is_initialized():
@@ -95,7 +91,6 @@ class SlotGradients:
             shards = bool(sharded_modules(self._model))
             plan = arguments.make_plan(slots, ranks, assignment, is_sharded=shards)
             self._plan = plan
-            sends = arguments.check_broadcast(broadcast, self._model)
             size = validation.check_float(FUNCTION, "bucket_mb", bucket_mb, 1e-6, 2**20)
             most = round(size * 2**20)
             if shards:
@@ -109,7 +104,6 @@ class SlotGradients:
             agree(FUNCTION, {}, error, group=ranks)  # other ranks hear of it in their first step
         self._draws = DrawWatch(self._buffers.device)
         self._record = {"slots": plan.slots, "assignment": plan.assignment, "bucket_mb": size}
-        self._record["broadcast"] = self._sends = sends
         self._name: str | None = None  # of these ranks, since they agreed
         self._steps = self._means = 0  # steps that began, and those that left a mean
         self._left: str | None = None  # where the last step is, until its end or discard()
@@ -211,7 +205,8 @@ class SlotGradients:
             self._begin_step()
         plan, number = self._plan, self._steps
         with self._left_on_error():
-            micro_step = self._check_passes("slot", self.passes - 1)
+            micro_step = self._micro_step or 0
+            self._check_passes("slot", micro_step < self.passes)
             slot = Slot(plan.slot(micro_step))
             slot._skip = self._collector.skip
             self._left, self._is_in_slot = f"in slot {slot.number}", True
@@ -237,13 +232,15 @@ class SlotGradients:
         if self._micro_step is None:
             self._begin_step()
         with self._left_on_error():
-            for micro_step in range(self._check_passes("finish", None), self._plan.micro_steps):
+            done = self._micro_step or 0
+            self._check_passes("finish", done >= self.passes)
+            for micro_step in range(done, self._plan.micro_steps):
                 self._collector.start(micro_step)
                 self._collect(Slot(None))
             self._add_up()
         self._means += 1
         self._left = self._micro_step = None
-        self._draws.end()
+        self._draws.is_over = True
 
     def discard(self) -> None:
         """Drop the gradients of a step that was left, on every rank in the same slot."""
@@ -279,22 +276,14 @@ class SlotGradients:
         self._left, self._micro_step = "before its first slot", 0
         self._is_in_slot, self._weights = False, {}
 
-    def _check_passes(self, name: str, last: int | None) -> int:
-        """Return the micro-step; RuntimeError unless it is at most ``last``, or (None) the end."""
-        assert self._micro_step is not None
-        done, passes = self._micro_step, self.passes
-        if self._is_in_slot:
-            rule = f"be called after the block of slot {self._plan.slot(done)}"
-        elif last is not None and done > last:
-            rule = "be called once for each pass, and finish() after the last"
-        elif last is None and done < passes:
-            rule = "be called after the last pass"
-        else:
-            return done
-        raise RuntimeError(
-            f"fastseed.{FUNCTION}.{name}: must {rule}; this rank has had {done} of the {passes} "
-            "passes of the step"
-        )
+    def _check_passes(self, name: str, is_right: bool) -> None:
+        """RuntimeError for a call that is not the next one of the step."""
+        if self._is_in_slot or not is_right:
+            raise RuntimeError(
+                f"fastseed.{FUNCTION}.{name}: a step must have {self.passes} blocks of slot(), one "
+                f"after another, and then finish(); this rank has had {self._micro_step}"
+                + (", and is in the next" if self._is_in_slot else "")
+            )
 
     @contextlib.contextmanager
     def _left_on_error(self) -> Iterator[None]:
@@ -310,7 +299,7 @@ class SlotGradients:
         """Drop a step, and tell the ranks that wait for this one."""
         if self._micro_step is not None and self._left and self._steps == number:
             self._micro_step = None
-            self._draws.end()
+            self._draws.is_over = True
             logger.warning(
                 "fastseed.%s: a step was left %s; it has no gradients", FUNCTION, self._left
             )
@@ -318,20 +307,14 @@ class SlotGradients:
             self._drop()
 
     def _agree(self, problem: Exception | None) -> str:
-        """Raise on every rank unless all have, or get, the same; return a name of these ranks."""
+        """Raise on every rank unless all have the same; return a name of these ranks."""
         if self._plan.ranks == 1:
             return ""
         record = self._record | arguments.describe_machine(self._buffers.device)
         rows, chosen = arguments.describe_model(self._model), uuid.uuid4().hex
-        rows += [] if self._sends else arguments.describe_values(self._model)
-        ranks, replicas = self._plan.group, self._collector.replicas
-        name = agree(FUNCTION, record, problem, rows=rows, chosen=chosen, group=ranks)
-        if self._sends:
-            arguments.broadcast_model(self._model, self._plan, replicas, self._buffers.device)
-            self._sends = False
-            self._collector.begin()  # again, with these values
-            self._buffers.begin()
-        elif replicas is not None:
+        rows += arguments.describe_values(self._model)
+        name = agree(FUNCTION, record, problem, rows=rows, chosen=chosen, group=self._plan.group)
+        if (replicas := self._collector.replicas) is not None:
             shards = arguments.describe_values(self._model, shards=True)
             agree(FUNCTION, {}, rows=shards, group=replicas)
         return str(name)
@@ -351,7 +334,6 @@ class SlotGradients:
     def _drop(self) -> None:
         self._collector.discard()
         self._buffers.restore()
-        self._buffers.discard()
 
     def _collect(self, slot: Slot) -> None:
         """Take the gradients of a slot, and put back the buffers that its passes changed."""

@@ -40,18 +40,19 @@ class DefaultGenerators:
             return {}
         return self.reseed(lambda name: sample_stream(scope, name, index, occurrence))
 
-    def reseed_natively(self, function: str, *where: int) -> bool:
-        """Reseed all three; return False where that needs ``reseed``, which names what fails."""
-        memory = self._numpy.find_memory()
+    def reseed_natively(self, function: str, *where: int) -> ScopeKey | None:
+        """Reseed all three, and return key and tweak of their scope.
+
+        None where that needs ``reseed``, which names what fails.
+        """
+        memory = self._numpy.memory or self._numpy.find_memory()
         if memory is None:
-            return False
+            return None
         try:
-            lo, hi = getattr(native.generators, function)(*where, memory.lock, memory.address)
-            self._numpy.clear_gauss()
-            random.seed(lo | hi << 64)
-        except Exception:
-            return False
-        return True
+            scope: ScopeKey = getattr(native.generators, function)(*where, *memory)
+        except Exception:  # also where numpy.random has another bit generator now
+            return None
+        return scope
 
     def reseed(self, stream_of: Callable[[str], Stream]) -> dict[str, Exception]:
         """Reseed one after another; return the exceptions of those that failed, by stream name."""

@@ -160,7 +160,8 @@ class NumpyGlobal(NumpyRandomState):
 
     def __init__(self) -> None:
         super().__init__(cast(np.random.RandomState, np.random))  # it has get_state and set_state
-        self._memory: Mt19937Memory | None = None
+        self.memory: Mt19937Memory | None = None
+        """Where the words were found last."""
 
     def _bit_generator(self) -> Any:
         return np.random.get_bit_generator()  # type: ignore[attr-defined]
@@ -170,13 +171,14 @@ class NumpyGlobal(NumpyRandomState):
         if native.generators is None:
             return None
         module: Any = np.random
-        bit_generator, memory = module.get_bit_generator(), self._memory
+        bit_generator, memory = module.get_bit_generator(), self.memory
         if memory is None or memory.bit_generator is not bit_generator:
-            if type(bit_generator) is not np.random.MT19937 or not _can_write_words():
-                return None
-            address = int(bit_generator.ctypes.state_address)
+            memory = None
+            if type(bit_generator) is np.random.MT19937 and _can_write_words():
+                address = int(bit_generator.ctypes.state_address)
+                memory = Mt19937Memory(bit_generator, bit_generator.lock, address)
             # In one field, so that other threads find all of it or nothing.
-            memory = self._memory = Mt19937Memory(bit_generator, bit_generator.lock, address)
+            self.memory = memory
         return memory
 
     def clear_gauss(self) -> None:

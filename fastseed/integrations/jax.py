@@ -9,7 +9,7 @@ from .._utils import validation
 
 
 def jax_key(key: int, *, impl: str | None = None) -> Any:
-    """Return what ``fastseed.derive_key`` returns as a new-style JAX key (``jax.random.key``).
+    """Convert a key of ``fastseed.derive_key`` to a new-style JAX key (``jax.random.key``).
 
     Args:
         key: 128 bits, in [0, 2**128).

@@ -64,10 +64,7 @@ class FastseedCallback(_base()):  # type: ignore[misc]
         TypeError, ValueError: an argument is wrong, here or when the trainer calls ``setup``.
     """
 
-    def __init__(
-        self,
-        master_seed: int | None = None,
-    ) -> None:
+    def __init__(self, master_seed: int | None = None) -> None:
         self._master_seed = master_seed
         self._over = False  # the last batch of the epoch is done
         self._outer: StateDict | None = None  # training's state, around an evaluation
@@ -75,9 +72,7 @@ class FastseedCallback(_base()):  # type: ignore[misc]
         self._began: int | None = None  # an epoch in which the DataLoader was already iterated
         self._wrapped: list[tuple[object, str]] = []
 
-    @property
-    def state_key(self) -> str:
-        return "fastseed"
+    state_key = "fastseed"
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         if os.environ.get("PL_SEED_WORKERS") == "1":

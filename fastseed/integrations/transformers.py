@@ -62,10 +62,7 @@ class FastseedCallback(_transformers.TrainerCallback):  # type: ignore[misc]
         TypeError, ValueError: an argument is wrong, here or when training begins.
     """
 
-    def __init__(
-        self,
-        master_seed: int | None = None,
-    ) -> None:
+    def __init__(self, master_seed: int | None = None) -> None:
         self._master_seed = master_seed
         self._outer: StateDict | None = None  # training's state, around an evaluation
         self._is_inside = False  # the generators are in the evaluation's scope now
@@ -119,7 +116,6 @@ class FastseedCallback(_transformers.TrainerCallback):  # type: ignore[misc]
             self._is_inside = True
 
     def _leave_evaluation(self, *event: object, **more: object) -> None:
-        """Restore the generators of training."""
         if self._is_inside and self._outer is not None:
             api.load_state_dict(self._outer)
         self._is_inside = False

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import functools
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch.nn import parallel
 
 from .._utils import validation
+from ..random import layout
+from ..random.layout import Piece, Shard
 
 # What torch.compile, activation checkpointing and FSDP1 put into qualified names.
 _WRAPPERS = frozenset({"_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module"})
@@ -52,3 +55,19 @@ def check_prefix(function: str, prefix: object) -> str:
     if not text or text.startswith(".") or text.endswith("."):
         raise validation.value_error(function, "prefix", "a name, as 'layers.3'", prefix)
     return f"{text}."
+
+
+def check_shards(function: str, shards: Mapping[str, Shard] | None) -> dict[str, Shard]:
+    """Return the argument ``shards``, whose values are checked with their parameters."""
+    given = {} if shards is None else shards
+    return dict(validation.check_instance(function, "shards", given, Mapping, "a dict"))
+
+
+def part_of(
+    function: str, name: str, tensor: torch.Tensor, shard: Shard | None
+) -> tuple[torch.Tensor, list[Piece]]:
+    """Return the local part of a named parameter, and the values that it takes."""
+    try:
+        return layout.of_tensor(function, tensor, shard)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{error} ({name})") from error

@@ -26,7 +26,7 @@ _SIGNED = {torch.uint32: torch.int32, torch.uint64: torch.int64}
 
 
 class StreamBank(Members):
-    """n counter-based streams on one device, each with a key and a position.
+    """Many random streams on one device, each with a key and a position: no generator objects.
 
     The functions of ``fastseed.random`` and ``fastseed.sampling.sample`` take a bank in place of a
     key. Row i of a result, (n, *shape), comes from stream i alone. Each call moves the positions on
@@ -35,7 +35,7 @@ class StreamBank(Members):
     ``bank[rows]`` takes the place of a key, too: a view that draws from some streams and moves
     these alone. Indices, (m,) torch.int64 or int32 in [0, n) (checked on the CPU only): the result
     has m rows, and a stream that is repeated moves once. A mask, (n,) torch.bool: the result has n
-    rows, zeros where the mask is False; shapes do not depend on the mask, as CUDA graphs need.
+    rows, zeros where the mask is False.
 
     Args:
         n: the number of streams, in [0, 2**40].

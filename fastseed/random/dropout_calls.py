@@ -117,3 +117,5 @@ _READERS: dict[object, Callable[..., bool]] = {
     **dict.fromkeys(RNN, _drops_layers),
     **dict.fromkeys(RRELU, _rectifies),
 }
+MAY_DRAW = frozenset((*DROPOUTS, *_ARGUMENTS, *_READERS))
+"""Functions of which ``draws`` says whether a call draws."""

@@ -19,6 +19,7 @@ from .._utils import validation
 from . import inplace, layout
 from .distributions import check_real
 from .functional import Key, check_keys
+from .layout import Shard
 
 Arguments = tuple[Any, ...]
 Keywords = dict[str, Any]
@@ -36,26 +37,53 @@ _DIGITS = {
 }
 
 
-def normal(tensor: torch.Tensor, key: Key, mean: float = 0.0, std: float = 1.0) -> None:
+def normal(
+    tensor: torch.Tensor,
+    key: Key,
+    mean: float = 0.0,
+    std: float = 1.0,
+    shard: Shard | None = None,
+) -> None:
     """Fill as ``normal_`` does: of a complex number each part has half the variance."""
     if tensor.is_complex():
         _in_parts(inplace.normal_, tensor, key, mean, std / math.sqrt(2))
     else:
-        inplace.normal_(tensor, key, mean, std)
+        inplace.normal_(tensor, key, mean, std, shard=shard)
 
 
-def uniform(tensor: torch.Tensor, key: Key, low: float = 0.0, high: float = 1.0) -> bool:
+def uniform(
+    tensor: torch.Tensor,
+    key: Key,
+    low: float = 0.0,
+    high: float = 1.0,
+    shard: Shard | None = None,
+) -> bool:
     """Fill as ``uniform_`` does; with ``low`` where both bounds are equal, as torch does."""
     if tensor.is_complex():
         _in_parts(uniform, tensor, key, low, high)
         return low != high
     if low != high or tensor.dtype not in REALS:
-        inplace.uniform_(tensor, key, low, high)
+        inplace.uniform_(tensor, key, low, high, shard=shard)
         return True
     tensors.check_memory("random.uniform_", "tensor", layout.local_part(tensor))
     with torch.inference_mode(tensor.is_inference()), torch.no_grad():
         tensor.fill_(low + 0.0)  # no negative zero
     return False
+
+
+def fill_part(
+    fill: Fill, tensor: torch.Tensor, key: Key, shard: Shard, *parameters: Any, **named: Any
+) -> None:
+    """Fill the part of a larger tensor that ``tensor`` is."""
+    if fill in _OF_PARTS and not tensor.is_complex():
+        fill(tensor, key, *parameters, shard=shard, **named)
+        return
+    whole = torch.empty(tuple(shard.global_shape), dtype=tensor.dtype, device=tensor.device)
+    fill(whole, key, *parameters, **named)
+    keep_part(tensor, whole, shard=shard)
+
+
+_OF_PARTS: tuple[Fill, ...] = (normal, uniform, inplace.exponential_, inplace.trunc_normal_)
 
 
 def _in_parts(fill: Fill, tensor: torch.Tensor, key: Key, *parameters: float) -> None:
@@ -265,11 +293,12 @@ def keep_part(
     whole: torch.Tensor,
     as_zeros: bool = False,
     function: str = _INITIALIZE,
+    shard: Shard | None = None,
 ) -> torch.Tensor:
     """Write what ``tensor`` holds of ``whole``, or zeros where that is True."""
     tensors.check_memory(function, "tensor", layout.local_part(tensor))
     with torch.inference_mode(tensor.is_inference()), torch.no_grad():
-        local, pieces = layout.of_tensor(function, tensor)
+        local, pieces = layout.of_tensor(function, tensor, shard)
         flat = whole.reshape(-1)
         for box, sizes, strides, offset in pieces:
             view = local[box] if box else local

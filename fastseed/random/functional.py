@@ -193,7 +193,7 @@ def bits(
     *,
     dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
-    """Return words of the stream itself.
+    """Return random words of 32 or 64 bits: the stream itself.
 
     The rest is as for ``fastseed.random.uniform``.
 

@@ -78,6 +78,11 @@ def exponential_(
     """Fill a tensor with exponentially distributed random numbers, as ``exponential`` does.
 
     The rest is as for ``fastseed.random.uniform_``.
+
+    Examples:
+        >>> import torch
+        >>> fastseed.random.exponential_(torch.empty(2), 42)
+        tensor([0.4895, 0.7580])
     """
     return _fill(distributions.exponential, "random.exponential_", tensor, key, shard, rate)
 
@@ -95,6 +100,11 @@ def trunc_normal_(
     """Fill a tensor with truncated normally distributed numbers, as ``trunc_normal`` does.
 
     The rest is as for ``fastseed.random.uniform_``.
+
+    Examples:
+        >>> import torch
+        >>> fastseed.random.trunc_normal_(torch.empty(3), 42, a=-1.0, b=1.0)
+        tensor([-0.7200,  0.9150,  0.1256])
     """
     make, parameters = distributions.trunc_normal, (mean, std, a, b)
     return _fill(make, "random.trunc_normal_", tensor, key, shard, *parameters)
@@ -106,6 +116,11 @@ def bernoulli_(
     """Fill a tensor with ones (True) and zeros, as ``bernoulli`` does.
 
     The rest is as for ``fastseed.random.uniform_``.
+
+    Examples:
+        >>> import torch
+        >>> fastseed.random.bernoulli_(torch.empty(4), 42, p=0.25)
+        tensor([0., 0., 1., 0.])
     """
     return _fill(distributions.bernoulli, "random.bernoulli_", tensor, key, shard, p)
 
@@ -116,6 +131,11 @@ def randint_(
     """Fill a tensor with random integers of [low, high), as ``randint`` does.
 
     The rest is as for ``fastseed.random.uniform_``.
+
+    Examples:
+        >>> import torch
+        >>> fastseed.random.randint_(torch.empty(4, dtype=torch.int64), 42, 0, 10)
+        tensor([6, 4, 0, 3])
     """
     return _fill(distributions.randint, "random.randint_", tensor, key, shard, low, high)
 
@@ -124,6 +144,11 @@ def bits_(tensor: torch.Tensor, key: Key, *, shard: Shard | None = None) -> torc
     """Fill a tensor with words of the stream, as ``bits`` does.
 
     The rest is as for ``fastseed.random.uniform_``.
+
+    Examples:
+        >>> import torch
+        >>> fastseed.random.bits_(torch.empty(2, dtype=torch.uint32), 42)
+        tensor([2632642643, 2012563771], dtype=torch.uint32)
     """
     return _fill(distributions.bits, "random.bits_", tensor, key, shard)
 

@@ -32,17 +32,16 @@ _FUNCTIONS = frozenset(DRAWS)
 
 
 def keyed(name: str, index: int | None = None, *, distinct_over: object = None) -> KeyedBlock:
-    """Return a ``with`` block in which torch's random functions draw from keys, not generators.
+    """Make a ``with`` block in which torch's random functions draw the same on every device.
 
-    Element j of draw k in the block is a function of (master seed, scope, ``name``, ``index``,
-    rank, k, j): the same on the CPU and on every GPU, eager or compiled, whatever was drawn before.
-    torch's generators are neither read nor moved. Of nested blocks the innermost one draws. A block
-    belongs to the thread, and the ``asyncio`` task, that enters it.
+    A number is a function of (master seed, scope, ``name``, ``index``, rank, which draw of the
+    block, which element), whatever was drawn before. torch's generators are neither read nor moved.
+    Of nested blocks the innermost one draws. A block belongs to the thread, and the ``asyncio``
+    task, that enters it.
 
     A block without an index is entered once in a scope: call ``reseed`` before each step, or give
     each micro-batch, layer or sample its ``index``. Under ``data.per_sample`` and ``per_batch``
-    each sample or batch is a scope, whoever reads it; else that of a DataLoader worker is its own.
-    A recomputation repeats the blocks of its forward pass, also after ``reseed``.
+    each sample or batch is a scope. A recomputation repeats the blocks of its forward pass.
 
     ``torch.rand``, ``randn``, ``randint``, ``normal``, ``bernoulli``, ``randperm``,
     ``multinomial``, their ``_like`` and in-place forms, the functions of dropout and what calls
@@ -50,10 +49,10 @@ def keyed(name: str, index: int | None = None, *, distinct_over: object = None) 
     a ``generator=`` that is not ``torch.default_generator`` is as it was.
 
     Args:
-        name: what the numbers are for; the key of draw k is that of the stream ``keyed/<name>``.
-        index: [0, 2**39), for blocks of one name, which draw the same on every entry; the index of
-            the key is ``index << 24 | k``. None: the numbers of index 0, once. Compiled code, and
-            the capture of a CUDA graph, need an index.
+        name: what the numbers are for. Draw k has the key of the stream ``keyed/<name>`` and the
+            index ``index << 24 | k``.
+        index: [0, 2**39); a block with an index draws the same on every entry. None: the numbers of
+            index 0, once. Compiled code, and the capture of a CUDA graph, need an index.
         distinct_over: the dimensions of the mesh over which ranks draw different numbers; ``()`` is
             the same on all. None: what ``init`` says, else each rank has its own. A ``DTensor`` is
             one tensor, whatever it says.
@@ -110,6 +109,7 @@ class KeyedBlock(TorchFunctionMode):
             self._generators = positions()
             draws.begin(*self._enter_place())
             _open.add(self)
+            context.following.add(draws)
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
@@ -124,7 +124,7 @@ class KeyedBlock(TorchFunctionMode):
             if draws.is_once:
                 if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():  # type: ignore[no-untyped-call]
                     raise draws.needs_index("while a CUDA graph is captured")
-                found[0].entries.add(FUNCTION, "keyed", draws.name)
+                found[0].note_entry(FUNCTION, "keyed", draws.name)
         recomputation.keep(use, found)
         return found
 
@@ -134,6 +134,7 @@ class KeyedBlock(TorchFunctionMode):
             return
         is_innermost = private_torch.leave_function_mode(self)
         _open.discard(self)
+        context.following.discard(self.draws)
         if error is None:
             self._check_end(is_innermost)
         self.draws.next, self.draws.has_moved = None, False
@@ -234,12 +235,4 @@ def leave_inherited() -> None:
         if block.draws.process != os.getpid():
             private_torch.leave_function_mode(block)
             _open.discard(block)
-
-
-def _move() -> None:
-    """Let open blocks know that the scope is another one now."""
-    for block in tuple(_open):
-        block.draws.has_moved = True
-
-
-context.observe_scope(_move)
+            context.following.discard(block.draws)

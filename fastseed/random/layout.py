@@ -27,10 +27,10 @@ Run = tuple[int, int]  # (first index, how many): indices of a logical dimension
 
 
 class Shard(NamedTuple):
-    """A box of a logical tensor, for tensors that are parts of one.
+    """Where a tensor lies in the larger tensor of which it is a part.
 
     Attributes:
-        global_shape: the shape of the logical tensor.
+        global_shape: the shape of the larger tensor.
         offsets: where in it the part begins, one number a dimension.
 
     Examples:

@@ -36,6 +36,7 @@ class _ProcessState:
     def __init__(self) -> None:
         self.devices: dict[torch.device, ScopeTensor] = {}
         self.has_keys = False  # whether there is a scope to take keys from
+        self.current: torch.device | None = None  # that of CUDA, where it was in use at `reseed`
 
 
 process_state = _ProcessState()
@@ -78,8 +79,10 @@ def _write() -> None:
     place: Place | None = None if context.seeder is None else context.seeder.place
     process_state.has_keys = place is not None and place.scope is not None
     words = (0, 0) if place is None else place.scope_key
+    process_state.current = None
     if torch.cuda.is_initialized() and torch.cuda.is_available():  # type: ignore[no-untyped-call]
-        on_device("reseed", torch.device("cuda", torch.cuda.current_device()))
+        process_state.current = torch.device("cuda", torch.cuda.current_device())
+        on_device("reseed", process_state.current)
     _memory[0], _memory[1] = words  # in a tenth of the time that copy_ from a new tensor takes
     torch.autograd.graph.increment_version(_on_cpu)
     for held in tuple(process_state.devices.values()):

@@ -27,7 +27,6 @@ class State:
     regenerated: int = 0
 
     def trained(self, plan: Plan) -> int:
-        """Return how many units were trained."""
         return self.groups * plan.samples - len(self.holes) - sum(self.dropped.values())
 
 

@@ -126,7 +126,6 @@ class OpenUnits:
         self.leases.pop(number, None)
 
     def version_of(self, number: int) -> int:
-        """Return the policy version to generate an open unit with."""
         return self.versions.get(number, self.plan.version_of(number))
 
     def is_missing(self, number: int) -> bool:

@@ -123,7 +123,6 @@ class Results:
         return list(found)
 
     def delete_to(self, number: int) -> None:
-        """Delete the rows up to a number."""
         self._run(f"DELETE FROM rows WHERE id BETWEEN 1 AND {number}")
 
     def _write(self, document: StateDict) -> tuple[bytes, StateDict]:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 
 class LeaseError(RuntimeError):
-    """A lease does not hold its unit any more; the caller discards the result and leases again.
+    """A result came too late, twice or after a drop: discard it and lease again.
 
     Examples:
         >>> ledger = fastseed.rollouts.Ledger(10, batch_size=1, master_seed=42)

@@ -59,7 +59,6 @@ def check_keys(function: str, keys: Keys, rows: int, device: torch.device) -> to
 
 
 def _fresh_keys(rows: int, device: torch.device) -> torch.Tensor:
-    """Return keys of torch's default generator."""
     words = torch.randint(-(2**63), 2**63 - 1, (rows, 2), device=device)
     return words.view(torch.uint64)
 

@@ -25,7 +25,6 @@ class Rows(NamedTuple):
     temperature: torch.Tensor
 
     def greatest(self) -> torch.Tensor:
-        """Return the greatest logit of each row, (B,) float32."""
         return self.logits.amax(1).float()
 
     def threshold(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .._utils import StateDict
+from ..derivation import context
 from .seeder import current_seeder
 from .start import start
 
@@ -111,7 +112,8 @@ def reseed(task: int, epoch: int = 0, step: int = 0) -> None:
         >>> random.random() == first
         True
     """
-    current_seeder("reseed").reseed(task, epoch, step)
+    seeder = context.seeder or context.current("reseed")
+    seeder.reseed(task, epoch, step)
 
 
 def register_generator(
@@ -131,11 +133,14 @@ def register_generator(
     Args:
         generator: a callable ``f(seed: int)``, ``torch.Generator`` or list of them,
             ``numpy.random.Generator``, ``numpy.random.RandomState``, ``random.Random``,
-            ``GeneratorPool``, ``StreamBank``, or an object with ``set_scope`` or ``set_epoch``, as
-            ``DistributedSampler``. It is held strongly.
+            ``GeneratorPool``, ``StreamBank``, an object with ``set_scope`` or ``set_epoch``, as
+            ``DistributedSampler``, or a ``torch.nn.Module``, of which the generators in attributes
+            of its parts are registered, each once, that are not registered yet. It is held
+            strongly.
         shared: the same stream on all ranks, as ``distinct_over=()``.
         name: the stream's name. By default ``generator/<k>``, by the order of registering, of
-            which the second one warns; or the name of a pool or bank.
+            which the second one warns; or the name of a pool or bank. The generators of a module
+            have their qualified names, behind ``name`` and a dot if it is given.
         bits: the size of a callable's seed: 31, 32, 63, 64 or 128. With 31 or 32, which any library
             takes, two ranks never get the same seed at one point of the job; more bits also keep
             seeds of different epochs and names apart.
@@ -166,7 +171,7 @@ def unregister_generator(generator: object) -> None:
 
     Args:
         generator: the registered object, or an equal callable with a hash; its first registration
-            goes.
+            goes, of a module those of all its generators.
 
     Raises:
         ValueError: it is not registered.

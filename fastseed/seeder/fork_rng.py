@@ -66,17 +66,16 @@ class ForkBlock(contextlib.ContextDecorator):
             path = f"{self._name}/torch.cpu"
             found = blocks.place_of_block(_FUNCTION, path, self._distinct_over, seeder.place)
         generators.refuse_capture(_FUNCTION)
-        entered = found[0].entries
         entry = ForkEntry(self, self._name, generators.accelerators)
         if is_once:
-            entered.add(_FUNCTION, _FUNCTION, self._name)
+            found[0].note_entry(_FUNCTION, _FUNCTION, self._name)
         self.entries = (*self.entries, entry)
         try:
             entry.enter(lambda: self._begin(generators, *found))
         except BaseException:
             self.entries = self.entries[:-1]
             if is_once:
-                entered.discard(_FUNCTION, self._name)
+                found[0].entries.pop(f"{_FUNCTION}/{self._name}", None)
             raise
         recomputation.keep(use, found)
 

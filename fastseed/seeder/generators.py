@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ..derivation import scopes, streams
-from ..derivation.place import Place
+from ..derivation.place import Place, place_at
 from ..derivation.rank_fields import RankFields
+from ..derivation.scopes import Scope
 from ..generators.accelerator import AcceleratorGenerators, compiled_types
 from ..generators.adapter import GeneratorAdapter, reseed_each
 from ..generators.default import NAMES, DefaultGenerators
@@ -26,16 +27,20 @@ class Generators:
         for accelerator in self.accelerators:
             accelerator.refuse_capture(function)
 
-    def reseed(self, place: Place) -> dict[str, Exception]:
-        """Set every generator; return the exceptions of those that failed, by stream name."""
-        registry, field, at = self.registry, self._field_of_defaults, place.scope
-        assert at is not None
-        done = field is not None and self.defaults.reseed_natively(
-            "reseed_defaults_of_cpu", place.master_seed, *at, field
-        )
-        if done and not (self.accelerators or registry.entries):
-            return {}
-        own: dict[str, GeneratorAdapter] = {} if done else dict(self.defaults.adapters)
+    def reseed(self, before: Place, at: Scope) -> tuple[Place, dict[str, Exception]]:
+        """Set every generator; return the place, and the exceptions of those that failed.
+
+        They stand by stream name.
+        """
+        registry, field, scope_key = self.registry, self._field_of_defaults, None
+        if field is not None:
+            scope_key = self.defaults.reseed_natively(
+                "reseed_defaults_of_cpu", before.master_seed, *at, field
+            )
+        place = place_at(before.master_seed, before.fields, at, scope_key)
+        if scope_key and not (self.accelerators or registry.entries):
+            return place, {}
+        own: dict[str, GeneratorAdapter] = {} if scope_key else dict(self.defaults.adapters)
         own.update((accelerator.name, accelerator) for accelerator in self.accelerators)
         own.update((entry.name, entry.adapter) for entry in registry.generators)
         failures = reseed_each(own.items(), place.stream)
@@ -47,7 +52,7 @@ class Generators:
             except Exception as error:
                 failures[entry.name] = error
         # Their tracebacks would hold the generators.
-        return {name: error.with_traceback(None) for name, error in failures.items()}
+        return place, {name: error.with_traceback(None) for name, error in failures.items()}
 
     def adapters(self) -> dict[str, GeneratorAdapter]:
         """Return the adapter of every generator in this process, by stream name."""

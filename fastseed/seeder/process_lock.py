@@ -25,6 +25,8 @@ class ProcessLock:
         self.reseeding = threading.Lock()
         self.blocks: tuple[Any, ...] = ()  # of fork_rng, the outermost first
         self.thread = threading.get_ident()  # of the last reseed
+        # Whether it is known: a process that is not one at its first reseed will be none later.
+        self.is_no_worker = False
 
     def refuse_nested(self, function: str) -> None:
         """Raise RuntimeError in a generator that this thread reseeds. The lock must be held."""

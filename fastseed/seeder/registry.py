@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import types
 from collections.abc import Hashable, Iterator
 from typing import Any, NamedTuple
 
@@ -29,6 +30,7 @@ class Registration(NamedTuple):
     generator: Any
     adapter: Any  # a `GeneratorAdapter`, or an `EpochSetter`
     rank_field: int
+    owner: object = None  # the module that holds it and was registered
 
     @property
     def shared(self) -> bool:
@@ -92,6 +94,8 @@ class Registry:
         distinct_over: object = None,
     ) -> str:
         """Register, and return the name; nothing has changed when this raises."""
+        if isinstance(generator, torch.nn.Module) and not is_epoch_setter(generator):
+            return self._add_module(generator, shared, name, distinct_over)
         shared = validation.check_bool(_FUNCTION, "shared", shared)
         bits = validation.check_choice(_FUNCTION, "bits", bits, BITS)
         adapter = self._adapter(generator, bits)
@@ -119,6 +123,32 @@ class Registry:
             self._rank_fields.registered[name] = rank_field
         self._named.setdefault(_key(generator), {})[name] = None
         return name
+
+    def _add_module(
+        self, module: torch.nn.Module, shared: bool, name: str | None, distinct_over: object
+    ) -> str:
+        """Register what a module and its parts hold, by qualified names; return these."""
+        from ..generators.discovery import discover, generators_of
+
+        prefix = "" if name is None else f"{scopes.check_name(_FUNCTION, name)}."
+        held = types.SimpleNamespace()  # all attributes of all parts, so that the nearest are found
+        for path, part in module.named_modules(prefix=prefix.removesuffix(".")):
+            own = {key: value for key, value in vars(part).items() if key != "_modules"}
+            vars(held).update({f"{path}.{key}".lstrip("."): own[key] for key in own})
+        known = [one for e in self.entries.values() for one in generators_of(e.generator)]
+        added: list[str] = []
+        try:
+            for path, found in discover(held, "", known):
+                added.append(self.add(found, shared, path[1:], 31, distinct_over))
+                self.entries[added[-1]] = self.entries[added[-1]]._replace(owner=module)
+        except BaseException:
+            for path in added:
+                self.remove(self.entries[path].generator)
+            raise
+        if not added:
+            rule = "a module that holds generators in attributes, which are not registered yet"
+            raise validation.value_error(_FUNCTION, "generator", rule, module)
+        return ", ".join(added)
 
     def _adapter(self, generator: object, bits: int) -> GeneratorAdapter | EpochSetter:
         """Return the adapter; an error for what is no generator, or registered already."""
@@ -154,7 +184,16 @@ class Registry:
         return number + 1, f"generator/{number}"
 
     def remove(self, generator: object) -> None:
-        """Forget the first registration of this very generator, or of an equal callable."""
+        """Forget the first registration of this very generator, or of an equal callable.
+
+        Of a module that was registered, those of its generators.
+        """
+        if isinstance(generator, torch.nn.Module):
+            owned = [e.generator for e in self.entries.values() if e.owner is generator]
+            for one in owned:
+                self.remove(one)
+            if owned:
+                return
         entry = self._registered(generator)
         if entry is None:
             rule = "a registered generator"

@@ -14,7 +14,7 @@ from .._utils.log import logger, warn_once
 from ..derivation import context, scopes
 from ..derivation.derive import SEED_BITS as DERIVED_BITS
 from ..derivation.derive import members, stream_of
-from ..derivation.place import Entries, Place, place_at
+from ..derivation.place import Place, place_at
 from ..derivation.rank_fields import RankFields
 from ..derivation.scopes import Scope
 from ..distributed import discovery
@@ -117,7 +117,9 @@ class Seeder:
         The arguments and errors are those of ``fastseed.reseed``. After a ReseedError ``scope``
         is the previous one.
         """
-        context.refuse_worker("reseed")
+        if not process.is_no_worker:
+            context.refuse_worker("reseed")
+            process.is_no_worker = True
         self.move(task, epoch, step, remember=True)
 
     def move(
@@ -134,9 +136,8 @@ class Seeder:
                 self.check_group(function)
             if self.generators.accelerators:
                 self.generators.refuse_capture(function)
-            place = place_at(self.place.master_seed, self.place.fields, at)
             with process.reseeding:
-                failures = self.generators.reseed(place)
+                place, failures = self.generators.reseed(self.place, at)
             if failures:
                 raise ReseedError(failures)
             process.thread = threading.get_ident()
@@ -300,7 +301,7 @@ class Seeder:
         for name, adapter in adapters.items():
             if name in parsed.exact:
                 adapter.restore(parsed.exact[name])
-        self.place = self.place._replace(entries=Entries(parsed.entered))
+        self.place = self.place._replace(entries=dict.fromkeys(parsed.entered))
         fresh = sorted(adapters.keys() - parsed.exact.keys())
         states.log_missing(self.rank, self.world_size, state, fresh)
         if failed is not None:

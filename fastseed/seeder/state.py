@@ -63,7 +63,7 @@ def save_state(place: Place, world_size: int, adapters: Adapters | None = None) 
     stateless = [name for name, held in exact.items() if held is None]
     if stateless:
         logger.info("fastseed.state_dict: callables hold no state to save: %s", stateless)
-    fingerprint, entered = place.fields.fingerprint(), place.entries.names()
+    fingerprint, entered = place.fields.fingerprint(), sorted(place.entries)
     exact[MESH] = pack(fingerprint.encode()) if fingerprint else None
     exact[_BLOCKS] = pack(json.dumps(entered).encode()) if entered else None
     prefix = f"{RNG}{place.fields.rank}."

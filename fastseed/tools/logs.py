@@ -23,8 +23,6 @@ Log = Mapping[str, Mapping[str, float]]
 
 
 class Difference(NamedTuple):
-    """Where two logs differ."""
-
     first: str | None  # the first common step with a difference
     values: list[tuple[str, float, float]]  # by name at this step, of both logs
     differing: int  # steps, of the common ones
@@ -61,7 +59,6 @@ def read(function: str, argument: str, given: str) -> Log:
 
 
 def step_of(row: Mapping[str, Any]) -> str | None:
-    """Return the name of a row's step; None without one."""
     steps = [key for key in STEP_KEYS if row.get(key) is not None][:1]
     parts = [row[key] for key in ("epoch", *steps) if row.get(key) is not None]
     return "/".join(str(part).removesuffix(".0") for part in parts) or None  # 3.0 is step 3

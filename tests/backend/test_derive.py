@@ -1,7 +1,5 @@
 """The registered operators, and derive_keys and derive_seeds above them."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -30,9 +28,6 @@ def public(function, n, **more):
     """The answer of the library, for the same stream."""
     s = seeder(42, rank=3, world_size=8)
     return getattr(s, function)("numpy", n, task=1, epoch=7, **more)
-
-
-# ---------------------------------------------------------------- the public functions
 
 
 @pytest.mark.parametrize("function", OPS)
@@ -131,9 +126,6 @@ def test_module_functions_equal_the_seeder_ones():
         assert torch.equal(getattr(fastseed, function)("numpy", 9, **at), expected)
         shared = getattr(fastseed, function)("numpy", 9, rank=fastseed.SHARED, **at)
         assert torch.equal(shared, reference(function, 9, 3, 2, rank=fastseed.SHARED))
-
-
-# ---------------------------------------------------------------- where it is called from
 
 
 @needs_native

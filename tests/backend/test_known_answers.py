@@ -3,8 +3,6 @@
 Those of keys are in ``tests/derivation/test_vectors.py``, with the scalars of the derivation.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import struct
@@ -135,9 +133,6 @@ def test_functions_of_words(function, kind):
     else:
         made = fp_math.cos_sin(words)[function == "sin"]
     assert made.dtype == kind and np.array_equal(made.view(unsigned), expected)
-
-
-# ---------------------------------------------------------------- orders
 
 
 @pytest.mark.costly("NumPy computes each order")

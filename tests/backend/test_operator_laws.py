@@ -3,8 +3,6 @@
 ``helpers/operators.py`` has the table. Without a GPU the device is the CPU once more.
 """
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

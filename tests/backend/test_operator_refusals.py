@@ -1,7 +1,5 @@
 """Every native operator refuses what it cannot read or write, and changes nothing then."""
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import itertools
@@ -187,9 +185,6 @@ def test_operators_refuse_or_give_the_answer_of_their_reference(name):
     for arguments in shared(name):
         _, error = attempt(overload(name), arguments)
         assert "must not share memory" in str(error)
-
-
-# ---------------------------------------------------------------- bounds, and rows within memory
 
 
 def rows_of(first, change=lambda plan: plan):

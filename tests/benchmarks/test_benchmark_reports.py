@@ -1,16 +1,16 @@
 """The pages that benchmarks write, and two checkouts beside each other."""
 
-from __future__ import annotations
-
+import dataclasses
 import json
 from pathlib import Path
 
 import pytest
+import torch
 from helpers.paths import ROOT
 
 from benchmarks import compare_checkouts, report
-from benchmarks.case import Case
-from benchmarks.cases import all_cases
+from benchmarks.case import Case, WrongAnswer
+from benchmarks.cases import all_cases, keyed, small_calls
 
 RESULTS = ROOT / "benchmarks" / "results"
 
@@ -67,23 +67,23 @@ def test_report_rewrites_only_between_its_markers(results, tmp_path: Path) -> No
         assert text.startswith(before + report.BEGIN) and text.endswith(report.END + after)
         assert "old figures" not in text and "gone" not in text
     assert texts[0].split(report.BEGIN)[1].split(report.END)[0].strip().splitlines() == [
-        "a CPU, 2 cores (avx2), Python 3.11, torch 2.13, NumPy 2.0, g++ 12; 2026-01-01.  ",
-        "another CPU, 2 cores (avx2), Python 3.11, torch 2.13, NumPy 2.0, g++ 12; 2026-01-01.",
+        "CPU 1: a CPU, 2 cores (avx2), Python 3.11, torch 2.13, NumPy 2.0, g++ 12; 2026-01-01.  ",
+        "CPU 2: another CPU, 2 cores (avx2), Python 3.11, torch 2.13, NumPy 2.0, g++ 12; "
+        "2026-01-01. Busy: beside another process.",
         "",
-        "| case | fastseed | beside | its time | ratio | another CPU | note |",
-        "| :-- | --: | :-- | --: | --: | --: | :-- |",
-        "| `best/cpu/1` |  | never |  |  |  | not measured |",
-        "| `top/cpu/1` | 2 µs | slow | 24 µs | **12.0x** | **12.0x** | "
-        "0.50 of another process; by hand |",
-        "| `op/cpu/1` | 2 µs | slow | 6 µs | **3.00x** | **3.00x** | 0.11 of another process |",
-        "| `op/cpu/1` | 2 µs | fast | 200 ns | 0.10x | 0.10x |  |",
-        "| `op/cpu/1` |  | absent |  |  |  | not installed |",
+        "| case | fastseed | beside | its time | ratio | CPU 2 |",
+        "|:--|--:|:--|--:|--:|--:|",
+        "| op/cpu/1 | 2 µs | slow (busy) | 6 µs | **3.00x** | **3.00x** |",
+        "|  | 2 µs | fast | 200 ns | 0.10x | 0.10x |",
+        "| top/cpu/1 | 2 µs | slow (busy) (by hand) | 24 µs | **12.0x** | **12.0x** |",
+        "",
+        "Not measured: `op/cpu/1` beside absent (not installed), `best/cpu/1` beside never.",
     ]
     assert texts[1].split(report.BEGIN)[1].split(report.END)[0].strip().splitlines() == [
         "a CPU, 2 cores, torch 2.13, 2026-01-01. Busy: beside another process.",
         "",
         "|  | fastseed | instead of | ratio |",
-        "| :-- | --: | :-- | --: |",
+        "|:--|--:|:--|--:|",
         "| the top | 2 µs | a slow one, 24 µs (busy) | **12.0x** |",
         "| not the top | 2 µs | a fast one, 200 ns | 0.10x |",
     ]
@@ -93,12 +93,7 @@ def test_report_rewrites_only_between_its_markers(results, tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "no markers",
-        report.BEGIN,
-        f"{report.END}{report.BEGIN}",
-        f"{report.BEGIN}{report.END}" * 2,
-    ],
+    ["no markers", report.BEGIN, f"{report.END}{report.BEGIN}", f"{report.BEGIN}{report.END}" * 2],
 )
 def test_report_without_one_pair_of_markers_changes_nothing(
     text: str, results, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -126,9 +121,6 @@ def test_the_pages_are_what_the_results_say(tmp_path: Path) -> None:
         assert copy.read_text("utf-8") == page.read_text("utf-8")
 
 
-# ---------------------------------------------------------------------------- two checkouts
-
-
 def test_checkouts_are_compared_in_turns(monkeypatch, capsys, tmp_path):
     """A case that takes longer runs again, alone; one that only one checkout has is named."""
     turns = []
@@ -154,3 +146,20 @@ def test_checkouts_are_compared_in_turns(monkeypatch, capsys, tmp_path):
 def test_the_seconds_of_a_checkout_are_those_of_its_rows():
     (name,) = compare_checkouts.seconds_of(ROOT, "keyed.block", "--quick")
     assert name == "keyed.block/cpu/empty"
+
+
+CASES = {case.name("cpu"): case for case in (*small_calls.cases(), *keyed.cases())}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_wrong_answer_is_noticed(name):
+    contest = CASES[name].build("cpu")
+    side = contest.fastseed
+    contest.check(side)
+    draw = "found[0] = torch.randn(64)" if "found" in side.names else "torch.zeros(3)"
+    with pytest.raises(WrongAnswer):
+        contest.check(dataclasses.replace(side, statement=draw))
+    label = next(iter(CASES[name].beside))
+    assert list(contest.beside) == list(CASES[name].beside)
+    contest.beside[label]()[0].run()
+    assert torch.equal(side.names.get("ones", torch.ones(64)), torch.ones(64))

@@ -1,7 +1,5 @@
 """The benchmarks run, refuse wrong answers, and rewrite nothing else. Nothing is timed here."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

@@ -1,8 +1,5 @@
 """state_dict and load_state_dict: the way back is exact, and what is damaged changes nothing."""
 
-from __future__ import annotations
-
-import io
 import logging
 import random
 
@@ -10,10 +7,11 @@ import numpy as np
 import pytest
 import torch
 from helpers.jobs import draws, start
+from helpers.processes import alone
 from helpers.support import (
     holds_key,
     reference_narrow_seed,
-    run_script,
+    saved_and_loaded,
     scramble,
     snapshot,
     without_scope,
@@ -26,17 +24,6 @@ from fastseed import GeneratorPool
 @pytest.fixture
 def job():
     return start()
-
-
-def saved_and_loaded(state):
-    """Through a file of torch, without pickled objects."""
-    file = io.BytesIO()
-    torch.save(state, file)
-    file.seek(0)
-    return torch.load(file, weights_only=True)
-
-
-# ---------------------------------------------------------------- the way back
 
 
 def test_state_holds_ints_strings_and_bytes(job):
@@ -92,11 +79,43 @@ def test_sizes_do_not_depend_on_what_is_held(job):
     assert len(sizes) == 1
 
 
+def draws_of_a_job(file, saves):
+    """Stop in the middle of an epoch, or resume there; return what all generators draw then."""
+    fastseed.init(42, rank=3, world_size=8)
+    kinds = ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")
+    new = [np.random.Generator(getattr(np.random, kind)(1)) for kind in kinds]
+    old, own, one = np.random.RandomState(1), random.Random(1), torch.Generator()
+    pool = [torch.Generator() for _ in range(3)]
+    for i, gen in enumerate((*new, old, own, one, pool)):
+        fastseed.register_generator(gen, name=f"g{i}")
+
+    def drawn():
+        """Uneven numbers, so that halves of words and of pairs of normals are left over."""
+        return [
+            [random.random(), random.gauss(0, 1), own.gauss(0, 1), own.getrandbits(70)],
+            [np.random.standard_normal(), np.random.random(), old.standard_normal()],
+            [(int(g.integers(0, 9, dtype=np.uint16)), g.standard_normal()) for g in new],
+            [g.integers(0, 2**31, 3, dtype=np.uint32).tolist() for g in new],
+            [torch.randn(()).item(), torch.randn((), dtype=torch.float64).item()],
+            [torch.randn(3, generator=g).tolist() for g in (one, *pool)],
+            [torch.rand(700, generator=g).sum().item() for g in (one, *pool)],
+        ]
+
+    if saves:
+        fastseed.reseed(1, 7, 9)
+    drawn()
+    if saves:
+        torch.save(fastseed.state_dict(rng=True), file)
+    else:
+        fastseed.load_state_dict(torch.load(file, weights_only=True))
+    return tuple(fastseed.derivation.context.seeder.scope), drawn(), drawn()
+
+
 def test_another_process_goes_on_where_the_first_stopped(tmp_path):
     file = tmp_path / "state.pt"
-    saved = run_script("resume.py", "save", file)
-    assert run_script("resume.py", "load", file) == saved
-    assert saved[0] == [1, 7, 9]
+    saved = alone(draws_of_a_job, file, True)
+    assert alone(draws_of_a_job, file, False) == saved
+    assert saved[0] == (1, 7, 9)
 
 
 def test_coordinates_alone_resume_at_the_beginning_of_the_scope(job):

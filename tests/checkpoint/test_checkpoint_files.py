@@ -1,7 +1,5 @@
 """fastseed.checkpoint.save and load: a file has its old content or the new content."""
 
-from __future__ import annotations
-
 import os
 import random
 import stat
@@ -24,9 +22,6 @@ def job():
 def path(tmp_path):
     (tmp_path / "folder").mkdir()
     return tmp_path / "folder" / "state.fastseed"
-
-
-# ---------------------------------------------------------------- save and load
 
 
 def test_loading_resumes_exactly(job, path):
@@ -58,9 +53,6 @@ def test_before_init(path):
     for call in (checkpoint.save, checkpoint.load):
         with pytest.raises(RuntimeError, match=r"fastseed.checkpoint.\w+: call fastseed.init"):
             call(path)
-
-
-# ---------------------------------------------------------------- crashes
 
 
 def crash_at(step, path):
@@ -125,9 +117,6 @@ def test_file_and_folder_are_flushed(job, path, monkeypatch):
     assert where == str(path.parent) == os.path.dirname(temporary)
 
 
-# ---------------------------------------------------------------- what exists already
-
-
 @pytest.mark.parametrize("mode", [0o600, 0o664, 0o444])
 def test_permissions_are_kept(job, path, mode):
     checkpoint.save(path, rng=True)
@@ -172,9 +161,6 @@ def test_only_regular_files_are_accepted(job, path):
         checkpoint.load(path)
     assert everything(job) == before
     assert sorted(os.listdir(path.parent)) == there
-
-
-# ---------------------------------------------------------------- one file per rank
 
 
 def test_a_file_for_each_rank(path):

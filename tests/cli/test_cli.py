@@ -1,7 +1,5 @@
 """The command: help, exit codes, errors, JSON, tables."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import json
@@ -192,9 +190,6 @@ def test_a_full_disk_is_no_bug():
     assert done.returncode == exit_codes.UNAVAILABLE
     assert "fastseed: No space left on device\n" in done.stderr
     assert "Traceback" not in done.stderr
-
-
-# ---------------------------------------------------------------- printing
 
 
 def test_control_characters_are_escaped(capsys):

@@ -1,7 +1,5 @@
 """`fastseed run`: the variables, the folder of a run, and the program that replaces it."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -81,9 +79,6 @@ def test_scripts_and_modules_are_started_by_this_python(becoming, capsys):
     assert becoming.pop()[1]["FASTSEED_DETERMINISTIC"] == "warn"
 
 
-# ---------------------------------------------------------------- the variables
-
-
 @pytest.mark.parametrize(
     "base, how, expected",
     [
@@ -95,11 +90,7 @@ def test_scripts_and_modules_are_started_by_this_python(becoming, capsys):
             {"seed": 7},
             {"PYTHONHASHSEED": "7", "FASTSEED_MASTER_SEED": "7"},
         ),
-        (
-            {},
-            {"seed": 2**32 + 9},
-            {"PYTHONHASHSEED": "9", "FASTSEED_MASTER_SEED": str(2**32 + 9)},
-        ),
+        ({}, {"seed": 2**32 + 9}, {"PYTHONHASHSEED": "9", "FASTSEED_MASTER_SEED": str(2**32 + 9)}),
         ({}, {"deterministic": True}, {"PYTHONHASHSEED": "0", **DETERMINISTIC}),
         (
             {},
@@ -142,9 +133,6 @@ def test_wrong_usage_starts_nothing(becoming, capsys, arguments):
     assert shown.err and "Traceback" not in shown.err
 
 
-# ---------------------------------------------------------------- the run's folder
-
-
 def test_the_record_is_of_the_environment_of_the_program(becoming, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     line = ["run", "--seed", "7", "--out", "runs", "python", "t.py", "--json"]
@@ -165,9 +153,6 @@ def test_the_environment_alone_is_recorded(becoming, tmp_path, capsys):
     assert main(["run", "--out", str(tmp_path / "b"), "--patches"]) == 0
     assert main(["diff", str(tmp_path / "a"), str(tmp_path / "b"), "--json"]) == 0
     assert main(["show", str(tmp_path / "a")]) == 0
-
-
-# ---------------------------------------------------------------- processes
 
 
 @pytest.mark.costly("a fresh process with torch")

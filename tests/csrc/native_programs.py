@@ -1,7 +1,5 @@
 """The C++ tests as programs, built once for each content of their sources."""
 
-from __future__ import annotations
-
 import fcntl
 import functools
 import hashlib

@@ -1,7 +1,5 @@
 """The C++ core and kernels without torch: known answers on every path, also under sanitizers."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import shutil

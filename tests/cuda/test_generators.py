@@ -1,7 +1,5 @@
 """torch's own CUDA generators: before and after initialization, many of them, and in graphs."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Streams inside captured CUDA graphs, and what a graph would freeze."""
 
-from __future__ import annotations
-
 import textwrap
 
 import pytest

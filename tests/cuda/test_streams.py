@@ -1,7 +1,5 @@
 """Streams, several devices and tensors that only a CUDA device holds; kernels of cuRAND."""
 
-from __future__ import annotations
-
 import ctypes
 import shutil
 import subprocess

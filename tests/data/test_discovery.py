@@ -1,7 +1,5 @@
 """Which generators of a dataset are found, under which path, and that nothing of it is run."""
 
-from __future__ import annotations
-
 import collections
 import functools
 import logging
@@ -236,9 +234,6 @@ def test_a_path_whose_id_is_taken_gets_a_prime():
     s.register_generator(rng(), name="dataset.rng")
     (found,) = seeding.found_in(Draws(rng()), s.generators.registry.generators)
     assert found.name == "dataset.rng'"
-
-
-# ---------------------------------------------------------------- nothing is run
 
 
 class Touchy:

@@ -1,7 +1,5 @@
 """Loaders over datasets of Hugging Face, stopped and resumed; the Trainer's are in integrations."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

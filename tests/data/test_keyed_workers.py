@@ -1,7 +1,5 @@
 """Blocks of ``random.keyed`` in DataLoader workers, which draw in the scope of their worker."""
 
-from __future__ import annotations
-
 import contextlib
 
 import pytest
@@ -52,7 +50,7 @@ def plain(dataset, **given):
 
 @pytest.mark.parametrize("distinct_over", [None, ()])
 @pytest.mark.parametrize("make", [plain, Loader])
-@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("method", ["fork", pytest.param("forkserver", marks=pytest.mark.slow)])
 def test_a_block_in_a_worker_draws_in_the_scope_of_the_worker(method, make, distinct_over):
     found = flat(make(Noise(distinct_over), **options(method, batch_size=1)))
     assert [(worker, i) for worker, i, _ in found] == [(i % 2, i) for i in range(6)]
@@ -75,7 +73,7 @@ def test_without_workers_a_block_draws_in_the_scope_of_the_job(make):
         assert worker == -1 and drawn == fastseed.random.uniform(key, (2,)).tolist()
 
 
-@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("method", ["fork", pytest.param("forkserver", marks=pytest.mark.slow)])
 def test_a_worker_that_fastseed_has_not_seeded_is_an_error(method):
     wrong = r"random\.keyed: must not be called in a DataLoader worker.*worker_init_fn="
     with pytest.raises(RuntimeError, match=wrong):
@@ -86,9 +84,6 @@ def test_a_worker_knows_no_mesh():
     wrong = r"random\.keyed: distinct_over must be None or \(\) in a DataLoader worker"
     with pytest.raises(ValueError, match=wrong):
         flat(plain(Noise(("dp",)), **options(workers=1)))
-
-
-# ---------------------------------------------------------------- samples and batches
 
 
 class Once(Dataset):

@@ -1,7 +1,5 @@
 """Lineage of a loop over steps: at, where, quarantine, skip, and what resumes."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import pickle

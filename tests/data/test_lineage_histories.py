@@ -1,7 +1,5 @@
 """Lineage over random histories, against a log that is kept sample by sample."""
 
-from __future__ import annotations
-
 import collections
 import hashlib
 import itertools
@@ -130,9 +128,6 @@ def test_real_loaders_have_what_is_answered():
 def test_real_histories_with_workers():
     for seed in range(50 // PART):
         check_real(seed, workers=3)
-
-
-# ---------------------------------------------------------------- the specification in Python
 
 
 def test_the_program_is_plain_and_short():

@@ -1,7 +1,5 @@
 """Journals and arguments that are refused, with nothing changed."""
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import itertools

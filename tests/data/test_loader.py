@@ -1,19 +1,12 @@
 """A loader's iterations follow the job, and draw nothing from it."""
 
-from __future__ import annotations
-
 import gc
 
 import pytest
 import torch
 from helpers.loaders import Numbers, Plain, flat, same, start
 from helpers.support import scramble, snapshot, without_scope
-from torch.utils.data import (
-    BatchSampler,
-    DataLoader,
-    RandomSampler,
-    WeightedRandomSampler,
-)
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, WeightedRandomSampler
 
 import fastseed
 from fastseed.data import Loader, ShuffleSampler
@@ -22,9 +15,6 @@ from fastseed.data import Loader, ShuffleSampler
 def epoch_of(batches, epoch=0, task=1):
     fastseed.reseed(task, epoch)
     return list(batches)
-
-
-# ---------------------------------------------------------------- coordinates
 
 
 def test_iterating_needs_init():
@@ -57,9 +47,6 @@ def test_shuffle_follows_the_scope_and_nothing_else():
     assert tuple(flat(epoch_of(again, 3, 2))) == orders[2, 3]
     start(master_seed=43)
     assert tuple(flat(epoch_of(again, 3, 2))) != orders[2, 3]
-
-
-# ---------------------------------------------------------------- samplers
 
 
 def test_a_generator_that_the_user_gave_is_used():
@@ -108,9 +95,6 @@ def test_wrapped_samplers_are_reached():
     )
     first, second = epoch_of(batches, 0), epoch_of(batches, 1)
     assert first != second and epoch_of(batches, 0) == first
-
-
-# ---------------------------------------------------------------- draws of the main process
 
 
 CASES = {
@@ -185,9 +169,6 @@ def test_stop_iteration_of_a_collate_function_is_an_error(workers, quick_shutdow
         seen += batches
     batches.collate_fn = same
     assert flat(batches) == list(range(10))
-
-
-# ---------------------------------------------------------------- settings
 
 
 def test_settings_that_are_wrong_together_are_refused():

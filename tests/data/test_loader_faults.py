@@ -1,7 +1,5 @@
 """Workers that die, iterations that are torn, threads in workers."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import gc

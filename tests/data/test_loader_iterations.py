@@ -1,17 +1,17 @@
 """Iterations that are left early, fail, overlap or are repeated."""
 
-from __future__ import annotations
-
 import gc
 import multiprocessing
 import time
 from itertools import islice
 
 import pytest
+import torch
 from helpers.loaders import Indexed, Plain, flat, same, start
+from torch.utils.data import Dataset, IterableDataset
 
 import fastseed
-from fastseed.data import Loader
+from fastseed.data import Loader, Seekable, per_sample
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -106,3 +106,55 @@ def test_workers_end_with_their_iteration_or_loader(persistent):
         assert not workers()
     finally:
         gc.enable()
+
+
+N = 8
+
+
+class Noisy(Dataset):
+    def __len__(self):
+        return N
+
+    def __getitem__(self, index):
+        return index + torch.rand(())
+
+
+class Batched(Noisy):
+    def __getitems__(self, indices):
+        return [self[i] for i in indices]
+
+
+def noisy_from(position):
+    return (i + torch.rand(()) for i in range(position, N))
+
+
+class Flow(IterableDataset):
+    def __iter__(self):
+        return noisy_from(0)
+
+
+def epoch(batches):
+    return torch.cat([2 * batch for batch in batches])
+
+
+def assert_same(make):
+    found = []
+    for run in (epoch, torch.compile(epoch, backend="eager")):
+        fastseed.init(42)
+        fastseed.reseed(1, 0)
+        found.append((run(make()), torch.get_rng_state()))
+    (plain, state), (compiled, state_compiled) = found
+    assert plain.shape == (N,) and torch.equal(plain, compiled)
+    assert torch.equal(state, state_compiled)
+
+
+@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("wrap", [lambda data: data, per_sample], ids=["plain", "per_sample"])
+def test_an_epoch_in_a_compiled_function(wrap, workers):
+    assert_same(lambda: Loader(wrap(Noisy()), 2, shuffle=True, num_workers=workers))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [Batched, Flow, lambda: Seekable(noisy_from)])
+def test_other_kinds_of_data_sets(make):
+    assert_same(lambda: Loader(make(), 2))

@@ -1,7 +1,5 @@
 """An existing DataLoader becomes a Loader and keeps all its settings."""
 
-from __future__ import annotations
-
 import inspect
 
 import pytest

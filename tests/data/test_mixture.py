@@ -1,7 +1,5 @@
 """Mixtures: the order against one computed position by position, weights, worlds, new sources."""
 
-from __future__ import annotations
-
 import collections
 import functools
 import itertools

@@ -1,21 +1,22 @@
 """The order of an epoch as a function: known answers, laws, arguments."""
 
-from __future__ import annotations
-
+import itertools
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import pytest
 import torch
 from helpers import vectors
-from helpers.inside import Permutation
+from helpers.inside import OrderSpec, Permutation
 from helpers.sampled import sampler_at
 from helpers.support import needs_native
+from torch.utils.data import DataLoader
+
+import fastseed
+from fastseed.data import Lineage, ShuffleSampler, steps
 
 LARGE = (65536, 65537, 10**6 + 3, 10**9, 2**32 + 1, 2**48 - 1, 2**48)
 WHERE = {"task": 1, "epoch": 7, "master_seed": 42}
-
-
-# ---------------------------------------------------------------- known answers
 
 
 def test_the_sampler_gives_the_known_answers():
@@ -29,9 +30,6 @@ def test_the_sampler_gives_the_known_answers():
             if stride == 1:
                 found = sampler.indices(start, start + count)
                 assert found.dtype == torch.int64 and list(map(str, found.tolist())) == answers
-
-
-# ---------------------------------------------------------------- laws
 
 
 def test_every_order_is_a_bijection():
@@ -90,9 +88,6 @@ def test_each_coordinate_matters():
             assert sum(x == y for x, y in zip(orders[a], orders[b], strict=True)) < 5
 
 
-# ---------------------------------------------------------------- where it is written
-
-
 @pytest.mark.cuda
 def test_out_is_written_and_returned(device):
     sampler = sampler_at(1000, **WHERE)
@@ -105,3 +100,80 @@ def test_out_is_written_and_returned(device):
     assert torch.equal(strided[:, 1].cpu(), right) and not strided[:, ::2].any()
     meta = torch.empty(100, dtype=torch.int64, device="meta")
     assert sampler.indices(3, 103, out=meta) is meta
+
+
+N = 10
+
+
+@dataclass(frozen=True)
+class Strided(Permutation):
+    stride: int
+
+    def index(self, i):
+        return i * self.stride % self.n
+
+    def _fill(self, out, start, stride):
+        torch.arange(start, start + len(out) * stride, stride, out=out)
+        return out.mul_(self.stride).remainder_(self.n)
+
+    def positions(self, samples):
+        inside = (samples >= 0) & (samples < self.n)
+        return torch.where(inside, samples * pow(self.stride, -1, self.n) % self.n, -1)
+
+
+@dataclass(frozen=True)
+class StridedSpec(OrderSpec):
+    kind, is_keyed = "strided", False
+    name: str
+    n: int
+    stride: int
+
+    def at(self, master_seed, task, epoch):
+        return Strided(self.n, None, self.stride)
+
+    def describe(self):
+        return f"stride {self.stride}"
+
+
+class StridedSampler(ShuffleSampler):
+    def __init__(self, n, stride):
+        super().__init__(n)
+        self.spec = StridedSpec("strided", n, stride)
+
+
+def make(stride=7):
+    fastseed.init(42, rank=0, world_size=1)
+    return steps(DataLoader(range(N), 4, sampler=StridedSampler(N, stride)), epochs=2, task=1)
+
+
+def batches(loop, stop=None):
+    return [(epoch, step, b.tolist()) for epoch, step, b in itertools.islice(loop, stop)]
+
+
+def test_a_new_order_resumes_and_has_a_lineage():
+    whole = batches(make())
+    assert whole[0] == (0, 0, [0, 7, 4, 1])
+    loop = make()
+    first, state = batches(loop, 4), loop.state_dict()
+    again = make()
+    again.load_state_dict(state)
+    assert first + batches(again) == whole
+    lineage = Lineage.load(state)
+    for epoch, step, batch in whole:
+        assert lineage.at(epoch, step).sample.tolist() == batch
+    for i in range(N):
+        found = [(v.epoch, v.step) for v in lineage.where(i, epochs=range(2))]
+        assert found == [(epoch, step) for epoch, step, batch in whole if i in batch]
+
+
+def test_a_new_order_is_part_of_the_state():
+    loop = make()
+    batches(loop, 1)
+    with pytest.raises(ValueError, match="'stride 3', as here"):
+        make(3).load_state_dict(loop.state_dict())
+
+
+def test_a_new_order_leaves_out_what_is_in_quarantine():
+    loop = make()
+    loop.quarantine([7])
+    assert 7 not in [i for _, _, batch in batches(loop) for i in batch]

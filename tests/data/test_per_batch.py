@@ -1,7 +1,5 @@
 """``per_batch``: what ``collate_fn`` draws follows the batch's samples, whoever collates them."""
 
-from __future__ import annotations
-
 import itertools
 import random
 
@@ -193,9 +191,6 @@ def test_a_job_with_slots_has_the_numbers_of_the_first_sample_of_each():
     for epoch, _, micro_batches in steps(loader, epochs=1, slots=5):
         for samples, drawn in micro_batches:
             assert drawn == expected(samples[0], epoch=epoch)
-
-
-# ---------------------------------------------------------------- iterable datasets
 
 
 @pytest.mark.parametrize("workers", [0, 2])

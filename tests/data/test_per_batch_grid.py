@@ -1,7 +1,5 @@
 """``per_batch`` stopped at every step and resumed: 0, 1, 2, 5 workers, forked and spawned."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest
@@ -19,7 +17,7 @@ WORKERS = (0, 1, 2, 5)
 
 def loop(workers, method="fork"):
     start(0)
-    more = {"num_workers": workers, "persistent_workers": method == "spawn"}
+    more = {"num_workers": workers, "persistent_workers": method == "forkserver"}
     more["multiprocessing_context"] = method
     if not workers:
         more = {}
@@ -55,7 +53,7 @@ def test_forked_workers_stopped_after_each_step(before):
 
 
 @pytest.mark.timeout(600)
-def test_spawned_workers_stopped_after_three_steps():
+def test_workers_of_a_fork_server_stopped_after_three_steps():
     whole, _ = batches(loop(0))
     for stop, before, after in ((1, 1, 2), (9, 2, 5), (17, 5, 0)):
-        assert stop_and_resume(stop, before, after, method="spawn") == whole
+        assert stop_and_resume(stop, before, after, method="forkserver") == whole

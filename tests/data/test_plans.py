@@ -1,7 +1,5 @@
 """What an iteration keeps: the epoch of a dataset, the place of a sampler, size and seed."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np
@@ -9,13 +7,7 @@ import pytest
 import torch
 from helpers.inside import context, warn_once
 from helpers.loaders import Given, Stateful, same
-from torch.utils.data import (
-    BatchSampler,
-    DataLoader,
-    Dataset,
-    IterableDataset,
-    get_worker_info,
-)
+from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, get_worker_info
 
 import fastseed
 from fastseed.data import ShuffleSampler, per_sample, steps

@@ -1,7 +1,5 @@
 """Random loops, killed and resumed on other ranks and workers, against lists and their slices."""
 
-from __future__ import annotations
-
 import itertools
 import pickle
 import random

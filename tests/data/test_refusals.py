@@ -1,7 +1,5 @@
 """Arguments that fastseed.data refuses, each with its rule; nothing is drawn meanwhile."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from helpers.loaders import Numbers, Plain

@@ -1,7 +1,5 @@
 """The state of a loader, at each moment, and the states that are refused."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest
@@ -20,9 +18,6 @@ def make(n=20, batch=4, **more):
 
 def position(batches):
     return loaders.position_of(batches.state_dict())
-
-
-# ---------------------------------------------------------------- what it is
 
 
 def test_a_state_is_a_journal_and_whether_the_epoch_is_over(tmp_path):
@@ -108,9 +103,6 @@ def test_state_before_and_after_loading():
     other.restart()
     assert position(other) == 0
     assert len(flat(other)) == 20
-
-
-# ---------------------------------------------------------------- the epoch
 
 
 def stopped(epoch=3, batches_done=2, **more):

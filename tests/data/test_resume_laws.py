@@ -1,7 +1,5 @@
 """Resumed after each step = whole: loops of all kinds, and one body."""
 
-from __future__ import annotations
-
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 

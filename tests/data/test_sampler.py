@@ -1,7 +1,5 @@
 """ShuffleSampler: one order on any number of ranks, entered anywhere, where torch's samplers go."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from helpers.sampled import SIZES, WORLDS, order, turns
@@ -30,9 +28,6 @@ def shares(n: int, world_size: int, first: int = 0, **more) -> list[list[int]]:
 
 def plain(indices: list[int]) -> bool:
     return all(type(index) is int for index in indices)
-
-
-# ---------------------------------------------------------------- the order of an epoch
 
 
 @pytest.mark.parametrize("world_size", WORLDS)
@@ -93,9 +88,6 @@ def test_largest_data_set():
     assert list(iter(sampler)) == [sampler.index(2**48 - 1)]
 
 
-# ---------------------------------------------------------------- where the job is
-
-
 def test_the_order_is_that_of_the_scope_at_iter_time():
     sampler = ShuffleSampler(50)
     for epoch in (7, 8, 7):
@@ -153,9 +145,6 @@ def test_the_mesh_says_how_data_are_shared():
     assert list(ShuffleSampler(10)) == order(10)[1::2]
 
 
-# ---------------------------------------------------------------- the order as a function
-
-
 def test_index_and_indices():
     sampler = ShuffleSampler(1000)
     assert sampler.indices().tolist() == order(1000)
@@ -166,9 +155,6 @@ def test_index_and_indices():
     assert sampler.indices(task=1, epoch=8).tolist() == order(1000, 8)
     out = torch.zeros(1000, dtype=torch.int64)
     assert sampler.indices(out=out) is out and out.tolist() == order(1000)
-
-
-# ---------------------------------------------------------------- in a DataLoader
 
 
 class Squares(Dataset):

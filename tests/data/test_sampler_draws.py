@@ -1,7 +1,5 @@
 """Orders that samplers draw: the same in every run, on any workers, after any stop."""
 
-from __future__ import annotations
-
 import itertools
 import random
 
@@ -123,9 +121,6 @@ def test_torchs_seed_of_a_worker_comes_again_only_with_its_iteration():
     assert len({seed for seeds in seen for seed in seeds}) == 3 * 2 * 2
 
 
-# ---------------------------------------------------------------- samplers that remember
-
-
 class Remembering(Sampler):
     """It keeps everything from run to run that a sampler may keep."""
 
@@ -172,9 +167,6 @@ def test_what_a_sampler_keeps_for_its_next_run_is_named(make_sampler, names, cap
     said = [r.message.split(" changed while")[0] for r in caplog.records if "is kept" in r.message]
     named = ", ".join(f"Remembering.{name}" for name in names.split())
     assert said == ([f"fastseed.data.Loader: {named}"] if names else [])
-
-
-# ---------------------------------------------------------------- samplers with set_epoch
 
 
 SAMPLERS = {

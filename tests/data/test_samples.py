@@ -1,7 +1,5 @@
 """The random numbers of a sample depend on (master seed, task, epoch, index) alone."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 import random
@@ -11,16 +9,7 @@ import pytest
 import torch
 from helpers.inside import context, derive, scopes
 from helpers.support import holds_key, reference_sample_key, scramble, snapshot
-from helpers.worker_cases import (
-    KINDS,
-    Batched,
-    Draws,
-    DrawsAll,
-    Epochs,
-    draw_from,
-    flat,
-    options,
-)
+from helpers.worker_cases import KINDS, Batched, Draws, DrawsAll, Epochs, draw_from, flat, options
 from torch.utils.data import DataLoader, Dataset
 
 import fastseed
@@ -295,9 +284,6 @@ def test_pools_and_banks_have_members_of_their_own():
     assert len({x for sample in found for x in sample}) == 16
     assert [data[i][1:] for i in range(4)] == found
     assert (pool.state_dict()["states"].tolist(), bank.state_dict()["states"].tolist()) == kept
-
-
-# ---------------------------------------------------------------- a dataset like any other
 
 
 def test_it_passes_for_the_data_set():

@@ -1,7 +1,5 @@
 """The form of per_sample without globals, and indices that come again."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 
@@ -42,9 +40,6 @@ def sample_key(index, occurrence=0):
     return reference_sample_key("sample", index, occurrence)
 
 
-# ---------------------------------------------------------------- a generator of the sample's own
-
-
 def test_numpy_generators_are_default_rng_of_the_key():
     data = per_sample(Read(), generator="numpy")
     index, rng = data[Repeat(3, 2)]
@@ -70,9 +65,6 @@ def test_workers_do_not_matter(kind):
         epochs = Epochs(data, workers=workers)
         assert epochs.run(5) == expected
         assert not set(epochs.run(6)) & set(expected)
-
-
-# ---------------------------------------------------------------- indices that come again
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Several datasets of per_sample in one scope: nested, side by side, with names, in threads."""
 
-from __future__ import annotations
-
 import logging
 import random
 import threading

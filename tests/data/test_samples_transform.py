@@ -1,7 +1,5 @@
 """per_sample(transform=): batches are read at once, and transformed sample by sample."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """States, loaders and samplers that are refused or warned of, with what to do."""
 
-from __future__ import annotations
-
 import itertools
 import logging
 import re
@@ -144,9 +142,6 @@ def test_numpy_integers_are_accepted():
     assert loader.state_dict() == of_loader()
 
 
-# ---------------------------------------------------------------- the wrong dict
-
-
 def test_a_state_of_another_master_seed_says_which():
     state = stopped(2)
     fastseed.init(43, rank=0, world_size=1)
@@ -208,9 +203,6 @@ def test_a_registered_sampler_may_be_in_another_epoch_before_the_loop():
     resumed = made()
     resumed.load_state_dict(saved)
     assert list(resumed) == whole[6:]
-
-
-# ---------------------------------------------------------------- what a loop and a loader are
 
 
 def test_steps_have_the_length_of_an_epoch_and_the_dataset():
@@ -317,9 +309,6 @@ def test_a_divided_order_that_ignores_the_seed_of_the_job_is_warned_of(
     )
 
 
-# ---------------------------------------------------------------- init alone
-
-
 @pytest.mark.parametrize(
     "make_one", [lambda: list(ShuffleSampler(8)), lambda: per_sample(Indexed(8))[0]]
 )
@@ -335,9 +324,6 @@ def test_without_a_loader_the_scope_of_init_is_no_epoch(make_one):
     fastseed.init(42, rank=0, world_size=1)
     fastseed.reseed(0)
     assert make_one() != found
-
-
-# ---------------------------------------------------------------- no false alarm
 
 
 def test_a_run_that_resumes_in_its_process_does_not_warn(caplog):

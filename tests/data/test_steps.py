@@ -1,7 +1,5 @@
 """The loop over steps: where it is, what it draws, and resumes after every step."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """Steps cut into slots: the samples of each slot, whatever the number of ranks and workers."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 

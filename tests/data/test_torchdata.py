@@ -1,7 +1,5 @@
 """torchdata's StatefulDataLoader with our sampler and samples resumes exactly, as ours does."""
 
-from __future__ import annotations
-
 import pytest
 from helpers.loaders import Indexed, same, start
 from torch.utils.data import DataLoader

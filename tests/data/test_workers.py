@@ -1,7 +1,5 @@
 """Which stream each generator has in a worker, and what the user's own set-up may do."""
 
-from __future__ import annotations
-
 import copy
 import logging
 import pickle
@@ -55,9 +53,6 @@ def first_of(key, kind):
 
 def key(name, worker, **where):
     return fastseed.derive_key(name, task=1, epoch=5, worker=worker + 1, **where)
-
-
-# ---------------------------------------------------------------- which stream
 
 
 def test_the_three_globals_have_the_streams_of_their_worker():
@@ -156,9 +151,6 @@ def test_registered_generators_keep_their_identity_under_spawn(caplog):
     assert found[0] == found[1]
     assert found[0][1][1] == first_of(key("numpy.random.Generator", 1), "numpy.random.Generator")
     assert not bank._seeded  # the main process's has not moved
-
-
-# ---------------------------------------------------------------- start methods and persistence
 
 
 @pytest.mark.slow

@@ -1,7 +1,5 @@
 """What a block uses: unregistered generators, seeding calls, repeated scopes."""
 
-from __future__ import annotations
-
 import gc
 import random
 import sys
@@ -191,9 +189,6 @@ def test_finds_draws_before_init(monkeypatch, draw):
     name = {"rand": "torch.cpu" if draw is torch.rand else "numpy"}.get(draw.__name__, "python")
     assert (row.item, row.status) == (name, "note" if name == "python" else "wrong")
     assert row.detail.startswith(f"drawn from before init: {__file__}:")
-
-
-# ---------------------------------------------------------------- training without reseed
 
 
 def train(reseeds=False, draws=True, steps=3):

@@ -1,7 +1,5 @@
 """fastseed.debug.seed_reach: eight bugs of public threads, their corrections, and the rules."""
 
-from __future__ import annotations
-
 import operator
 import random
 

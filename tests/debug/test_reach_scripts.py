@@ -1,8 +1,6 @@
 """Scripts from a grammar of seedings, data, loaders, models and augmentations: all are correct, so
 ``seed_reach`` finds nothing; and with one bug planted it names the part."""
 
-from __future__ import annotations
-
 import copy
 import random
 import re
@@ -239,13 +237,7 @@ class Script:
         return {"order": order, "batches": rows, "tokens": tokens, "labels": labels}
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Threads that wait for each other take most of the time of small models."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def check(number: int) -> None:

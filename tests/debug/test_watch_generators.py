@@ -1,7 +1,5 @@
 """Watch records the exact states of generators, and changes none of them."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np
@@ -56,9 +54,6 @@ def parted(tmp_path, act):
     return bisect(tmp_path / "a", tmp_path / "b")
 
 
-# ---------------------------------------------------------------- default generators
-
-
 def test_draws_are_found_before_what_was_made_with_them(tmp_path):
     def act():
         random.random(), np.random.rand(), torch.rand(())
@@ -104,9 +99,6 @@ def test_generators_are_optional(tmp_path):
     assert found.equal and found.notes == ("only b recorded the generator",)
 
 
-# ---------------------------------------------------------------- accelerators
-
-
 class Device:
     """An accelerator of two devices, which torch initializes later."""
 
@@ -128,9 +120,6 @@ def test_an_accelerator_counts_once_it_is_there(tmp_path, monkeypatch):
     assert list(start) == GLOBAL and list(after) == [*GLOBAL, "torch.cuda:0", "torch.cuda:1"]
     for i, generator in enumerate(device.there):
         assert after[f"torch.cuda:{i}"] == digest(generator.get_state()).table[""].value
-
-
-# ---------------------------------------------------------------- where it is recorded
 
 
 def test_the_folder_of_a_run(tmp_path, monkeypatch):

@@ -1,7 +1,5 @@
 """A block without an index is entered once in a scope, wherever the second entry comes from."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import threading
@@ -138,10 +136,7 @@ def test_another_task(function):
     for errors in (asyncio.run(at_once()) for _ in range(2)):
         assert any("another asyncio task" in str(error) for error in errors)
     assert len({found.sum().item() for found in asyncio.run(one_after_another())}) == 3
-    with (
-        BLOCKS[function]("outside"),
-        pytest.raises(RuntimeError, match="wait_for makes"),
-    ):
+    with BLOCKS[function]("outside"), pytest.raises(RuntimeError, match="wait_for makes"):
         asyncio.run(rollout(0) if function == "fork_rng" else only_draw())
 
 

@@ -5,8 +5,6 @@ the order of calls, prefix-stable, and splits over ranges; every coordinate, and
 separates.
 """
 
-from __future__ import annotations
-
 import hashlib
 
 import numpy as np
@@ -67,9 +65,6 @@ def keys(name, rank, worker, start, n, domain=scalar.DOMAIN_STREAM) -> list[tupl
     return [(int(lo), int(hi)) for lo, hi in derived]
 
 
-# ---------------------------------------------------------------- injective
-
-
 @LAWS
 @given(scopes, st.lists(st.tuples(streams, domains), unique=True, max_size=40))
 def test_laws_streams_of_a_scope_have_distinct_keys(at, coordinates):
@@ -119,8 +114,6 @@ def test_laws_narrow_seeds_differ_between_ranks(at, name, some_ranks, worker, i,
     assert all(0 <= seed < 2**bits for seed in found)
 
 
-# ---------------------------------------------------------------- ranges
-
 keys_of_names = st.tuples(numbers(64), numbers(64))
 
 
@@ -140,9 +133,6 @@ def test_laws_seeds_are_the_low_halves(name, rank, worker, start, n, domain):
     seeds = derived_seeds(name, rank, worker, start, n, domain)
     assert seeds.dtype == np.uint64
     assert seeds.tolist() == [lo for lo, _ in keys(name, rank, worker, start, n, domain)]
-
-
-# ---------------------------------------------------------------- native is the reference
 
 
 @needs_native
@@ -172,9 +162,6 @@ def test_laws_a_name_is_the_start_of_its_sha256(name):
     assert b"".join(half.to_bytes(8, "little") for half in scalar.name_words(name)) == expected
 
 
-# ---------------------------------------------------------------- expansion
-
-
 @LAWS
 @given(numbers(128), numbers(128))
 def test_laws_states_are_distinct_and_never_zero(a, b):
@@ -183,9 +170,6 @@ def test_laws_states_are_distinct_and_never_zero(a, b):
     assert (first.dtype, first.shape) == (np.uint32, (624,))
     assert first[0] >> 31 == 1
     assert np.count_nonzero(first == second) < 8  # 624 / 2**32 equal words are to be expected
-
-
-# ---------------------------------------------------------------- the public functions
 
 
 @pytest.fixture(scope="module")

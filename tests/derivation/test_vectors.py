@@ -1,7 +1,5 @@
 """Every backend gives the known answers of ``vectors/vectors.txt``, and these never change."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 from collections import Counter

@@ -1,7 +1,5 @@
 """fastseed.deterministic: the settings, the report, and restoring them."""
 
-from __future__ import annotations
-
 import importlib.machinery
 import os
 import sys
@@ -273,12 +271,7 @@ def test_cublas_is_tested_in_strict_mode_and_the_mode_restored(monkeypatch, erro
 
 @pytest.mark.parametrize(
     "value, status",
-    [
-        ("^NVLS", UNCHANGED),
-        ("ring,CollnetChain", UNCHANGED),
-        ("Ring,Tree", SET),
-        ("", SET),
-    ],
+    [("^NVLS", UNCHANGED), ("ring,CollnetChain", UNCHANGED), ("Ring,Tree", SET), ("", SET)],
 )
 def test_an_nccl_algorithm_that_repeats_is_kept(nccl, monkeypatch, value, status):
     monkeypatch.setenv("NCCL_ALGO", value)
@@ -304,9 +297,6 @@ def test_initialized_horovod_is_too_late(monkeypatch):
     with deterministic() as report:
         assert report["HOROVOD_FUSION_THRESHOLD"].status == TOO_LATE
         assert "HOROVOD_FUSION_THRESHOLD" not in os.environ
-
-
-# ---------------------------------------------------------------- the report
 
 
 def test_the_report_is_printable(monkeypatch):

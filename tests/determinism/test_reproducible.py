@@ -1,7 +1,5 @@
 """fastseed.enforce_reproducibility."""
 
-from __future__ import annotations
-
 import logging
 import random
 import sys

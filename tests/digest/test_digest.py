@@ -1,7 +1,5 @@
 """Digests: every bit counts, nothing else counts, and parts add up to the whole."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import types
@@ -186,9 +184,6 @@ def test_digest_changes_nothing_and_draws_nothing():
     assert all(torch.equal(v, before[1][k]) for k, v in module.state_dict().items())
 
 
-# ---------------------------------------------------------------- parts
-
-
 @pytest.mark.parametrize("shape", [(11,), (10, 7), (4, 5, 33), (64,), (3, 48)], ids=str)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.int8], ids=str)
 def test_parts_add_up_however_they_are_cut(shape, dtype):
@@ -232,22 +227,6 @@ def test_duplicate_names_are_refused():
     for tree in ({"a.b": 1, "a": {"b": 2}}, {1: 0, "1": 0}):
         with pytest.raises(ValueError, match=r"must have one leaf of each name, got two at '"):
             digest(tree)
-
-
-@pytest.mark.parametrize("layout", ["coo", "csr", "csc", "bsr", "bsc"])
-@pytest.mark.filterwarnings("ignore:Sparse")
-def test_sparse_tensors(layout):
-    dense = torch.zeros(4, 6)
-    dense[1, 2], dense[3, 5] = 1.5, -2.0
-    block = {"blocksize": (2, 2)} if layout.startswith("b") else {}
-    make = getattr(dense, f"to_sparse_{layout}", dense.to_sparse)
-    one = digest({"w": make(**block)})
-    parts = {name.removeprefix("w.") for name in one.table}
-    assert {"layout", "size.0", "size.1", "values"} <= parts and len(parts) == 6 - (layout == "coo")
-    assert digest({"w": make(**block).clone()}).value == one.value
-    dense[3, 5] = -2.5
-    other = {"w": getattr(dense, f"to_sparse_{layout}", dense.to_sparse)(**block)}
-    assert [d.name for d in compare(one, other)] == ["w.values"]
 
 
 def test_dtypes_of_all_kinds():
@@ -298,10 +277,7 @@ def test_compare_names_what_differs():
         ({"x": {1, 2}}, r"the leaf at 'x' must be .* of type set"),
         (torch.nn.Linear, r"the leaf at '' must be a tensor.* of type type"),
         (torch.empty(2, device="meta"), r"the tensor at '' must be one with memory of its own"),
-        (
-            [torch.eye(2).to_mkldnn()],
-            r"the tensor at '0' must be dense and strided, got torch",
-        ),
+        ([torch.eye(2).to_mkldnn()], r"the tensor at '0' must be dense and strided"),
         (np.array([np.longdouble(1)]), r"the leaf at '' must be an array of numbers, got"),
         (np.array(["a"]), r"must be an array of numbers, got '<U1'"),
         (np.array([object()]), r"must be an array of numbers, got 'object'"),

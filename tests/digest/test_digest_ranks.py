@@ -1,7 +1,5 @@
 """Digests of what is spread over ranks are those of the whole; ranks that differ are named."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Ranks that do not agree, or are missing, are named on every rank, in time. Four gloo ranks."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import threading
@@ -220,7 +218,7 @@ def test_subgroups_agree_for_themselves():
 
 
 def test_ended_and_stopped_processes_do_not_hang_the_others():
-    """Rank 0 keeps the store. Other ranks: test_lost_ranks.py."""
+    """Rank 0 keeps the store. Other ranks: test_mesh_ranks.py."""
     found = run_ranks("store_ends.py", 2)[1]
     stopped, seconds = found["stopped"]
     assert stopped.startswith(f"TimeoutError: {PREFIX}the store of torch.distributed did not ")

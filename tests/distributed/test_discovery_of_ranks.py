@@ -1,7 +1,5 @@
 """The rank of this process, and one master seed for all ranks: two gloo ranks, and simulated."""
 
-from __future__ import annotations
-
 import logging
 import sys
 import types

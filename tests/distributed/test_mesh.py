@@ -1,7 +1,5 @@
 """Ranks that share a stream, on every mesh of eight."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import random
@@ -18,9 +16,6 @@ from fastseed.random import keyed
 
 SHAPES = [s for s in itertools.product((1, 2, 4, 8), repeat=3) if math.prod(s) == 8]
 SUBSETS = [s for n in range(4) for s in itertools.combinations(NAMES, n)]
-
-
-# ---------------------------------------------------------------- exactly the ranks that should
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -160,9 +155,6 @@ def test_pools_and_banks_reseed_as_their_names_say():
         expected = fastseed.random.bits(fastseed.derive_key(name), (5,))
         for bank in banks:
             assert torch.equal(fastseed.random.bits(bank, (5,))[0], expected)
-
-
-# ---------------------------------------------------------------- data
 
 
 @pytest.mark.parametrize(

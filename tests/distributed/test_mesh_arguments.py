@@ -1,8 +1,5 @@
 """The arguments ``mesh``, ``data_over`` and ``distinct_over``, and what depends on a mesh."""
 
-from __future__ import annotations
-
-import io
 import logging
 import math
 import pickle
@@ -12,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.meshes import of_rank
-from helpers.support import seeder
+from helpers.support import saved_and_loaded, seeder
 
 import fastseed
 from fastseed import GeneratorPool
@@ -123,17 +120,11 @@ def test_pools_and_banks_on_their_own_follow_the_default():
     assert pool[0].initial_seed() == fastseed.derive_seed("pool", task=1, epoch=2, rank=1)
 
 
-def through_torch(state):
-    buffer = io.BytesIO()
-    torch.save(state, buffer)
-    return torch.load(io.BytesIO(buffer.getvalue()), weights_only=True)
-
-
 def test_exact_states_continue_in_the_same_mesh():
     s = of_rank(2, HERE, 4, distinct_over=("dp",))
     s.reseed(1, 2)
     torch.rand(3)
-    held, after = through_torch(s.state_dict(rng=True)), torch.rand(3)
+    held, after = saved_and_loaded(s.state_dict(rng=True)), torch.rand(3)
     other = of_rank(2, HERE, 4, distinct_over=("dp",))
     other.load_state_dict(held)
     assert torch.rand(3).equal(after)
@@ -141,12 +132,7 @@ def test_exact_states_continue_in_the_same_mesh():
 
 @pytest.mark.parametrize(
     ("where", "distinct_over"),
-    [
-        ({"dp": (2, 4)}, None),
-        ({"tp": (1, 2), "dp": (0, 2)}, ("dp",)),
-        (HERE, None),
-        (None, None),
-    ],
+    [({"dp": (2, 4)}, None), ({"tp": (1, 2), "dp": (0, 2)}, ("dp",)), (HERE, None), (None, None)],
 )
 def test_on_another_mesh_only_coordinates_carry_over(where, distinct_over, caplog):
     """Ranks that shared a stream would otherwise go on drawing the same."""
@@ -202,7 +188,7 @@ def saved_by_two(distinct_over, where=None):
         s = seeder(rank=rank, world_size=2, distinct_over=distinct_over, mesh=where and where(rank))
         s.reseed(1, 2)
         torch.rand(3), np.random.random()
-        states.update(through_torch(s.state_dict(rng=True)))
+        states.update(saved_and_loaded(s.state_dict(rng=True)))
         after = [torch.rand(3).tolist(), np.random.random()]
     return states, after
 

@@ -2,10 +2,8 @@
 
 A block runs in a folder with the first program of the page as ``train.py`` and its first JSON
 document as ``config.json``. A comment ``<!-- not run: reason -->`` on the line before a block
-leaves it out. Pages that are sessions, with output, are replayed by other tests.
+leaves it out. Pages that are sessions are replayed, and their output is compared.
 """
-
-from __future__ import annotations
 
 import os
 import re
@@ -16,12 +14,9 @@ from pathlib import Path
 import pytest
 from helpers.paths import ROOT
 from helpers.processes import clean_environment
+from helpers.sessions import is_output, replay, session
 
-REPLAYED = {
-    "command-line.md": "examples/test_command_line_session.py",
-    "first-difference.md": "examples/test_first_difference.py",
-    "lineage.md": "examples/test_find_poisoned_batch.py",
-}
+SESSIONS = ("command-line.md", "first-difference.md", "lineage.md")
 _BLOCK = re.compile(r"^(?:<!-- not run: ([^\n]+) -->\n)?```console\n(.*?)^```$", re.M | re.S)
 
 
@@ -33,7 +28,7 @@ def blocks(page: Path) -> list[tuple[str, str]]:
 PAGES = {
     str(page.relative_to(ROOT)): page
     for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
-    if page.name not in REPLAYED and any(not reason for reason, _ in blocks(page))
+    if page.name not in SESSIONS and any(not reason for reason, _ in blocks(page))
 }
 
 
@@ -42,9 +37,22 @@ def test_console_blocks_are_found():
     assert len(blocks(ROOT / "docs" / "install.md")) == 2
 
 
-@pytest.mark.parametrize("page", REPLAYED)
-def test_console_sessions_are_replayed(page):
-    assert f'"{page}"' in (ROOT / "tests" / REPLAYED[page]).read_text()
+def test_output_is_compared():
+    assert is_output("a  b\n", ["a b"]) and is_output("a\nx\ny\nb\n", ["a", "…", "b"])
+    assert not is_output("a c\n", ["a b"]) and not is_output("a\nb\nc\n", ["a", "b"])
+    assert not is_output("", ["a"]) and is_output("loss 1.5 of 3\n", ["loss … 3"])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("page", SESSIONS)
+def test_console_sessions_are_replayed(page, tmp_path):
+    replay(page, tmp_path)
+
+
+def test_the_session_of_the_command_line_has_every_command():
+    commands = " ".join(command for command, _ in session("command-line.md"))
+    assert all(f"fastseed {name} " in commands for name in ("run", "check", "diff"))
 
 
 @pytest.mark.slow

@@ -4,8 +4,6 @@ A block of ```python is a program as a reader pastes it. A block of ```py is a f
 behind the lines of ``NAMES``, which give it what it takes from the reader's script.
 """
 
-from __future__ import annotations
-
 import logging
 import multiprocessing
 import os

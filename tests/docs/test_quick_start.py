@@ -1,7 +1,5 @@
 """The script of docs/quick-start.md, killed and started again, ends as one that never stopped."""
 
-from __future__ import annotations
-
 import re
 import signal
 

@@ -1,7 +1,5 @@
 """The patterns of docs/rules.md: a tool names each wrong line, and not the right one."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Callable
@@ -76,7 +74,7 @@ def line(number: int, wrong: bool) -> str:
 
 def test_each_rule_has_a_test():
     tested = {"check": {*CHECKED, 8}, "seed_reach": {*OF_SEEDS, *OF_EPOCHS, 17}, "ranks": {16}}
-    tests = "test_verify.py::does_not_restore", "test_verify_faults.py::without_the_optimizer"
+    tests = "test_verify.py::does_not_restore", "test_verify_losses.py::without_the_optimizer"
     tested["verify"] = {18, 19}
     for name in tests:
         file, _, test = name.partition("::")

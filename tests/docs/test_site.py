@@ -1,7 +1,5 @@
 """The documentation site: built strictly, every public name in it, every page listed."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import re
@@ -92,6 +90,14 @@ def test_files_that_pages_name_exist():
             folders = "fastseed|tests|examples|csrc|benchmarks|docs"
             named |= set(re.findall(rf"`((?:{folders})/[\w/.*-]+)`", path.read_text("utf-8")))
     assert [name for name in sorted(named) if not [*ROOT.glob(name.rstrip("/"))]] == []
+
+
+def test_code_on_pages_fits_into_its_column():
+    """Of 80 characters; docs/ruff.toml formats the code so, but leaves comments and texts."""
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
+        blocks = re.findall(r"^```py(?:thon)?\n(.*?)^```", page.read_text("utf-8"), re.M | re.S)
+        wide = [line for line in "".join(blocks).splitlines() if len(line) > 80]
+        assert wide == [], page
 
 
 def test_llms_txt_lists_every_page():

@@ -4,8 +4,6 @@ A leaf is the number of its slot, and a sum the number of its pair of summands i
 result that equals that of the tree was added as the tree says.
 """
 
-from __future__ import annotations
-
 import collections
 import itertools
 from fractions import Fraction

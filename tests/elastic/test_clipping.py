@@ -1,7 +1,5 @@
 """Clipping by the exact norm: torch's rules, the same bits on any layout."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 

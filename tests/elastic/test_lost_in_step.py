@@ -1,13 +1,11 @@
 """A rank that is killed or stopped in a step is named by the others; nothing is half applied."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
 from helpers.processes import run_script
 
-PHASES = 9
+PHASES = 8
 
 
 @pytest.mark.slow

@@ -12,8 +12,6 @@ rank. What rows do not combine:
   blocks are compiled, it is one.
 """
 
-from __future__ import annotations
-
 import json
 
 import pytest

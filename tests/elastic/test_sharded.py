@@ -1,7 +1,5 @@
 """The same weights under ``fully_shard`` on any mesh as in one process."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.distributed as dist
@@ -10,11 +8,7 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
-from torch.distributed.tensor.parallel import (
-    ColwiseParallel,
-    RowwiseParallel,
-    parallelize_module,
-)
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.utils.checkpoint import checkpoint
 
 from fastseed.debug import digest
@@ -164,9 +158,6 @@ def test_data_ranks_do_not_matter_beside_tensor_parallelism():
     assert len(found) == 1
 
 
-# ---------------------------------------------------------------- ranks that differ
-
-
 class Experts(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -206,29 +197,6 @@ def train_different_replicas() -> str:
     except RuntimeError as error:
         return str(error)
     return "no error"
-
-
-def start_from_the_first_replica(shards: int) -> tuple[list[float], list[float], float]:
-    """Return the weight of this replica before and after the first step, and a buffer."""
-    names = ("replicate", "shard")
-    sizes = (dist.get_world_size() // shards, shards)
-    torch.manual_seed(dist.get_rank())
-    model = nn.Linear(WIDTH, 1)  # all on one shard
-    model.register_buffer("scale", torch.tensor(1.0 + dist.get_rank()))
-    fully_shard(model, mesh=init_device_mesh("cpu", sizes, mesh_dim_names=names))
-    before = whole(model.weight).flatten().tolist()
-    gradients = SlotGradients(model, dist.get_world_size(), broadcast=True)
-    for _, x in gradients.step([torch.ones(1, WIDTH)]):
-        (model(x) * model.scale).sum().backward()
-    return before, whole(model.weight).flatten().tolist(), model.scale.item()
-
-
-@pytest.mark.parametrize("sizes", [(2, 1), pytest.param((2, 2), marks=pytest.mark.slow)])
-def test_replicas_start_from_the_first(sizes):
-    replicas, shards = sizes
-    found = ranks(replicas * shards, start_from_the_first_replica, shards)
-    assert found[0][0] != found[-1][0]
-    assert [rest for _, *rest in found] == [[found[0][0], 1.0]] * len(found)
 
 
 @pytest.mark.parametrize("frozen", [False, True])

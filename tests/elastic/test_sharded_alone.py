@@ -1,7 +1,5 @@
 """Models under ``fully_shard`` in a job of one rank: steps, errors, dtypes."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

@@ -1,7 +1,5 @@
 """Slots that take random numbers from torch's generators: a warning, where they depend on ranks."""
 
-from __future__ import annotations
-
 import logging
 from types import SimpleNamespace
 

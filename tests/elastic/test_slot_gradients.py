@@ -1,7 +1,5 @@
 """SlotGradients in one process: which mean it leaves, for which models."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import math

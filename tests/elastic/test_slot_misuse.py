@@ -1,7 +1,5 @@
 """SlotGradients used wrongly: an error that says how, and a model as it was before."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import logging
@@ -71,7 +69,7 @@ def test_wrapped_models_are_refused_by_name(monkeypatch):
 
 
 def test_what_is_no_model_or_no_batches_is_refused():
-    with pytest.raises(ValueError, match="model must be without uninitialized parameters"):
+    with pytest.raises(ValueError, match="model must be without lazy modules"):
         SlotGradients(nn.LazyLinear(3), 2)
     gradients = SlotGradients(nn.Linear(1, 1), 1)
     with pytest.raises(TypeError, match="batches must be iterable, got 5 of type int"):
@@ -81,7 +79,9 @@ def test_what_is_no_model_or_no_batches_is_refused():
 def test_a_model_of_inference_mode_is_refused():
     with torch.inference_mode():
         model = nn.Linear(2, 2)
-    with pytest.raises(ValueError, match=r"model must be made outside of torch.inference_mode"):
+    with pytest.raises(
+        ValueError, match=r"model must be .* and made outside of torch.inference_mode"
+    ):
         SlotGradients(model, V)
 
 
@@ -383,27 +383,6 @@ def test_sparse_buffers_are_an_error():
     model.register_buffer("edges", torch.eye(3).to_sparse())
     with pytest.raises(ValueError, match="with dense buffers, but 'edges' is not"):
         SlotGradients(model, V)
-
-
-class Wrapped(torch.Tensor):
-    """A subclass, which may have no memory of its own."""
-
-
-@pytest.mark.parametrize(
-    "buffer",
-    [torch.zeros(1).expand(3), torch.zeros(2).as_subclass(Wrapped)],
-    ids=["expanded", "sub"],
-)
-def test_a_broadcast_refuses_tensors_that_it_cannot_write(buffer):
-    model = make()[0]
-    model.register_buffer("shared", buffer)
-    SlotGradients(model, V)
-    with pytest.raises(
-        ValueError, match=r"broadcast must be False for .* \(here: buffer 'shared'\)"
-    ):
-        SlotGradients(model, V, broadcast=True)
-    with pytest.raises(TypeError, match="broadcast must be a bool, got 1"):
-        SlotGradients(model, V, broadcast=1)
 
 
 def test_sparse_gradients_are_an_error():

@@ -1,7 +1,5 @@
 """SlotGradients on several ranks: what differs, ends or does not answer is named on all."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import time
@@ -45,15 +43,14 @@ def differ(change, rank, model):
         os.environ["MKL_CBWR"] = "COMPATIBLE"
 
 
-def error_of_first_step(change, broadcast=False):
+def error_of_first_step(change):
     (rank, world), model = place(), make(norm=True)
     with torch.no_grad():
         differ(change, rank, model)
     model.register_buffer("seen", torch.tensor(0))
     slots = {"slots": world + 1, "no slots": 0}.get(change, world) if rank == 1 else world
     try:
-        broadcast = broadcast or (change == "broadcast" and rank == 1)
-        gradients = SlotGradients(model, slots, broadcast=broadcast)
+        gradients = SlotGradients(model, slots)
         weights = digest(model.state_dict()).hex
         for slot, batch in gradients.step(slots_of(0, slots, gradients.own_slots)):
             with fastseed.nn.label("first step"):
@@ -71,17 +68,13 @@ def error_of_first_step(change, broadcast=False):
     ("change", "says"),
     [
         ("slots", "slots is 3 on ranks 0, 2 but 4 on rank 1"),
-        ("broadcast", "broadcast is False on ranks 0, 2 but True on rank 1"),
         ("threads", "threads is 1 on ranks 0, 2 but 2 on rank 1 (set OMP_NUM_THREADS"),
         ("branch of MKL", "on ranks 0, 2 but 'COMPATIBLE' on rank 1 (set it, or call"),
         ("order", "number 3 of the tensors and modules, in order, is \"parameter 'norm.weight'\""),
         ("one more", "\"buffer 'seen'\" on ranks 0, 2 but \"parameter 'experts.2.weight'\" on"),
         ("weight", "parameter 'frozen' is"),  # the first one in the model's order
         ("buffer", "buffer 'norm.running_var' is"),
-        (
-            "dropout",
-            "module 'dropout' is 'Dropout(p=0.3, inplace=False), training=True' on ranks",
-        ),
+        ("dropout", "module 'dropout' is 'Dropout(p=0.3, inplace=False), training=True' on ranks"),
     ],
 )
 def test_ranks_that_differ_are_named_in_the_first_step(change, says):
@@ -90,20 +83,18 @@ def test_ranks_that_differ_are_named_in_the_first_step(change, says):
         assert says in found and "on rank 1" in found
 
 
-def error_of_small_model(change, broadcast=False):
+def error_of_small_model(change):
     """The step in which ranks that differ hear of it, and their error."""
     rank, _ = place()
-    torch.manual_seed(rank if broadcast else 0)
+    torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(2, 2), nn.GELU(), nn.MultiheadAttention(2, 1))
     value = torch.full((2,), rank if change == "subclass" else 0.0)
     model.special = nn.Parameter(value.as_subclass(Special), requires_grad=False)
-    if broadcast:
-        del model.special  # cannot be sent
     if rank == 1 and change == "setting":
         model[1].approximate = "tanh"
     if rank == 1 and change == "attention":
         model[2].dropout = 0.1
-    gradients = SlotGradients(model, 2, broadcast=broadcast)
+    gradients = SlotGradients(model, 2)
     with mock.patch("fastseed.elastic.slots._COMPARED", 3):
         for step in range(1, 8):
             try:
@@ -130,12 +121,6 @@ def error_of_small_model(change, broadcast=False):
 def test_settings_and_values_are_compared_in_the_first_step_and_again(change, step, says):
     for at, found in ranks(2, error_of_small_model, change):
         assert at == step and says in found
-
-
-@pytest.mark.parametrize(("change", "step"), [("nothing", 7), ("later", 6)])
-def test_a_model_that_was_sent_is_compared_later(change, step):
-    for at, found in ranks(2, error_of_small_model, change, True):
-        assert at == step and ("parameter '0.weight' is" in found) == (step == 6)
 
 
 def go_on_after(problem):

@@ -1,7 +1,5 @@
 """SlotGradients on several ranks: one digest of weights and optimizer state for any number."""
 
-from __future__ import annotations
-
 from unittest import mock
 
 import pytest
@@ -20,13 +18,7 @@ from fastseed.elastic import SlotGradients, exchange
 STEPS = 4
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """As ranks have; kernels of several threads may add in another order."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def state_of(model, optimizer):
@@ -185,9 +177,6 @@ def train_in_groups():
 
 def test_groups_train_for_themselves():
     assert len(set(ranks(3, train_in_groups))) == 1
-
-
-# ---------------------------------------------------------------- what is sent, and when
 
 
 def count_early_buckets():

@@ -1,7 +1,5 @@
 """The sum of leaves: its bits against the rule written as a recursion, and its memory."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

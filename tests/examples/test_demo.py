@@ -1,7 +1,5 @@
 """The demo tells repeatable runs from others, cleans up after itself, and works as a whole."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

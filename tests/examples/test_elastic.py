@@ -1,7 +1,5 @@
 """An elastic job trains on every sample exactly once, however often its workers are killed."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """The job of docs/preemption.md: SIGTERM on two ranks, then started again on two and on one."""
 
-from __future__ import annotations
-
 import re
 import shutil
 

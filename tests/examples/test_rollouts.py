@@ -1,7 +1,5 @@
 """Rollouts of other processes: killed at random, and on Ray."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

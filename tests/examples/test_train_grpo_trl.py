@@ -1,7 +1,5 @@
 """The TRL example: a run that is killed and resumed has the weights of the uninterrupted one."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The transformer example: the same weights and masks on every layout, but not with torch's own."""
 
-from __future__ import annotations
-
 import copy
 import json
 import subprocess

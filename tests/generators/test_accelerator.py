@@ -1,7 +1,5 @@
 """Accelerators' default generators, shown without one: what is queued, who wins, which index."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -52,9 +50,6 @@ def expected(s: fastseed.Seeder, *at: int) -> list[int]:
 
 def seeds(devices) -> list[int]:
     return [generator.initial_seed() for generator in devices]
-
-
-# ---------------------------------------------------------------- indices
 
 
 def test_relative_index_of_the_own_device_is_zero():
@@ -300,9 +295,6 @@ def test_cuda_capture_refuses_and_replays_follow_the_seed():
         graph.replay()
         drawn.append(static.tolist())
     assert drawn[0] == drawn[2] != drawn[1]
-
-
-# ---------------------------------------------------------------- the switch
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="nothing is skipped on this machine")

@@ -1,7 +1,5 @@
 """How a key becomes the state of each library, on the fast path and on the public one."""
 
-from __future__ import annotations
-
 import random
 import shutil
 import threading
@@ -10,15 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers.support import (
-    Key,
-    holds_key,
-    needs_native,
-    repr_state,
-    run_script,
-    seeder,
-    snapshot,
-)
+from helpers.support import Key, holds_key, needs_native, repr_state, run_script, seeder, snapshot
 from torch.utils.data import DataLoader
 
 import fastseed
@@ -123,7 +113,7 @@ def test_numpy_words_are_written_under_one_lock():
     three = DefaultGenerators()
     numpy = three.adapters["numpy"]
     lock = PlainLock()
-    numpy._memory = numpy.find_memory()._replace(lock=lock)
+    numpy.memory = numpy.find_memory()._replace(lock=lock)
     saved = three.save()
     three.reseed_natively("reseed_defaults_of_cpu", 42, 1, 2, 3, 0)
     three.reseed_sample((1, 2), 3, 0)
@@ -142,7 +132,7 @@ def test_numpy_lock_is_free_after_an_interrupt_while_waiting_for_it():
 
     three = DefaultGenerators()
     numpy = three.adapters["numpy"]
-    numpy._memory = numpy.find_memory()._replace(lock=Interrupted())
+    numpy.memory = numpy.find_memory()._replace(lock=Interrupted())
     before = np.random.get_state(legacy=False)
     for call in (
         lambda: three.reseed_natively("reseed_defaults_of_cpu", 42, 1, 2, 3, 0),
@@ -237,9 +227,6 @@ def test_numpy_generator_spawns_from_the_new_key(kind):
         assert spawned(own, 3) == spawned(clean, 3)
 
 
-# ---------------------------------------------------------------- torch
-
-
 @pytest.mark.parametrize("key", KEYS)
 def test_torch_takes_the_full_state(key):
     generator = torch.Generator()
@@ -258,9 +245,6 @@ def test_torch_draws_follow_the_words():
     drawn = torch.empty(1500, dtype=torch.int32).random_(generator=generator).numpy()
     expected = clean.randint(0, 2**32, 1500, dtype=np.uint32) & 0x7FFFFFFF
     assert np.array_equal(drawn, expected)
-
-
-# ---------------------------------------------------------------- paths and backends agree
 
 
 @pytest.fixture(scope="module")

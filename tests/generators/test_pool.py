@@ -1,14 +1,12 @@
 """GeneratorPool: the loop over manual_seed bit for bit, and keys of consecutive indices."""
 
-from __future__ import annotations
-
 import threading
 
 import numpy as np
 import pytest
 import torch
 from helpers.simd import set_simd
-from helpers.support import holds_key, needs_native
+from helpers.support import freed, holds_key, needs_native
 
 import fastseed
 from fastseed import GeneratorPool
@@ -241,11 +239,6 @@ def test_overlapping_pools_in_many_threads_do_not_lock_up():
     assert failures == []
     pools[0].reseed_from_seeds(range(64))
     assert states(generators) == loop(used(64), range(64))
-
-
-def freed(tensor):
-    tensor.untyped_storage().resize_(0)
-    return tensor
 
 
 @pytest.mark.parametrize("values", [None, freed(torch.zeros(2)), torch.zeros(0)])

@@ -1,8 +1,7 @@
 """Exact states of generators: what comes back, and what is refused."""
 
-from __future__ import annotations
-
 import json
+import logging
 import random
 import struct
 from types import SimpleNamespace
@@ -10,8 +9,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from helpers.support import scramble, snapshot
+from helpers.support import scramble, seeder, snapshot
+from torch.utils.data import DistributedSampler
 
+import fastseed
+from fastseed import SHARED
 from fastseed.generators.adapter import MT19937_BYTES, pack
 from fastseed.generators.default import DefaultGenerators
 from fastseed.generators.torch_rng import TorchGenerator
@@ -145,8 +147,7 @@ def test_a_state_without_a_seed_sequence_keeps_the_one_that_is_there(kind):
 
 @pytest.mark.parametrize("kind", ["MT19937", "PCG64"])
 @pytest.mark.parametrize(
-    "change",
-    [{"n_children_spawned": -1}, {"entropy": -1}, {"spawn_key": 3}, {"a": 1}],
+    "change", [{"n_children_spawned": -1}, {"entropy": -1}, {"spawn_key": 3}, {"a": 1}]
 )
 def test_an_invalid_seed_sequence_is_refused(kind, change):
     generator = KINDS[kind]()
@@ -180,16 +181,34 @@ def changed(state, form, at, *values):
     return pack(bytes(data))
 
 
+ZEROS = (0,) * 623
+
+
 @pytest.mark.parametrize(
     ("kind", "form", "at", "values", "says"),
     [
-        ("python", "<I", 2496, (625,), "position"),
-        ("python", "<624I", 0, (0x7FFFFFFF, *(0,) * 623), "all be zero"),
-        ("RandomState", "<I", 2500, (2,), "one finite number"),
+        *(
+            row
+            for kind in ("python", "RandomState")
+            for row in (
+                (kind, "<I", 2496, (625,), "position"),
+                (kind, "<I", 2496, (2**32 - 1,), "position"),
+                (kind, "<I", 2500, (2,), "one finite number"),
+            )
+        ),
+        *(
+            (kind, form, at, (first, *ZEROS), "all be zero")  # one bit of word 0 is of the state
+            for first in (0, 1, 0x7FFFFFFF)
+            for kind, form, at in (
+                *(("python", "<624I", 0), ("RandomState", "<624I", 0), ("torch", "=624Q", 24)),
+            )
+        ),
         ("torch", "=iiQ", 8, (5, 1, 5), "position"),
         ("torch", "=iiQ", 8, (624, 1, 624), "position"),  # would read past the words
+        ("torch", "=i", 8, (9,), "position"),
         ("torch", "=i", 12, (0,), "position"),
-        ("torch", "=624Q", 24, (0,) * 624, "all be zero"),
+        ("torch", "=iiQ", 8, (0, 1, 625), "position"),
+        ("torch", "=Q", 24, (2**32,), "below"),
         ("torch", "=Q", 24 + 8 * 7, (2**32,), "below"),
         ("torch", "=dddI", CPU - 40, (0.0, float("nan"), 0.0, 1), "finite"),
         ("torch", "=fI", CPU - 8, (float("inf"), 1), "finite"),
@@ -222,11 +241,18 @@ def test_an_offset_that_cuda_does_not_have_is_refused(offset):
         adapter.parse_state(pack(struct.pack("=qq", 1, offset)))
 
 
-def test_a_cached_float_normal_of_torch_comes_back():
-    """No CPU kernel of today caches one."""
-    generator = torch.Generator()
+@pytest.mark.parametrize(
+    ("kind", "form", "at", "values"),
+    [
+        ("torch", "=fI", CPU - 8, (-0.75, 1)),  # no CPU kernel of today caches one
+        ("torch", "=624Q", 24, (2**31, *ZEROS)),
+        *((kind, "<624I", 0, (2**31, *ZEROS)) for kind in ("python", "RandomState")),
+    ],
+)
+def test_unusual_states_come_back(kind, form, at, values):
+    generator = KINDS[kind]()
     adapter = adapter_for(generator)
-    state = changed(adapter.state(), "=fI", CPU - 8, -0.75, 1)
+    state = changed(adapter.state(), form, at, *values)
     adapter.restore(adapter.parse_state(state))
     assert torch.equal(adapter.state(), state)
 
@@ -239,3 +265,112 @@ def test_a_state_of_another_bit_generator_is_refused():
             if (here, there) != ("MT19937", "RandomState"):  # the same words
                 with pytest.raises(ValueError, match="must be"):
                     adapter_for(KINDS[here]()).parse_state(states[there])
+
+
+class Epochs:
+    def __init__(self):
+        self.received = []
+
+    def set_epoch(self, epoch):
+        self.received.append(epoch)
+
+
+class Scopes(Epochs):
+    def set_scope(self, task, epoch):
+        self.received.append((task, epoch))
+
+
+def sampler(rank=0, n=2):
+    return DistributedSampler(range(100), num_replicas=n, rank=rank, shuffle=True)
+
+
+def test_distributed_sampler_gets_a_seed_and_an_epoch():
+    s, ours = seeder(), sampler()
+    s.register_generator(ours, name="order")
+    s.reseed(1, 7, 3)
+    assert ours.epoch == 7
+    assert ours.seed == s.derive_seed("order", task=1, epoch=7, rank=SHARED) % 2**31
+    first = list(ours)
+    s.reseed(1, 7, 99)  # in mid-epoch: the order is the epoch's
+    assert list(ours) == first
+    s.reseed(1, 8)
+    assert list(ours) != first
+    s.reseed(2, 7)
+    assert list(ours) != first
+
+
+def test_distributed_samplers_of_all_ranks_cut_one_order():
+    """Also where the mesh gives each rank streams of its own."""
+    orders = []
+    for rank in range(4):
+        where = {"dp": (rank // 2, 2), "tp": (rank % 2, 2)}
+        s, ours = seeder(rank=rank, world_size=4, mesh=where), sampler(rank // 2)
+        s.register_generator(ours)
+        s.reseed(1, 7)
+        orders.append(list(ours))
+    assert orders[0] == orders[1] and orders[2] == orders[3]
+    assert sorted(orders[0] + orders[2]) == list(range(100))
+
+
+def test_distributed_sampler_needs_ranks_that_agree():
+    s = seeder(None, rank=0, world_size=2)
+    with pytest.raises(RuntimeError, match=r"fastseed\.register_generator: ranks cannot share"):
+        s.register_generator(sampler())
+    s.register_generator(Epochs())  # takes no seed
+
+
+@pytest.mark.parametrize(("kind", "received"), [(Epochs, [7]), (Scopes, [(1, 7)])])
+def test_others_receive_scope_or_epoch(kind, received):
+    s, setter = seeder(), kind()
+    s.register_generator(setter)
+    s.reseed(1, 7, 5)
+    assert setter.received == received
+    s.unregister_generator(setter)
+    s.reseed(1, 8)
+    assert setter.received == received
+
+
+def test_shuffle_samplers_follow():
+    fastseed.init(42, rank=0, world_size=1)
+    ours = fastseed.data.ShuffleSampler(50)
+    fastseed.register_generator(ours)
+    fastseed.reseed(1, 7)
+    first = list(ours)
+    fastseed.reseed(1, 8)
+    assert sorted(first) == list(range(50)) and list(ours) != first
+    fastseed.reseed(1, 7)
+    assert list(ours) == first
+
+
+def test_followers_draw_nothing_and_have_no_state(caplog):
+    s, ours = seeder(), sampler()
+    s.reseed(1, 7)
+    alone = torch.rand(3), np.random.random(3)
+    s.register_generator(ours, name="order")
+    s.move(1, 7, 0)
+    assert torch.rand(3).equal(alone[0]) and (np.random.random(3) == alone[1]).all()
+    caplog.clear()
+    with caplog.at_level(logging.INFO):
+        held = s.state_dict(rng=True)
+    assert "order" not in caplog.text
+    assert not any(key.endswith(".order") for key in held)
+    ours.seed, ours.epoch = 1, 1
+    s.load_state_dict(held)
+    assert ours.epoch == 7 and ours.seed == s.derive_seed("order", task=1, epoch=7) % 2**31
+    held["rng.0.order"] = torch.zeros(4, dtype=torch.uint8)
+    with pytest.raises(ValueError, match="belongs to a generator that must be registered"):
+        s.load_state_dict(held)
+
+
+def test_a_follower_that_fails_is_named():
+    class Broken:
+        def set_epoch(self, epoch):
+            raise OSError("no such epoch")
+
+    s, after = seeder(), Epochs()
+    s.register_generator(Broken(), name="broken")
+    s.register_generator(after)
+    with pytest.raises(fastseed.ReseedError, match="broken: OSError") as caught:
+        s.reseed(1, 7)
+    assert list(caught.value.failures) == ["broken"] and after.received == [7]
+    assert caught.value.failures["broken"].__traceback__ is None  # it would hold the follower

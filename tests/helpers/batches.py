@@ -1,7 +1,5 @@
 """Collators that draw, and what their batches are under any workers; for ``per_batch``."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 

@@ -3,8 +3,6 @@
 python tests/helpers/changed.py [COMMIT]     HEAD without a word; files in tests/, one a line
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

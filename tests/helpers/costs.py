@@ -3,8 +3,6 @@
 A test that has to cost more says why: ``pytest.mark.costly("compiles a graph")``.
 """
 
-from __future__ import annotations
-
 import resource
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """The folder of cuRAND's device headers."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

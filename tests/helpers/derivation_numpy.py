@@ -4,8 +4,6 @@ The library vectorises over indices alone; statistics need arrays of ranks, name
 and a generator that is known to be too weak. ``test_derivation_numpy`` ties it to the library.
 """
 
-from __future__ import annotations
-
 import hashlib
 from typing import NamedTuple
 

@@ -1,10 +1,8 @@
 """Words of many streams with any number of rounds, and what draws make of words.
 
 Statistics need a generator that is known to be too weak, and words that someone has damaged:
-``test_draws_words`` ties the arrays here to the library.
+``test_draws_integers`` ties the arrays here to the library.
 """
-
-from __future__ import annotations
 
 import numpy as np
 import torch
@@ -41,9 +39,6 @@ def normals(w: np.ndarray) -> np.ndarray:
 def exponentials(w: np.ndarray) -> np.ndarray:
     """Return ``exponential`` of words."""
     return fp_math.standard_exponential(w)
-
-
-# ---------------------------------------------------------------- scores
 
 
 def chi_square(counts: np.ndarray, expected: np.ndarray | float) -> float:

@@ -1,7 +1,5 @@
 """Every random function in every dtype, with the values of the NumPy reference; and a bank."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

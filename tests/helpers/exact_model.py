@@ -1,7 +1,5 @@
 """A model of small integers: sums are exact, so every layout and batch split has equal bits."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 

@@ -1,7 +1,5 @@
 """The one door to private names: what tests of ``fastseed.data`` know of the inside."""
 
-from __future__ import annotations
-
 from fastseed._backend import derive
 from fastseed._backend.reference import scalar, shuffle
 from fastseed._utils.log import warn_once

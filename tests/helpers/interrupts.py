@@ -10,8 +10,6 @@ the interpreter never does, as between the body of a ``with`` and the release of
         assert not lock_is_held(), where
 """
 
-from __future__ import annotations
-
 import contextlib
 import dis
 import functools
@@ -136,9 +134,7 @@ def interrupt(call: Callable[[], Any], at: int, within: tuple[str, ...] = ()) ->
 
 
 def interruptions(
-    call: Callable[[], Any],
-    prepare: Callable[[], Any] = lambda: None,
-    within: tuple[str, ...] = (),
+    call: Callable[[], Any], prepare: Callable[[], Any] = lambda: None, within: tuple[str, ...] = ()
 ) -> Iterator[str]:
     """Call ``call`` once for each of its points, interrupted there; yield where, after each.
 

@@ -1,7 +1,5 @@
 """Restoring what a test changes in its process."""
 
-from __future__ import annotations
-
 import contextlib
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """A job in the middle of an epoch, for the tests of checkpoints."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

@@ -1,7 +1,5 @@
 """One call of each function that a block of ``random.keyed`` maps."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 from torch.nn import functional

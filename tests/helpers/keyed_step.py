@@ -4,8 +4,6 @@ Each part of the step is a function of a namespace that makes tensors and of the
 tensors may be plain ones or DTensors, and eager or compiled code may draw.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any

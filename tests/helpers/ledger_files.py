@@ -1,7 +1,5 @@
 """Ledgers with a file of results, and what is in it."""
 
-from __future__ import annotations
-
 import contextlib
 import sqlite3
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Datasets and runs for the tests of loaders: module level, so that spawned workers find them."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import random

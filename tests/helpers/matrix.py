@@ -11,8 +11,6 @@ built. ``borrowed`` is this environment with another NumPy, the oldest unless sa
 torch and the native parts that are here. Each run ends with a row of docs/evidence/guarantees.md.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

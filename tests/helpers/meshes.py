@@ -1,7 +1,5 @@
 """Meshes as each of their ranks has them, and which ranks have equal values."""
 
-from __future__ import annotations
-
 import itertools
 
 from helpers.support import seeder

@@ -7,8 +7,6 @@ assignment or an error. The tests of its folder run in a copy of the sources, un
 fails. A survivor deserves a test, or the input for which the two would have to differ and cannot.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import os

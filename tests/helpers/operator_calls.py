@@ -1,7 +1,5 @@
 """Calls of the operators of ``helpers.operators`` on a path, and what they write."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The native operators: valid arguments of each, and which of them it writes."""
 
-from __future__ import annotations
-
 import importlib
 import itertools
 import math
@@ -64,8 +62,6 @@ def patterns(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     bits[::3] = words[::3].to(bits.dtype)
     return numbers
 
-
-# ---------------------------------------------------------------- draws
 
 NORMAL, WIDE = (1.0, 2.0), (-(2**63), signed(3 << 62))
 DRAWS: dict[str, dict[torch.dtype, tuple[Any, ...]]] = {

@@ -1,7 +1,5 @@
 """Diffs of pages, which name a few lines of a script and leave out what is between."""
 
-from __future__ import annotations
-
 import re
 
 from helpers.paths import ROOT

@@ -1,7 +1,5 @@
 """Ways in which four ranks share a module with the layers ``up`` and ``down``."""
 
-from __future__ import annotations
-
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module

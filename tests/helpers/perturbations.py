@@ -1,7 +1,5 @@
 """Models whose parameters move, and their bits."""
 
-from __future__ import annotations
-
 import itertools
 
 import torch

@@ -5,8 +5,6 @@ test runs is then a fork of it, with arguments, environment, output and exit cod
 depends on how an interpreter starts (``PYTHONHASHSEED``, ``-X``, ``LD_PRELOAD``) gets a fresh one.
 """
 
-from __future__ import annotations
-
 import contextlib
 import faulthandler
 import json
@@ -57,9 +55,6 @@ def free_port() -> int:
         return int(s.getsockname()[1])
 
 
-# ---------------------------------------------------------------- one process
-
-
 def in_child(work: Callable[[], Any]) -> Any:
     """Return what ``work()`` returns in a forked child; an error there is an error here."""
     reader, writer = os.pipe()
@@ -82,6 +77,37 @@ def in_child(work: Callable[[], Any]) -> Any:
     is_done, found = pickle.loads(data)
     assert is_done, found
     return found
+
+
+def alone(function: Callable[..., Any], *arguments: Any, **environment: str) -> Any:
+    """Return what a module-level function returns in a process that has torch and nothing of ours.
+
+    An error there is an error here.
+    """
+    reader, writer = forking.Pipe(duplex=False)
+    order = pickle.dumps((clean_environment(**environment), pickle.dumps((function, arguments))))
+    process = forking.Process(target=_answer, args=(writer, order))
+    process.start()
+    writer.close()
+    data = reader.recv_bytes() if reader.poll(280) else b""
+    process.kill()
+    process.join()
+    assert data, "the process did not answer"
+    is_done, found = pickle.loads(data)
+    assert is_done, found
+    return found
+
+
+def _answer(writer: Any, order: bytes) -> None:
+    variables, call = pickle.loads(order)
+    os.environ.clear()
+    os.environ.update(variables)
+    try:
+        function, arguments = pickle.loads(call)
+        answer = True, function(*arguments)
+    except BaseException:
+        answer = False, traceback.format_exc()
+    writer.send_bytes(pickle.dumps(answer))
 
 
 class Finished(NamedTuple):
@@ -202,9 +228,6 @@ def run_script(name: str, *arguments: str | Path, timeout: float = 120, **enviro
     """Return what a program of ``tests/scripts`` prints last, one line of JSON."""
     printed = run_python(SCRIPTS / name, *arguments, timeout=timeout, **environment)
     return json.loads(printed.splitlines()[-1])
-
-
-# ---------------------------------------------------------------- the ranks of a job
 
 
 def run_job(

@@ -8,8 +8,6 @@ the stacks, and the next one gets a new pool. What kills, stops or forks a rank 
 own: :func:`helpers.processes.run_job`.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import faulthandler
@@ -135,9 +133,6 @@ _pools: dict[int, _Pool] = {}
 def _end_all() -> None:
     for pool in _pools.values():
         pool.end()
-
-
-# ---------------------------------------------------------------- in a rank
 
 
 def _serve(

@@ -1,7 +1,5 @@
 """Orders that samplers are compared with."""
 
-from __future__ import annotations
-
 import fastseed
 from fastseed.data import ShuffleSampler
 

@@ -6,8 +6,6 @@ Each function has the coordinates that docs/spec/seed_contract.py passes. Where 
 requests have no seeds, but each engine one, a rollout has a position in the engine's stream.
 """
 
-from __future__ import annotations
-
 import hashlib
 import runpy
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Terminal sessions of the documentation: their commands run, their output is compared."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

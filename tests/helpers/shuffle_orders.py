@@ -4,8 +4,6 @@ A score of chi-square is its cube root, scaled (Wilson and Hilferty, 1931): norm
 tails from a few degrees of freedom on.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

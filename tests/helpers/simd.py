@@ -1,7 +1,5 @@
 """Choosing the instruction set of the native kernels."""
 
-from __future__ import annotations
-
 import torch
 
 from fastseed._backend import derive

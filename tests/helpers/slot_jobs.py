@@ -1,7 +1,5 @@
 """A model for ``SlotGradients`` on several ranks, and the batches of its slots."""
 
-from __future__ import annotations
-
 import torch
 import torch.distributed as dist
 from torch import nn

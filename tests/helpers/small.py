@@ -1,7 +1,5 @@
 """Limits of production size, made small, so that tests of 20 samples reach their edges."""
 
-from __future__ import annotations
-
 import pytest
 
 from fastseed._backend.reference import digest, philox, shuffle

@@ -5,8 +5,6 @@
 The models are tables of logits by the last two tokens, so that logits do not depend on the batch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 

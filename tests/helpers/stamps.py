@@ -4,8 +4,6 @@ python tests/helpers/stamps.py proofs            exit 1 if they have changed
 python tests/helpers/stamps.py proofs --write    note those of now, after a run that passed
 """
 
-from __future__ import annotations
-
 import hashlib
 import sys
 from pathlib import Path

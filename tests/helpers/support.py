@@ -1,7 +1,6 @@
 """Helpers of test modules: snapshots of generators, expected states, subprocesses."""
 
-from __future__ import annotations
-
+import io
 import random
 from typing import Any
 
@@ -32,6 +31,20 @@ LOW64 = 2**64 - 1
 needs_native = pytest.mark.skipif(
     derive.backend != "native", reason="needs the native code, which is not in use here"
 )
+
+
+def freed(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor without its memory: to read an element ends the process."""
+    tensor.untyped_storage().resize_(0)
+    return tensor
+
+
+def saved_and_loaded(state: Any) -> Any:
+    """Return what comes back through a file of torch, without pickled objects."""
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
 
 
 class Key(int):

@@ -4,8 +4,6 @@ A folder may belong to a tier as a whole, a test by its mark; the other tests ar
 the command line names (``file.py::test``) runs, whatever its tier.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

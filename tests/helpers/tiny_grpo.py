@@ -1,7 +1,5 @@
 """A GRPO run of a GPT-2 with two layers of 16 numbers, whose reward is the number of odd digits."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """The tokens that survive the filters of sampling, by sorting."""
 
-from __future__ import annotations
-
 import torch
 
 

@@ -8,8 +8,6 @@ and finds each Python on this machine: the headers of one wheel serve all of the
 a line of four columns for each pair: torch, its headers, Python's headers, the suffix of modules.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Reads the files of ``tests/vectors``. Strict: what it does not know is an error."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 from pathlib import Path
@@ -88,9 +86,6 @@ def frozen(file: str = "vectors") -> list[tuple[int, str]]:
 def changed(texts: list[str], releases: list[tuple[int, str]]) -> list[int]:
     """The releases (by their row counts) whose rows are no longer what they were."""
     return [n for n, value in releases if len(texts) < n or digest(texts[:n]) != value]
-
-
-# ---------------------------------------------------------------- any file
 
 
 @functools.cache

@@ -6,8 +6,6 @@ run, because native code waits, faulthandler writes the stacks a little later an
 under pytest-xdist that is one failure, and the other tests still run.
 """
 
-from __future__ import annotations
-
 import contextlib
 import faulthandler
 import os

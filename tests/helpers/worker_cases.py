@@ -1,7 +1,5 @@
 """Datasets that draw, and runs over them: module level, so that spawned workers find them."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from typing import Any

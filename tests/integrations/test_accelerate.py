@@ -1,7 +1,5 @@
 """``attach``, against the real package: runs that resume, and the mistakes beside it."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Keys for JAX, with JAX itself."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -1,7 +1,5 @@
 """``per_batch`` around the collator of transformers that masks tokens, and in its Trainer."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from helpers.batches import BATCH, N, check
@@ -18,9 +16,6 @@ LENGTH = 16
 @pytest.fixture(autouse=True)
 def job():
     start(3)
-
-
-# ---------------------------------------------------------------- masked language models
 
 
 class Texts(Dataset):

@@ -1,7 +1,5 @@
 """The Lightning callback against the real package: stopped and resumed runs, validation, tasks."""
 
-from __future__ import annotations
-
 import logging
 import random
 
@@ -144,10 +142,7 @@ KINDS = {
     "batches": (dict(every_n_train_steps=1), {}),
     "epochs": (dict(save_on_train_epoch_end=True), {}),
     "validations": (dict(save_on_train_epoch_end=False), {}),
-    "validations in mid-epoch": (
-        dict(save_on_train_epoch_end=False),
-        {"val_check_interval": 0.5},
-    ),
+    "validations in mid-epoch": (dict(save_on_train_epoch_end=False), {"val_check_interval": 0.5}),
 }
 
 

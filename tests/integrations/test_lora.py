@@ -1,7 +1,5 @@
 """The recipe for LoRA adapters: initialized by name, whatever was drawn before."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

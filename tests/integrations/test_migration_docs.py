@@ -1,7 +1,5 @@
 """docs/migration/: the programs run."""
 
-from __future__ import annotations
-
 import argparse
 import random
 import re

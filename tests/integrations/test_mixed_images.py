@@ -1,7 +1,5 @@
 """torchvision: ``per_batch`` around MixUp and CutMix, transforms in a block of ``keyed``."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Text of a tiny GPT-2 with random weights: the same in every batch, slot and padding."""
 
-from __future__ import annotations
-
 import doctest
 
 import pytest

@@ -1,7 +1,5 @@
 """What docs/migration/ says of seeding in torch, Lightning and Accelerate, run on the packages."""
 
-from __future__ import annotations
-
 from itertools import chain
 
 import numpy as np

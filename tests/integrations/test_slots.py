@@ -1,7 +1,5 @@
 """SlotGradients under Accelerate, the Trainer and Lightning: one result on any number of ranks."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from helpers.paths import EXAMPLES

@@ -1,7 +1,5 @@
 """``examples/train_ppo_torchrl.py``: PPO on CartPole, resumed, and each environment alone."""
 
-from __future__ import annotations
-
 import multiprocessing
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path

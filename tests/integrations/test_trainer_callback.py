@@ -1,7 +1,5 @@
 """The Trainer callback against the real package: stopped and resumed runs, evaluation, tasks."""
 
-from __future__ import annotations
-
 import logging
 import random
 from pathlib import Path

@@ -1,7 +1,5 @@
 """TRL's GRPOTrainer with a tiny GPT-2: completions by identity, and runs that resume exactly."""
 
-from __future__ import annotations
-
 import os
 from itertools import chain
 

@@ -1,7 +1,5 @@
 """Member k of a vectorised environment has the same episodes alone and beside others."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

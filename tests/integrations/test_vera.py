@@ -1,7 +1,5 @@
 """The recipe for VeRA's frozen matrices: made by name, and left out of checkpoints."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """A job for the tests of layers."""
 
-from __future__ import annotations
-
 import pytest
 from helpers.support import restart
 

@@ -1,7 +1,5 @@
 """Models of others: which dropout is replaced, under which names, and what is refused."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +25,8 @@ class Attention(nn.Module):
         heads = x.unflatten(-1, (2, 4)).transpose(1, 2)
         p = 0.2 if self.training else 0.0
         found = F.scaled_dot_product_attention(heads, heads, heads, dropout_p=p, is_causal=True)
-        return F.dropout(found.transpose(1, 2).flatten(2), 0.1, self.training)
+        found = F.dropout(found.transpose(1, 2).flatten(2), 0.1, self.training)
+        return F.dropout(found.sin(), 0.1, self.training)
 
 
 class Block(nn.Module):
@@ -209,8 +208,77 @@ def test_channels_and_forms_of_calls():
     restart()
     again = convert(Calls(lambda x: F.dropout(input=x, inplace=True)))(torch.ones(4, 6))
     assert torch.equal(kept, again)
-    with pytest.raises(RuntimeError, match="'/dropout' is used a second time"):
-        convert(Calls(lambda x: F.dropout(F.dropout(x))))(torch.ones(4))
+
+
+def test_the_calls_of_one_forward_are_numbered():
+    def calls(x):
+        x = F.dropout(F.dropout(x, 0.0), 0.5)  # what draws nothing has no number
+        x = F.scaled_dot_product_attention(x, x, x, dropout_p=0.5)
+        return F.scaled_dot_product_attention(F.dropout(x, 0.5), x, x, dropout_p=0.5)
+
+    found = convert(nn.Sequential(Calls(calls), Calls(calls)))
+    expected = found(X)
+    with pytest.raises(RuntimeError, match="'0/dropout' is used a second time"):
+        found(X)
+    restart()
+    x = X
+    for name in ("0", "1"):
+        layers = [fastseed.nn.Dropout(0.5, name=f"{name}/dropout{end}") for end in ("", ".1")]
+        weights = [fastseed.nn.Dropout(0.5, name=f"{name}/attention{end}") for end in ("", ".1")]
+        x = layers[0](x)
+        x = attend("nn.convert", weights[0], x, x, x)
+        x = attend("nn.convert", weights[1], layers[1](x), x, x)
+    assert torch.equal(x, expected)
+
+
+class DropPath(nn.Module):
+    def forward(self, x):
+        return x * x.new_empty(len(x), 1, 1).bernoulli_(0.5) if self.training else x
+
+
+KEPT = torch.Generator()
+
+
+def test_other_draws_of_a_converted_forward_are_warned_of_once(caplog):
+    log.warn_once.cache_clear()
+    keyed = fastseed.random.keyed("mask", index=0)
+
+    def quiet(x):
+        with keyed:
+            x = x * torch.rand(1)
+        x = x + torch.rand(1, generator=KEPT)
+        return x * F.dropout(x.new_ones(len(x), *[1] * (x.dim() - 1)), 0.5) + F.dropout(x, 0.0)
+
+    convert(nn.Sequential(DropPath().eval(), Calls(quiet)))(X)
+    torch.nn.Sequential(DropPath())(X)
+    assert not caplog.records
+    found = convert(nn.Sequential(DropPath(), DropPath(), Calls(lambda x: x * torch.rand(1))))
+    for run in (found, torch.compile(found, backend="eager", fullgraph=True)):
+        run(X)
+        restart()
+    texts = [record.getMessage() for record in caplog.records if "nn.convert" in record.message]
+    assert [text.split(" still ")[0].split(": ")[1] for text in texts] == [
+        "bernoulli_ in the forward of DropPath",
+        "rand in the forward of Calls",
+    ]
+    assert all("with fastseed.random.keyed(name)" in text for text in texts)
+
+
+def test_classes_of_users_are_not_told_of_ours():
+    told = []
+
+    class Base(nn.Module):
+        def __init_subclass__(cls, key, **options):
+            told.append((key, cls))
+
+    class Model(Base, key="model"):
+        def forward(self, x):
+            return F.dropout(x)
+
+    found = convert(Model())
+    assert told == [("model", Model)]
+    assert type(found) is not Model and isinstance(found, Model)
+    assert type(revert(found)) is Model
 
 
 def test_attention_is_that_of_torch_without_dropout():
@@ -301,31 +369,60 @@ def test_stages_of_torchs_pipelining_follow_the_job():
             assert torch.equal(drawn, found(X))
 
 
+SIZES = {
+    "GPT2": {"n_layer": 1, "n_head": 2, "n_embd": 8, "n_positions": 8},
+    "Bert": {"num_hidden_layers": 1, "hidden_size": 8, "intermediate_size": 8},
+    "OPT": {"num_hidden_layers": 1, "hidden_size": 8, "word_embed_proj_dim": 8, "ffn_dim": 8},
+    "Bart": {"d_model": 8, "encoder_ffn_dim": 8, "decoder_ffn_dim": 8},
+    "Whisper": {"d_model": 8, "encoder_ffn_dim": 8, "decoder_ffn_dim": 8, "dropout": 0.1},
+    "Wav2Vec2": {"num_hidden_layers": 1, "hidden_size": 8, "intermediate_size": 8},
+}
+MORE = {
+    "Whisper": {"num_mel_bins": 4, "max_source_positions": 4, "max_target_positions": 8},
+    "Wav2Vec2": {
+        **{"conv_dim": (8,), "conv_stride": (2,), "conv_kernel": (3,), "layerdrop": 0.0},
+        **{"num_conv_pos_embeddings": 4, "num_conv_pos_embedding_groups": 2, "mask_time_prob": 0.0},
+    },
+}
+HEADS = ("num_attention_heads", "encoder_attention_heads", "decoder_attention_heads")
+LAYERS = ("encoder_layers", "decoder_layers")
+
+
 @pytest.mark.integrations
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
-def test_models_of_transformers(implementation):
+@pytest.mark.parametrize("kind", SIZES)
+def test_models_of_transformers(kind, implementation):
     transformers = pytest.importorskip("transformers")
-    size = {"vocab_size": 50, "attn_implementation": implementation}
-    gpt2 = transformers.GPT2Config(
-        n_layer=1, n_head=2, n_embd=8, n_positions=8, bos_token_id=0, eos_token_id=0, **size
-    )
-    bert = transformers.BertConfig(
-        num_hidden_layers=1, hidden_size=8, num_attention_heads=2, intermediate_size=8, **size
-    )
-    ids = torch.arange(12).view(2, 6)
-    for build in (lambda: transformers.GPT2Model(gpt2), lambda: transformers.BertModel(bert)):
-        found = convert(build()).train()
-        state = torch.get_rng_state()
-        first = found(ids)[0]
-        assert torch.equal(torch.get_rng_state(), state)
-        restart()
-        assert torch.equal(found(ids)[0], first)
-        restart()
-        found.gradient_checkpointing_enable({"use_reentrant": False, "preserve_rng_state": False})
+    sizes = {**dict.fromkeys(HEADS, 2), **dict.fromkeys(LAYERS, 1), **SIZES[kind]}
+    ids = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0, "decoder_start_token_id": 1}
+    options = {**sizes, **MORE.get(kind, {}), **ids, "attention_dropout": 0.1}
+    config = getattr(transformers, f"{kind}Config")
+    config = config(vocab_size=50, attn_implementation=implementation, **options)
+    tokens = torch.arange(3, 15).view(2, 6)
+    given = {
+        "Whisper": (torch.linspace(-1, 1, 64).view(2, 4, 8), None, tokens),
+        "Wav2Vec2": (torch.linspace(-1, 1, 40).view(2, 20),),
+    }.get(kind, (tokens,))
+    build = getattr(transformers, f"{kind}Model")
+    found = convert(build(config)).train()
+
+    def run(model=found, step=0):
+        restart(step)
         found.zero_grad()
-        found(ids)[0].sum().backward()
-        restart(step=1)
-        assert not torch.equal(found(ids)[0], first)
-        restart(step=0)
-        before = build()
-        assert [type(m) for m in revert(found).modules()] == [type(m) for m in before.modules()]
+        torch.rand(1)
+        out = model(*given)[0]
+        out.square().sum().backward()
+        grads = (torch.zeros_like(p) if p.grad is None else p.grad for p in found.parameters())
+        return [out.detach(), *grads]
+
+    first = run()
+    torch.testing.assert_close(run(), first, rtol=0, atol=0)
+    assert not torch.equal(run(step=1)[0], first[0])
+    for reentrant in (True, False):
+        options = {"use_reentrant": reentrant, "preserve_rng_state": False}
+        found.gradient_checkpointing_enable(options)
+        torch.testing.assert_close(run(), first)
+    found.gradient_checkpointing_disable()
+    torch.testing.assert_close(run(torch.compile(found, backend="aot_eager")), first)
+    names = [[str(type(m)) for m in model.modules()] for model in (revert(found), build(config))]
+    assert names[0] == names[1] and not hasattr(found, "fastseed_calls")

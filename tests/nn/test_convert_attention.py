@@ -1,7 +1,5 @@
 """``nn.MultiheadAttention`` and torch's Transformer layers in converted models."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 

@@ -1,7 +1,5 @@
 """Strides of results are those of torch's dropout; channels are dropped by the rule of elements."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from helpers.support import restart

@@ -1,7 +1,5 @@
 """Masks on four real ranks: any layout has those of one process, bit for bit."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

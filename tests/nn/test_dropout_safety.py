@@ -1,7 +1,5 @@
 """Masks never repeat, and dropout is never left unkeyed, in what a job does besides training."""
 
-from __future__ import annotations
-
 import copy
 import os
 import threading
@@ -9,7 +7,7 @@ import threading
 import pytest
 import torch
 from helpers.processes import in_child
-from helpers.support import needs_native, restart
+from helpers.support import freed, needs_native, restart
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
@@ -275,8 +273,7 @@ def test_fake_tensors_leave_nothing_behind(layer):
     assert layer(ONES).shape == ONES.shape
 
 
-FREED = torch.ones(4, 4)
-FREED.untyped_storage().resize_(0)
+FREED = freed(torch.ones(4, 4))
 
 
 @pytest.mark.parametrize(

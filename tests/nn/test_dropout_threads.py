@@ -1,7 +1,5 @@
 """Rows and labels belong to a thread: to its layers and its backward passes, and to no other."""
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import ThreadPoolExecutor
 

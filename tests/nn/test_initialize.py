@@ -1,7 +1,5 @@
 """Initialization by name: which key each tensor gets, what is mapped, and what is refused."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections import defaultdict

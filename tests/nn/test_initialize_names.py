@@ -1,7 +1,5 @@
 """Models that get the same weights because their parameters have the same names."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

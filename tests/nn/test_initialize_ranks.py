@@ -1,7 +1,5 @@
 """One digest of all parameters, whatever the number of ranks and the layout."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 
@@ -93,9 +91,6 @@ def transformers_models():
         "WhisperForConditionalGeneration": t.WhisperConfig(**audio),
     }  # fmt: skip
     return {name: lambda name=name, c=c: getattr(t, name)(c) for name, c in configs.items()}
-
-
-# ---------------------------------------------------------------- layouts
 
 
 def cut(model, mesh):

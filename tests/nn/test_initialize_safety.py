@@ -1,7 +1,5 @@
 """Initialization: refusals, outputs, blocks, threads, and the functions of torch."""
 
-from __future__ import annotations
-
 import contextlib
 import inspect
 import threading
@@ -10,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+from helpers.support import freed
 from torch import nn
 
 import fastseed
@@ -27,8 +26,6 @@ def key(name: str) -> int:
     return fastseed.derive_key(f"init/{name}", task=0, rank=fastseed.SHARED)
 
 
-# ---------------------------------------------------------------- outputs
-
 FILLED = {
     "trunc_normal_": (nn.init.trunc_normal_, torch.ones(6, 6)),
     "orthogonal_": (nn.init.orthogonal_, torch.ones(6, 6)),
@@ -36,11 +33,6 @@ FILLED = {
     "randperm": (lambda t: torch.randperm(t.numel(), out=t), torch.ones(6, dtype=torch.int64)),
     "uniform_": (lambda t: t.uniform_(1, 1), torch.ones(6, 6)),
 }
-
-
-def freed(tensor: torch.Tensor) -> torch.Tensor:
-    tensor.untyped_storage().resize_(0)
-    return tensor
 
 
 @pytest.mark.parametrize(
@@ -65,9 +57,6 @@ def test_weights_without_elements_are_left_as_they_are(shape):
         nn.init.orthogonal_(model.weight)
         nn.init.kaiming_uniform_(model.weight)
     assert model.weight.shape == shape and not model.weight.numel()
-
-
-# ---------------------------------------------------------------- blocks
 
 
 @pytest.mark.parametrize(
@@ -182,8 +171,6 @@ def test_threads_initialize_models_of_their_own():
     torch.manual_seed(3)
     assert torch.equal(plain, nn.init.orthogonal_(torch.empty(5, 5)))
 
-
-# ---------------------------------------------------------------- functions of torch
 
 SIGNATURES = {
     "trunc_normal_": ["tensor", "mean=0.0", "std=1.0", "a=-2.0", "b=2.0", "generator=None"],

@@ -1,7 +1,5 @@
 """Initialization of sharded models, the ranks of a job one after the other in this process."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest
@@ -182,6 +180,86 @@ def test_what_would_not_reach_a_shard_is_refused(write, says, as_rank):
     model = fully_shard(nn.Linear(4, 9))
     with torch.no_grad(), fastseed.nn.initialize(model), pytest.raises(RuntimeError, match=says):
         write(model.weight)
+
+
+class Drawn(nn.Module):
+    def __init__(self, rows: int = 8, columns: int = 6) -> None:
+        super().__init__()
+        self.linear = nn.Linear(columns, rows)
+        self.register_buffer("kept", torch.zeros(rows, columns))
+        self.register_buffer("waves", torch.zeros(rows, columns, dtype=torch.complex64))
+
+
+WRITES = {
+    "normal": lambda m: m.linear.weight.data.normal_(0, 0.02),
+    "linear": lambda m: m.linear.reset_parameters(),  # Kaiming, by the size of the whole
+    "xavier": lambda m: nn.init.xavier_normal_(m.linear.weight),
+    "fan out": lambda m: nn.init.kaiming_normal_(m.linear.weight, mode="fan_out"),
+    "truncated": lambda m: nn.init.trunc_normal_(m.linear.weight, std=0.02),
+    "orthogonal": lambda m: nn.init.orthogonal_(m.linear.weight),
+    "sparse": lambda m: nn.init.sparse_(m.linear.weight, 0.3),
+    "exponential": lambda m: m.kept.exponential_(2.0),
+    "cauchy": lambda m: m.kept.cauchy_(),
+    "integers": lambda m: m.kept.random_(0, 9),
+    "constant": lambda m: m.kept.uniform_(3.0, 3.0),
+    "complex": lambda m: m.waves.normal_(),
+    "scratch": lambda m: m.kept.copy_(torch.empty_like(m.kept).normal_()),
+}
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_plain_parts_are_those_of_the_whole(write):
+    names = ("linear.weight", "kept", "waves")
+    whole = Drawn()
+    with fastseed.nn.initialize(whole, prefix="tp"):
+        write(whole)
+    for dim, rank in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        sizes, offsets = [8, 6], [0, 0]
+        sizes[dim] //= 2
+        offsets[dim] = rank * sizes[dim]
+        part, shard = Drawn(*sizes), fastseed.random.Shard((8, 6), offsets)
+        shards = {f"tp.{name}": shard for name in names}
+        if dim == 0:
+            shards["tp.linear.bias"] = fastseed.random.Shard((8,), offsets[:1])
+        with fastseed.nn.initialize(part, prefix="tp", shards=shards):
+            write(part)
+        drawn = 0
+        for name, tensor in part.state_dict().items():
+            expected = whole.state_dict()[name]
+            if name in names or dim == 0:
+                expected = expected.chunk(2, dim)[rank]
+            drawn += torch.equal(tensor, expected) and bool(tensor.any())
+        assert drawn == 1 + (write is WRITES["linear"])
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "says"),
+    [
+        ("bias", ((8,), (0,)), "shards must be by names of parameters or buffers of model, .*bias"),
+        ("0.bias", ((8,), (5,)), r"shard must hold a tensor of shape \(4,\).*\(0.bias\)"),
+        ("0.weight", ((4,), (0,)), r"shard must hold a tensor of shape \(4, 6\).*\(0.weight\)"),
+        ("1.weight", ((6, 4), (0, 0)), r"shard must be None for a DTensor.*\(1.weight\)"),
+        ("0.weight", (8, 0), "shard.global_shape must be a sequence of integers"),
+    ],
+)
+def test_shards_that_do_not_fit_are_refused_before_anything_is_written(name, sizes, says, as_rank):
+    as_rank(0)
+    model = nn.Sequential(nn.Linear(6, 4), fully_shard(nn.Linear(4, 6)))
+    before = [p.clone() for p in model[0].parameters()]
+    shards = {name: fastseed.random.Shard(*sizes)}
+    with pytest.raises((TypeError, ValueError), match=says):  # noqa: SIM117
+        with fastseed.nn.initialize(model, shards=shards):
+            model[0].reset_parameters()
+    assert all(map(torch.equal, model[0].parameters(), before))
+
+
+@pytest.mark.parametrize("view", [lambda w: w[1:], lambda w: w.T])
+def test_a_view_of_a_plain_part_is_refused(view):
+    layer = nn.Linear(4, 4)
+    shards = {"weight": fastseed.random.Shard((8, 4), (4, 0))}
+    wrong = pytest.raises(RuntimeError, match="must get all of weight, a part by shards, got a vi")
+    with torch.no_grad(), fastseed.nn.initialize(layer, shards=shards), wrong:
+        view(layer.weight).normal_()
 
 
 def test_sharded_models_have_their_classes_again_after_an_error(as_rank):

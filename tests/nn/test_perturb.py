@@ -1,7 +1,5 @@
 """Noise that is never stored: which numbers move where, exactly back, and bad input."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """An independent program, written from the specification, reproduces perturbed parameters."""
 
-from __future__ import annotations
-
 import sys
 from fractions import Fraction
 

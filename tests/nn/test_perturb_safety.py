@@ -1,7 +1,5 @@
 """Noise that is never stored: bad input, interrupts and writes change nothing else."""
 
-from __future__ import annotations
-
 import gc
 
 import numpy as np

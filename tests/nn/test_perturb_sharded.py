@@ -1,7 +1,5 @@
 """Perturbations of sharded models, a rank of a job alone in this process."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.distributed as dist

@@ -1,7 +1,5 @@
 """A recomputation has the scope, rows and label of its own forward pass."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import threading
@@ -18,8 +16,6 @@ from fastseed import nn
 from fastseed.random import StreamBank, keyed, normal
 
 pytestmark = pytest.mark.usefixtures("seeded")
-
-# ---------------------------------------------------------------- forms
 
 
 class Kept(torch.autograd.Function):
@@ -196,9 +192,6 @@ def test_a_recomputation_has_what_its_forward_pass_had(form, draw):
         assert torch.allclose(found, expected(nesting, change, draw)), (nesting, change)
 
 
-# ---------------------------------------------------------------- converted modules
-
-
 class Model(torch.nn.Module):
     """A module that runs parts of its forward under a checkpoint."""
 
@@ -207,13 +200,15 @@ class Model(torch.nn.Module):
         self.form, self.inner = form, inner
 
     def forward(self, x):
-        return self.form(self.part, x.cos())
+        x = self.form(self.part, dropout(x.cos(), 0.5))
+        return self.form(self.last, dropout(x, 0.5))
 
     def part(self, x):
-        if self.inner is not None:
-            x = self.inner(x)
+        return self.last(x if self.inner is None else self.inner(x))
+
+    def last(self, x):
         scores = torch.nn.functional.scaled_dot_product_attention(x, x, x, dropout_p=0.5)
-        return dropout(scores, 0.5).sin()
+        return dropout(dropout(scores, 0.5).sin(), 0.5)
 
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)

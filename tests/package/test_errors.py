@@ -1,7 +1,5 @@
 """Refused arguments, the texts of errors, and the state after a failure."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import logging
@@ -17,8 +15,6 @@ import fastseed
 from fastseed import debug
 from fastseed._backend import native
 from fastseed.seeder import recent_scopes
-
-# ---------------------------------------------------------------- before init
 
 CALLS = {
     "get_master_seed": lambda: fastseed.get_master_seed(),
@@ -42,8 +38,6 @@ def test_before_init_every_function_says_to_call_it(function):
     assert str(caught.value) == f"fastseed.{function}: call fastseed.init(...) first"
     assert snapshot() == before
 
-
-# ---------------------------------------------------------------- coordinates
 
 TOPS = {"task": 2**24 - 1, "epoch": 2**32 - 1, "step": 2**64 - 1}
 
@@ -266,9 +260,7 @@ META = torch.empty(2, dtype=torch.uint64, device="meta")
 KEYS = fastseed.random.bits(7, (4, 2), dtype=torch.uint64)
 MODEL = torch.nn.Linear(2, 2)
 EMPTY = fastseed.data.Loader(
-    fastseed.data.per_sample(range(8)),
-    batch_sampler=[[]],
-    collate_fn=fastseed.data.per_batch(list),
+    fastseed.data.per_sample(range(8)), batch_sampler=[[]], collate_fn=fastseed.data.per_batch(list)
 )
 QUANTIZED = torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8)
 

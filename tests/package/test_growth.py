@@ -1,7 +1,5 @@
 """Nothing grows faster than its input: work and bytes at n and at 4 n, counted, not timed."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from types import FrameType

@@ -1,7 +1,5 @@
 """The architecture: folders import downwards, files are short, C++ includes by its README."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import importlib

@@ -1,7 +1,5 @@
 """What draws inside of what: the inner one as alone, the outer one as without it, or an error."""
 
-from __future__ import annotations
-
 import contextlib
 
 import pytest

@@ -1,7 +1,5 @@
 """The bits that public names give: a digest of each, which no change of the inside may alter."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import random

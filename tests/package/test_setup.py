@@ -1,7 +1,5 @@
 """What setup.py builds: no GPU is needed, and objects are compiled when something has changed."""
 
-from __future__ import annotations
-
 import os
 import runpy
 import shutil

@@ -1,7 +1,5 @@
 """Check an installed wheel, with no source tree in the path: run by ``make test-wheel``."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """StreamBank: keys of the job's streams, draws that go on, rows that alone advance, its state."""
 
-from __future__ import annotations
-
 import math
 from concurrent.futures import ThreadPoolExecutor, wait
 
@@ -162,9 +160,6 @@ def test_a_reseed_writes_in_place_and_starts_anew():
 def test_banks_are_prefix_stable():
     long, short = bank_of(40), bank_of(13)
     assert torch.equal(fastseed.random.normal(long, 5)[:13], fastseed.random.normal(short, 5))
-
-
-# ---------------------------------------------------------------- draws
 
 
 @each_draw

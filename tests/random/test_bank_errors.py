@@ -1,7 +1,5 @@
 """Arguments that a StreamBank refuses, by the text of the error; nothing changes."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from concurrent.futures import ThreadPoolExecutor

@@ -1,15 +1,12 @@
 """StreamBank's state, its copies, and its life among the generators that a seeder reseeds."""
 
-from __future__ import annotations
-
 import copy
-import io
 import pickle
 
 import pytest
 import torch
 from helpers.draws import bank_of, contents
-from helpers.support import scramble, snapshot
+from helpers.support import saved_and_loaded, scramble, snapshot
 
 import fastseed
 from fastseed.random import StreamBank
@@ -18,13 +15,6 @@ from fastseed.seeder.registry import adapter_for
 
 def as_ints(keys):
     return [lo | hi << 64 for lo, hi in keys.tolist()]
-
-
-def saved_and_loaded(state):
-    file = io.BytesIO()
-    torch.save(state, file)
-    file.seek(0)
-    return torch.load(file, weights_only=True)
 
 
 @pytest.mark.parametrize("n", [0, 1, 7])
@@ -125,9 +115,6 @@ def test_bank_as_a_collection():
             setattr(bank, name, None)
     with torch.device("meta"):
         assert StreamBank(3, "bank").device.type == "cpu"
-
-
-# ---------------------------------------------------------------- registered
 
 
 def test_a_registered_bank_follows_the_job():

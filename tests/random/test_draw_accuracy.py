@@ -12,8 +12,6 @@ The quantile of the truncated normal reaches 6.2 and 4.3. What is required is wh
 ``docs/spec/random.md`` states.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 
@@ -155,9 +153,6 @@ def test_draw_accuracy_at_the_ends(dtype):
     assert radius < (6.67 if dtype == "float32" else 9.42)
 
 
-# ---------------------------------------------------------------- the quantile
-
-
 def quantile_errors32(n: int) -> float:
     """The largest error in ulp, in the tails and in the middle, against float64."""
     u = (arbitrary(32, 2 * n) + 0.5) / 2.0**32
@@ -216,12 +211,7 @@ def test_draw_accuracy_of_the_areas_of_an_interval(mean, std, a, b):
     with mpmath.workprec(400):
         alpha, beta = (mpmath.mpf((x - mean) / std) / mpmath.sqrt(2) for x in (a, b))
         left, right = mpmath.erf(alpha) / 2, mpmath.erf(beta) / 2
-        truth = [
-            (left + right) / 2,
-            right - left,
-            mpmath.erfc(-alpha) / 2,
-            mpmath.erfc(beta) / 2,
-        ]
+        truth = [(left + right) / 2, right - left, mpmath.erfc(-alpha) / 2, mpmath.erfc(beta) / 2]
         assert made[:2] == (mean, std) and made[-2:] == (a, b)
         for found, area in zip(made[2:-2], truth, strict=True):
             assert abs(found - area) <= 2.0**-150 or found == float(area)

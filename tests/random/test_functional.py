@@ -1,14 +1,13 @@
 """Draws from keys: the values of the specification, and their laws."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
 import pytest
 import torch
 from helpers.draws import CALLS, REALS, bank_at, each_call, expected, keys_of, words
-from helpers.support import needs_native, run_script, snapshot
+from helpers.processes import alone
+from helpers.support import snapshot
 
 import fastseed
 from fastseed.random import distributions
@@ -22,9 +21,6 @@ def draw(name, dtype, keys, shape, **more):
 
 def same(a: torch.Tensor, b: torch.Tensor) -> bool:
     return a.dtype == b.dtype and a.shape == b.shape and torch.equal(a, b)
-
-
-# ---------------------------------------------------------------- values
 
 
 SHAPES = [(), (0,), (1,), (7,), (3, 5), (2, 0, 3), (1, 130)]
@@ -131,9 +127,6 @@ def test_draws_under_other_modes():
     assert (found.device.type, found.shape) == ("meta", (2, 3, 4))
 
 
-# ---------------------------------------------------------------- parameters
-
-
 @pytest.mark.parametrize("dtype", REALS)
 @pytest.mark.parametrize(
     ("low", "high"), [(0, 1), (-1, 1), (0.1, 0.7), (-3, 0), (1000, 1009), (-0.3, -0.1), (0, 6e-8)]
@@ -185,16 +178,95 @@ def test_randint_spans_its_range():
     assert not torch.equal(*edge)
 
 
-# ---------------------------------------------------------------- compiled, and by the reference
+def pure(keys, low, high, n):
+    random = fastseed.random
+    return (
+        *(random.uniform(keys, (n, 3), low=low, high=high, dtype=d) for d in REALS),
+        *(random.normal(keys, n, mean=low, std=high, dtype=d) for d in REALS),
+        *(random.exponential(keys[0], [2, n], rate=high, dtype=d) for d in REALS),
+        *(random.trunc_normal(keys, n, a=low - 3, b=high, dtype=d) for d in REALS),
+        *(random.bernoulli(keys, n, low / 10, dtype=d) for d in (torch.bool, torch.uint8)),
+        random.randint(keys, (2, n), -n, n + 1),
+        random.randint(keys, n, -(2**63), 2**62 + n),
+        random.bits(keys, n),
+        random.bits(keys, (), dtype=torch.uint64),
+    )
+
+
+def of_bank(bank, indices, mask, low, high, n):
+    random = fastseed.random
+    return (
+        random.uniform(bank, n, low=low, high=high),
+        random.normal(bank[indices], (2, 3), mean=low),
+        random.bits(bank[mask], n),
+        random.randint(bank[mask], 7, 0, n + 9),
+        random.exponential(bank, (2, 2), rate=high, dtype=torch.float64),
+        random.bernoulli(bank[indices], (), low / 10, dtype=torch.bfloat16),
+        random.uniform(bank, ()),
+    )
+
+
+def reseed_and_draw(bank, seeds, indices):
+    bank.reseed_from_scope()
+    first = fastseed.random.uniform(bank, 3)
+    bank.reseed_from_seeds(seeds, indices)
+    return first, fastseed.random.normal(bank, 3)
+
+
+def compiled_beside_eager(device, **options):
+    """Yield (what, of eager code, of compiled code), tensors; parameters vary between calls."""
+    fastseed.init(42, rank=3, world_size=8)
+    keys = fastseed.derive_keys("draws", 3, task=1).to(device)
+    rows = torch.tensor([4, 0, 4], device=device), torch.tensor([1, 0, 1, 0, 0], device=device) > 0
+    twin = {f: torch.compile(f, **options) for f in (pure, of_bank, reseed_and_draw)}
+    parameters = ((0.0, 1.0, 4), (0.1, 0.7, 5), (1, 2, 1))
+
+    def pair_of_banks():
+        return [fastseed.random.StreamBank(5, "bank", device) for _ in range(2)]
+
+    for given in parameters:
+        yield "pure", pure(keys, *given), twin[pure](keys, *given)
+    for given in parameters:
+        found, banks = [], pair_of_banks()
+        for function, bank in zip((of_bank, twin[of_bank]), banks, strict=True):
+            bank.reseed(1, given[2])
+            found.append(sum((function(bank, *rows, *given) for _ in range(2)), ()))
+            found[-1] += (bank.positions,)
+        yield "bank", *found
+    for epoch in range(2):
+        eager, compiled = pair_of_banks()
+        fastseed.reseed(1, epoch)
+        given = torch.arange(5, device=device) - 3, torch.arange(5, device=device) + epoch
+        of_eager = reseed_and_draw(eager, *given)
+        found = twin[reseed_and_draw](compiled, *given)
+        yield "reseeds", (*of_eager, eager.keys), (*found, compiled.keys)
+        yield "positions", (eager.positions,), (compiled.positions,)
+        eager.reseed(1, epoch)
+        yield "reseed", (fastseed.random.uniform(eager, 3),), found[:1]
+
+
+def wrong_in_compiled_code(backend, device):
+    """Return what differs, and how many tensors were compared."""
+    wrong, compared = [], 0
+    # By itself (None) the second size compiles for all sizes, which takes inductor a minute.
+    for dynamic in (None,) if backend == "inductor" else (None, True):
+        torch._dynamo.reset()
+        options = {"fullgraph": True, "backend": backend, "dynamic": dynamic}
+        for what, eager, compiled in compiled_beside_eager(device, **options):
+            agree = [same(a, b) for a, b in zip(eager, compiled, strict=True)]
+            compared += len(agree)
+            if not all(agree):
+                wrong.append([what, dynamic, agree])
+    return wrong, compared
 
 
 @pytest.mark.cuda
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
-def test_compiled_draws_have_the_eager_bits(backend):
-    """In a process of its own, which then has imported Dynamo; parameters vary between calls."""
-    found = run_script("compiled_draws.py", backend, timeout=280)
-    assert found["wrong"] == [] and found["compared"] > 100
+def test_compiled_draws_have_the_eager_bits(backend, device):
+    """In a process of its own, which then has imported Dynamo."""
+    wrong, compared = alone(wrong_in_compiled_code, backend, device)
+    assert wrong == [] and compared > 100
 
 
 def test_a_compiled_function_has_the_eager_bits():
@@ -207,9 +279,3 @@ def test_a_compiled_function_has_the_eager_bits():
     compiled = torch.compile(sample, backend="eager", fullgraph=True)
     for scale in (1.0, 0.5):
         assert torch.equal(compiled(keys, scale), sample(keys, scale))
-
-
-@needs_native
-def test_reference_backend_gives_the_native_bits():
-    found = [run_script("draw_everything.py", FASTSEED_BACKEND=b) for b in ("native", "reference")]
-    assert found[0] == found[1] and len(found[0]) > 40

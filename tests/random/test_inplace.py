@@ -1,7 +1,5 @@
 """In-place fills: the values of the specification, whole or in parts, in tensors of any kind."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import warnings
@@ -212,8 +210,6 @@ def test_no_generator_is_used():
     assert snapshot() == before
 
 
-# ---------------------------------------------------------------- errors
-
 KEYS = torch.zeros(1, 2, dtype=torch.uint64)
 
 
@@ -289,9 +285,6 @@ def test_compiled_fills_follow_a_key_that_changes():
         assert found.equal(whole("uniform_", torch.float32, 9, key))
     for n in (10, 11, 12):  # shapes that change, too
         assert step(torch.zeros(n), key_tensor()).equal(whole("uniform_", torch.float32, n))
-
-
-# ---------------------------------------------------------------- devices
 
 
 def test_memory_must_be_there():

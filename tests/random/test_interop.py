@@ -4,8 +4,6 @@ cuRAND's device header is compiled for the host, Triton runs in its interpreter:
 package more than the other tests (``pip install fastseed[interop]``) and no GPU.
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import os
@@ -38,9 +36,6 @@ def own_words(lo: int, hi: int, position: int, count: int) -> list[int]:
     bank = bank_at(keys, torch.tensor([position - position % 4]))
     words = fastseed.random.bits(bank, count + position % 4)
     return words[0].tolist()[position % 4 :]
-
-
-# ---------------------------------------------------------------- cuRAND
 
 
 @pytest.fixture(scope="module")
@@ -104,9 +99,6 @@ def test_interop_curand_uniforms_come_from_the_same_words(curand):
             torch.tensor([lo, hi], dtype=torch.uint64), (COUNT,)
         ).double()
         assert ((theirs - ours) > -(2.0**-25)).all() and ((theirs - ours) < 1.6 * 2.0**-24).all()
-
-
-# ---------------------------------------------------------------- Triton
 
 
 def test_interop_triton_kernel_goes_on_at_a_banks_positions():

@@ -1,7 +1,5 @@
 """A block of ``random.keyed``: its draws are those of keys, whatever torch's generators hold."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

@@ -1,11 +1,10 @@
 """Calls in a block of ``random.keyed`` take and return what those of torch do, or raise."""
 
-from __future__ import annotations
-
 import contextlib
 
 import pytest
 import torch
+from helpers.support import freed
 from torch import nn
 from torch.autograd import forward_ad
 from torch.nn import functional
@@ -14,8 +13,7 @@ import fastseed
 from fastseed.random import keyed
 
 HALF = torch.full((3, 4), 0.5)
-FREED = torch.ones(4)
-FREED.untyped_storage().resize_(0)
+FREED = freed(torch.ones(4))
 WRONG = {
     "int8": (
         lambda: torch.randint(0, 300, (3,), dtype=torch.int8),

@@ -4,8 +4,6 @@ The step has all functions with an exact form, in all their dtypes, strided and 
 fast tests take sizes to 4,097; the proof takes all, to 2**24 elements.
 """
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.distributed as dist

@@ -1,7 +1,5 @@
 """An independent program, written from the specification, reproduces the draws of a block."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

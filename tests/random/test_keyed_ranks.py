@@ -1,7 +1,5 @@
 """Blocks of ``random.keyed`` on real ranks: a DTensor is one tensor, and ranks differ or share."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.distributed as dist

@@ -1,7 +1,5 @@
 """Keys for torch's own functions by key: what they are, and that torch takes them."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 

@@ -1,7 +1,5 @@
 """Seeds of many rollouts: a grid of samples or one by one, the same bits as ``seed``."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import warnings
@@ -10,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.processes import Script
-from helpers.support import SCRIPTS, run_python
+from helpers.support import SCRIPTS, freed, run_python
 
 import fastseed
 from fastseed.rollouts import identity, seed, seeds
@@ -19,9 +17,6 @@ AT = {"task": 1, "epoch": 2, "master_seed": 42}
 PROMPTS = [3, "a", 2**64 - 1, "a", [1, 2], np.array([1, 2]), 0]
 SAMPLES = [0, 1, 2**32 - 1, 0, 5, 6, 7]
 TURNS = [0, 1, 2**24 - 2, 0, 3, 3, 0]
-
-
-# ---------------------------------------------------------------- which bits
 
 
 def test_they_are_the_seeds_of_single_rollouts():
@@ -87,9 +82,6 @@ def test_arguments_are_not_written():
     assert [array.tolist() for array in given] == [[3, 5], [0, 1], [7, 8]]
 
 
-# ---------------------------------------------------------------- processes
-
-
 def run_workers(workers: int, chunks: int) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     for worker in range(workers):
@@ -119,11 +111,7 @@ def test_torch_is_not_imported():
     assert run_python("-c", code).split() == ["False", "False", "True", "False"]
 
 
-# ---------------------------------------------------------------- refused arguments
-
-
-FREED = torch.zeros(2, dtype=torch.int64)
-FREED.untyped_storage().resize_(0)
+FREED = freed(torch.zeros(2, dtype=torch.int64))
 BAD = [
     ({"prompts": "ab"}, TypeError, "prompts must be a sequence of prompts"),
     ({"prompts": {"a", "b"}}, TypeError, "prompts must be a sequence of prompts"),
@@ -182,9 +170,6 @@ def test_equal_seeds_of_31_bits_are_reported(samples):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert len(np.unique(seeds(3, prompts, samples, master_seed=42))) == 160_000
-
-
-# ---------------------------------------------------------------- the master seed
 
 
 def test_master_seed_of_init_and_of_the_environment(monkeypatch):

@@ -1,7 +1,5 @@
 """Leases, batches, and refusals of the ledger."""
 
-from __future__ import annotations
-
 import pickle
 import threading
 
@@ -301,9 +299,6 @@ def test_a_batch_that_changed_since_is_not_marked():
     with pytest.raises(ValueError, match="batch must be what next_batch returned last"):
         book.mark_trained(batch)
     book.mark_trained(book.next_batch())
-
-
-# ---------------------------------------------------------------- threads and processes
 
 
 def test_threads_share_a_ledger():

@@ -1,14 +1,11 @@
 """The state of a ledger: what it resumes, what is refused, and its size."""
 
-from __future__ import annotations
-
-import io
 import itertools
 import json
 import random
 
 import pytest
-import torch
+from helpers.support import saved_and_loaded
 
 from fastseed.rollouts import Ledger, ledger_state
 
@@ -36,19 +33,12 @@ def test_a_state_issues_what_is_open_and_nothing_else():
     state = book.state_dict()
     assert (state["batches"], state["dropped"]) == (1, [["no answer", 1]])
     assert state["frontier"] == 22 and state["holes"] == [*range(6), *range(14, 20), 21]
-    for stored in (json.loads(json.dumps(state)), through_torch(state)):
+    for stored in (json.loads(json.dumps(state)), saved_and_loaded(state)):
         other = ledger()
         other.load_state_dict(stored)
         assert other.state_dict() == state and other.version == 1
         issued = [unit.number for unit in other.lease(1000)]
         assert issued == [*range(6), *range(14, 20), 21, *range(22, 40)]
-
-
-def through_torch(state):
-    file = io.BytesIO()
-    torch.save(state, file)
-    file.seek(0)
-    return torch.load(file, weights_only=True)
 
 
 def test_a_loaded_state_ends_all_leases():

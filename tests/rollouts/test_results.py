@@ -1,7 +1,5 @@
 """The file of results: what survives a restart, and what is deleted."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import json
@@ -23,9 +21,6 @@ def train_alone(book: Ledger, batches: int) -> None:
     for _ in range(batches):
         book.complete(book.lease()[0], "text")
         book.mark_trained(book.next_batch())
-
-
-# ---------------------------------------------------------------- what survives
 
 
 def test_results_that_were_not_trained_are_there_after_a_restart(path):

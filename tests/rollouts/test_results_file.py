@@ -1,7 +1,5 @@
 """The file of results: which damage is an error, which writes fail, and who may write."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import resource

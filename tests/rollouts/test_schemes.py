@@ -1,7 +1,5 @@
 """The table of docs/evidence/rollouts.md: which rules of the contract schemes break."""
 
-from __future__ import annotations
-
 import pytest
 from helpers import seed_schemes
 from helpers.paths import ROOT

@@ -1,14 +1,12 @@
 """The seed of one rollout: its bits, prompts of every kind, without NumPy."""
 
-from __future__ import annotations
-
 import hashlib
 import struct
 
 import numpy as np
 import pytest
 import torch
-from helpers.support import reference_key, run_python
+from helpers.support import freed, reference_key, run_python
 
 import fastseed
 from fastseed.rollouts import identity, seed
@@ -50,9 +48,6 @@ def test_without_native_code_the_bits_are_the_same(monkeypatch):
     assert [seed_of(prompt) for prompt in prompts] == expected
 
 
-# ---------------------------------------------------------------- prompts
-
-
 def test_the_identity_of_token_ids():
     data = struct.pack("<B4I", 255, *TOKENS)
     number = int.from_bytes(hashlib.sha256(data).digest()[:8], "little")
@@ -76,8 +71,7 @@ def test_token_ids_are_no_text():
     assert seed_of([65, 66, 67]) != seed_of(text)
 
 
-FREED = torch.zeros(2, dtype=torch.int64)
-FREED.untyped_storage().resize_(0)
+FREED = freed(torch.zeros(2, dtype=torch.int64))
 CHAT = [{"role": "user", "content": "a"}]
 BAD = [
     (
@@ -106,9 +100,6 @@ BAD = [
 def test_refused_arguments(bad, error, text):
     with pytest.raises(error, match=rf"^fastseed\.rollouts\.seed: {text}"):
         seed_of(**{"prompt": 1, **bad})
-
-
-# ---------------------------------------------------------------- without torch
 
 
 def test_neither_torch_nor_numpy_is_loaded():

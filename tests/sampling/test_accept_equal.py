@@ -1,16 +1,19 @@
 """Speculative decoding with the target's noise: the tokens are those without it, for any draft."""
 
-from __future__ import annotations
-
+import functools
 import math
+import struct
 
+import numpy as np
 import pytest
 import torch
-from helpers import speculation
+from helpers import speculation, vectors
+from helpers.operator_calls import CPU_PATHS, on_path
 from helpers.paths import ROOT
 
+from fastseed._backend.reference import sampling as reference
 from fastseed.random import StreamBank
-from fastseed.sampling import accept_equal, sample
+from fastseed.sampling import accept_equal, sample, thresholds
 
 B, K, V = 6, 4, 50
 FILTERS = {"temperature": 0.8, "top_k": 20, "top_p": 0.9, "min_p": 0.01}
@@ -23,9 +26,6 @@ def inputs():
     keys, at = list(range(B)), torch.arange(B) * 100
     drafted = [sample(draft[:, i], keys, at + i, **FILTERS) for i in range(K)]
     return torch.stack(drafted, 1), target, keys, at
-
-
-# ---------------------------------------------------------------- one verification
 
 
 @pytest.mark.parametrize("filters", [{}, FILTERS, {"temperature": 0}])
@@ -110,17 +110,6 @@ def test_errors_name_the_argument(index, value, kind, text):
     assert str(error.value).startswith(f"fastseed.sampling.accept_equal: {text}")
 
 
-# ---------------------------------------------------------------- whole texts
-
-
-@pytest.fixture
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize(
     ("settings", "rows", "tokens"),
@@ -148,9 +137,6 @@ def test_other_noise_accepts_less():
     assert torch.equal(own.tokens, shared.tokens)  # slower, and still the same text
 
 
-# ---------------------------------------------------------------- how many are accepted
-
-
 def test_acceptance_is_that_of_the_races():
     """Two races with the same noise have winner j with probability 1 / sum max(p/p_j, q/q_j).
 
@@ -175,3 +161,41 @@ def test_acceptance_is_that_of_the_races():
 @pytest.mark.parametrize("draft", speculation.DRAFTS)
 def test_row_of_the_table(draft):
     assert speculation.row(draft) in (ROOT / "docs" / "sampling.md").read_text().splitlines()
+
+
+rows = functools.partial(vectors.fields_of, "sampling")
+
+
+def real(text: str) -> float:
+    """A number from its bits, float32 or float64."""
+    value: float = struct.unpack(">f" if len(text) == 8 else ">d", bytes.fromhex(text))[0]
+    return value
+
+
+def bits(value: float) -> str:
+    return struct.pack(">d", value).hex()
+
+
+def numbers(fields: list[str]) -> torch.Tensor:
+    return torch.tensor([[real(field) for field in fields]], dtype=torch.float32)
+
+
+def test_reference_gives_the_known_noise():
+    for lo, hi, position, token, word, noise in rows("noise"):
+        stream = reference.token_stream((int(lo, 16), int(hi, 16)), int(position))
+        tokens = np.array([int(token)], np.uint64)
+        assert f"{int(reference.token_words(stream, tokens)[0]):016x}" == word
+        assert bits(reference.token_noise(stream, tokens)[0]) == noise
+
+
+@pytest.mark.parametrize("path", CPU_PATHS)
+def test_thresholds_are_the_known_ones(path, monkeypatch):
+    monkeypatch.setattr(thresholds, "sampling_threshold", on_path("sampling_threshold", path))
+    for temperature, top_k, top_p, min_p, first, n, *fields in rows("threshold"):
+        assert len(fields) == int(n) + 1
+        logits, heat = numbers(fields[:-1]), torch.tensor([real(temperature)], dtype=torch.float64)
+        filters = int(top_k), real(top_p), real(min_p)
+        checked = thresholds.check_filters("sampling.sample", *filters, logits)
+        found = int(thresholds.threshold_of(thresholds.Rows(logits, heat), checked))
+        # A code counts the row's tokens from `first` on, unless it is that of a logit alone.
+        assert found - (int(first) if found % 2**28 else 0) == int(fields[-1])

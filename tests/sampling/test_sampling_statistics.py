@@ -1,7 +1,5 @@
 """Tokens have the probabilities that they should have: chi-square against exact ones."""
 
-from __future__ import annotations
-
 import functools
 
 import pytest

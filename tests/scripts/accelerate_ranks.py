@@ -101,9 +101,7 @@ def run(name, saving=False, resume=None, workers=None):
     AcceleratorState._reset_state()
     GradientState._reset_state()
     accelerator = Accelerator(
-        cpu=True,
-        gradient_accumulation_steps=2,
-        dataloader_config=DataLoaderConfiguration(**config),
+        cpu=True, gradient_accumulation_steps=2, dataloader_config=DataLoaderConfiguration(**config)
     )
     fastseed.derivation.context.seeder = None
     job = attach(accelerator, master_seed=42)

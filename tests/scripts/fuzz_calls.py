@@ -10,8 +10,6 @@ seconds. Each child says on stderr how far it came. Usage by hand:
 ``python tests/scripts/fuzz_calls.py 1 50000``.
 """
 
-from __future__ import annotations
-
 import contextlib
 import faulthandler
 import importlib

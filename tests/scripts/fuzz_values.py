@@ -1,7 +1,5 @@
 """The values of ``fuzz_calls.py``: hostile ones, and good ones by the name of a parameter."""
 
-from __future__ import annotations
-
 import functools
 import random as python_random
 from pathlib import Path
@@ -131,9 +129,6 @@ def hostile(rng):
         return f"dict {[name for name, _ in some]}", {str(i): v for i, (_, v) in enumerate(some)}
     name = rng.choice(tuple(OTHERS))
     return name, OTHERS[name]()
-
-
-# ---------------------------------------------------------------- good values
 
 
 def bank():

@@ -5,8 +5,6 @@
 Rank 0 saves STATE after the fourth batch, with more batches fetched ahead.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

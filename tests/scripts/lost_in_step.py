@@ -20,7 +20,7 @@ from torch import nn
 
 import fastseed
 from fastseed.distributed import rendezvous
-from fastseed.elastic import SlotGradients, arguments, exchange
+from fastseed.elastic import SlotGradients, exchange
 
 WORLD, SLOTS = 3, 6
 PHASES = {  # the rank that is lost, and where: in which call of which function of its step
@@ -32,11 +32,9 @@ PHASES = {  # the rank that is lost, and where: in which call of which function 
     "in the all-to-all of buffers": (2, dist, "all_to_all_single", 8),
     "before the means of buffers are gathered": (2, exchange, "start_gather", 1),
     "while means of gradients are gathered": (2, exchange, "start_gather", 4),
-    "in the broadcast": (0, dist, "broadcast", 3),
 }
 WAYS = ("SIGKILL", "SIGSTOP")
 rendezvous.GRACE = 3.0
-arguments._MESSAGE = 40  # bytes
 
 
 def lost_at(how, count, call):
@@ -55,19 +53,17 @@ def lost_at(how, count, call):
 def message(rank, phase, how):
     """Return the error of a step in which a rank is lost."""
     lost, module, name, count = PHASES[phase]
-    starts = phase == "in the broadcast"
-    torch.manual_seed(rank if starts else 0)
+    torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
     group = dist.new_group(timeout=timedelta(seconds=3))
-    gradients = SlotGradients(model, SLOTS, group=group, bucket_mb=1e-6, broadcast=starts)
+    gradients = SlotGradients(model, SLOTS, group=group, bucket_mb=1e-6)
 
     def step(batch=lambda: torch.randn(2, 4)):
         for _, x in gradients.step(batch() for _ in gradients.own_slots):
             model(x).sum().backward()
 
-    if not starts:
-        step()
-        model.zero_grad()
+    step()
+    model.zero_grad()
     before = [tensor.clone() for tensor in model.state_dict().values()]
     dist.barrier()
     try:

@@ -52,7 +52,7 @@ def messages(how):
         calls = {}
     else:
         ranks = group()
-        calls["mean"] = lambda: elastic.mean([1.0], group=ranks)
+        calls["mean"] = lambda: elastic.mean(torch.ones(1), group=ranks)
     first = None
     for name in ("replicated", "fully_shard"):
         of_model, model = group(), torch.nn.Linear(4, 4)

@@ -11,8 +11,6 @@ Prints one line of JSON. For each row: the SHA-256 of weights, and of weights, b
 state, of all ranks; the steps that the jobs resumed after; and the seconds.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import json

@@ -3,8 +3,6 @@
 torchrun --nproc-per-node 2 slots_any_ranks.py slots|all_reduce|failing|silent
 """
 
-from __future__ import annotations
-
 import sys
 
 import torch

@@ -1,7 +1,5 @@
 """``fork_rng(name)``: torch's default generators on another stream, and back exactly."""
 
-from __future__ import annotations
-
 import threading
 
 import numpy as np
@@ -257,8 +255,6 @@ except Exception as error:
     )
     assert printed.split() == ["Unsupported"]
 
-
-# ---------------------------------------------------------------- meshes
 
 HERE = {"dp": (1, 2), "tp": (1, 2)}
 

@@ -1,7 +1,5 @@
 """init: it seeds everything at task 0, replaces what an earlier call made, and shows its seed."""
 
-from __future__ import annotations
-
 import functools
 import logging
 import multiprocessing
@@ -178,9 +176,6 @@ def in_a_worker(call):
     return text
 
 
-# ---------------------------------------------------------------- a second call
-
-
 def test_a_second_init_starts_again_and_names_the_registrations_that_it_drops(caplog):
     fastseed.init(42, rank=0, world_size=1)
     fastseed.init(42, rank=0, world_size=1)
@@ -227,9 +222,6 @@ def test_a_drawn_seed_is_shown_by_rank_0_alone(capsys, caplog):
     with caplog.at_level(logging.CRITICAL, logger="fastseed"):
         fastseed.init(rank=1, world_size=2)
     assert capsys.readouterr().err == ""
-
-
-# ---------------------------------------------------------------- fastseed run --seed
 
 
 def test_another_seed_than_that_of_fastseed_run_is_a_warning(monkeypatch, caplog):

@@ -1,8 +1,7 @@
 """Ctrl-C, or the exception of a time limit: no lock stays taken, and the next reseed is whole."""
 
-from __future__ import annotations
-
 import itertools
+import random
 import threading
 
 import pytest
@@ -12,6 +11,7 @@ from helpers.support import scramble, snapshot
 
 import fastseed
 from fastseed.derivation import context
+from fastseed.integrations import run_in_task
 from fastseed.seeder.process_lock import process
 
 NUMBERS = itertools.count(1)
@@ -90,3 +90,34 @@ def test_reseed_leaves_a_block_that_an_interrupt_kept_from_being_left(job):
     kept = fastseed.fork_rng("a")
     with kept, pytest.raises(RuntimeError, match="inside a fork_rng block"):
         fastseed.reseed(1, 7)
+
+
+def test_it_comes_back_after_an_error_too():
+    fastseed.init(42, rank=0, world_size=1)
+    fastseed.reseed(1, 2, 3)
+    random.random(), torch.rand(1)
+    before, state = snapshot(), fastseed.state_dict()
+    with pytest.raises(KeyError), run_in_task(2, 5):
+        random.random(), torch.rand(1)
+        raise KeyError
+    with pytest.raises(ValueError, match="task must be in"), run_in_task(-1):
+        pass
+    assert snapshot() == before and fastseed.state_dict() == state
+
+
+@pytest.mark.costly("an interrupt at each line")
+def test_an_interrupt_that_enters_or_leaves_comes_back_too():
+    fastseed.init(42, rank=0, world_size=1)
+    fastseed.reseed(1, 2, 3)
+    random.random(), torch.rand(1)
+    before, state, outer = snapshot(), fastseed.state_dict(), fastseed.state_dict(rng=True)
+
+    def run() -> None:
+        with run_in_task(2, 5):
+            random.random(), torch.rand(1)
+
+    points = 0
+    for where in interruptions(run, lambda: fastseed.load_state_dict(outer)):
+        points += 1
+        assert snapshot() == before and fastseed.state_dict() == state, where
+    assert points > 20

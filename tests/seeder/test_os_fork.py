@@ -1,7 +1,5 @@
 """Children of ``os.fork``: they draw what their parent draws, with a warning, until they reseed."""
 
-from __future__ import annotations
-
 import logging
 import os
 import random

@@ -1,49 +1,71 @@
-"""fork, spawn, pickles and threads."""
-
-from __future__ import annotations
+"""fork, other processes, pickles and threads."""
 
 import copy
 import logging
 import os
 import pickle
+import random
 import threading
 import time
 
 import numpy as np
 import pytest
 import torch
-from helpers.support import holds_key, run_script, seeder, snapshot
+from helpers.processes import alone, in_child
+from helpers.support import holds_key, seeder, snapshot
 
 import fastseed
 from fastseed import GeneratorPool
 from fastseed.seeder.process_lock import process
 from fastseed.seeder.recent_scopes import RecentScopes
 
-# ---------------------------------------------------------------- fork
+
+def draws(s):
+    """The first numbers at (1, 7)."""
+    s.reseed(1, 7)
+    return [random.random(), np.random.random(), torch.rand(()).item()]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-def test_fork_keeps_the_coordinates_and_says_so():
-    found = run_script("forked.py")
-    parent, child = found["parent"], found["child"]
-    assert child["pid"] == parent["pid"]
-    assert child["untouched"]
-    assert child["scope"] == [2, 5, 9] and child["place"] == [42, 3, 8]
-    assert child["repr"] == parent["repr"]
-    assert child["states"] == parent["states"]
+def test_fork_keeps_the_coordinates():
+    def states():
+        """The next draws of all generators of this process, after putting them at (1, 7)."""
+        pool.reseed(1, 7)
+        big = fastseed.derive_seeds("bulk", 200_000, task=1)
+        drawn = draws(fastseed), torch.rand((), generator=pool[-1]).item()
+        return *drawn, big[-1].item(), seen[-1]
+
+    def child():
+        s = fastseed.derivation.context.seeder
+        untouched = torch.equal(inherited, torch.get_rng_state())
+        return repr(s), s.scope, (s.master_seed, s.rank, s.world_size), untouched, states()
+
+    torch.set_num_threads(2)
+    fastseed.init(42, rank=3, world_size=8)
+    seen = []
+    fastseed.register_generator(seen.append)
+    pool = GeneratorPool([torch.Generator() for _ in range(500)], "pool")
+    parent = states()  # so that thread pools exist before the fork
+    fastseed.reseed(2, 5, 9)
+    inherited, shown = torch.get_rng_state(), repr(fastseed.derivation.context.seeder)
+    assert in_child(child) == (shown, (2, 5, 9), (42, 3, 8), True, parent)
 
 
-# ---------------------------------------------------------------- pickles and spawn
-
-
-def test_spawned_process_has_the_coordinates_and_the_sender_says_what_is_left_out():
-    found = run_script("spawned.py")
-    assert found["exit"] == 0
+def test_another_process_has_the_coordinates_and_the_sender_says_what_is_left_out(caplog):
+    s = seeder(42, rank=3, world_size=8)
+    s.register_generator(lambda seed: None)  # no pickle takes this
+    s.register_generator(torch.Generator(), name="mine")
+    s.reseed(2, 5, 9)
+    shown, there = alone(shown_and_drawn, s)
     for part in ("master_seed=42", "rank=3", "world_size=8", "task=2, epoch=5, step=9"):
-        assert part in found["repr"]
-    (said,) = found["warnings"]
+        assert part in shown
+    (said,) = caplog.messages
     assert "without its registered generators ['generator/0', 'mine']" in said
-    assert found["there"] == found["here"]
+    assert there == draws(s)
+
+
+def shown_and_drawn(s):
+    return repr(s), draws(s)
 
 
 def test_pickle_changes_no_generator_and_keeps_the_original(caplog):
@@ -67,9 +89,6 @@ def test_pickle_keeps_that_ranks_do_not_agree(caplog):
         assert twin.master_seed == s.master_seed
         with pytest.raises(RuntimeError, match="ranks cannot share a stream"):
             twin.register_generator(print, shared=True)
-
-
-# ---------------------------------------------------------------- threads
 
 
 def untemper(words: np.ndarray) -> np.ndarray:

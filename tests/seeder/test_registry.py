@@ -1,7 +1,5 @@
 """Registered generators: names, kinds, order, and how long they are held."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import gc
@@ -20,6 +18,7 @@ import fastseed
 import fastseed.pyt
 from fastseed import SHARED, GeneratorPool
 from fastseed._utils.log import warn_once
+from fastseed.data import ShuffleSampler
 from fastseed.seeder import registry
 
 
@@ -32,6 +31,8 @@ class Recorder:
     def __call__(self, seed):
         self.seeds.append(seed)
 
+
+ANY = torch.Generator()
 
 # ---------------------------------------------------------------- names
 
@@ -51,30 +52,42 @@ def test_unnamed_generators_are_numbered_in_registration_order():
     assert recorders[0].seeds == []
 
 
-@pytest.mark.parametrize(
-    "kind", [torch.Generator, random.Random, np.random.RandomState, fastseed.data.ShuffleSampler]
-)
-def test_a_class_of_generators_is_refused(kind):
-    """It is callable: each reseed would make a new generator that is not used."""
+REFUSED = [
+    *(
+        (kind, {}, TypeError, rf"generator must be an instance, as {kind.__name__}\(\), got")
+        for kind in (torch.Generator, random.Random, np.random.RandomState, ShuffleSampler)
+    ),
+    *(
+        (
+            generator,
+            {"name": "mine"},
+            ValueError,
+            "generator must be one that reseed does not set a",
+        )
+        for generator in (
+            *(torch.default_generator, random._inst, np.random.mtrand._rand, np.random.seed),
+            *(random.seed, torch.manual_seed, torch.default_generator.manual_seed),
+        )
+    ),
+    (torch.nn.Identity(), {}, ValueError, "generator must be a module that holds generators"),
+    *((some, {}, TypeError, "") for some in (3, None, [], random.SystemRandom(), [ANY, 3])),
+    *((print, {"shared": shared}, TypeError, "") for shared in (1, None)),
+    (print, {"name": 3}, TypeError, ""),
+    (print, {"name": ""}, ValueError, ""),
+    *((print, {"bits": bits}, ValueError, "") for bits in (33, True, "31")),
+]
+
+
+@pytest.mark.parametrize(("generator", "options", "error", "says"), REFUSED)
+def test_refused_registrations_change_nothing(generator, options, error, says):
+    """A class would be called at each reseed; what reseed sets would get another stream."""
     s = seeder()
-    with pytest.raises(
-        TypeError, match=rf"generator must be an instance, as {kind.__name__}\(\), got"
-    ):
-        s.register_generator(kind)
+    with pytest.raises(error, match=rf"^fastseed\.register_generator: {says}"):
+        s.register_generator(generator, **options)
     assert len(s.generators.registry) == 0
-
-
-@pytest.mark.parametrize(
-    "generator",
-    [
-        *(torch.default_generator, random._inst, np.random.mtrand._rand),
-        *(np.random.seed, random.seed, torch.manual_seed, torch.default_generator.manual_seed),
-    ],
-)
-def test_what_reseed_sets_already_is_refused(generator):
-    """Under a name it would replace the stream of the default generator."""
-    with pytest.raises(ValueError, match=r"generator must be one that reseed does not set already"):
-        seeder().register_generator(generator, name="mine")
+    s.register_generator(recorder := Recorder())
+    s.reseed(1)
+    assert recorder.seeds == [reference_narrow_seed("generator/0")]
 
 
 def test_the_seeding_functions_of_now_are_refused(monkeypatch):
@@ -84,9 +97,52 @@ def test_the_seeding_functions_of_now_are_refused(monkeypatch):
         seeder().register_generator(torch.manual_seed, name="mine")
 
 
-def test_a_module_is_no_function_of_a_seed():
-    with pytest.raises(TypeError, match="generator must be a callable, generator of torch"):
-        seeder().register_generator(torch.nn.Identity())
+class Noise(torch.nn.Module):
+    def __init__(self, generator=None):
+        super().__init__()
+        self.generator = generator or torch.Generator()
+        self.by_name = {"mask": np.random.default_rng(0)}
+
+
+def test_a_module_is_registered_by_the_generators_of_its_parts():
+    seeds = seeder(rank=1, world_size=2)
+    shared, model = torch.Generator(), torch.nn.Sequential()
+    model.extend([Noise(shared), torch.nn.Linear(1, 1), Noise(shared)])
+    model.register_module("last", torch.nn.ModuleList([Noise()]))
+    mine = torch.Generator()
+    model.mine = mine
+    seeds.register_generator(mine, name="mine")
+    seeds.register_generator(model, shared=True)
+    paths = ("0.generator", "0.by_name['mask']", "2.by_name['mask']")
+    last = ("last.0.generator", "last.0.by_name['mask']")
+    assert sorted(seeds.generators.registry.entries) == sorted(("mine", *paths, *last))
+    seeds.reseed(1)
+    key = seeds.derive_key("last.0.generator", task=1, rank=SHARED)
+    assert holds_key(model.last[0].generator, key)
+    with pytest.raises(ValueError, match="generators in attributes, which are not registered yet"):
+        seeds.register_generator(model)
+    seeds.unregister_generator(model)
+    assert list(seeds.generators.registry.entries) == ["mine"]
+    with pytest.raises(ValueError, match="generator must be a registered generator"):
+        seeds.unregister_generator(model)
+    seeds.register_generator(model.last, name="cond")
+    assert [*seeds.generators.registry.entries][1:] == [
+        "cond.0.generator",
+        "cond.0.by_name['mask']",
+    ]
+
+
+def test_a_module_is_registered_whole_or_not_at_all():
+    seeds = seeder()
+    with pytest.raises(ValueError, match="must be a module that holds generators"):
+        seeds.register_generator(torch.nn.Linear(1, 1))
+    with pytest.raises(ValueError, match="must be a registered generator"):
+        seeds.unregister_generator(torch.nn.Linear(1, 1))
+    seeds.register_generator(print, name="b.generator")
+    model = torch.nn.ModuleDict({"a": Noise(), "b": Noise()})
+    with pytest.raises(ValueError, match=r"not registered yet .* got 'b.generator'"):
+        seeds.register_generator(model)
+    assert list(seeds.generators.registry.entries) == ["b.generator"]
 
 
 def test_two_generators_without_a_name_warn(caplog):
@@ -113,14 +169,12 @@ def test_a_generator_that_is_registered_after_a_reseed_warns(caplog):
     assert "'late' was registered after a reseed, and keeps the state" in message
 
 
-class SeedsAndEpochs:
+class SeedsAndEpochs(Recorder):
     """A seed function that also has an epoch."""
 
     def __init__(self):
-        self.seeds, self.epochs = [], []
-
-    def __call__(self, seed):
-        self.seeds.append(seed)
+        super().__init__()
+        self.epochs = []
 
     def set_epoch(self, epoch):
         self.epochs.append(epoch)
@@ -170,43 +224,22 @@ def test_a_pool_is_called_by_its_own_name():
     assert recorder.seeds == [reference_narrow_seed("generator/0")]
 
 
-def test_a_refused_registration_uses_up_no_number():
+def test_a_number_is_given_once_and_not_to_a_refused_registration():
+    def names():
+        return [entry.name for entry in s.generators.registry]
+
     s = seeder()
     s.register_generator(print, name="generator/0")
     with pytest.raises(ValueError, match="distinct_over"):
         s.register_generator(repr, distinct_over=("dp",))
     s.unregister_generator(print)
     s.register_generator(repr)
-    assert [entry.name for entry in s.generators.registry] == ["generator/0"]
-
-
-def test_a_number_is_given_once():
-    s = seeder()
-    s.register_generator(print, name="generator/0")
-    s.register_generator(repr)
-    s.unregister_generator(repr)
-    s.register_generator(repr)
-    assert [entry.name for entry in s.generators.registry] == ["generator/0", "generator/2"]
-
-
-def test_refused_registrations_change_nothing():
-    s = seeder()
-    wrong = (3, None, [], random.SystemRandom(), [torch.Generator(), 3])
-    for arguments, error in [
-        *(({"generator": gen}, TypeError) for gen in wrong),
-        ({"generator": print, "shared": 1}, TypeError),
-        ({"generator": print, "shared": None}, TypeError),
-        ({"generator": print, "name": 3}, TypeError),
-        ({"generator": print, "name": ""}, ValueError),
-        ({"generator": print, "bits": 33}, ValueError),
-        ({"generator": print, "bits": True}, ValueError),
-        ({"generator": print, "bits": "31"}, ValueError),
-    ]:
-        with pytest.raises(error, match=r"^fastseed\.register_generator: "):
-            s.register_generator(**arguments)
-    s.register_generator(recorder := Recorder())
-    s.reseed(1)
-    assert recorder.seeds == [reference_narrow_seed("generator/0")]
+    assert names() == ["generator/0"]
+    s.register_generator(print, name="generator/1")
+    s.register_generator(len)
+    s.unregister_generator(len)
+    s.register_generator(len)
+    assert names() == ["generator/0", "generator/1", "generator/3"]
 
 
 # ---------------------------------------------------------------- kinds
@@ -277,9 +310,6 @@ def test_registered_functions_methods_and_classes():
     assert len(seeds) == 2
 
 
-# ---------------------------------------------------------------- shared
-
-
 def test_shared_is_the_same_on_every_rank_and_own_is_not():
     shared, own = Recorder(), Recorder()
     for rank in range(4):
@@ -289,9 +319,6 @@ def test_shared_is_the_same_on_every_rank_and_own_is_not():
         s.reseed(1, 2)
     assert len(set(shared.seeds)) == 1 and len(set(own.seeds)) == 4
     assert shared.seeds[0] == reference_narrow_seed("shared", epoch=2, rank=SHARED)
-
-
-# ---------------------------------------------------------------- how long
 
 
 def test_registered_objects_are_held_until_unregistered():

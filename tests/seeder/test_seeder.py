@@ -1,7 +1,5 @@
 """init and reseed: what every global generator gets, and what it does not depend on."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import logging
@@ -18,8 +16,6 @@ from hypothesis import strategies as st
 import fastseed
 import fastseed.pyt
 from fastseed._backend import derive
-
-# ---------------------------------------------------------------- the documented states
 
 
 @pytest.mark.parametrize(
@@ -53,8 +49,6 @@ def test_reseed_clears_every_cached_gaussian():
         assert snapshot() == clean
         assert normals == (random.gauss(0, 1), np.random.standard_normal(), torch.randn(3).tolist())
 
-
-# ---------------------------------------------------------------- what it depends on
 
 coordinates = st.tuples(
     st.integers(0, 2**24 - 1), st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
@@ -99,9 +93,6 @@ def test_seeder_attributes():
     shown = repr(s)
     for part in ("master_seed=7", "rank=1", "world_size=3", "task=2", "epoch=3", "step=4"):
         assert part in shown
-
-
-# ---------------------------------------------------------------- the module functions
 
 
 def test_drop_in_signatures_start_like_the_predecessor():
@@ -163,9 +154,6 @@ def test_init_logs_one_line_on_rank_zero(caplog, rank):
     lines = [r.getMessage() for r in caplog.records if r.name.startswith("fastseed")]
     assert len(lines) == (rank == 0)
     assert all("42" in line and fastseed.build_info()["backend"] in line for line in lines)
-
-
-# ---------------------------------------------------------------- key derivation
 
 
 def test_key_is_a_pure_look_up():
@@ -240,7 +228,7 @@ def test_the_seed_of_a_registered_callable_can_be_derived(bits):
 
 
 def test_a_load_that_is_interrupted_leaves_the_place(monkeypatch):
-    def interrupt(place):
+    def interrupt(*_):
         raise KeyboardInterrupt
 
     s, other = seeder(), seeder(7)

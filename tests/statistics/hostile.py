@@ -11,8 +11,6 @@ Blocks themselves are not interrupted: what ends between two bytecodes of enteri
 block of torch's own is undefined as well.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

@@ -3,11 +3,18 @@
 Scores are z, standard normal for random numbers; see ``test_draws_uniform`` for the bounds.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
-from helpers.draw_words import bins, chi_square, correlation, keys, words
+from helpers.draw_words import (
+    bins,
+    chi_square,
+    correlation,
+    exponentials,
+    keys,
+    normals,
+    uniforms,
+    words,
+)
 
 import fastseed
 
@@ -101,3 +108,13 @@ def test_draws_integers_controls():
     assert abs(chi_square(counts, N / 6)) > 2 * HIGHEST
     lost = (w & ~15) % 1000  # four low bits lost
     assert abs(bins(lost, 1000)) > 2 * HIGHEST
+
+
+def test_draws_words_are_the_librarys():
+    streams = keys(37)
+    w = words(streams, 25)
+    assert np.array_equal(fastseed.random.bits(streams, (100,)).numpy(), w)
+    assert np.array_equal(fastseed.random.uniform(streams, (100,)).numpy(), uniforms(w))
+    assert np.array_equal(fastseed.random.normal(streams, (100,)).numpy(), normals(w))
+    assert np.array_equal(fastseed.random.exponential(streams, (100,)).numpy(), exponentials(w))
+    assert not np.array_equal(words(streams, 25, rounds=9), w)

@@ -4,8 +4,6 @@ N = 2^21 numbers are 512 streams of 4,096. Every score but Kolmogorov's is a z; 
 ``test_draws_uniform`` for how far the bounds are from chance.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -101,9 +99,6 @@ def test_draws_exponential_is_random(dtype):
     assert 0.35 < kolmogorov(-np.expm1(-numbers.astype(np.float64))) < 2.6
     # The largest of N is ln N + g = 14.6 + g: Gumbel's g is outside (-3, 14) once in 10^6.
     assert 11.6 < numbers.max() < 28.6
-
-
-# ---------------------------------------------------------------- what the criterion refuses
 
 
 def polar(radius: np.ndarray, turn: np.ndarray) -> np.ndarray:

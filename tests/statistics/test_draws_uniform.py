@@ -7,8 +7,6 @@ random numbers; the scores are fixed, and so far from the bounds that no two of 
     K > 2.6    with probability 3e-6;  K < 0.35 with 3e-4
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np
@@ -92,9 +90,6 @@ def test_draws_uniform_one_draw_after_another():
     bank.reseed(1, 7)
     numbers = torch.cat([fastseed.random.uniform(bank, 3) for _ in range(1024)], 1).numpy()
     assert worst(scores(numbers, 24)) < HIGHEST
-
-
-# ---------------------------------------------------------------- what the criterion refuses
 
 
 DAMAGE: dict[str, Callable[[np.ndarray], np.ndarray]] = {

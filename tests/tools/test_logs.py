@@ -1,7 +1,5 @@
 """Logs of numbers by step: what is read, the first difference, and `fastseed diff` and `show`."""
 
-from __future__ import annotations
-
 import json
 import math
 import sys

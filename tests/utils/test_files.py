@@ -1,14 +1,12 @@
 """Files: what is no regular file is refused at once; writes are whole or not there."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import socket
 
 import pytest
 
-from fastseed._utils import atomic_file, regular_file
+from fastseed._utils import atomic_file, regular_file, strict_json
 
 
 @pytest.fixture(params=["pipe", "socket", "device", "folder", "giant"])
@@ -93,3 +91,26 @@ def test_the_file_of_a_killed_write_goes_with_the_next_one(monkeypatch, tmp_path
     monkeypatch.setattr(os, "replace", rename_while_locked)
     atomic_file.replace(path, b"second")
     assert list(tmp_path.iterdir()) == [path] and path.read_bytes() == b"second"
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("[NaN]", "without NaN"),
+        ("-Infinity", "without -Infinity"),
+        ("1e999", "without 1e999"),
+        ('{"a": -1e999}', "without -1e999"),
+        ('[{"a": 1, "a": 1}]', "without duplicate keys"),
+        ("[1", "a whole JSON document (Expecting"),
+        (b"\xff", "a whole JSON document ("),
+        ("[" * 100_000, "nested less deeply"),
+    ],
+)
+def test_what_is_refused(text, rule):
+    with pytest.raises(strict_json.Invalid) as caught:
+        strict_json.parse(text)
+    assert str(caught.value).startswith(rule)
+
+
+def test_what_is_read():
+    assert strict_json.parse(b'{"a": [1.5, -1e308, null]}') == {"a": [1.5, -1e308, None]}

@@ -1,7 +1,5 @@
 """The rules of arguments and their texts, which every public function shares."""
 
-from __future__ import annotations
-
 import collections
 import math
 import pathlib
@@ -97,9 +95,6 @@ def test_what_does_not_fit_is_refused_in_one_form(rule, value, error, says):
     assert str(caught.value).startswith(f"fastseed.f: x must be {says}")
 
 
-# ---------------------------------------------------------------- the text of a value
-
-
 def freed() -> torch.Tensor:
     """A tensor whose elements must not be read: that would end the process."""
     tensor = torch.zeros(4, 8)
@@ -130,10 +125,7 @@ FREED = {
     "tuple": (lambda: (freed(),), f"({TENSOR},)"),
     "dict": (lambda: {"a": freed()}, f"{{'a': {TENSOR}}}"),
     "deque": (lambda: collections.deque([freed()]), f"deque([{TENSOR}])"),
-    "state_dict": (
-        lambda: collections.OrderedDict(a=freed()),
-        f"OrderedDict({{'a': {TENSOR}}})",
-    ),
+    "state_dict": (lambda: collections.OrderedDict(a=freed()), f"OrderedDict({{'a': {TENSOR}}})"),
     "defaultdict": (
         lambda: collections.defaultdict(list, a=freed()),
         f"defaultdict({{'a': {TENSOR}}})",

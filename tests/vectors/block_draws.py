@@ -4,8 +4,6 @@ Written from the section "Blocks" of ``docs/spec/random.md`` and from ``docs/spe
 the exact fractions and plain integers of the programs beside it. It imports nothing of fastseed.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Writing a file of known answers whose rows, once written, never change."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

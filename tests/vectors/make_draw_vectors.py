@@ -7,8 +7,6 @@ The values come from ``exact_draws.py``, a second implementation of version 1 of
 only ever appended, as in ``make_vectors.py``, which has the generator and its published answers.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import sys

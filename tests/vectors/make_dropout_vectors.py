@@ -8,8 +8,6 @@ Written from ``docs/spec/dropout.md`` alone, in plain Python integers and the ex
 nothing of fastseed.
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import sys

@@ -7,8 +7,6 @@ Written from ``docs/spec/exact-sums.md`` alone, in the exact fractions of ``exac
 imports nothing of fastseed.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 from collections.abc import Iterator

@@ -8,8 +8,6 @@ position from the first on: it counts, and has no closed form. It takes shuffle 
 ``make_vectors.py`` beside it and imports nothing of fastseed.
 """
 
-from __future__ import annotations
-
 import functools
 import sys
 from pathlib import Path

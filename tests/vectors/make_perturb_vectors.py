@@ -7,8 +7,6 @@ Written from ``docs/spec/perturb.md`` alone, on the exact fractions of ``perturb
 imports nothing of fastseed.
 """
 
-from __future__ import annotations
-
 import itertools
 import sys
 from collections.abc import Iterator, Sequence

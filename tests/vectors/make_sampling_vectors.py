@@ -8,8 +8,6 @@ reals exact fractions that are rounded by hand after every operation (``exact_dr
 of fastseed takes part. Tokens are compared with sorted lists, not with thresholds.
 """
 
-from __future__ import annotations
-
 import math
 import struct
 import sys

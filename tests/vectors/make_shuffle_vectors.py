@@ -8,8 +8,6 @@ It takes Philox and the keys from ``make_vectors.py`` beside it and imports noth
 Each order that it walks through to the end must be a bijection before anything is written.
 """
 
-from __future__ import annotations
-
 import hashlib
 import sys
 from pathlib import Path

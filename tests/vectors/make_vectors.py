@@ -12,8 +12,6 @@ Rows are only ever appended: ``vectors.sha256`` holds, for each release of the f
 of rows so far and the SHA-256 over them. A new batch of rows goes to the end of ``all_rows``.
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import sys

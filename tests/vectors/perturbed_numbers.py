@@ -4,8 +4,6 @@ Written from ``docs/spec/perturb.md``, on the exact fractions and plain integers
 beside it. It imports nothing of fastseed.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable
 from fractions import Fraction

@@ -20,7 +20,7 @@ from ..._backend import derive
 from ..._utils import validation
 from ..._utils.log import warn_once
 from ...derivation import context, place, scopes, streams
-from ...derivation.place import Entries, Place
+from ...derivation.place import Place
 from ...derivation.rank_fields import SameRank
 from ...generators import discovery
 from ...generators.adapter import GeneratorAdapter, reseed_each
@@ -152,7 +152,7 @@ class WorkerInit:
         entries = [e for e in (*self.seeder.entries, *found) if not is_on_device(e)]
         fields, number = SameRank(self.seeder.rank), self._worker_id + 1
         fields.registered = {e.name: scopes.SHARED for e in entries if e.shared}
-        here = Place(self.seeder.master_seed, fields, None, named, Entries(), number)
+        here = Place(self.seeder.master_seed, fields, None, named, {}, number)
         if info is not None:
             place.worker = here
             leave_inherited()

@@ -39,9 +39,11 @@ def convert(model: nn.Module, *, prefix: str = "", batch_dim: int | None = 0) ->
 
     Layers have their qualified names: call it before the model is wrapped or compiled. Functional
     calls have the name of the module whose forward makes them, with ``/dropout`` or ``/attention``
-    behind it; ``nn.MultiheadAttention`` makes such a call. Attention with dropout computes its
-    weights in full. Other functions that sample, such as ``torch.bernoulli``, and calls in threads
-    that a forward starts, still use torch's generators.
+    behind it, and from the second one of a forward on ``.1``, ``.2``, ...;
+    ``nn.MultiheadAttention`` makes such a call. Attention with dropout computes its weights in
+    full. Other functions that sample, such as ``torch.bernoulli``, still use torch's generators
+    and log a warning; so do, without one, calls in threads that a forward starts. A module whose
+    calls are replaced has a subclass of its class.
 
     Args:
         model: any module.
@@ -135,7 +137,7 @@ def _remade(cls: Any, *bases: Any) -> Any:
 
 
 def shard_inputs(module: nn.Module, mesh: DeviceMesh, placements: Sequence[Placement]) -> nn.Module:
-    """Say how plain tensors that reach the dropout of a module are cut over a mesh.
+    """Declare how plain tensors that reach the dropout of a module are cut over a mesh.
 
     For tensor parallelism whose activations are local tensors: the weights of attention, say, are
     ``Shard(1)`` where each rank has some of the heads.
@@ -181,8 +183,8 @@ def _convert_one(module: Any, name: str, batch_dim: int | None) -> None:
         if module.key_name is None:
             set_up(module, name or "dropout", batch_dim)
     elif _may_call(module) and not hasattr(type(module), "fastseed_original"):
-        module.fastseed_calls = Calls(name, batch_dim)
         cls: Any = type(module)
+        module.fastseed_calls = Calls(name, cls.__name__, batch_dim)
         if parametrize.is_parametrized(module):  # its class stays on top: torch takes it away
             module.__class__ = _remade(cls, calling_class(cls.__bases__[0]))
         else:

@@ -37,14 +37,14 @@ _CLASS = "nn.Dropout"
 
 
 class Dropout(torch.nn.Dropout):
-    """Zero elements with probability ``p`` in training, by the key of this layer.
+    """Dropout whose masks do not depend on ranks, micro-batches or the device.
 
     Whether an element stays is a function of (master seed, scope of the last ``fastseed.reseed``,
     name, ``fastseed.nn.label``, index in the global batch), of which ``fastseed.nn.rows`` sets the
     rows. ``fastseed.nn.convert`` makes these layers from torch's and names them.
 
-    A second use for the same rows in one scope is an error. Compiled code checks this within one
-    graph only: two calls of it without ``reseed``, ``rows`` or ``label`` in between repeat masks.
+    A second use for the same rows in one scope raises an error. Compiled code checks this within
+    one graph only: two calls without ``reseed``, ``rows`` or ``label`` in between repeat masks.
 
     Args:
         p: the probability of a zero, in [0, 1].

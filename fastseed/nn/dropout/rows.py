@@ -85,7 +85,7 @@ class rows(Block):
 
 
 class label(Block):
-    """Give the layers other masks in a ``with`` block: for a second pass over the same rows.
+    """Draw other dropout masks in a ``with`` block: for a second pass over the same rows.
 
     A block counts as one of ``fastseed.nn.rows`` does.
 

@@ -30,13 +30,16 @@ _CLASS = "nn.Dropout"
 
 
 class LayerName:
-    """The name of a layer, and the words that the derivation takes of it."""
+    """The name of a layer, and the words that the derivation takes of it.
 
-    def __init__(self, name: str) -> None:
-        self.name = validation.check_text("nn.Dropout", "name", name)
-        self.use = f"dropout/{name}"
+    The calls of one forward have one ``use``, of which a recomputation repeats some in their order.
+    """
+
+    def __init__(self, name: str, number: int = 0) -> None:
+        self.use = f"dropout/{validation.check_text('nn.Dropout', 'name', name)}"
+        self.name = f"{name}.{number}" if number else name
         # kept, because compiled code cannot hash
-        self.words = tuple(map(signed, scalar.name_words(self.use)))
+        self.words = tuple(map(signed, scalar.name_words(f"dropout/{self.name}")))
 
     def __repr__(self) -> str:
         return f"LayerName({self.name!r})"
@@ -62,8 +65,8 @@ def _follow_scope() -> None:
     seeder = context.seeder
     has_keys = scope_tensors.process_state.has_keys
     process_state.data_ranks = seeder.data_world_size if seeder is not None and has_keys else 0
-    if torch.cuda.is_initialized() and torch.cuda.is_available():  # type: ignore[no-untyped-call]
-        this_thread.scope.first_row(torch.device("cuda", torch.cuda.current_device()))
+    if scope_tensors.process_state.current is not None:
+        this_thread.scope.first_row(scope_tensors.process_state.current)
         process_state.last_thread = this_thread.scope
 
 
@@ -137,7 +140,7 @@ class _Thread(threading.local):
 
     def __init__(self) -> None:  # not in the class: compiled code guards where attributes are
         self.scope = ThreadScope()
-        self.calls: Any = None  # fastseed.nn.dropout.calls.Calls of the innermost converted forward
+        self.calls: Any = None  # fastseed.nn.dropout.calls.Forward, of the innermost one
         # Autograd runs the backward pass of an accelerator in threads that Python did not start.
         self.is_foreign = isinstance(threading.current_thread(), threading._DummyThread)
 

@@ -15,7 +15,7 @@ import threading
 import types
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -26,10 +26,19 @@ from ..._backend.private_torch import APPLY
 from ...derivation import context
 from ...derivation.scopes import Scope
 from ...random import layout
-from ...random.fills import FILLS, INITIALIZERS, Arguments, Fill, Keywords, keep_part, randperm
+from ...random.fills import (
+    FILLS,
+    INITIALIZERS,
+    Arguments,
+    Fill,
+    Keywords,
+    fill_part,
+    keep_part,
+    randperm,
+)
 from ...random.keyed import KeyedBlock, outside_blocks
 from ...random.keyed_draws import have_moved, positions
-from ...random.layout import local_part
+from ...random.layout import Shard, local_part
 from ..module_names import check_prefix, sharded_modules
 from .names import EqualNames, KeyOf, Owner, OwnerTable, keys_at, storage_of, untied_weights
 
@@ -126,18 +135,33 @@ class InitializationMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 f"fastseed.{_FUNCTION}: {operator} must get the DTensor {owner.name}, got its "
                 "local tensor, which each rank would fill with the first values"
             )
+        if owner.shard is not None and not owner.is_all(tensor):
+            raise RuntimeError(
+                f"fastseed.{_FUNCTION}: {operator} must get all of {owner.name}, a part by shards, "
+                f"got a view of shape {tuple(tensor.shape)}; nothing was drawn"
+            )
         if local_part(tensor).is_meta:  # which has no elements: nothing is drawn
             return tensor
         if not self.fills:
             _check_ties(self.owners.model)
         key = self._key_of(owner.name, self.fills[owner.name])
         try:
-            fill(tensor, key, *parameters, **named)
+            if owner.shard is None:
+                fill(tensor, key, *parameters, **named)
+            else:
+                fill_part(fill, tensor, key, owner.shard, *parameters, **named)
         except (TypeError, ValueError) as error:
             raise type(error)(f"{error} ({operator} on {owner.name})") from error
         self.fills[owner.name] += 1
         self._equal_names.note(owner)
         return tensor
+
+    def whole(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a tensor of the shape of which ``tensor`` may be a part by ``shards``."""
+        owner = self.owners.owner_of(tensor)
+        if owner is None or owner.shard is None or not owner.is_all(tensor):
+            return tensor
+        return torch.empty(tuple(owner.shard.global_shape), device="meta")
 
     def warn(self, stacklevel: int) -> None:
         """Warn, at the end of the block, of weights that are not what the user may think."""
@@ -262,6 +286,8 @@ def run_initializer(name: str, args: Arguments, kwargs: Keywords) -> object:
         if isinstance(mode, InitializationMode):
             given = inspect.signature(original).bind(*args, **kwargs)
             given.apply_defaults()
+            if name == private_torch.FANS:
+                return original(mode.whole(**given.arguments))
             return mode.replace(f"torch.nn.init.{name}", INITIALIZERS[name], **given.arguments)
     return original(*args, **kwargs)
 
@@ -285,9 +311,10 @@ def _copy(f: Any) -> Any:
     return copy
 
 
-_functions: dict[str, Any] = {n: inspect.unwrap(getattr(torch.nn.init, n)) for n in INITIALIZERS}
+_names = (*INITIALIZERS, private_torch.FANS)
+_functions: dict[str, Any] = {n: inspect.unwrap(getattr(torch.nn.init, n)) for n in _names}
 _originals: dict[str, Any] = {name: _copy(function) for name, function in _functions.items()}
-_replaced = {name: _code_for(name) for name in INITIALIZERS}
+_replaced = {name: _code_for(name) for name in _names}
 
 _lock = threading.Lock()
 _open: set[InitializationMode] = set()
@@ -300,12 +327,14 @@ def _active(mode: InitializationMode) -> Iterator[None]:
     try:
         with _lock:
             _open.add(mode)
+            context.following.add(mode)
             _choose_code()
         with outside_blocks(), mode:
             yield
     finally:
         with _lock:
             _open.discard(mode)
+            context.following.discard(mode)
             _choose_code()
 
 
@@ -316,7 +345,13 @@ def _choose_code() -> None:
 
 @contextlib.contextmanager
 def initialize(
-    model: torch.nn.Module, *, task: int = 0, epoch: int = 0, step: int = 0, prefix: str = ""
+    model: torch.nn.Module,
+    *,
+    task: int = 0,
+    epoch: int = 0,
+    step: int = 0,
+    prefix: str = "",
+    shards: Mapping[str, Shard] | None = None,
 ) -> Iterator[None]:
     """Make the initialization of ``model`` in this block independent of its parallel layout.
 
@@ -334,12 +369,15 @@ def initialize(
         step: [0, 2**64).
         prefix: what stands before the names of ``model`` in the whole model, with or without its
             dot: ``"layers.3"`` for a stage of a pipeline. Give a second model another word.
+        shards: by qualified name, the part of a larger parameter or buffer that a plain tensor is.
+            Xavier's and Kaiming's functions of torch take the size of the whole.
 
     Raises:
-        TypeError, ValueError: an argument is invalid.
+        TypeError, ValueError: an argument is invalid; nothing is written.
         RuntimeError: before ``init``; in the block, for a random operator that cannot be mapped,
-            a generator that is passed, or tied weights that are two tensors; at the end, if a
-            default generator of torch has moved, as by a thread that initializes too.
+            a view of a part by ``shards``, a generator that is passed, or tied weights that are
+            two tensors; at the end, if a default generator of torch has moved, as by a thread that
+            initializes too.
 
     Examples:
         >>> import torch
@@ -354,7 +392,7 @@ def initialize(
     """
     prefix = check_prefix(_FUNCTION, prefix)
     scope, key_of = keys_at(_FUNCTION, task, epoch, step)
-    mode = InitializationMode(OwnerTable(model, prefix), scope, key_of)
+    mode = InitializationMode(OwnerTable(model, prefix, shards), scope, key_of)
     place, before = context.seeder.place, positions()
     with _original_classes(model), _active(mode):
         yield

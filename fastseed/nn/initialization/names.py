@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import bisect
 import weakref
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from ..._backend import private_torch
+from ..._utils import validation
 from ..._utils.log import logger
 from ...derivation import scopes
 from ...derivation.scopes import SHARED, Scope
 from ...derivation.shared_use import job
-from ...random.layout import is_dtensor, local_part
+from ...random.layout import Shard, is_dtensor, local_part
 from ...seeder.seeder import current_seeder
-from ..module_names import strip_wrappers, unwrap
+from ..module_names import check_shards, part_of, strip_wrappers, unwrap
 
+_FUNCTION = "nn.initialize"
 KeyOf = Callable[[str, int], int]
 _modules: weakref.WeakValueDictionary[Hashable, torch.nn.Module] = weakref.WeakValueDictionary()
 """By job, scope and name, the module whose parameter was filled from them first."""
@@ -58,6 +60,13 @@ class Owner(NamedTuple):
     name: str
     module: torch.nn.Module
     is_cut: bool  # over ranks, as a ``DTensor``
+    shard: Shard | None
+    shape: torch.Size
+    strides: tuple[int, ...]
+
+    def is_all(self, tensor: torch.Tensor) -> bool:
+        """Return whether a view of it has all of its elements, in their order."""
+        return tensor.shape == self.shape and tensor.stride() == self.strides
 
 
 class Bytes:
@@ -87,8 +96,17 @@ class Bytes:
 class OwnerTable:
     """Which parameter or buffer of a model a tensor shares its memory with."""
 
-    def __init__(self, model: torch.nn.Module, prefix: str = "") -> None:
+    def __init__(
+        self, model: torch.nn.Module, prefix: str, shards: Mapping[str, Shard] | None
+    ) -> None:
         self.model, self._prefix = model, prefix
+        self._shards = check_shards(_FUNCTION, shards)
+        named = {prefix + name: tensor for name, tensor, _ in named_tensors(model)}
+        for name, shard in self._shards.items():
+            if name not in named:
+                rule = "by names of parameters or buffers of model"
+                raise validation.value_error(_FUNCTION, "shards", rule, name)
+            part_of(_FUNCTION, name, named[name], shard)
         # storages: a tensor with weak references cannot be swapped, as by to_empty
         self._owners: dict[int, tuple[StorageWeakRef, Bytes]] = {}
 
@@ -105,10 +123,13 @@ class OwnerTable:
         found = self._find(tensor)
         if found is None:
             for name, owned, module in named_tensors(self.model):
-                if torch.nn.parameter.is_lazy(owned) or self._find(owned) is not None:
-                    continue
-                is_cut = is_dtensor(owned) and not all(p.is_replicate() for p in owned.placements)
-                self.add(owned, Owner(self._prefix + name, module, is_cut))
+                if not torch.nn.parameter.is_lazy(owned) and self._find(owned) is None:
+                    name = self._prefix + name
+                    form = self._shards.get(name), owned.shape, owned.stride()
+                    is_cut = is_dtensor(owned) and not all(
+                        p.is_replicate() for p in owned.placements
+                    )
+                    self.add(owned, Owner(name, module, is_cut, *form))
             found = self._find(tensor)
         return found
 

@@ -31,18 +31,18 @@ def perturb_(
     params: Filter | None = None,
     shards: Mapping[str, Shard] | None = None,
 ) -> None:
-    """Add ``scale * z`` to every parameter of a model, in place and without a gradient.
+    """Add noise to every parameter of a model, in place: ``scale`` times numbers that a seed names.
 
-    z is a function of the key of ``seed``, the parameter's qualified name and the logical element
-    index: the same on every device and under every sharding. Tied parameters move once, under their
-    first name. Modules that ``fully_shard`` has sharded are resharded first.
+    A number is a function of the key of ``seed``, the parameter's qualified name and the element's
+    place in the whole parameter: the same on every device and under every sharding. Tied parameters
+    move once, under their first name. Modules that ``fully_shard`` has sharded are resharded first.
 
     Args:
         model: a model of plain tensors or ``DTensor``; float16, bfloat16, float32 or float64.
         seed: an integer in [0, 2**64), or a key: an integer in [2**64, 2**128) or (2,)
             torch.uint64.
         scale: a finite number, rounded once to float32 (float64 for float64 parameters).
-        noise: "normal" for standard normal z, "rademacher" for z = 1 or -1.
+        noise: "normal" for standard normal numbers, "rademacher" for 1 and -1.
         prefix: what stands before the names of ``model``, as for ``fastseed.nn.initialize``.
         params: a function of a qualified name that returns whether to move the parameter; None
             moves all.
@@ -78,7 +78,7 @@ def apply_log(
     params: Filter | None = None,
     shards: Mapping[str, Shard] | None = None,
 ) -> None:
-    """Add ``lr * scalar * z`` to every parameter, for all (seed, scalar) pairs of a log.
+    """Add the noise of each seed of a log to every parameter, times ``lr`` and the seed's scalar.
 
     The entries are added in order, in float32 (float64 for float64 parameters), and the sum is
     stored once. An entry equals ``perturb_`` with its seed and ``scale=lr * scalar``.

@@ -26,7 +26,7 @@ from ...random import layout
 from ...random.functional import MAX_KEY, key_on, words_of
 from ...random.layout import Piece, Shard
 from ..initialization.names import Bytes, extent_of, storage_of
-from ..module_names import check_prefix, reshard, strip_wrappers, unwrap
+from ..module_names import check_prefix, check_shards, part_of, reshard, strip_wrappers, unwrap
 
 _LOW64 = 2**64 - 1
 Filter = Callable[[str], object]
@@ -63,7 +63,7 @@ def targets_of(
     if "FullyShardedDataParallel" in kinds:
         rule = "sharded by fully_shard, not by FullyShardedDataParallel"
         raise validation.type_error(function, "model", rule, model)
-    parts = dict({} if shards is None else shards)
+    parts = check_shards(function, shards)
     reshard(model)
     found: dict[str, Target] = {}
     extents: set[tuple[int, int, int]] = set()  # in bytes, with the storage; equal ones are tied
@@ -108,10 +108,7 @@ def _parts_of(function: str, name: str, tensor: torch.Tensor, shard: Shard | Non
     if not local.is_contiguous() and 1 not in local.stride():
         rule = "without gaps between all its elements"
         raise validation.value_error(function, argument, rule, local.stride())
-    try:
-        local, pieces = layout.of_tensor(function, tensor, shard)
-    except (TypeError, ValueError) as error:
-        raise type(error)(f"{error} ({name})") from error
+    local, pieces = part_of(function, name, tensor, shard)
     return [part for piece in pieces if local.numel() for part in _of_piece(local, piece)]
 
 

@@ -10,10 +10,14 @@ print(a.lineage().at(1, 0).sample)
 """
 
 from .inspection import Inspection, compare_states, inspect
-from .jobs import JobComparison, compare_jobs, locate, rows_of
+from .jobs import locate, rows_of
 from .states import Found
 
 __all__ = [
-    "Found", "Inspection", "JobComparison", "compare_jobs", "compare_states", "inspect", "locate",
+    "Found",
+    "Inspection",
+    "compare_states",
+    "inspect",
+    "locate",
     "rows_of",
-]  # fmt: skip
+]

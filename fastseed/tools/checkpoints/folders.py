@@ -24,8 +24,6 @@ _WRITER = re.compile(r"^__(\d+)_\d+\.distcp$")
 
 
 class Part(NamedTuple):
-    """A tree of a checkpoint."""
-
     root: Any
     source: str  # the file, and the entry in it
     owner: str  # "rank 3", or "" for all ranks

@@ -33,23 +33,17 @@ class Inspection:
 
     def lineage(self, task: int | None = None) -> Lineage:
         """Return the lineage of the one job; ``task`` chooses from the loops of several."""
-        chosen = {
-            one.history: (name, one)
-            for name, one in self.journals
-            if task in (None, one.history.task)
-        }
+        every = {one.history: one for _, one in self.journals}
+        chosen = [one for one in every.values() if task in (None, one.history.task)]
         if len(chosen) == 1:
-            ((_, one),) = chosen.values()
-            return one
-        if chosen:
-            names = [f"{name} (task {one.history.task})" for name, one in chosen.values()]
-            problem = f"it has several: {', '.join(names[:_NAMES])}; give one file, or the task"
-        else:
-            tasks = sorted({one.history.task for _, one in self.journals})
-            problem = f"its tasks: {tasks}" if tasks else "; ".join(self.problems[:_NAMES])
+            return chosen[0]
+        problem = "; ".join(self.problems[:_NAMES]) or "it has none"
+        if every:
+            tasks = sorted(one.history.task for one in every.values())
+            problem = f"it has {len(chosen)}; its tasks: {tasks}"
         of = "" if task is None else f" of task {task}"
         rule = f"a contract, or a checkpoint with one journal of fastseed.data.steps{of}"
-        raise _error(rule, self.path, problem or "it has none")
+        raise _error(rule, self.path, problem)
 
 
 def inspect(path: str | os.PathLike[str]) -> Inspection:
@@ -116,7 +110,6 @@ def _order(one: Found) -> tuple[object, ...]:
 
 
 def _by_stream(states: Iterable[Found]) -> dict[str, dict[str, Found]]:
-    """Return the states of each stream by owner."""
     table: dict[str, dict[str, Found]] = defaultdict(dict)
     for one in states:
         table[one.stream][one.owner] = one

@@ -46,11 +46,9 @@ class Opaque:
         self.items.append((key, value))
 
     def append(self, value: object) -> None:
-        """Take an element of a list or a set."""
         self.items.append(value)
 
     def extend(self, values: list[object]) -> None:
-        """Take elements of a list."""
         self.items += values
 
     add = append
@@ -84,7 +82,6 @@ class _Array(list[int]):
 
 
 def _numbers(raw: Any, dtype: Any) -> list[int]:
-    """Return the numbers in the bytes of an array."""
     code, order = dtype.args[0], dtype.state[1]
     if code not in ("u4", "u8", "i4", "i8") or order not in ("<", ">") or len(raw) > _MAX_ARRAY:
         return []

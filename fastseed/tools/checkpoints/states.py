@@ -38,8 +38,6 @@ class GeneratorState(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A state in a checkpoint."""
-
     owner: str  # "rank 3", or "" for all ranks
     stream: str  # its generator: "python", "numpy", "torch.cpu", "torch.cuda:0", …
     source: str  # the file, and the keys in it

@@ -111,7 +111,6 @@ def _existing(holder: object, paths: str) -> dict[str, JSON]:
 
 
 def hardware() -> dict[str, JSON]:
-    """Return CPU and system."""
     return {
         "system": platform.platform(),
         "libc": "-".join(platform.libc_ver()),

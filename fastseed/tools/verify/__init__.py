@@ -36,8 +36,6 @@ def verify(
     command: Sequence[str],
     *,
     times: int = 2,
-    stop: Sequence[str] | None = None,
-    resume: Sequence[str] | None = None,
     kill: bool = True,
     other_seed: bool = True,
     ranks: Sequence[int] | None = None,
@@ -59,8 +57,6 @@ def verify(
     runs, the report and a picture of the losses.
     """
     validation.check_int(_FUNCTION, "times", times, 1, _MAX_TIMES)
-    if bool(stop) != bool(resume):
-        raise ValueError("fastseed.verify: stop and resume must be given together")
     if seed is not None:
         validation.check_int(_FUNCTION, "seed", seed, 0, 2**64 - 1)
     others = [((seed or 0) + 1 + k) % 2**64 for k in range(times if other_seed else 0)]
@@ -86,8 +82,7 @@ def verify(
         if ranks is not None:
             found = _run_ranks(starter, command, ranks)
         else:
-            middle = (stop, resume) if stop and resume else None
-            found = _run_experiments(starter, command, times, middle, kill)
+            found = _run_experiments(starter, command, times, kill)
             if seeds is not None:
                 found = parts.with_reach(found, seeds, allow)
         if out is not None:
@@ -95,13 +90,7 @@ def verify(
     return found
 
 
-def _run_experiments(
-    starter: Starter,
-    command: Sequence[str],
-    times: int,
-    middle: tuple[Sequence[str], Sequence[str]] | None,
-    kill: bool,
-) -> Report:
+def _run_experiments(starter: Starter, command: Sequence[str], times: int, kill: bool) -> Report:
     whole = [starter.start(runs.WHOLE, k, command) for k in range(times)]
     first = whole[0]
     if not (first.lines or first.losses.values or first.recording):
@@ -110,31 +99,27 @@ def _run_experiments(
         raise ValueError(f"fastseed.{_FUNCTION}: command must be {rule}, {got}")
     notes: list[str] = []
     pairs: list[tuple[Run, Run]] = []
-    points = runs.kill_points(first) if kill and middle is None else {}
-    if middle is not None:
-        kills = times
-    elif times == 1:
-        kills = min(1, len(points))
-    else:
-        kills = max(times, len(points)) if points else 0
+    points = runs.kill_points(first) if kill else {}
+    kills = min(1, len(points))
+    if points and times > 1:
+        kills = max(times, len(points))
     count = 2 * kills + len(starter.other_seeds)
     seconds = first.seconds * (1.25 * kills + len(starter.other_seeds))
     starter.beginning(f"{count} more runs, about {seconds:.0f} s")
-    if middle is not None:
-        for k in range(times):
-            stopped = starter.start(runs.STOPPED, k, middle[0])
-            pairs.append((stopped, starter.start(runs.RESUMED, k, middle[1], place=stopped.place)))
-    elif kill:
+    if kill:
         pairs = _kill_and_restart(starter, command, kills, points, notes)
     other = [starter.start(runs.OTHER, k, command) for k in range(len(starter.other_seeds))]
     repeats = [comparison.compare_whole(first, one) for one in whole[1:]]
     anew = sum(comparison.began_anew(rest, first, starter.value) for _, rest in pairs)
-    seen = [stopped for stopped, _ in pairs if comparison.can_compare(stopped, first)]
-    starts = [comparison.compare_stopped(stopped, first) for stopped in seen]
+    starts = [
+        comparison.compare_stopped(one, first)
+        for one, _ in pairs
+        if one.recording or (one.losses.values if first.losses.values else one.lines)
+    ]
     rests = [comparison.compare_resumed(*pair, first) for pair in pairs]
     changes = [comparison.compare_whole(first, one) for one in other]
     checks = [_check("repeat", "whole runs are equal", repeats)]
-    if kill or middle is not None:
+    if kill:
         checks.append(_check("stop", "a run that stops is equal up to there", starts))
         resumed = _check("resume", "a run that is started again gives the rest", rests)
         if anew and anew == len(pairs) and resumed.passed:

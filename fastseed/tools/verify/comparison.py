@@ -31,22 +31,15 @@ def compare_whole(a: Run, b: Run) -> str | None:
     return _with_recordings(text, a, b)
 
 
-def can_compare(a: Run, whole: Run) -> bool:
-    """Return whether a run that stopped has something that the whole one has too."""
-    return bool(a.recording or (a.losses.values if whole.losses.values else a.lines))
-
-
 def compare_stopped(a: Run, whole: Run) -> str | None:
-    """Compare a run that stopped in the middle with a whole one, up to there."""
+    """Compare a run that was killed with a whole one, up to there."""
     text = None
     if whole.losses.values:
         common = {step: v for step, v in whole.losses.values.items() if step in a.losses.values}
         if a.losses.values:
             text = _compare_losses(a.name, a.losses.values, whole, common)
-    elif a.killed:
-        count = _common(a.lines, whole.lines)
-        if count < len(a.lines):
-            text = _line_differs(a, whole, count)
+    elif (count := _common(a.lines, whole.lines)) < len(a.lines):
+        text = _line_differs(a, whole, count)
     return _with_recordings(text, whole, a)
 
 
@@ -97,7 +90,6 @@ def is_same_line(a: str, b: str, seeds: tuple[int, int]) -> bool:
 
 
 def _common(a: Sequence[str], b: Sequence[str], seeds: tuple[int, int] = (0, 0)) -> int:
-    """Return the number of equal lines at the beginning."""
     pairs = zip(a, b, strict=False)
     return sum(1 for _ in itertools.takewhile(lambda pair: is_same_line(*pair, seeds), pairs))
 
@@ -126,7 +118,6 @@ def _compare_losses(
 
 
 def _with_recordings(text: str | None, a: Run, b: Run) -> str | None:
-    """Add the difference of recordings."""
     if (a.recording is None) != (b.recording is None):
         only = a if b.recording is None else b
         return text or (None if b.killed else f"only {only.name} recorded")
@@ -165,8 +156,6 @@ def notes_about(runs: Sequence[Run]) -> Iterator[str]:
 
 
 class RankRun(NamedTuple):
-    """The run with one number of ranks."""
-
     ranks: int
     steps: int  # that were recorded, without the state before the first
     digest: str  # of parameters and buffers after the last step, as debug.digest(model) has it
@@ -187,7 +176,6 @@ def compare_ranks(runs: Sequence[Run]) -> tuple[list[RankRun], list[str]]:
 
 
 def recordings(run: Run) -> list[Recording]:
-    """Return the recordings of a run by rank."""
     if run.recording is None:
         rule = "a script that records with fastseed.debug.Watch(model, optimizer).attach()"
         got = f"no recording in FASTSEED_RUN_DIR with {_ranks(run.number)}"

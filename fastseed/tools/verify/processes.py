@@ -62,7 +62,6 @@ def run_program(
 
 
 def _send(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    """Send a signal to the group of a process."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)  # the leader of a session: its group's number
 

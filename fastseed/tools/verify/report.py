@@ -22,8 +22,6 @@ _COLOURS = dict(zip(EXPERIMENTS, ("#0072B2", "#009E73", "#AA4499", "#D55E00"), s
 
 
 class Check(NamedTuple):
-    """One question and its answer."""
-
     name: str  # repeat, stop, resume, seed, reach or ranks
     title: str  # "whole runs are equal"
     passed: bool | None  # None if it was not checked

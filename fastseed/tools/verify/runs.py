@@ -33,8 +33,6 @@ _MAX_FILES = 10_000  # of the working folder that are looked at
 
 
 class Losses(NamedTuple):
-    """The losses of a run."""
-
     values: dict[str, float]  # by step, "17" or "3/120" with an epoch; the last one of a step
     left_out: int  # how many lines are broken, without a number or a step, or repeat a step
 
@@ -206,7 +204,6 @@ class _Progress:
         self._seen: dict[Path, tuple[int, int]] = {}  # where to read on, and the count so far
 
     def count(self, folder: Path) -> int:
-        """Return the number in all files below a folder."""
         total = 0
         for path in folder.rglob(self._pattern):
             start, count = self._seen.get(path, (0, 0))

@@ -13,9 +13,7 @@ from torch.utils.cpp_extension import load
 
 torch.utils.rename_privateuse1_backend("fake")
 device = load(
-    "fake_device",
-    [str(Path(__file__).with_name("fake_device.cpp"))],
-    build_directory=sys.argv[1],
+    "fake_device", [str(Path(__file__).with_name("fake_device.cpp"))], build_directory=sys.argv[1]
 )
 
 import fastseed  # noqa: E402

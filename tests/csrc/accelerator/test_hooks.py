@@ -3,8 +3,6 @@
 A fake accelerator and a generator of another class, compiled here, replace the real ones.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

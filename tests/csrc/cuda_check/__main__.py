@@ -5,8 +5,6 @@
 Needs nvcc, c++filt, and cuobjdump with nvdisasm (the extra ``cuda`` brings them). No GPU.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil

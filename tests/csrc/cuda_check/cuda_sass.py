@@ -1,7 +1,5 @@
 """Reads what ``cuobjdump`` prints of a compiled kernel, and the PTX that it came from."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections import Counter

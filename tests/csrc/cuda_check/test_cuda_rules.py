@@ -1,7 +1,5 @@
 """The check of machine code finds what it should: good samples pass, each damaged one fails."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 
@@ -68,10 +66,7 @@ def test_a_good_kernel_passes():
         (lambda x: [i.replace(".128", ".64") for i in x], "0 stores of 16 bytes"),
         (lambda x: [i.replace(".EF", "") for i in x], "0 stores of 16 bytes"),
         (lambda x: [*x[:9], "STG.E.EF desc[UR4][R2.64], R9", *x[9:]], "a narrow store"),
-        (
-            lambda x: [*x[:9], "FFMA R1, R2, R3, R4", *x[9:]],
-            "1 FFMA, where",
-        ),
+        (lambda x: [*x[:9], "FFMA R1, R2, R3, R4", *x[9:]], "1 FFMA, where"),
         (lambda x: [*x[:9], "DFMA R1, R2, R3, R4", *x[9:]], "1 DFMA"),
         (lambda x: [*x[:9], "HFMA2 R1, R2, R3, R4", *x[9:]], "half precision"),
         (lambda x: [*x[:9], *["IMAD.WIDE R1, R2, R3, R4"] * 5, *x[9:]], "45 wide multiplies"),

@@ -1,7 +1,5 @@
 """Checkpoints that Accelerate, Lightning and torch.distributed.checkpoint wrote."""
 
-from __future__ import annotations
-
 import pytest
 from helpers.processes import run_ranks
 from torch.utils.data import DataLoader
@@ -45,9 +43,6 @@ def test_ranks_that_save_under_one_name_to_a_distributed_checkpoint(folder):
     found = checkpoints.inspect(folder / "dcp-ranks")
     assert found and owned(found) == [(f"rank {r}", s) for r in (0, 1) for s in STREAMS]
     assert compare(folder / "resumed", folder / "dcp-ranks") == []
-
-
-# ---------------------------------------------------------------- journals
 
 
 def test_a_checkpoint_of_accelerate(tmp_path):

@@ -1,7 +1,5 @@
 """Files that run code when they are unpickled, that are damaged, or that resemble others."""
 
-from __future__ import annotations
-
 import io
 import os
 import pickle

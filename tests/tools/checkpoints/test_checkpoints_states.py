@@ -1,7 +1,5 @@
 """Two states of each library compared; names; findings; damage."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

@@ -1,7 +1,5 @@
 """Recording an environment: its sections, its folder, missing programs, and comparison."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat
@@ -38,9 +36,6 @@ def write(monkeypatch):
         return str(path)
 
     return write
-
-
-# ---------------------------------------------------------------- what is recorded
 
 
 def test_an_environment_has_every_section_and_reads_back(tmp_path):
@@ -100,9 +95,6 @@ def test_the_driver_gpus_and_packages_of_other_machines(tmp_path, monkeypatch):
     assert sources.packages() == expected
 
 
-# ---------------------------------------------------------------- programs that are not there
-
-
 def test_no_program_is_needed(monkeypatch):
     monkeypatch.setenv("PATH", "")
     found, _ = environment.collect()
@@ -130,9 +122,6 @@ def test_a_section_that_cannot_be_read_is_a_problem(monkeypatch):
     found, _ = environment.collect()
     assert "packages: could not be read (RuntimeError)" in found["about"]["problems"]
     assert "hunter2-in-a-message" not in json.dumps(found)
-
-
-# ---------------------------------------------------------------- the folder
 
 
 def test_a_new_folder_is_the_owners_and_an_existing_one_keeps_its_mode(tmp_path, write):
@@ -192,9 +181,6 @@ def test_patches_are_stored_on_request(tmp_path, monkeypatch):
     assert (work / "a.py").read_text() == "password = 'x'\n"
 
 
-# ---------------------------------------------------------------- comparing
-
-
 def test_differences_that_change_numbers_come_first(tmp_path, write, capsys):
     levels = {
         "changes numbers": [
@@ -226,7 +212,7 @@ def test_values_that_one_side_lacks_and_true_is_not_one(tmp_path, write):
     a = write(tmp_path / "a", packages={"a": True, "b": "1"})
     b = write(tmp_path / "b", packages={"a": 1, "c": "1"})
     assert [(one.name, one.a, one.b) for one in environment.diff(a, b)] == [
-        *(("packages a", True, 1), ("packages b", "1", None), ("packages c", None, "1")),
+        *(("packages a", True, 1), ("packages b", "1", None), ("packages c", None, "1"))
     ]
 
 

@@ -1,7 +1,5 @@
 """`fastseed verify`: the four experiments, on a script that starts in 20 ms, and its report."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -75,16 +73,6 @@ def test_a_program_that_is_killed_and_started_again(row):
     assert [one.place for one in resumed] == [one.place for one in stopped]
 
 
-def test_commands_to_stop_and_to_resume():
-    words = command(begin="last = int((options or [8])[0])", row=TEXT)
-    report = verify([*words, "8"], times=1, stop=[*words, "3"], resume=[*words, "8"])
-    assert passed(report) == {"repeat": None, "stop": True, "resume": True, "seed": True}
-    assert not report and report.verdict == "inconclusive"  # nothing says that it repeats
-    assert [len(one.lines) for one in report.runs] == [8, 3, 6, 8]
-    with pytest.raises(ValueError, match="stop and resume must be given together"):
-        verify(words, stop=words)
-
-
 @pytest.mark.parametrize(
     ("begin", "end", "row", "wrong", "message"),
     [
@@ -137,23 +125,26 @@ def test_a_program_that_only_prints_its_seed_is_inconclusive(text, passes):
 
 
 @pytest.mark.parametrize(
-    ("begin", "row", "options"),
+    ("times", "begin", "row", "options"),
     [
-        ("", JSON, {}),
-        ("", TEXT, {}),
-        ("", "'step', step, value", {}),
-        ("print('new' if not os.path.exists(path) else 'found')", TEXT, {}),
-        ("log = open(run + '/log', 'a', 1)", f"{JSON}, file=log); print(step", {"log": "log"}),
-        ("log = open(run + '/log', 'w', 1)", f"{JSON}, file=log); print(step", {"log": "log"}),
+        (3, "", JSON, {}),
+        (1, "", TEXT, {}),
+        (1, "", "'step', step, value", {}),
+        (1, "print('new' if not os.path.exists(path) else 'found')", TEXT, {}),
+        (1, "log = open(run + '/log', 'a', 1)", f"{JSON}, file=log); print(step", {"log": "log"}),
+        (1, "log = open(run + '/log', 'w', 1)", f"{JSON}, file=log); print(step", {"log": "log"}),
     ],
 )
-def test_a_program_that_begins_anew_is_inconclusive(begin, row, options):
-    right = verify(command(begin, row=row), other_seed=False, **options)
-    wrong = verify(command(begin + "\npath += name", row=row), other_seed=False, **options)
-    assert right
-    assert passed(wrong) == {"repeat": True, "stop": True, "resume": None}
+def test_a_program_that_begins_anew_is_inconclusive(times, begin, row, options):
+    options = {**options, "times": times, "other_seed": False}
+    right = verify(command(begin, row=row), **options)
+    wrong = verify(command(begin + "\npath += name", row=row), **options)
+    repeats = True if times > 1 else None
+    assert passed(right) == {"repeat": repeats, "stop": True, "resume": True}
+    assert passed(wrong) == {"repeat": repeats, "stop": True, "resume": None}
     assert wrong.verdict == "inconclusive"
-    assert wrong.checks[-1].message.startswith("3 of 3 began anew, so that nothing was resumed: ")
+    said = f"{times} of {times} began anew, so that nothing was resumed: "
+    assert wrong.checks[-1].message.startswith(said)
 
 
 def test_one_kill_before_the_first_checkpoint_is_a_note():
@@ -291,7 +282,6 @@ def test_without_matplotlib(monkeypatch, capsys):
             ["--ranks", "1,x", "x"],
             "argument --ranks: must be integers, separated by commas, got '1,",
         ),
-        (["--stop", "x", "x"], "stop and resume must be given together"),
         ([], "a program is missing"),
         (["--"], "a program is missing"),
         (["--unknown", "x"], "unrecognized arguments: --unknown"),

@@ -1,7 +1,5 @@
 """Starting and ending programs: failures, time-outs, kills, and what a run leaves behind."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """``fastseed verify --ranks``: a script under torchrun with several numbers of ranks, compared."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys
@@ -166,9 +164,6 @@ def test_errors(record, tmp_path):
     assert not list(tmp_path.rglob("ranks-2"))  # it is noticed in the first run
     with pytest.raises(RuntimeError, match="run ranks-1 ended with code 1"):
         compared(tmp_path / "x", [1, 2])
-
-
-# ---------------------------------------------------------------- torchrun
 
 
 @pytest.fixture

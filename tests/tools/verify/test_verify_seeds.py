@@ -1,7 +1,5 @@
 """`fastseed verify --seeds`: what the seed does not reach, in outputs, losses and recordings."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterable
@@ -89,9 +87,6 @@ def test_the_seeds_of_the_runs():
 def test_wrong_options(capsys, options, message):
     assert main(["verify", *options, "x"]) == exit_codes.USAGE
     assert message in capsys.readouterr().err
-
-
-# ---------------------------------------------------------------- recordings
 
 
 def record(folder: Path, weights: int, batches: Iterable[int]) -> None:
