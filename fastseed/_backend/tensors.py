@@ -5,7 +5,7 @@ Memory is not checked in compiled code, under ``vmap``, and of fake and meta ten
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
@@ -21,6 +21,16 @@ _INTEGERS = (
 
 INTEGER_OF_SIZE = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 """The signed integers that hold the bits of an element of so many bytes."""
+
+
+def check_device(function: str, device: object) -> torch.device:
+    """Return a ``device`` argument as a ``torch.device``; None is the CPU."""
+    try:
+        return torch.device("cpu" if device is None else cast(str, device))
+    except TypeError:
+        raise type_error(function, "device", "a device", device) from None
+    except (RuntimeError, ValueError):  # an integer of more than 64 bits is a ValueError
+        raise value_error(function, "device", "a device of this torch", device) from None
 
 
 def check_supported(function: str, argument: str, device: torch.device) -> torch.device:

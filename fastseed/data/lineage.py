@@ -57,7 +57,8 @@ class Lineage:
     """
 
     def __init__(self, history: History) -> None:
-        self.history = history
+        rule = "a History; Lineage.load reads a journal"
+        self.history = validation.check_instance(_CLASS, "history", history, History, rule)
 
     def __repr__(self) -> str:
         epoch, step = self.history.point
@@ -155,6 +156,7 @@ class Lineage:
         function = f"{_CLASS}.where"
         epoch, step = self.history.point
         chosen = range(max(1, epoch + (step > 0))) if epochs is None else epochs
+        validation.check_instance(function, "epochs", chosen, range, "a range of epochs")
         if len(chosen) and (chosen.step != 1 or chosen[0] < 0 or chosen[-1] >= 2**32):
             raise validation.value_error(function, "epochs", "of step 1 in [0, 2**32)", epochs)
         specs = [self.history.orders[e.order] for e in self.history.entries if e.order != STOPPED]
@@ -185,6 +187,7 @@ class Lineage:
             (count, 2), numpy.uint64: the low and the high 64 bits of the 128-bit keys.
         """
         function = f"{_CLASS}.keys"
+        validation.check_instance(function, "visits", visits, np.recarray, "what at returned")
         words = streams.name_words(scopes.check_name(function, name))
         history, out = self.history, np.empty((len(visits), 2), np.uint64)
         for epoch in np.unique(visits.epoch).tolist():

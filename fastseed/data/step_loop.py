@@ -179,9 +179,6 @@ class StepLoop:
             raise validation.value_error(_NAME, "loader", rule, f"{plan.spec.n} samples")
         if plan.is_ours and not first:
             plan = plan._replace(start=plan.source._take_position())  # of the user's seek
-        if not self._is_compared:
-            compare_ranks(_NAME, loader, plan, self._task, epoch, first)
-            self._is_compared = True
         history = self._planned(epoch, first, plan)
         step = history.first_kept(epoch, first)
         plan = plan._replace(start=history.position_at(epoch, step))
@@ -201,6 +198,9 @@ class StepLoop:
                 )
             self._leave(epoch)
         api.reseed(self._task, epoch, step)
+        if not self._is_compared:  # also the seed that reseed gives a registered sampler
+            compare_ranks(_NAME, loader, plan, self._task, epoch, first)
+            self._is_compared = True
         plan = plan._replace(layout=plan_of(loader, context.seeder).layout)
         batches: Iterator[Any] = loader._iterate(self._task, epoch, plan, is_over, state)
         self._continue_at(epoch, step, history)

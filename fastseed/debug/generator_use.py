@@ -22,6 +22,7 @@ from ..derivation import context
 from ..generators import discovery
 from ..generators.adapter import ADAPTERS, unpack
 from ..generators.default import global_generators
+from ..generators.setters import SeedFunction
 from ..seeder import start
 from ..seeder.registry import adapter_for
 
@@ -71,8 +72,9 @@ def watched_use() -> Iterator[list[Row]]:
         yield rows
     controlled = {discovery.identity(generator) for generator in _controlled()}
     for generator in _living(one.generator for one in made.values()):
-        if discovery.identity(generator) not in controlled:
-            rows += _used_outside(generator, made.get(id(generator)))
+        known = made.get(id(generator))
+        if discovery.identity(generator) not in controlled and not (known and known.by_reseed):
+            rows += _used_outside(generator, known)
     if again := _repeats() - repeats:
         detail = "used again by fastseed.reseed; pass each step its number, each phase a task"
         rows.append(Row("use", f"{again} scopes", WRONG, detail))
@@ -85,6 +87,7 @@ class _Made(NamedTuple):
     where: str  # of the call that made it; empty if it is older than the block
     state: bytes
     unseeded: bool
+    by_reseed: bool = False  # made by a registered function, in place of another one
 
 
 def _used_outside(generator: object, known: _Made | None) -> list[Row]:
@@ -198,10 +201,10 @@ def _watched_calls(rows: list[Row], made: dict[int, _Made]) -> Iterator[None]:
 
     def making(original: Callable[..., T], seed: object = None) -> T:
         generator = original(seed)
-        # A generator that is passed in is returned.
-        made.setdefault(
-            id(generator), _Made(generator, _caller(), bytes_of(generator), seed is None)
-        )
+        code = SeedFunction.reseed.__code__
+        by_reseed = any(frame.f_code is code for frame, _ in traceback.walk_stack(None))
+        new = _Made(generator, _caller(), bytes_of(generator), seed is None, by_reseed)
+        made.setdefault(id(generator), new)  # one that is passed in is returned
         return generator
 
     def initializing(original: Callable[..., T], *arguments: object, **options: object) -> T:

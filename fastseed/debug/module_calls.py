@@ -90,7 +90,7 @@ class ModuleCalls:
     def take(self) -> dict[str, Leaf]:
         """Return and forget the digests by group and name: a collective."""
         parts = self._parts
-        self._clear()
+        self._clear()  # before the collective: where it fails the next step begins empty
         # Sorted, because the order of a backward pass may differ between ranks.
         shards.join(dict(sorted(parts.items())))
         return {key: leaf_of(part) for key, part in parts.items()}

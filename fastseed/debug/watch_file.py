@@ -119,7 +119,7 @@ class Writer:
         digests = "".join(leaf.hex for leaf in table.values())
         members = {"step": step, "start": start, "table_number": number, "digests": digests}
         self._append(data + line_of(members))
-        self._tables[entries] = number
+        self._tables[entries] = number  # only now: a table whose line was cut is written again
 
     def _append(self, data: bytes) -> None:
         """Append whole lines, or nothing: also after an interrupt."""

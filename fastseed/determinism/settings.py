@@ -1,4 +1,4 @@
-"""torch's switches for determinism, settings that are only reported, and the report.
+"""torch's switches for determinism, and the report.
 
 ``docs/determinism.md`` has the source of each.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import operator
 import os
-import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
@@ -20,7 +19,7 @@ from .variables import Variable
 Value: TypeAlias = bool | int | str | None
 """The value of a setting; None: a variable that is not set."""
 
-SET, UNCHANGED, TOO_LATE, UNAVAILABLE, INFO = "set", "unchanged", "too late", "unavailable", "info"
+SET, UNCHANGED, TOO_LATE, UNAVAILABLE = "set", "unchanged", "too late", "unavailable"
 
 KEEP, REPEATABLE = "keep", "repeatable"
 ATTENTION = (REPEATABLE, KEEP)
@@ -166,30 +165,3 @@ def _kernel(name: str, wanted: bool, why: str) -> Switch:
     read = getattr(cuda, f"{name}_sdp_enabled")
     write = getattr(cuda, f"enable_{name}_sdp")
     return Switch(f"scaled_dot_product_attention: {name}", wanted, read, write, why)
-
-
-def info() -> list[Row]:
-    """Return rows of settings that change bits and are left as they are."""
-    cudnn, cpu = "torch.backends.cudnn", "torch.backends.cpu"
-    tf32 = "TF32 or bfloat16 in float32 products: the same bits on one kind of GPU"
-    threads = "the CPU splits sums by it; torchrun sets 1 for several processes, and not for one"
-    instructions = "vector length of torch's CPU kernels: other bits on another processor"
-    values: list[tuple[str, Value, str]] = [
-        ("torch.get_float32_matmul_precision", _read(torch.get_float32_matmul_precision), tf32),
-        (f"{cudnn}.fp32_precision", _read(lambda: torch.backends.cudnn.fp32_precision), tf32),
-        ("torch.get_num_threads", torch.get_num_threads(), threads),
-        (f"{cpu}.get_cpu_capability", torch.backends.cpu.get_cpu_capability(), instructions),
-    ]
-    for name in ("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"):
-        values.append((name, os.environ.get(name), "overrides the precision of float32 products"))
-    return [Row(name, None, value, value, INFO, why) for name, value, why in values]
-
-
-def _read(read: Callable[[], str]) -> str:
-    """Read a precision; torch raises if it was set in both the old and the new way."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return read()
-    except RuntimeError as error:
-        return f"unknown: {str(error).splitlines()[0]}"

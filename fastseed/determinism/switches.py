@@ -55,12 +55,7 @@ def deterministic(
     switches = settings.switches(warn_only, fill, attention)
     report = Deterministic([*switches, *map(settings.variable, VARIABLES)])
     try:
-        report.rows = (
-            *_set_switches(switches),
-            *map(_set_variable, VARIABLES),
-            _hash_row(),
-            *settings.info(),
-        )
+        report.rows = (*_set_switches(switches), *map(_set_variable, VARIABLES), _hash_row())
         for row in report.rows:
             if row.status == TOO_LATE:
                 logger.warning("fastseed.deterministic: %s is too late: %s", row.setting, row.why)

@@ -72,12 +72,7 @@ def exchange_records(
 
     ``decide`` is called with the ranks and their records on the first rank of the group. A record
     with a text under ``"problem"`` is decided alone at once; no rank waits for that one. Calls of
-    several functions meet under one ``name``.
-
-    Raises:
-        TimeoutError: ranks did not come in time (the message names them), or the process that
-            keeps the store did not answer.
-        RuntimeError: the process that keeps the store has ended, or this is a forked child.
+    several functions meet under one ``name``. TimeoutError names ranks that did not come in time.
     """
     if dist.is_available() and dist.is_initialized() and not has_group():
         raise RuntimeError(
@@ -109,11 +104,8 @@ def first_record(function: str, name: str, record: Record) -> Record:
 
     No rank is waited for. A process may post several records under one name, one after another.
     """
-    store, text, own = (
-        private_distributed.default_store(),
-        json.dumps(record),
-        _posted.get(name, []),
-    )
+    store, text = private_distributed.default_store(), json.dumps(record)
+    own = _posted.get(name, [])
     own = _posted[name] = own if text in own else [*own, text]
     key = f"fastseed.{function}/{_attempt()}{name}/{own.index(text)}"
     return dict(json.loads(_ask(function, lambda: store.compare_set(key, "", text), GRACE)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import torch
 import torch.distributed as dist
@@ -86,16 +87,20 @@ def describe_machine(device: torch.device) -> StateDict:
     return found
 
 
+def _tensors(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    for kind, named in (("parameter", model.named_parameters()), ("buffer", model.named_buffers())):
+        yield from ((f"{kind} {name!r}", tensor) for name, tensor in named)
+
+
 def describe_model(model: nn.Module) -> list[list[str]]:
     """Return (name, layout) of each parameter and buffer, and settings of modules."""
     rows = []
-    for kind, named in (("parameter", model.named_parameters()), ("buffer", model.named_buffers())):
-        for name, tensor in named:
-            text = f"{type(tensor).__name__} {str(tensor.dtype)[6:]} {tuple(tensor.shape)}"
-            if kind == "parameter" and not tensor.requires_grad:
-                text += " frozen"
-            text += f" {tensor.placements}" if is_dtensor(tensor) else ""
-            rows.append([f"{kind} {name!r}", text])
+    for name, tensor in _tensors(model):
+        text = f"{type(tensor).__name__} {str(tensor.dtype)[6:]} {tuple(tensor.shape)}"
+        if name.startswith("parameter") and not tensor.requires_grad:
+            text += " frozen"
+        text += f" {tensor.placements}" if is_dtensor(tensor) else ""
+        rows.append([name, text])
     for name, part in model.named_modules():
         text = f"{type(part).__name__}({part.extra_repr()}), training={part.training}"
         if isinstance(part, nn.MultiheadAttention):  # which shows nothing
@@ -106,10 +111,7 @@ def describe_model(model: nn.Module) -> list[list[str]]:
 
 def describe_values(model: nn.Module, *, shards: bool = False) -> list[list[str]]:
     """Return (name, first digits of the digest) of whole tensors, or of this rank's ``shards``."""
-    named: list[tuple[str, str, torch.Tensor]] = []
-    named += [("parameter", *pair) for pair in model.named_parameters()]
-    named += [("buffer", *pair) for pair in model.named_buffers()]
-    held = {f"{kind} {n!r}": t.detach() for kind, n, t in named if is_dtensor(t) == shards}
+    held = {name: t.detach() for name, t in _tensors(model) if is_dtensor(t) == shards}
     parts = {name: t.to_local() if is_dtensor(t) else t for name, t in held.items()}
     table = table_of((name, t) for name, t in parts.items() if is_in_memory(t))
     return [[name, leaf.hex[:16]] for name, leaf in table.items()]

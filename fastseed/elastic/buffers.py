@@ -65,7 +65,7 @@ class SlotBuffers:
         for i, (buffer, value) in enumerate(zip(self._all, self._at_start, strict=True)):
             held = private_torch.buffers_of(buffer.owner)
             is_constant = kept and i not in self._moving and held[buffer.name] is buffer.tensor
-            held[buffer.name] = buffer.tensor
+            held[buffer.name] = buffer.tensor  # a slot may have put another one there
             # an expanded one cannot be written, also by a slot
             if not is_constant and not is_expanded(buffer.tensor):
                 with torch.no_grad():

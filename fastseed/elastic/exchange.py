@@ -86,6 +86,7 @@ class Bucket:
         self._leaves = 0
         own, piece = len(sums[plan.rank]), self._piece
         outgoing = self._outgoing.view(-1) if own > 1 else self._flat
+        # Under way until ``receive``, which ``write`` calls first: nothing overwrites what is sent.
         work = dist.all_to_all_single(
             self._received[: piece * len(self._arriving)],
             outgoing[: piece * own * plan.ranks],
@@ -98,6 +99,7 @@ class Bucket:
 
     def _add_leaf(self) -> None:
         """Add the leaf to the sum of its subtree, and keep this sum where it is complete."""
+        # ``_flat`` is the memory to write next; it has half a pair after an odd number of leaves.
         self._leaves += 1
         is_complete = self._leaves in self._ends
         self._flat = self._own.take(self._flat, is_last=is_complete)

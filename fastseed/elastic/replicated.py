@@ -86,7 +86,7 @@ class ReplicatedCollector(Collector):
             )
         check_dense(self.names[index], gradient)
         bucket, place = self._where[index]
-        with self._lock:
+        with self._lock:  # also the order of collectives, which is that of the buckets on all ranks
             self._buckets[bucket].write(place, gradient)
             self._missing[bucket].discard(place)
             self._used[index] = True

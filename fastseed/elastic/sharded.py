@@ -91,7 +91,7 @@ class ShardedCollector(Collector):
 
     def begin(self) -> None:
         """Check the model, and install the exchange before the first step."""
-        self._reshard()
+        self._reshard()  # else the model has other parameters than those that are compared
         super().begin()
         self._written += [(n, p, private_torch.version_of(p)) for n, p in self._unsharded]
         self._check_hooks()

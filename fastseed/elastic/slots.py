@@ -267,7 +267,7 @@ class SlotGradients:
             problem = error
         if self._steps % _COMPARED == 0:
             self._name = None
-        if self._name is None:
+        if self._name is None:  # a problem waits until the other ranks have heard of it
             self._name = self._agree(problem)
         self._plan.peers.enter(self._name, self._steps)
         if problem is not None:
@@ -362,7 +362,7 @@ class SlotGradients:
 
     def _add_up(self) -> None:
         """Add up what each rank knows of the step, and leave the mean."""
-        self._collector.check()
+        self._collector.check()  # before the collective, while this rank can still leave alone
         plan, used, changed = self._plan, self._collector.used(), self._buffers.changed()
         known = torch.zeros(plan.slots, dtype=torch.float64)
         for slot, weight in self._weights.items():

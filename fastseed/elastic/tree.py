@@ -36,6 +36,7 @@ class TreeSum:
         leaves, a power of two of them from a multiple of it on, is pushed as one tensor.
         """
         part = _Part(leaf, leaves, borrowed)
+        # Equal counts are added at once: the order of docs/spec/same-weights.md.
         while self._parts and self._parts[-1].leaves == part.leaves:
             part = self._add(self._parts.pop(), part)
         self._parts.append(part)

@@ -172,15 +172,7 @@ class AttachedJob:
         }
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Continue after the batches that were given when ``state`` was taken.
-
-        Args:
-            state: what ``state_dict`` returned, on any rank.
-
-        Raises:
-            TypeError, ValueError: ``state`` is of another version, master seed, number of loaders,
-                order or size of the training dataset; nothing changes.
-        """
+        """Continue after the batches that were given; an error for a state of another job."""
         function = f"{_NAME}.load_state_dict"
         master_seed = current_seeder(function).master_seed
         own: dict[str, str | int] = {"format": FORMAT, "version": VERSION}

@@ -65,9 +65,7 @@ class Position:
             loader._drop_last = self._drops  # which torch forgets of a batch sampler
         self._n = length(order)
         self._readers = Loader(
-            **{
-                k: v for k, v in settings_of(loader.base_dataloader).items() if k not in OF_SAMPLERS
-            },
+            **without_samplers(loader.base_dataloader),
             batch_sampler=Division(order, share, 1 if self._is_dispatched else ranks),
         )
         self.is_random = not isinstance(order.source, SequentialSampler)

@@ -64,7 +64,7 @@ class StreamBank(Members):
         self._name = reserved.check_free(self._path, scopes.check_name(self._path, name))
         # As an operator takes it; kept, because compiled code cannot hash.
         self._words = tuple(map(signed, streams.name_words(name)))
-        where = torch.device("cpu" if device is None else device)
+        where = tensors.check_device(self._path, device)
         tensors.check_supported(self._path, "device", where)
         with torch.inference_mode(False):  # tensors that can be written inside of it and outside
             self._keys = torch.zeros(n, 2, dtype=torch.uint64, device=where)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import torch
 
 from .._backend import private_torch, tensors
+from .._utils import validation
 from . import distributions, functional, layout
 from .distributions import Distribution
 from .functional import Key
@@ -161,6 +162,8 @@ def _fill(
     shard: Shard | None,
     *parameters: object,
 ) -> torch.Tensor:
+    if not isinstance(tensor, torch.Tensor):
+        raise validation.type_error(function, "tensor", "a torch.Tensor", tensor)
     is_plain = private_torch.is_plain_eager()
     if not is_plain:
         parameters = tuple(map(distributions.constant, parameters))

@@ -155,6 +155,11 @@ class KeyedBlock(TorchFunctionMode):
         if wrong:
             raise RuntimeError(f"fastseed.{FUNCTION}: the block {draws.name!r} {wrong}")
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        if self.draws.next is not None:
+            raise TypeError(f"fastseed.{FUNCTION}: an open block must not be copied")
+        return super().__reduce_ex__(protocol)
+
     def __torch_function__(
         self, func: Any, types: object, args: Arguments = (), kwargs: Keywords | None = None
     ) -> object:

@@ -110,9 +110,15 @@ def of_shard(function: str, shape: Sequence[int], shard: object) -> list[Piece]:
 
 
 def _integers(function: str, name: str, values: Iterable[object]) -> tuple[int, ...]:
+    argument = f"shard.{name}"
+    try:
+        listed = list(values)
+    except TypeError:
+        rule = "a sequence of integers"
+        raise validation.type_error(function, argument, rule, values) from None
     return tuple(
-        validation.check_int(function, f"shard.{name}[{i}]", value, 0, 2**63 - 1)
-        for i, value in enumerate(values)
+        validation.check_int(function, f"{argument}[{i}]", value, 0, 2**63 - 1)
+        for i, value in enumerate(listed)
     )
 
 

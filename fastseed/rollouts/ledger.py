@@ -16,7 +16,7 @@ from . import ledger_state
 from .identity import check_master_seed
 from .open_units import Generated, OpenUnits
 from .results import Results
-from .units import Batch, Plan, Unit
+from .units import Batch, Plan, Unit, read_list
 
 _CLASS = "rollouts.Ledger"
 _MOST = 2**31  # prompts of a batch, batches of lag, units of a call
@@ -127,30 +127,36 @@ class Ledger:
         self._version = state.batches
         self._next_lease = secrets.randbits(62)  # no lease of an earlier trainer holds
 
-    def lease(self, count: int = 1) -> list[Unit]:
+    def lease(self, count: int = 1, *, timeout: float = 0.0) -> list[Unit]:
         """Return units to generate: the first in order that are not leased or generated.
 
         Args:
             count: at most so many, [1, 2**31].
+            timeout: for how many seconds to wait, [0, 10**6], while there is none and not all is
+                trained: for the trainer, or for the end of another lease.
 
         Returns:
             The units; none where the trainer has to go on first, or all is generated.
         """
         count = validation.check_int(f"{_CLASS}.lease", "count", count, 1, _MOST)
-        with self._entered("lease"):
-            found: list[Unit] = []
-            now = self._clock()
-            self._units.expire(now)
-            end = self._plan.end_of(self._version + self._plan.lag)
-            while len(found) < count and (number := self._units.take(end)) is not None:
-                self._next_lease += 1
-                found.append(self._units.lease(number, self._next_lease, now + self._lease_seconds))
-            return found
+        last = self._clock() + validation.check_float(f"{_CLASS}.lease", "timeout", timeout, 0, 1e6)
+        while True:
+            with self._entered("lease"):
+                found: list[Unit] = []
+                self._units.expire(now := self._clock())
+                end = self._plan.end_of(self._version + self._plan.lag)
+                while len(found) < count and (number := self._units.take(end)) is not None:
+                    self._next_lease += 1
+                    until = now + self._lease_seconds
+                    found.append(self._units.lease(number, self._next_lease, until))
+                if found or now >= last or self.done:
+                    return found
+            time.sleep(min(last - now, 0.02))  # without the lock: other threads go on
 
     def renew(self, units: Iterable[Unit]) -> None:
         """Let the time of leases begin again; LeaseError, and none is renewed, if one is over."""
         name = f"{_CLASS}.renew"
-        units = _read_list(name, "units", "a list of what lease returned", units)
+        units = read_list(name, "units", "a list of what lease returned", units)
         with self._entered("renew"):
             for unit in units:
                 self._units.check_held(name, unit)
@@ -199,7 +205,7 @@ class Ledger:
             TypeError, ValueError, LeaseError, OSError: as for ``complete``; nothing has changed.
         """
         name, rule = f"{_CLASS}.complete_many", "a list of pairs of a unit and its result"
-        pairs = _read_list(name, "results", rule, results)
+        pairs = read_list(name, "results", rule, results)
         for i, pair in enumerate(pairs):
             if not isinstance(pair, (tuple, list)) or len(pair) != 2:
                 raise validation.type_error(name, f"results[{i}]", "a unit and its result", pair)
@@ -409,12 +415,6 @@ class Ledger:
         if os.getpid() != self._process:
             raise RuntimeError(f"fastseed.{_CLASS}.{method}: {_STAYS}")
         return self._lock
-
-
-def _read_list(function: str, argument: str, rule: str, values: Any) -> list[Any]:
-    if not isinstance(values, Iterable) or hasattr(values, "dtype"):  # a tensor may be endless
-        raise validation.type_error(function, argument, rule, values)
-    return list(values)
 
 
 _STAYS = "a ledger stays in the process that made it; send units and results, not the ledger"

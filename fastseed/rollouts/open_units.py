@@ -79,7 +79,7 @@ class OpenUnits:
     def lease(self, number: int, lease: int, until: float) -> Unit:
         """Let a lease hold a unit from now on, for the first time or again."""
         self.leases[number] = lease, until
-        self.leases.move_to_end(number)
+        self.leases.move_to_end(number)  # the oldest first: ``expire`` ends at one that holds
         self._expired.pop(number, None)
         return self.plan.unit(number, self.version_of(number), lease)
 
@@ -112,7 +112,7 @@ class OpenUnits:
             if until > now:
                 break
             heapq.heappush(self._todo, number)
-            self._expired[number] = lease
+            self._expired[number] = lease  # its result is taken until another lease has the unit
             del self.leases[number]
             self.expired += 1
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+from .._utils import validation
 
 
 class LeaseError(RuntimeError):
@@ -110,3 +113,10 @@ class Plan:
         """Return whether a unit is too old for any batch that may have it after ``now`` batches."""
         earliest = max(now, self.batch_of(number) - self.window + 1)
         return earliest - version > self.max_staleness
+
+
+def read_list(function: str, argument: str, rule: str, values: Any) -> list[Any]:
+    """Return an iterable argument as a list; a tensor is none."""
+    if not isinstance(values, Iterable) or hasattr(values, "dtype"):
+        raise validation.type_error(function, argument, rule, values)
+    return list(values)

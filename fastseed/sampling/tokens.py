@@ -83,7 +83,7 @@ def sample(
         if streams is not None:
             bank.zero_others(streams, tokens)
         _check_tokens(function, "logits", tokens)
-        if streams is not None:
+        if streams is not None:  # last: after an error the bank is where it was
             bank.move(streams, row_positions, 1)
     return tokens
 

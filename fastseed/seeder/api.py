@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from .._utils import StateDict
 from ..derivation import context
@@ -23,6 +23,7 @@ def init(
     mesh: object = None,
     data_over: object = None,
     distinct_over: object = None,
+    **wrong: NoReturn,
 ) -> None:
     """Seed this process: set master seed, rank and mesh, and do ``fastseed.reseed(task=0)``.
 
@@ -62,6 +63,9 @@ def init(
         >>> torch.equal(torch.rand(3), weights)
         True
     """
+    for name in wrong:  # as seed=42
+        rule = "master_seed or one of the arguments that the documentation lists"
+        raise TypeError(f"fastseed.init: an argument's name must be {rule}, got {name!r}")
     start(master_seed, ngpus, local_rank, rank, world_size, mesh, data_over, distinct_over)
 
 

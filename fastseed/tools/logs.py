@@ -36,12 +36,7 @@ def is_log(path: Path) -> bool:
 
 
 def read(function: str, argument: str, given: str) -> Log:
-    """Return the numbers of a log.
-
-    Raises:
-        ValueError: it has no number with a step, or is damaged.
-        ImportError: TensorBoard's files are read by the package tensorboard.
-    """
+    """Return the numbers of a log; ValueError if it has none with a step, or is damaged."""
     path, found = Path(given), dict[str, dict[str, float]]()
     try:
         for row in _rows(path):
@@ -65,11 +60,7 @@ def step_of(row: Mapping[str, Any]) -> str | None:
 
 
 def compare(a: Log, b: Log) -> Difference:
-    """Return the first step of two logs at which a number differs, in the order of ``a``.
-
-    Raises:
-        ValueError: they have nothing in common.
-    """
+    """Return the first step at which a number differs; ValueError if nothing is in common."""
     first: str | None = None
     at_first: list[tuple[str, float, float]] = []
     compared = differing = 0

@@ -16,7 +16,7 @@ from torch.utils.data import BatchSampler, DataLoader
 import fastseed
 from fastseed.data import Loader, Repeat, Seekable, per_batch, per_sample, steps
 
-N, BATCH = 20, 4
+N, BATCH, WORKERS = 20, 4, (0, 1, 2, 5)
 
 
 def first(samples):
@@ -170,20 +170,41 @@ def test_in_a_worker_the_dataset_goes_on_in_the_worker_s_own_stream():
     assert epoch(per_batch(noisy)) == epoch(lambda samples: (samples, None))
 
 
-def test_after_a_resume_the_numbers_are_the_same():
+EVERY_STEP = [(stop, WORKERS[stop % 4], WORKERS[(3 * stop + 1) % 4]) for stop in range(10)]
+
+
+@pytest.mark.parametrize("dataset", [Plain, lambda n: per_sample(Indexed(n))])
+@pytest.mark.parametrize(
+    ("method", "stops"),
+    [
+        ("fork", [(2, 0, 1), (7, 1, 0)]),
+        pytest.param("fork", EVERY_STEP, marks=pytest.mark.slow),
+        pytest.param("forkserver", [(1, 1, 2), (4, 2, 5), (8, 5, 0)], marks=pytest.mark.slow),
+    ],
+)
+def test_after_a_resume_the_numbers_are_the_same(dataset, method, stops):
     def loop(workers):
-        loader = DataLoader(Plain(N), BATCH, shuffle=True, num_workers=workers, collate_fn=collate)
+        kept = {"persistent_workers": True, "multiprocessing_context": method} if workers else {}
+        loader = DataLoader(
+            dataset(N),
+            BATCH,
+            shuffle=True,
+            num_workers=workers,
+            collate_fn=per_batch(noisy),
+            **kept,
+        )
         return steps(loader, epochs=2)
 
-    collate = per_batch(noisy)
     whole = [batch for *_, batch in loop(0)]
-    for workers, stop in ((0, 2), (1, 7)):
-        begun = loop(workers)
-        for _ in itertools.islice(begun, stop):
+    for stop, before, after in stops:
+        begun, found = loop(before), []
+        state = begun.state_dict()
+        for _, _, batch in itertools.islice(begun, stop):
+            found.append(batch)
             state = begun.state_dict()
-        resumed = loop(1 - workers)
+        resumed = loop(after)
         resumed.load_state_dict(state)
-        assert [batch for *_, batch in resumed] == whole[stop:]
+        assert found + [batch for *_, batch in resumed] == whole
 
 
 def test_a_job_with_slots_has_the_numbers_of_the_first_sample_of_each():
@@ -275,6 +296,7 @@ def test_a_collator_that_makes_its_generator_when_it_is_called_is_an_error():
 @pytest.mark.parametrize(
     ("call", "rule"),
     [
+        (lambda: per_batch(5), r"per_batch: collate must be a function of samples, got 5"),
         (
             lambda: next(iter(Loader({"a": 1}, 1, sampler=["a"], collate_fn=per_batch(noisy)))),
             r"per_batch: index must be an integer, got 'a'",

@@ -16,6 +16,7 @@ from fastseed.data import (
     Repeat,
     Seekable,
     ShuffleSampler,
+    count_occurrences,
     per_sample,
     steps,
 )
@@ -106,11 +107,20 @@ def test_loaders_without_a_state_are_iterated_and_raise_where_a_state_is_needed(
     ("call", "error", "rule"),
     [
         (lambda: per_sample(Stream(0)), TypeError, "per_sample: dataset .* have no index, got"),
+        (lambda: per_sample(Plain(3), "numpy"), TypeError, r"per_sample: .* \(index, generator\)"),
         (lambda: per_sample(Plain(3), "jax"), ValueError, "per_sample: generator must be"),
+        (lambda: per_sample(Plain(3), transform=3), TypeError, "per_sample: transform must be a f"),
+        (
+            lambda: per_sample(Plain(3), "torch", transform=id),
+            TypeError,
+            "per_sample: transform must be a f",
+        ),
         (lambda: per_sample(Plain(3))["3"], TypeError, "per_sample: index must be an i"),
         (lambda: per_sample(Plain(3))[2**64], IndexError, r"per_sample: index must be in \[0, 184"),
         (lambda: per_sample(Plain(3))[-33], IndexError, "per_sample: index must be in .* got -30"),
         (lambda: Repeat(0, 0), ValueError, "Repeat: occurrence must be in"),
+        (lambda: count_occurrences(3), TypeError, "count_occurrences: sampler must be iterable, "),
+        (lambda: list(count_occurrences("ab")), TypeError, "count_occurrences: sampler must be an"),
     ],
 )
 def test_samples(call, error, rule):
@@ -121,6 +131,7 @@ def test_samples(call, error, rule):
     ("arguments", "error", "rule"),
     [
         ({"data": 0}, ValueError, "data must be in"),
+        ({"data": torch.tensor(5)}, TypeError, "data must be a dataset with a length, or a number"),
         ({"rank": 0}, TypeError, "world_size must be an integer, got None"),
         ({"rank": 2, "world_size": 2}, ValueError, r"rank must be in \[0, 1\], got 2"),
     ],

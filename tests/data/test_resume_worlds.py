@@ -1,9 +1,17 @@
 """Stop on some ranks, go on with others: every sample once, in one order, with one augmentation."""
 
+import itertools
+import json
+import multiprocessing
+import os
+import signal
+from pathlib import Path
+
 import pytest
 import torch
-from helpers.loaders import Indexed, Plain, flat, same, start
-from helpers.support import run_script
+import torch.distributed as dist
+from helpers.loaders import Indexed, Plain, dealt, flat, same, start
+from helpers.processes import alone, free_port
 from torch.utils.data import DistributedSampler
 
 import fastseed
@@ -14,11 +22,42 @@ def make(n, batch, workers=0):
     return Loader(per_sample(Indexed(n)), batch, True, num_workers=workers, collate_fn=same)
 
 
+def read_until_killed(rank, port, path):
+    """Read four batches, with more fetched ahead; rank 0 saves a state."""
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    dist.init_process_group("gloo", rank=rank, world_size=2)
+    fastseed.init(42)
+    fastseed.reseed(1, 5)
+    loading = {"num_workers": 2, "prefetch_factor": 2, "collate_fn": same}
+    batches = Loader(per_sample(Indexed(48)), 3, True, **loading)
+    with open(f"{path}.{rank}", "w") as file:
+        for batch in itertools.islice(batches, 4):
+            print(json.dumps(batch), file=file, flush=True)
+        dist.barrier()
+        if rank == 0:
+            torch.save({"job": fastseed.state_dict(), "batches": batches.state_dict()}, path)
+        dist.barrier()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def samples_of_killed_ranks(path):
+    """Return what two ranks read, in the order of the job."""
+    context, port = multiprocessing.get_context("fork"), free_port()
+    ranks = [context.Process(target=read_until_killed, args=(rank, port, path)) for rank in (0, 1)]
+    for process in ranks:
+        process.start()
+    for process in ranks:
+        process.join(60)
+        assert process.exitcode == -signal.SIGKILL, process.exitcode
+    logs = [Path(f"{path}.{rank}").read_text().splitlines() for rank in (0, 1)]
+    return dealt([[json.loads(line) for line in log] for log in logs])
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")
 def test_two_ranks_that_are_killed_then_one(tmp_path):
     path = tmp_path / "state.pt"
-    stopped = run_script("killed_epoch.py", path, timeout=100)
+    stopped = alone(samples_of_killed_ranks, path)
     assert len(stopped) == 24
     saved = torch.load(path, weights_only=True)
     fastseed.init(7, rank=0, world_size=1)

@@ -142,7 +142,7 @@ def test_workers_batches_and_prefetching_do_not_matter():
 
 
 @pytest.mark.slow
-def test_spawned_workers_give_the_same():
+def test_workers_of_a_fork_server_give_the_same():
     fastseed.reseed(1, 0)
     registered = random.Random(0)
     fastseed.register_generator(registered, name="mine")
@@ -150,7 +150,7 @@ def test_spawned_workers_give_the_same():
     expected = [per_sample(DrawsAll([*GLOBALS, registered], 6))[i] for i in range(6)]
     data = per_sample(DrawsAll([*GLOBALS, registered], 6))
     data.set_epoch(0)
-    plain = DataLoader(data, persistent_workers=True, **options("spawn", workers=1))
+    plain = DataLoader(data, persistent_workers=True, **options("forkserver", workers=1))
     assert flat(plain) == expected  # nothing but the dataset itself travels
     data.set_epoch(1)
     assert flat(plain) != expected

@@ -1,5 +1,6 @@
 """Steps of several batches, and loops that end by steps: resumed anywhere, with their lengths."""
 
+import itertools
 import json
 
 import pytest
@@ -50,8 +51,17 @@ def run(loop):
     return seen, states
 
 
-@pytest.mark.parametrize("limits", LIMITS)
-@pytest.mark.parametrize("loading", LOADERS)
+IN_WORKERS = ("accumulate", "per epoch", "total", "all")
+
+
+@pytest.mark.parametrize(
+    ("loading", "limits"),
+    [
+        pytest.param(loading, limits, marks=[pytest.mark.slow] if is_slow else [])
+        for loading, limits in itertools.product(LOADERS, LIMITS)
+        for is_slow in [loading == "workers" and limits not in IN_WORKERS]
+    ],
+)
 def test_every_loop_resumes_after_every_step(loading, limits):
     limits, counts = LIMITS[limits]
     loading = LOADERS[loading]

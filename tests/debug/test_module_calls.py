@@ -181,9 +181,6 @@ def test_in_place_modules_and_chosen_ones(tmp_path):
     assert all(not m._forward_hooks and not m._forward_pre_hooks for m in model.modules())
 
 
-# ---------------------------------------------------------------- what wraps a model
-
-
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_recomputed_calls_are_not_counted(a, tmp_path, reentrant):
     def around(layer, x):

@@ -1,8 +1,11 @@
 """Meshes of four real ranks, FSDP2 and DTensor: which ranks draw the same."""
 
+import os
 import random
 import re
-from concurrent.futures import ThreadPoolExecutor
+import signal
+import time
+from datetime import timedelta
 
 import numpy as np
 import pytest
@@ -10,8 +13,8 @@ import torch
 import torch.distributed as dist
 from helpers.meshes import expected_groups, shared_by
 from helpers.paths import ROOT
-from helpers.ranks import group_of_one, ranks
-from helpers.support import run_script
+from helpers.processes import alone
+from helpers.ranks import answers_of_the_living, group_of_one, ranks
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -20,7 +23,9 @@ from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_modul
 from torch.utils.checkpoint import checkpoint
 
 import fastseed
+from fastseed import elastic
 from fastseed._backend import private_distributed
+from fastseed.debug.checkup import assert_ranks_agree
 from fastseed.derivation import context
 from fastseed.distributed import rendezvous
 
@@ -209,20 +214,80 @@ MEETINGS = {
 }
 
 
+def errors_of_calls(how):
+    """Call whatever exchanges something between ranks; return the text of each error.
+
+    Rank 2 ends (SIGKILL), stops (SIGSTOP), or leaves a step by an exception and lives on (RAISE).
+    """
+    rendezvous.GRACE = 2.0
+    fastseed.init(42)
+    torch.manual_seed(0)
+
+    def group(seconds=60 if how == "RAISE" else 3):  # one for each call
+        return dist.new_group(timeout=timedelta(seconds=seconds))
+
+    def step(model, gradients):
+        for _, x in gradients.step(torch.ones(1, 2, 4)):
+            if how == "RAISE" and dist.get_rank() == 2 and gradients is not first:
+                raise ValueError("of one rank")
+            model(x).sum().backward()
+        model.zero_grad()
+
+    mesh = init_device_mesh("cpu", (3,))
+    sharded = distribute_tensor(torch.arange(6.0), mesh, [Shard(0)])
+    calls = {
+        "digest": lambda: fastseed.debug.digest(sharded),
+        "assert_ranks_agree": lambda: assert_ranks_agree(nn.Linear(2, 2)),
+    }
+    if how == "RAISE":
+        calls = {}
+    else:
+        ranks = group()
+        calls["mean"] = lambda: elastic.mean(torch.ones(1), group=ranks)
+    first = None
+    for name in ("replicated", "fully_shard"):
+        of_model, model = group(), nn.Linear(4, 4)
+        if name == "fully_shard":
+            fully_shard(model, mesh=DeviceMesh.from_group(of_model, "cpu"))
+        first = gradients = elastic.SlotGradients(model, 3, group=of_model)
+        step(model, gradients)
+        first = None
+        calls[name] = lambda model=model, gradients=gradients: step(model, gradients)
+    if how != "RAISE":
+        calls["first step"] = lambda: step(model, elastic.SlotGradients(nn.Linear(4, 4), 3))
+        calls["verify_agreement"] = lambda: fastseed.distributed.verify_agreement(timeout=2)
+        calls["init"] = lambda: fastseed.init()
+    dist.barrier()
+    if dist.get_rank() == 2 and how != "RAISE":
+        os.kill(os.getpid(), getattr(signal, how))
+    time.sleep(0.5)
+    found, start = {}, time.monotonic()
+    for name, call in calls.items():
+        try:
+            call()
+            found[name] = "no error"
+        except (RuntimeError, TimeoutError, TypeError, ValueError) as error:
+            found[name] = str(error)
+    found["seconds"] = time.monotonic() - start
+    return found
+
+
+def errors_of_all_ways():
+    ways = {"SIGKILL": (2, "SIGKILL"), "SIGSTOP": (2, "SIGSTOP"), "RAISE": (3, "RAISE")}
+    return answers_of_the_living(3, errors_of_calls, ways, limit=10)
+
+
 @pytest.fixture(scope="module")
-def messages(tmp_path_factory):
+def messages():
     """Return what the others raise for each way to be lost; the jobs wait at the same time."""
-    folder = tmp_path_factory.mktemp("stores")
-    ways = ("SIGKILL", "SIGSTOP", "RAISE")
-    with ThreadPoolExecutor(len(ways)) as pool:
-        found = pool.map(lambda how: run_script("lost_ranks.py", how, folder / how), ways)
-        return dict(zip(ways, found, strict=True))
+    return alone(errors_of_all_ways)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["SIGKILL", "SIGSTOP"])
 def test_a_rank_that_is_lost_is_named_by_every_collective_call(how, messages):
-    for found in messages[how]:
+    assert messages[how].keys() == {0, 1}
+    for found in messages[how].values():
         paths = {name: (path, 2) for name, path in PATHS.items()} | MEETINGS
         for name, (path, seconds) in paths.items():
             # The other rank may still wait for the time limit of the call before.
@@ -232,7 +297,8 @@ def test_a_rank_that_is_lost_is_named_by_every_collective_call(how, messages):
 
 @pytest.mark.slow
 def test_a_rank_that_leaves_a_step_is_named_long_before_the_time_limit(messages):
-    for found in messages["RAISE"]:
+    for rank in (0, 1):
+        found = messages["RAISE"][rank]
         for name in ("replicated", "fully_shard"):
             assert "step: rank 2 left the step in slot 2, and this rank waits" in found[name]
         assert found["seconds"] < 30  # of 60

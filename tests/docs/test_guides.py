@@ -50,8 +50,8 @@ fastseed.init(1)
 """,
 }
 ELSEWHERE = {  # by the code of the page
-    "quick-start-0": "docs/test_quick_start.py",
-    "preemption-0": "examples/test_preemption.py",
+    "quick-start-0": "docs/test_console.py",
+    "preemption-0": "examples/test_examples.py",
     "lightning-0": "integrations/test_migration_docs.py",
     "accelerate-0": "integrations/test_migration_docs.py",
     "trainer-0": "integrations/test_migration_docs.py",
@@ -62,7 +62,7 @@ NOT_RUN = {
     "rl-frameworks-py-0": "integrations/test_trl.py has lines of its own",
     "rl-frameworks-py-1": "integrations/test_lora.py has lines of its own",
     "same-noise-py-0": "random/test_torch_keys.py draws these rows, from torch 2.14 on",
-    "perturb-py-0": "integrations/test_vera.py has lines of its own",
+    "perturb-py-0": "integrations/test_lora.py has lines of its own",
     "same-weights-py-0": "integrations/test_slots.py has lines of its own",
     "rollouts-py-2": "integrations/test_seeded_tokens.py has lines of its own",
     "rollouts-py-3": "integrations/test_vector_environments.py has lines of its own",

@@ -10,8 +10,7 @@ import sys
 from typing import Any
 
 import pytest
-from helpers.page_diffs import applied, diffs
-from helpers.paths import ROOT, SCRIPTS
+from helpers.paths import ROOT, SCRIPTS, SUBPACKAGES
 from helpers.processes import Script, clean_environment
 
 import fastseed
@@ -70,28 +69,14 @@ def test_a_diff_whose_lines_are_not_there_is_noticed():
         applied(" b\n a\n", "a\nb\n")
 
 
-SUBPACKAGES = (
-    "random",
-    "nn",
-    "sampling",
-    "rollouts",
-    "data",
-    "distributed",
-    "elastic",
-    "checkpoint",
-    "debug",
-    "integrations",
-    "pyt",
-)
-# Constants.
-NO_EXAMPLE = {"SHARED", "__version__"}
+NO_EXAMPLE = {"SHARED", "__version__"}  # constants
 
 
 def public_objects() -> dict[str, Any]:
     """Return every public function and class by its qualified name, each object once."""
     found: dict[str, Any] = {}
     seen: set[int] = set()
-    for module in ("", *SUBPACKAGES):
+    for module in ("", "pyt", *SUBPACKAGES):
         path = f"fastseed.{module}".rstrip(".")
         holder = importlib.import_module(path)
         for name in holder.__all__:
@@ -128,7 +113,7 @@ def test_summary_and_arguments(name):
     parameters = [
         p
         for p in inspect.signature(value).parameters
-        if p not in ("self", "args", "kwargs") and not p.startswith("_")
+        if p not in ("self", "args", "kwargs", "wrong") and not p.startswith("_")
     ]
     text = "\n".join(documentation(name).values())
     if not (inspect.isclass(value) and issubclass(value, tuple)):
@@ -150,3 +135,30 @@ def test_example_runs(name):
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     failed, _ = doctest.DocTestRunner(optionflags=flags).run(parsed, out=output.append)
     assert not failed, "".join(output)
+
+
+def diffs(page: str) -> list[str]:
+    """Return the diffs of a page of docs/."""
+    text = (ROOT / "docs" / page).read_text("utf-8")
+    return re.findall(r"```diff\n(.*?)```", text, re.DOTALL)
+
+
+def applied(diff: str, script: str) -> str:
+    """Return a script with the changes of a diff, whose lines are found in their order.
+
+    A line of the script may have a comment behind what the diff has of it.
+    """
+    given, made = script.splitlines(), []
+    for line in diff.splitlines():
+        kind, text = line[:1], line[1:]
+        assert kind in ("+", "-", " "), line
+        if kind == "+":
+            made.append(text)
+            continue
+        while given and not (given[0] == text or given[0].startswith(text + "  #")):
+            made.append(given.pop(0))
+        assert given, f"the script has no such line, or none behind the one before: {text}"
+        kept = given.pop(0)
+        if kind == " ":
+            made.append(kept)
+    return "\n".join([*made, *given]) + "\n"

@@ -8,14 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from helpers.paths import ROOT, SUBPACKAGES
 
 import fastseed
-
-ROOT = Path(__file__).resolve().parents[2]
-SUBPACKAGES = (
-    "random", "nn", "sampling", "rollouts", "data", "distributed", "checkpoint", "debug", "elastic",
-    "integrations", "determinism",
-)  # fmt: skip
 
 
 def public_names() -> set[str]:

@@ -97,7 +97,7 @@ def bits_of(dtype: str, value: float) -> str:
     return struct.pack({"float32": ">f", "float64": ">d"}[dtype], value).hex()
 
 
-def test_means():
+def test_clipping():
     for dtype, digits, exponent, weight, weight_exponent, expected in rows("mean"):
         power = int(exponent) - int(weight_exponent)
         found = sums.nearest(int(digits, 16), int(weight, 16), power, DTYPES_OF[dtype])

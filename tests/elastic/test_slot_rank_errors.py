@@ -2,20 +2,24 @@
 
 import contextlib
 import os
+import re
+import signal
 import time
+from datetime import timedelta
 from unittest import mock
 
 import pytest
 import torch
 import torch.distributed as dist
-from helpers.ranks import ranks
+from helpers.processes import alone
+from helpers.ranks import answers_of_the_living, ranks
 from helpers.slot_jobs import make, place, slots_of
 from torch import nn
 
 import fastseed
 from fastseed.debug import digest
 from fastseed.distributed import rendezvous
-from fastseed.elastic import SlotGradients, peers
+from fastseed.elastic import SlotGradients, exchange, peers
 
 
 class Special(torch.Tensor):
@@ -238,3 +242,79 @@ def test_a_counter_that_depends_on_the_slot_is_an_error_on_all_ranks():
     """Within none of the ranks slots differ."""
     for found in ranks(3, error_of_first_step, "counter"):
         assert "different values in the buffers ['seen']" in found
+
+
+PHASES = {  # the rank that is lost, and where: in which call of which function of its step
+    "before its first slot": (2, None, "batch", 1),
+    "in its block": (2, None, "batch", 2),
+    "in the all-to-all": (2, dist, "all_to_all_single", 3),
+    "in the record of the step": (2, dist, "all_reduce", 1),
+    "in the counters": (2, dist, "all_reduce", 2),
+    "in the all-to-all of buffers": (2, dist, "all_to_all_single", 8),
+    "before the means of buffers are gathered": (2, exchange, "start_gather", 1),
+    "while means of gradients are gathered": (2, exchange, "start_gather", 4),
+}
+
+
+def lost_at(how, count, call):
+    """Return a function whose ``count``-th call ends or stops this process."""
+    calls = iter(range(1, 1000))
+
+    def counted(*given, **more):
+        if next(calls) == count:
+            time.sleep(0.5)  # what was sent before arrives
+            os.kill(os.getpid(), getattr(signal, how))
+        return call(*given, **more)
+
+    return counted
+
+
+def error_of_step(job):
+    """Return the error of a step in which a rank is lost; the model must be that of before."""
+    rendezvous.GRACE, rank, (phase, how) = 3.0, dist.get_rank(), job
+    fastseed.init(42)
+    lost, module, name, count = PHASES[phase]
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
+    group = dist.new_group(timeout=timedelta(seconds=3))
+    gradients = SlotGradients(model, 6, group=group, bucket_mb=1e-6)
+
+    def step(batch=lambda: torch.randn(2, 4)):
+        for _, x in gradients.step(batch() for _ in gradients.own_slots):
+            model(x).sum().backward()
+
+    step()
+    model.zero_grad()
+    before = [tensor.clone() for tensor in model.state_dict().values()]
+    dist.barrier()
+    try:
+        if rank != lost:
+            step()
+        elif module is None:
+            step(lost_at(how, count, lambda: torch.randn(2, 4)))
+        else:
+            with mock.patch.object(module, name, lost_at(how, count, getattr(module, name))):
+                step()
+        return "no error"
+    except RuntimeError as error:
+        after = model.state_dict().values()
+        is_whole = all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+        is_whole &= all(p.grad is None for p in model.parameters())
+        return str(error) if is_whole else "half applied"
+
+
+def errors_of_all_phases():
+    jobs = {f"{p}, {how}": (2, (p, how)) for p in PHASES for how in ("SIGKILL", "SIGSTOP")}
+    return answers_of_the_living(3, error_of_step, jobs, limit=60)
+
+
+@pytest.mark.slow
+def test_a_rank_lost_in_any_phase_of_a_step_is_named_and_nothing_is_half_applied():
+    for where, messages in alone(errors_of_all_phases).items():
+        (lost,) = {0, 1, 2} - {*messages}
+        for text in messages.values():
+            # Where the machine is busy, the other rank may come late, too.
+            late = (
+                rf"fastseed\.elastic\.SlotGradients\.step: ranks? ([012], )*{lost}(, \d)? did not"
+            )
+            assert re.match(late, text), (where, text)

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from helpers.loaders import Slots
 from helpers.ranks import ranks
-from helpers.slot_jobs import ROWS, WIDTH, make, place, slots_of
+from helpers.slot_jobs import ROWS, WIDTH, make, slots_of
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
@@ -69,24 +69,6 @@ def train_on_dataset(assignment="blocks", saved=None, stop=None):
 
 def digest_on_dataset():
     return train_on_dataset()[0]
-
-
-def train_with_all_reduce(slots=8):
-    """As train, with the gradients of the slots of a rank added, and then those of the ranks."""
-    (rank, world), model = place(), make()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    for step in range(STEPS):
-        fastseed.reseed(1, 0, step=step)
-        for j, batch in enumerate(slots_of(step, slots)):
-            with fastseed.nn.rows(j * world + rank, slots, count=1):
-                (model(batch).square().mean() / slots).backward()
-        for p in model.parameters():
-            p.grad = torch.zeros_like(p) if p.grad is None else p.grad
-            if world > 1:
-                dist.all_reduce(p.grad)
-        optimizer.step()
-        optimizer.zero_grad()
-    return state_of(model, optimizer)
 
 
 CASES = {
@@ -153,11 +135,6 @@ def test_batches_of_other_slots_are_an_error_that_names_both():
         for rank, found in enumerate(ranks(2, error_of_other_batches, own, others)):
             assert f"those of slots in {mine[rank]} for rank {rank} of 2, got those of" in found
             assert f"in {theirs[rank]}: give data.steps slots=gradients, this object" in found
-
-
-def test_all_reduce_depends_on_the_ranks():
-    (found, again) = ranks(2, train_with_all_reduce)
-    assert found == again != train_with_all_reduce()
 
 
 def train_in_groups():

@@ -15,15 +15,7 @@ from demolib.layouts import Comparison  # noqa: E402
 
 SCRIPT = EXAMPLES / "train_transformer_any_layout.py"
 LAYOUTS = [
-    "one",
-    "micro",
-    "checkpoint",
-    "compiled",
-    "ddp",
-    "fsdp2",
-    "tp",
-    "fsdp2-tp",
-    "fsdp2-tp-all",
+    *("one", "micro", "checkpoint", "compiled", "ddp", "fsdp2", "tp", "fsdp2-tp", "fsdp2-tp-all")
 ]
 STEPS = 3
 LOG = {"weights": "aa", "masks": ["b0", "b1"], "losses": [4.0, 3.0]}

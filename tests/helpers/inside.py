@@ -1,5 +1,7 @@
 """The one door to private names: what tests of ``fastseed.data`` know of the inside."""
 
+# ruff: noqa: F401
+
 from fastseed._backend import derive
 from fastseed._backend.reference import scalar, shuffle
 from fastseed._utils.log import warn_once
@@ -21,42 +23,3 @@ from fastseed.derivation import streams as derivation_streams
 from fastseed.derivation.shared_use import StreamUsers
 from fastseed.generators import discovery
 from fastseed.seeder.registry import adapter_for
-
-__all__ = [
-    "BLOCK",
-    "KINDS",
-    "Entry",
-    "History",
-    "Iteration",
-    "Mixture",
-    "OrderSpec",
-    "Permutation",
-    "Quarantine",
-    "ScopedDataset",
-    "ShuffleSpec",
-    "Skip",
-    "Source",
-    "StepLayout",
-    "StreamUsers",
-    "WorkerInit",
-    "adapter_for",
-    "blocks",
-    "context",
-    "derivation_streams",
-    "derive",
-    "discovery",
-    "permutation",
-    "plain_loader",
-    "plan_of",
-    "sample_rng",
-    "scalar",
-    "scope",
-    "scopes",
-    "seeding",
-    "shares_of",
-    "shuffle",
-    "signed",
-    "streams",
-    "to_dict",
-    "warn_once",
-]

@@ -1,4 +1,4 @@
-"""Folders of the checkout."""
+"""Folders of the checkout, and the public packages in fastseed."""
 
 from pathlib import Path
 
@@ -8,3 +8,7 @@ EXAMPLES = ROOT / "examples"
 TESTS = ROOT / "tests"
 SCRIPTS = TESTS / "scripts"
 VECTORS = TESTS / "vectors"
+SUBPACKAGES = (
+    *("random", "nn", "sampling", "rollouts", "data", "distributed", "elastic", "checkpoint"),
+    *("debug", "determinism", "integrations"),
+)

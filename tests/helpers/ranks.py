@@ -13,8 +13,10 @@ import contextlib
 import faulthandler
 import gc
 import logging
+import multiprocessing
 import os
 import pickle
+import shutil
 import signal
 import sys
 import tempfile
@@ -60,6 +62,52 @@ def group_of_one() -> Iterator[None]:
     finally:
         dist.destroy_process_group()
         gc.collect()
+
+
+def answers_of_the_living(
+    size: int, function: Callable[..., Any], jobs: dict[str, tuple[int, Any]], limit: float
+) -> dict[str, dict[int, Any]]:
+    """Return by job what ``function(job)`` returns on the gloo ranks that answer.
+
+    All jobs run at once, in forks of this process, which should be one of :func:`alone`. ``jobs``
+    has how many ranks answer, and the argument. ``limit`` is that of the group, in seconds.
+    """
+    context, folder = multiprocessing.get_context("fork"), tempfile.mkdtemp()
+    results: Any = context.Queue()
+    processes = [
+        context.Process(
+            target=_answer_and_wait,
+            args=(results, name, rank, size, f"{folder}/{number}", limit, function, job),
+        )
+        for number, (name, (_, job)) in enumerate(jobs.items())
+        for rank in range(size)
+    ]
+    found: dict[str, dict[int, Any]] = {name: {} for name in jobs}
+    try:
+        for process in processes:
+            process.start()
+        for _ in range(sum(count for count, _ in jobs.values())):
+            name, rank, answer = results.get(timeout=150)
+            found[name][rank] = answer
+    finally:
+        for process in processes:
+            process.kill()
+            process.join()
+        shutil.rmtree(folder)
+    return found
+
+
+def _answer_and_wait(
+    results: Any, name: str, rank: int, size: int, file: str, limit: float, function: Any, job: Any
+) -> None:
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    where, seconds = f"file://{file}", timedelta(seconds=limit)
+    dist.init_process_group("gloo", where, seconds, rank=rank, world_size=size)
+    results.put((name, rank, function(job)))
+    time.sleep(60)  # until the other ranks have their answers, too
 
 
 class _Pool:

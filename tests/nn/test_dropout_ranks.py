@@ -136,12 +136,8 @@ def refuse_sums():
 @pytest.mark.parametrize(
     "check",
     [
-        mask_rows,
-        mask_dtensors,
-        mask_uneven_dtensors,
-        mask_local_heads,
-        mask_sharded_models,
-        refuse_sums,
+        *(mask_rows, mask_dtensors, mask_uneven_dtensors, mask_local_heads, mask_sharded_models),
+        *(refuse_sums,),
     ],
 )
 def test_every_layout_has_the_masks_of_one_process(check):

@@ -21,12 +21,14 @@ SHARDED = {"0.weight": Shard(global_shape=(8, 4), offsets=(6, 0))}
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"model": 3}, "model must be a torch.nn.Module"),
         ({"seed": -1}, "seed must be in"),
         ({"seed": "7"}, "seed must be an integer"),
         ({"scale": float("nan")}, "scale must be in"),
         ({"scale": 1e39}, "scale must be in"),
         ({"scale": "1"}, "scale must be a number"),
         ({"noise": "uniform"}, "noise must be one of 'normal', 'rademacher'"),
+        ({"params": "0"}, "params must be a function"),
         ({"params": lambda name: False}, "params must be true for a parameter"),
         ({"shards": SHARDED}, r"shard must hold a tensor of shape .*\(0.weight\)"),
         ({"shards": {"1.weight": None}}, "shards must be by names of selected parameters"),
@@ -49,7 +51,10 @@ def test_bad_parameters_and_logs_change_nothing():
     model = layers(4, 4)
     before = state(model)
     for log, message in (
-        ([(7, 1.0), (7, 1.0, 2.0)], "too many values to unpack"),
+        (3, "log must be pairs"),
+        (torch.ones(2, 2), "log must be pairs"),
+        ([7], r"log\[0\] must be a pair"),
+        ([(7, 1.0), (7, 1.0, 2.0)], r"log\[1\] must be a pair"),
         ([(7, np.inf)], r"log\[0\]\[1\] must be in"),
         ([(7, 1e30)], r"lr \* log\[0\]\[1\] must be in"),
     ):

@@ -1,6 +1,7 @@
 """Refused arguments, the texts of errors, and the state after a failure."""
 
 import contextlib
+import copy
 import gc
 import logging
 import tracemalloc
@@ -193,19 +194,6 @@ def test_a_repeated_scope_warns(caplog):
     assert all(r.name.startswith("fastseed") for r in caplog.records)
 
 
-def test_repetition_still_reseeds_and_stops_shouting(caplog):
-    s = seeder()
-    s.reseed(1)
-    expected = snapshot()
-    with caplog.at_level(logging.WARNING, logger="fastseed"):
-        for _ in range(100):
-            scramble()
-            s.reseed(1)
-            assert snapshot() == expected
-    assert 1 <= len(messages(caplog)) <= 20
-    assert "not reported" in messages(caplog)[-1]
-
-
 def test_repetition_is_noticed_over_a_long_run(caplog, monkeypatch):
     """The table is bounded, so some scopes are forgotten; the latest is always there."""
     monkeypatch.setattr(recent_scopes, "_SLOTS", 1 << 15)
@@ -254,6 +242,7 @@ def test_reseed_in_a_compiled_region_is_never_ignored(first):
             kind, text = found[f"{backend}/{way}/fullgraph"]
             assert kind != "no error" and "Seeder.reseed" in text, (backend, way)
             assert "call it outside of the compiled function" in text
+        assert found[f"{backend}/fork_rng/fullgraph"][0] == "Unsupported"
 
 
 META = torch.empty(2, dtype=torch.uint64, device="meta")
@@ -270,17 +259,26 @@ def perturbed(x):
         return (MODEL.weight * x).sum()
 
 
+def copy_of_open_block():
+    with fastseed.random.keyed("x") as block:
+        copy.deepcopy(block)
+
+
 @pytest.mark.parametrize(
     ("call", "says"),
     [
         (lambda: fastseed.random.normal_(torch.ones(2), META), "key must have data"),
         (lambda: fastseed.nn.functional.dropout(torch.ones(2), 0.5, META), "key must have data"),
         (lambda: fastseed.nn.perturb_(MODEL, META, 0.1), "seed must have data"),
+        (lambda: fastseed.nn.perturb_(MODEL, 1, 0.1, shards=False), "shards must be a dict"),
+        (lambda: fastseed.nn.perturb_(MODEL, 1, 0.1, shards=META), "shards must be a dict"),
         (lambda: fastseed.derive_seed("x", bits=True), "bits must be one of"),
         (lambda: torch.vmap(lambda k: fastseed.random.bits(k, (3,)))(KEYS), "not draw in torch.vm"),
         (lambda: torch.vmap(lambda x: fastseed.random.normal_(x, 1))(torch.ones(4, 3)), "torch.vm"),
         (lambda: torch.func.grad(perturbed)(torch.ones(())), "transform of torch.func"),
+        (lambda: copy_of_open_block(), "an open block must not be copied"),
         (lambda: list(EMPTY), "a batch must have a sample"),
+        (lambda: fastseed.data.Lineage(3), "history must be a History"),
         (lambda: fastseed.elastic.Slot(object()), "number must be an integer"),
         (lambda: fastseed.elastic.mean(QUANTIZED, weights=[1, 1]), "values must be of dtype"),
         (lambda: debug.seed_reach(lambda s: {"x": s}, allow={1: "constant"}), "must be a string"),

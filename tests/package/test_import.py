@@ -266,12 +266,12 @@ def test_import_loads_neither_torch_nor_numpy():
     assert run_python("-c", code).strip() == "[False, False]"
 
 
-def test_init_and_reseed_load_nothing_that_they_do_not_need():
-    code = (
-        "import sys, fastseed; fastseed.init(42); fastseed.reseed(1); "
-        "print([n for n in ('random', 'determinism') if f'fastseed.{n}' in sys.modules])"
+def test_init_and_reseed_load_nothing_that_they_do_not_need(tmp_path):
+    (tmp_path / "program.py").write_text(
+        "import sys, fastseed; fastseed.init(42); fastseed.reseed(1)\n"
+        "print([n for n in ('random', 'determinism') if f'fastseed.{n}' in sys.modules])\n"
     )
-    assert run_python("-c", code).splitlines()[-1] == "[]"
+    assert run_python(tmp_path / "program.py").splitlines()[-1] == "[]"
 
 
 def test_every_public_name_is_listed_and_found():
@@ -288,6 +288,8 @@ def test_names_of_other_libraries_name_init(name):
         AttributeError, match=rf"fastseed\.{name}: call fastseed\.init\(master_seed"
     ):
         getattr(fastseed, name)(42)
+    with pytest.raises(TypeError, match=rf"name must be master_seed or one .*, got '{name}'"):
+        fastseed.init(**{name: 42})
 
 
 @pytest.mark.parametrize(

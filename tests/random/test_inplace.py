@@ -7,7 +7,7 @@ import warnings
 import pytest
 import torch
 from helpers.draws import CALLS, expected
-from helpers.support import LOW64, needs_native, snapshot
+from helpers.support import LOW64, freed, needs_native, snapshot
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -148,15 +148,28 @@ def test_overlapping_memory_is_refused(make):
     assert not make().any()
 
 
+def ragged():
+    return torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)])
+
+
+@pytest.mark.parametrize(
+    ("make", "shard", "says"),
+    [
+        (lambda: torch.eye(3).to_sparse(), None, r"must be strided, got torch\.sparse_coo"),
+        (lambda: freed(torch.zeros(8)), None, "must have memory for all of its elements"),
+        (ragged, None, "must be strided, got a nested tensor"),
+        (ragged, Shard((4,), (0,)), "must be strided, got a nested tensor"),
+    ],
+)
+def test_memory_of_other_kinds_is_refused(make, shard, says):
+    with pytest.raises(ValueError, match=f"normal_: tensor {says}"):
+        fill(make(), "normal_", shard=shard)
+
+
 def test_axes_of_one_and_of_none_overlap_nothing():
     assert fill(torch.zeros(3).as_strided((3, 1), (1, 0)), "normal_").all()
     assert fill(torch.zeros(8).as_strided((1, 4), (0, 2)), "normal_").all()
     fill(torch.zeros(3).expand(0, 3), "normal_")
-
-
-def test_sparse_tensors_are_refused():
-    with pytest.raises(ValueError, match=r"normal_: tensor must be strided, got torch\.sparse_coo"):
-        fill(torch.eye(3).to_sparse(), "normal_")
 
 
 def test_parameters_are_filled_without_gradients():
@@ -285,19 +298,3 @@ def test_compiled_fills_follow_a_key_that_changes():
         assert found.equal(whole("uniform_", torch.float32, 9, key))
     for n in (10, 11, 12):  # shapes that change, too
         assert step(torch.zeros(n), key_tensor()).equal(whole("uniform_", torch.float32, n))
-
-
-def test_memory_must_be_there():
-    freed = torch.zeros(8)
-    freed.untyped_storage().resize_(0)
-    with pytest.raises(
-        ValueError, match="normal_: tensor must have memory for all of its elements"
-    ):
-        fill(freed, "normal_")
-
-
-@pytest.mark.parametrize("shard", [None, Shard((4,), (0,))])
-def test_nested_tensors_are_refused(shard):
-    nested = torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)])
-    with pytest.raises(ValueError, match="uniform_: tensor must be strided, got a nested tensor"):
-        inplace.uniform_(nested, 1, shard=shard)

@@ -63,6 +63,7 @@ def test_boxes(axes):
     ("shape", "shard", "error", "says"),
     [
         ((2,), ((4,), (0,)), TypeError, "shard must be a fastseed.random.Shard or None"),
+        ((2,), Shard(4, (0,)), TypeError, "shard.global_shape must be a sequence of integers"),
         ((2,), Shard((4,), (0.0,)), TypeError, r"shard.offsets\[0\] must be an integer"),
         ((2,), Shard((4, True), (0, 0)), TypeError, r"shard.global_shape\[1\] must be an integer"),
         ((2,), Shard((4,), (-1,)), ValueError, r"shard.offsets\[0\] must be in \[0"),

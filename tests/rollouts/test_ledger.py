@@ -2,6 +2,7 @@
 
 import pickle
 import threading
+import time
 
 import pytest
 import torch
@@ -265,6 +266,7 @@ def test_methods_check_their_arguments():
     freed.untyped_storage().resize_(0)  # nothing may print it
     refused = [
         (TypeError, "complete: unit must be a fastseed.rollouts.Unit", lambda: book.complete(1)),
+        (ValueError, "lease: timeout must be in [0, 1", lambda: book.lease(timeout=-1)),
         (TypeError, "renew: units must be a list of what lease", lambda: book.renew(freed)),
         (
             TypeError,
@@ -299,6 +301,27 @@ def test_a_batch_that_changed_since_is_not_marked():
     with pytest.raises(ValueError, match="batch must be what next_batch returned last"):
         book.mark_trained(batch)
     book.mark_trained(book.next_batch())
+
+
+def test_a_producer_waits_for_a_unit():
+    book = ledger(2, batch_size=1, lease_seconds=0.1)
+    [unit] = book.lease(timeout=60)
+    for seconds in (0, 0.03):  # the other lease holds
+        begin = time.monotonic()
+        assert book.lease(timeout=seconds) == [] and time.monotonic() - begin >= seconds
+    [again] = book.lease(timeout=60)
+    assert again.number == unit.number and again.lease != unit.lease
+    calls = [lambda: book.release(again), lambda: book.mark_trained(book.next_batch())]
+    for call in calls:
+        thread = threading.Timer(0.01, call)
+        thread.start()
+        [again] = book.lease(timeout=60)
+        thread.join()
+        book.complete(again)
+    assert again.number == 1
+    book.mark_trained(book.next_batch())
+    begin = time.monotonic()
+    assert book.done and book.lease(timeout=9) == [] and time.monotonic() - begin < 9
 
 
 def test_threads_share_a_ledger():

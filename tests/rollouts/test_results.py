@@ -222,6 +222,7 @@ def test_many_results_are_taken_together_or_not_at_all(path):
     book.close()
 
 
+@pytest.mark.usefixtures("frozen_objects")
 def test_a_closed_ledger_leaves_no_objects(path):
     def count():
         with contextlib.closing(ledger(path)) as book:

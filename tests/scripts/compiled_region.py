@@ -55,7 +55,14 @@ def blocks(x, epoch):
     fastseed.reseed(4, epoch)
     with fastseed.fork_rng("block"):
         x = x + torch.rand(3)
+    with fastseed.fork_rng("block", index=2):
+        x = x + torch.rand(3)
     return x + torch.rand(3)
+
+
+def block(x, epoch):
+    with fastseed.fork_rng("whole", index=1):
+        return x + torch.rand(3)
 
 
 def pooled(x, epoch):
@@ -101,5 +108,6 @@ for backend in ("eager", "aot_eager"):
     found[f"{backend}/no tensor"] = compare(bare, backend)
     found[f"{backend}/pool"] = compare(pooled, backend)
     found[f"{backend}/fork_rng"] = compare(blocks, backend)
+    found[f"{backend}/fork_rng/fullgraph"] = fullgraph(block, backend)
 found["warnings"] = [text for text in warned if "does not know how to trace" in text]
 print(json.dumps(found))

@@ -5,7 +5,7 @@ import threading
 import numpy as np
 import pytest
 import torch
-from helpers.support import holds_key, run_python, scramble, seeder, snapshot
+from helpers.support import holds_key, scramble, seeder, snapshot
 
 import fastseed
 from fastseed.seeder import fork_rng
@@ -34,9 +34,6 @@ def forked(name="a", n=2, **more):
 def enter(s, *arguments, **more):
     with s.fork_rng(*arguments, **more):
         pass
-
-
-# ---------------------------------------------------------------- there and back
 
 
 @pytest.mark.parametrize("index", [None, 5])
@@ -72,9 +69,6 @@ def test_numbered_blocks_repeat_whenever_they_are_entered(job):
     assert [forked(index=i) for i in reversed(range(4))] == layers[::-1]
     assert forked() not in layers and forked("b", index=0) not in layers
     assert [forked(index=np.int64(i)) for i in range(4)] == layers
-
-
-# ---------------------------------------------------------------- nesting
 
 
 def test_blocks_nest(job):
@@ -170,9 +164,6 @@ def test_blocks_of_two_threads_that_overlap_are_an_error(job):
     assert forked("b") == (job.move(*AT.values()), forked("b"))[1]
 
 
-# ---------------------------------------------------------------- refusals
-
-
 def test_invalid_states_are_refused(job):
     before = snapshot()
     with pytest.raises(RuntimeError, match=r"fastseed\.fork_rng: call fastseed.reseed"):
@@ -218,42 +209,6 @@ def test_blocks_are_refused_in_dataloader_workers(job):
 def test_the_streams_of_blocks_are_no_names_of_generators(job):
     with pytest.raises(ValueError, match=r"does not use itself.*a/torch\.cpu"):
         job.register_generator(print, name="a/torch.cpu")
-
-
-@pytest.mark.slow
-def test_a_compiled_region_breaks_at_a_block():
-    printed = run_python(
-        "-c",
-        """
-import torch, fastseed
-fastseed.init(42, rank=0, world_size=1)
-
-def region(x):
-    x = x * 2
-    with fastseed.fork_rng("a"):
-        x = x + torch.rand(3)
-    with fastseed.fork_rng("a", index=2):
-        x = x + torch.rand(3)
-    return x + torch.rand(3)
-
-found = []
-for call in (region, torch.compile(region, backend="eager")):
-    for _ in range(2):
-        fastseed.derivation.context.seeder.move(1, 2, 0)
-        found.append((call(torch.ones(3)), torch.rand(2)))
-assert all(a.equal(b) for values in found for a, b in zip(values, found[0]))
-
-def whole(x):
-    with fastseed.fork_rng("a"):
-        return x + torch.rand(3)
-
-try:
-    torch.compile(whole, backend="eager", fullgraph=True)(torch.ones(3))
-except Exception as error:
-    print(type(error).__name__)
-""",
-    )
-    assert printed.split() == ["Unsupported"]
 
 
 HERE = {"dp": (1, 2), "tp": (1, 2)}

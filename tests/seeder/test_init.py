@@ -44,7 +44,9 @@ def test_init_does_the_reseed_of_task_0(caplog):
     (warning,) = said(caplog)
     assert "was used before in this process" in warning
     for _ in range(20):
+        scramble()
         fastseed.reseed(task=0)
+        assert snapshot() == expected
     warnings = said(caplog)
     assert len(warnings) == 10 and warnings[-1].endswith("further repetitions are not reported")
     assert not any("further" in warning for warning in warnings[:-1])

@@ -88,6 +88,7 @@ class MixtureSampler(ShuffleSampler):
         shuffle: bool = True,
         name: str = "mixture",
     ) -> None:
+        validation.check_instance(_CLASS, "sources", sources, Mapping, "a dict of datasets")
         if not 1 <= len(sources) <= _MOST_SOURCES:
             rule = f"between 1 and {_MOST_SOURCES} datasets"
             raise validation.value_error(_CLASS, "sources", rule, sources)
@@ -131,13 +132,14 @@ def _checked_skips(skip: Mapping[str, int] | None, names: tuple[str, ...]) -> li
     check = validation.check_int
     numbers = dict.fromkeys(names, 0)
     if skip is not None:
-        numbers |= skip
+        numbers |= validation.check_instance(_CLASS, "skip", skip, Mapping, "a dict of numbers")
     _check_names("skip", numbers, names)
     return [check(_CLASS, f"skip[{name!r}]", numbers[name], 0, MAX_N) for name in names]
 
 
 def _checked_shares(weights: Mapping[str, float], names: tuple[str, ...]) -> list[int]:
     check = validation.check_float
+    validation.check_instance(_CLASS, "weights", weights, Mapping, "a dict of numbers")
     _check_names("weights", weights, names)
     numbers = [check(_CLASS, f"weights[{name!r}]", weights[name], 0.0, math.inf) for name in names]
     shares = shares_of(numbers) if any(numbers) else [0] * len(names)

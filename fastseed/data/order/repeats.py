@@ -70,7 +70,11 @@ class CountedSampler(Sampler[object]):
 
 
 def _count(counts: dict[int, int], index: SupportsIndex) -> int:
-    number = operator.index(index)
+    try:
+        number = operator.index(index)
+    except TypeError:
+        rule = "an iterable of integers or of lists of them"
+        raise validation.type_error("data.count_occurrences", "sampler", rule, index) from None
     before = counts.get(number, 0)
     counts[number] = before + 1
     occurrence = max(before, getattr(index, "occurrence", 0))
@@ -89,9 +93,14 @@ def count_occurrences(sampler: Iterable[Any]) -> Sampler[Any]:
     Returns:
         A sampler with the attributes and methods of ``sampler``.
 
+    Raises:
+        TypeError: ``sampler`` is not iterable.
+
     Examples:
         >>> from fastseed.data import count_occurrences
         >>> list(count_occurrences([3, 1, 3]))
         [3, 1, Repeat(3, occurrence=1)]
     """
+    if not hasattr(sampler, "__iter__"):
+        raise validation.type_error("data.count_occurrences", "sampler", "iterable", sampler)
     return CountedSampler(sampler)

@@ -244,7 +244,11 @@ class SlotSampler(BatchSampler):
 def check_size(function: str, argument: str, data: Sized | int) -> int:
     """Return how many samples ``data`` has, which is a dataset or this number."""
     if isinstance(data, Sized):
-        data, argument = len(data), f"len({argument})"
+        try:
+            data, argument = len(data), f"len({argument})"
+        except (TypeError, RuntimeError) as error:  # of a tensor without dimensions, for example
+            rule = "a dataset with a length, or a number of samples"
+            raise validation.type_error(function, argument, rule, data) from error
     return validation.check_int(function, argument, data, 1, MAX_N)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..._backend.compile import eager
+from ..._utils import validation
 from ...derivation import blocks, streams
 from . import scope
 from .streams import SampleStreams, read_in_streams, sample_of
@@ -78,6 +79,7 @@ def per_batch(collate: Callable[[Any], Any]) -> Callable[[Any], Any]:
         The ``collate_fn`` of a loader.
 
     Raises:
+        TypeError: ``collate`` cannot be called.
         RuntimeError: from the loader, if it is not known which samples a batch has, or
             ``collate`` makes generators when it is called.
 
@@ -91,4 +93,6 @@ def per_batch(collate: Callable[[Any], Any]) -> Callable[[Any], Any]:
         >>> torch.equal(torch.cat(a), torch.cat(b))
         True
     """
+    if not callable(collate):
+        raise validation.type_error(_FUNCTION, "collate", "a function of samples", collate)
     return PerBatch(collate)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import inspect
 import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, SupportsIndex
@@ -234,7 +235,8 @@ def per_sample(
         A map-style dataset, with the length and attributes of ``dataset``.
 
     Raises:
-        TypeError, ValueError: an argument has the wrong type or value.
+        TypeError, ValueError: an argument has the wrong type or value; or what gets the generator
+            does not take one.
         RuntimeError: when a sample is fetched and the epoch is not known, another thread reads
             samples, or the dataset draws beside ``transform``.
 
@@ -253,8 +255,19 @@ def per_sample(
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__"):
         rule = "a map-style dataset: samples of an iterable one have no index"
         raise validation.type_error(_FUNCTION, "dataset", rule, dataset)
+    if transform is not None and not callable(transform):
+        raise validation.type_error(_FUNCTION, "transform", "a function of a sample", transform)
     if generator is not None:
         validation.check_choice(_FUNCTION, "generator", generator, tuple(_MAKE))
+        argument, given = "transform", transform
+        rule = "a function of (sample, generator)"
+        if given is None:
+            argument, given = "dataset.__getitem__", dataset.__getitem__
+            rule = "a function of (index, generator)"
+        try:
+            inspect.signature(given).bind(0, None)
+        except (TypeError, ValueError) as error:
+            raise validation.type_error(_FUNCTION, argument, rule, given) from error
     if name is not None:
         scopes.check_name(_FUNCTION, name)
     return PerSample(dataset, generator, transform, name)

@@ -108,6 +108,8 @@ def sample_of(function: str, index: SupportsIndex, dataset: Any) -> tuple[int, i
     if type(index) is int and 0 <= index <= scopes.MAX_INDEX:
         return index, 0
     try:
+        if isinstance(index, bool):
+            raise TypeError
         number = operator.index(index)
     except TypeError as error:  # a tensor of several elements, for example
         raise validation.type_error(function, "index", "an integer", index) from error

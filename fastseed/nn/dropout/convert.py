@@ -57,6 +57,7 @@ def convert(model: nn.Module, *, prefix: str = "", batch_dim: int | None = 0) ->
         ``model``.
 
     Raises:
+        TypeError: ``model`` is no module.
         ValueError: a module, which the error names, has dropout that cannot be replaced, as
             ``nn.LSTM`` with ``dropout`` above 0; nothing has changed.
 
@@ -66,6 +67,7 @@ def convert(model: nn.Module, *, prefix: str = "", batch_dim: int | None = 0) ->
         >>> fastseed.nn.convert(model)[1].key_name
         LayerName('1')
     """
+    validation.check_instance(_FUNCTION, "model", model, nn.Module, "a torch.nn.Module")
     prefix = check_prefix(_FUNCTION, prefix)
     wrapped = isinstance(model, nn.parallel.DistributedDataParallel)
     root: Any = model.module if wrapped else model
@@ -111,6 +113,7 @@ def revert(model: nn.Module) -> nn.Module:
         >>> fastseed.nn.revert(fastseed.nn.convert(torch.nn.Dropout(0.1)))
         Dropout(p=0.1, inplace=False)
     """
+    validation.check_instance("nn.revert", "model", model, nn.Module, "a torch.nn.Module")
     for module in model.modules():
         if type(module) in _TORCH:
             module.__class__ = _TORCH[type(module)]
@@ -160,6 +163,7 @@ def shard_inputs(module: nn.Module, mesh: DeviceMesh, placements: Sequence[Place
     from torch.distributed.tensor import Replicate, Shard
 
     function = "nn.shard_inputs"
+    validation.check_instance(function, "module", module, nn.Module, "a torch.nn.Module")
     found: list[Any] = [m for m in module.modules() if isinstance(m, Dropout)]
     found += [m.fastseed_calls for m in module.modules() if hasattr(m, "fastseed_calls")]
     if not found:

@@ -23,6 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..._backend import private_torch
 from ..._backend.private_torch import APPLY
+from ..._utils import validation
 from ...derivation import context
 from ...derivation.scopes import Scope
 from ...random import layout
@@ -390,6 +391,7 @@ def initialize(
         >>> torch.equal(model.weight, fastseed.random.normal_(torch.empty(4, 4), key))
         True
     """
+    validation.check_instance(_FUNCTION, "model", model, torch.nn.Module, "a torch.nn.Module")
     prefix = check_prefix(_FUNCTION, prefix)
     scope, key_of = keys_at(_FUNCTION, task, epoch, step)
     mode = InitializationMode(OwnerTable(model, prefix, shards), scope, key_of)

@@ -15,7 +15,7 @@ from ..._utils import validation
 from ...random.functional import Key
 from ...random.layout import Shard
 from .block import Perturbation
-from .targets import Filter, Noise, check_seed, versions_of
+from .targets import Filter, Noise, Seed, check_seed, versions_of
 
 NoiseName = Literal["normal", "rademacher"]
 
@@ -90,7 +90,7 @@ def apply_log(
         each: store after every entry, which replays a run that called ``perturb_`` for each.
 
     Raises:
-        TypeError, ValueError: as ``perturb_``.
+        TypeError, ValueError: as ``perturb_``, also for an entry that is no pair.
         RuntimeError: as ``perturb_``.
         KeyboardInterrupt: after an interrupt, with the last parameter that has the whole log; the
             parameters behind it have nothing of it.
@@ -108,11 +108,7 @@ def apply_log(
     function = "nn.apply_log"
     factor = validation.check_float(function, "lr", lr, -np.inf, np.inf)
     mode = op.EACH if validation.check_bool(function, "each", each) else op.ADD
-    seeds, scalars = [], []
-    for i, (seed, scalar) in enumerate(log):
-        seeds.append(check_seed(function, f"log[{i}][0]", seed))
-        most = np.inf
-        scalars.append(validation.check_float(function, f"log[{i}][1]", scalar, -most, most))
+    seeds, scalars = _check_log(function, log)
     moved = Noise(function, model, seeds, noise, prefix, params, shards)
     scales = [moved.check_scale(f"lr * log[{i}][1]", factor * s) for i, s in enumerate(scalars)]
     before, i = list(map(versions_of, moved.targets)), 0
@@ -126,6 +122,20 @@ def apply_log(
             f"fastseed.{function}: interrupted after {done} of {len(before)} parameters, up to "
             f"{last!r}, which have the whole log; the others have nothing of it"
         ) from error
+
+
+def _check_log(function: str, log: object) -> tuple[list[Seed], list[float]]:
+    if not isinstance(log, Iterable) or isinstance(log, (str, Mapping, torch.Tensor)):
+        raise validation.type_error(function, "log", "pairs of a seed and a number", log)
+    seeds, scalars = [], []
+    for i, entry in enumerate(log):
+        if not isinstance(entry, (tuple, list)) or len(entry) != 2:
+            rule = "a pair of a seed and a number"
+            raise validation.type_error(function, f"log[{i}]", rule, entry)
+        seeds.append(check_seed(function, f"log[{i}][0]", entry[0]))
+        number = validation.check_float(function, f"log[{i}][1]", entry[1], -np.inf, np.inf)
+        scalars.append(number)
+    return seeds, scalars
 
 
 @eager

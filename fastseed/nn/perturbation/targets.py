@@ -52,14 +52,18 @@ class Target(NamedTuple):
 
 def targets_of(
     function: str,
-    model: torch.nn.Module,
+    model: object,
     prefix: object,
     params: Filter | None,
     shards: Mapping[str, Shard] | None,
 ) -> list[Target]:
     """Return the selected parameters, each once, under its first name; modules are resharded."""
+    rule = "a torch.nn.Module"
+    checked = validation.check_instance(function, "model", model, torch.nn.Module, rule)
     prefix = check_prefix(function, prefix)
-    kinds = [type(module).__name__ for module in model.modules()]
+    if params is not None and not callable(params):
+        raise validation.type_error(function, "params", "a function of a name, or None", params)
+    kinds = [type(module).__name__ for module in checked.modules()]
     if "FullyShardedDataParallel" in kinds:
         rule = "sharded by fully_shard, not by FullyShardedDataParallel"
         raise validation.type_error(function, "model", rule, model)
@@ -68,7 +72,7 @@ def targets_of(
     found: dict[str, Target] = {}
     extents: set[tuple[int, int, int]] = set()  # in bytes, with the storage; equal ones are tied
     owned: dict[int, Bytes] = {}  # by storage
-    for own_name, tensor in unwrap(model).named_parameters():
+    for own_name, tensor in unwrap(checked).named_parameters():
         name = prefix + strip_wrappers(own_name)
         selected = params is None or params(name)
         if not torch.nn.parameter.is_lazy(tensor) and layout.local_part(tensor).numel():

@@ -1,13 +1,4 @@
-"""Generators' states and journals in checkpoints of any framework; their code is not run.
-
-from fastseed.tools import checkpoints
-
-a, b = map(checkpoints.inspect, ("checkpoint", "after-resume"))
-print(a.findings)
-for one in checkpoints.compare_states(a, b):
-    print(one)
-print(a.lineage().at(1, 0).sample)
-"""
+"""Generators' states and journals in checkpoints of any framework; their code is not run."""
 
 from .inspection import Inspection, compare_states, inspect
 from .jobs import locate, rows_of

@@ -1,11 +1,5 @@
 """The environment of a run: recorded into one JSON file, read back, and compared.
 
-    from fastseed.tools import environment
-
-    environment.capture("runs/42/environment")
-    for difference in environment.diff("runs/41/environment", "runs/42/environment"):
-        print(difference)
-
 ``environment.json`` has an object of names and values for each section. Uncommitted changes are
 files beside it that ``git apply`` takes.
 """

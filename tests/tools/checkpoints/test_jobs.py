@@ -1,7 +1,5 @@
 """Journals in files: found in any checkpoint without running its code, counted."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import pickle

@@ -10,7 +10,6 @@ from torch.utils.data import DataLoader
 from fastseed.data import Loader, per_sample, steps
 
 datasets = pytest.importorskip("datasets")
-pytestmark = pytest.mark.integrations
 
 N = 40
 

@@ -11,7 +11,6 @@ from helpers.support import clean_environment
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 pytest.importorskip("transformers")
-pytestmark = pytest.mark.integrations
 
 
 def run(out: Path, script: str, *arguments: str, file: str) -> dict[str, Any]:

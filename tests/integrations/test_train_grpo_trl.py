@@ -9,7 +9,6 @@ import pytest
 from helpers.support import clean_environment
 
 pytest.importorskip("trl", reason="trl is not installed (extra: trl)")
-pytestmark = pytest.mark.integrations
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "train_grpo_trl.py"
 

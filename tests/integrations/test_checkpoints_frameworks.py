@@ -8,7 +8,6 @@ import fastseed
 from fastseed.tools import checkpoints
 
 accelerate = pytest.importorskip("accelerate")
-pytestmark = pytest.mark.integrations
 STREAMS = ("numpy", "python", "torch.cpu")
 
 
