@@ -312,6 +312,10 @@ def check_keys(function: str, argument: str, keys: object, device: torch.device)
             raise validation.value_error(function, argument, "of shape (..., 2)", tuple(keys.shape))
         tensors.check_supported(function, argument, keys.device)
         return keys.contiguous()
+    if isinstance(keys, bool) or not isinstance(keys, (int, np.integer)):
+        raise validation.type_error(
+            function, argument, "an integer or a tensor of torch.uint64", keys
+        )
     key = validation.check_int(function, argument, keys, 0, MAX_KEY)
     if device.type == "cpu" and private_torch.is_plain_eager():
         return words_of(key).view(2)

@@ -239,7 +239,7 @@ def test_plain_parts_are_those_of_the_whole(write):
         ("0.bias", ((8,), (5,)), r"shard must hold a tensor of shape \(4,\).*\(0.bias\)"),
         ("0.weight", ((4,), (0,)), r"shard must hold a tensor of shape \(4, 6\).*\(0.weight\)"),
         ("1.weight", ((6, 4), (0, 0)), r"shard must be None for a DTensor.*\(1.weight\)"),
-        ("0.weight", (8, 0), "not iterable"),
+        ("0.weight", (8, 0), "shard.global_shape must be a sequence of integers"),
     ],
 )
 def test_shards_that_do_not_fit_are_refused_before_anything_is_written(name, sizes, says, as_rank):

@@ -17,7 +17,7 @@ KEYS = torch.zeros(3, 2, dtype=torch.uint64)
 @pytest.mark.parametrize(
     ("change", "error", "says"),
     [
-        ({"key": True}, TypeError, "key must be an integer, got True"),
+        ({"key": True}, TypeError, "key must be an integer or a tensor of .*, got True"),
         ({"key": -1}, ValueError, rf"key must be in \[0, {2**128 - 1}\]"),
         ({"key": KEYS.T}, ValueError, r"key must be of shape \(\.\.\., 2\), got \(2, 3\)"),
         ({"shape": 1.5}, TypeError, "shape must be a tuple of integers, got 1.5 of type float"),

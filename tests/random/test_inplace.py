@@ -229,7 +229,8 @@ KEYS = torch.zeros(1, 2, dtype=torch.uint64)
 @pytest.mark.parametrize(
     ("function", "arguments", "more", "error", "says"),
     [
-        ("normal_", (0, True), {}, TypeError, "key must be an integer"),
+        ("normal_", ([0.0], KEY), {}, TypeError, "tensor must be a torch.Tensor, got "),
+        ("normal_", (0, True), {}, TypeError, "key must be an integer or a tensor"),
         ("normal_", (0, KEYS), {}, ValueError, r"key must be of shape \(2,\), got \(1, 2\)"),
         ("normal_", (0, KEY), {"shard": (4, 4)}, TypeError, "shard must be a fastseed.random.Sha"),
         ("normal_", (0, KEY), {"shard": Shard((4,), (0,))}, ValueError, "shard must hold"),

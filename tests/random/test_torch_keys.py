@@ -47,8 +47,8 @@ def test_keys_keep_their_shape_and_are_not_written_to(shape):
     [
         (-1, ValueError, "key must be in"),
         (2**128, ValueError, "key must be in"),
-        (True, TypeError, "key must be an integer"),
-        (1.0, TypeError, "key must be an integer"),
+        (True, TypeError, "key must be an integer or a tensor"),
+        (1.0, TypeError, "key must be an integer or a tensor"),
         (torch.zeros(2), TypeError, "key must be"),
         (torch.zeros(3, dtype=torch.uint64), ValueError, r"key must be of shape \(\.\.\., 2\)"),
     ],

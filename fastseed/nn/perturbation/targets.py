@@ -68,7 +68,7 @@ def targets_of(
         rule = "sharded by fully_shard, not by FullyShardedDataParallel"
         raise validation.type_error(function, "model", rule, model)
     parts = check_shards(function, shards)
-    reshard(model)
+    reshard(checked)
     found: dict[str, Target] = {}
     extents: set[tuple[int, int, int]] = set()  # in bytes, with the storage; equal ones are tied
     owned: dict[int, Bytes] = {}  # by storage
