@@ -27,7 +27,7 @@ from .loader.seekable import Seekable
 from .order.permutation import Order
 from .order.samplers import ShuffleSampler, SlotSampler, samplers_in
 from .order.spec import OrderSpec, OtherSpec
-from .worker.scope import DatasetWrapper, IterationScope
+from .worker.scope import DatasetWrapper
 
 
 class Plan(NamedTuple):
@@ -65,11 +65,6 @@ class Plan(NamedTuple):
         """The layout and the rank of a ``Seekable``, which cuts itself."""
         is_one = self.source is None and self.is_divided
         return (self.layout._replace(n=self.spec.n), self.rank) if is_one else None
-
-    def in_scope(self, seeder: Seeder, scope: IterationScope) -> Plan:
-        """Return the plan with the order of a ShuffleSampler in a scope, or in its own task."""
-        task = scope.task if self.source.task is None else self.source.task
-        return self._replace(order=self.source.spec.at(seeder.master_seed, task, scope.epoch))
 
     def entry(self, epoch: int, step: int, position: int = 0) -> Entry:
         """Return the entry of a journal that cuts steps as this plan does."""

@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 import fastseed
-from helpers.inside import Iteration, context, plan_of, scope
+from helpers.inside import context, plan_of
 
 N, WORKERS, EPOCHS = 32, 2, 3
 TOP = 2**62
@@ -147,12 +147,8 @@ class Epochs:
 
     def run(self, epoch: int, task: int = 1, start: int = 0) -> list[Any]:
         """The samples of an epoch."""
-        at = scope.IterationScope(task, epoch, start, self.loader._iterations + 1)
-        seeder = context.current("test")
-        plan = plan_of(self.loader, seeder)._replace(start=start)
-        plan = plan.in_scope(seeder, at) if plan.is_ours else plan
-        iteration = Iteration(self.loader, seeder, at, plan)
-        return flat(self.loader._start(iteration))
+        plan = plan_of(self.loader, context.current("test"))._replace(start=start)
+        return flat(self.loader._iterate(task, epoch, plan, False, {}))
 
 
 def epochs_of(

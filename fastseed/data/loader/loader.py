@@ -195,7 +195,10 @@ class Loader(DataLoader[Any]):
         if plan.is_ours:
             self._check_length(plan)
             refuse_second_division(plan.source, plan.layout.ranks)
-            plan = plan if plan.order is not None else plan.in_scope(seeder, scope)
+            if plan.order is None:
+                own_task = task if plan.source.task is None else plan.source.task
+                order = plan.source.spec.at(seeder.master_seed, own_task, scope.epoch)
+                plan = plan._replace(order=order)
         iteration = Iteration(self, seeder, scope, plan, is_over, state.get("read", ""))
         iteration.places = places
         if not is_over:
