@@ -21,7 +21,7 @@ class Members:
     _name: str
     _reseed_members: Any  # gives member i the key of index i of a stream
     _pack: Any  # returns the exact states, uint8 on the CPU
-    _parse: Any  # returns what ``_load`` takes; TypeError or ValueError if ``_pack`` made no such
+    _parse: Any  # returns what ``_load`` takes, or raises TypeError or ValueError
     _load: Any
 
     @property
