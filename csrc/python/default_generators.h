@@ -45,8 +45,13 @@ struct Names {
 };
 
 const Names& names() {
-  static const Names held;
-  return held;
+  // Without the guard of a static object, for which a thread would wait that has the GIL, while
+  // another one is in an import that lets go of it.
+  static const Names* held = nullptr;
+  if (held == nullptr) {
+    held = new Names;
+  }
+  return *held;
 }
 
 // The words of an MT19937 of NumPy, followed by its position: `address` is the documented

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import copy
+import gc
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.utils.data import DataLoader
 
-from .._backend import build
+from .._backend import build, private_torch
 from .._utils import forks, validation
+from ..data.worker.seeding import ScopedDataset
 from ..derivation import context, streams
 from ..determinism import hash_seed
 from ..digest.trees import digest
@@ -82,7 +85,7 @@ def examine(*, module: object, ranks: bool | None) -> list[Row]:
         ranks = group_size() > 1 or (current is not None and current.world_size > 1)
     if ranks:
         rows += _ranks(module)
-    return [*rows, *_process()]
+    return [*rows, *_persistent_workers(), *_process()]
 
 
 def _build() -> Iterator[Row]:
@@ -188,6 +191,20 @@ def assert_ranks_agree(module: object) -> None:
     except (TypeError, ValueError, RuntimeError) as error:
         problem = error
     agree("debug.check", {}, problem, rows=rows)
+
+
+def _persistent_workers() -> Iterator[Row]:
+    """Name the loaders whose workers no ``reseed`` reaches: torch runs none of our code there."""
+    for loader in gc.get_objects():
+        if not issubclass(type(loader), DataLoader) or type(loader.dataset) is ScopedDataset:
+            continue
+        if loader.persistent_workers and private_torch.current_iterator(loader) is not None:
+            item = f"{type(loader).__name__} of {type(loader.dataset).__name__}"
+            detail = (
+                "reseed does not reach its persistent workers, whose draws go on from epoch to "
+                "epoch: iterate fastseed.data.steps(loader), or pass persistent_workers=False"
+            )
+            yield Row("process", item, NOTE, detail)
 
 
 def _process() -> Iterator[Row]:

@@ -244,7 +244,7 @@ def _optimizers(optimizer: object) -> list[Any]:
         return []
     found = list(optimizer) if isinstance(optimizer, (list, tuple)) else [optimizer]
     for one in found:
-        if not hasattr(one, "state_dict") or isinstance(one, torch.nn.Module):
+        if not (hasattr(one, "param_groups") and hasattr(one, "state")):
             raise type_error(_FUNCTION, "optimizer", "an optimizer, a list of them or None", one)
     return found
 
@@ -263,9 +263,6 @@ def _states(names: Mapping[int, str], optimizers: list[Any]) -> Iterator[tuple[s
     """Yield hyperparameters, then the state of each parameter under its name in the model."""
     for i, optimizer in enumerate(optimizers):
         before = f"{i}." if len(optimizers) > 1 else ""
-        if not hasattr(optimizer, "param_groups") or not hasattr(optimizer, "state"):
-            yield f"{before}state", optimizer.state_dict()
-            continue
         for j, group in enumerate(optimizer.param_groups):
             for key, value in group.items():
                 if key != "params" and _is_plain(value):

@@ -154,20 +154,18 @@ def _read(
         return parts, torch.device("cpu"), error
     has_gradients = argument == "parameters"
     for i, value in enumerate(listed):
-        if not isinstance(value, torch.Tensor):
-            label = f"{argument}[{i}]"
-            problem = problem or validation.type_error(name, label, "a tensor", value)
-            continue
-        tensor = value.grad if has_gradients else value
-        if tensor is None:
-            continue
-        device = device or tensor.device
-        if tensors.is_whole(tensor) and tensor.dtype in REALS:  # as nearly all are
-            parts.setdefault(None, []).append(tensor)
-            continue
+        label = f"{argument}[{i}]"
         try:
-            label = f"{argument}[{i}]{'.grad' if has_gradients else ''}"
+            given = validation.check_instance(name, label, value, torch.Tensor, "a tensor")
+            tensor = given.grad if has_gradients else given
+            if tensor is None:
+                continue
+            device = device or tensor.device
+            if tensors.is_whole(tensor) and tensor.dtype in REALS:  # as nearly all are
+                parts.setdefault(None, []).append(tensor)
+                continue
             if has_gradients:
+                label += ".grad"
                 tensors.check_writable(name, label, layout.local_part(tensor))
             _add(name, label, tensor, parts)
         except (TypeError, ValueError) as error:

@@ -7,40 +7,32 @@ from collections.abc import Iterator
 
 import torch
 
-from .._utils.log import logger
+from .._utils.log import warn_once
 from .peers import FUNCTION
 
 
-class DrawWatch:
-    """Warns, once, of a slot of the first step that moves a generator of torch.
+@contextlib.contextmanager
+def watch_draws(device: torch.device) -> Iterator[None]:
+    """Warn, once, if a slot moves the default generator of the CPU or of the device.
 
-    It reads the states of the default generators of the CPU and of the device, around a slot. No
-    mode is active in a slot, so that a model under ``torch.compile`` is compiled once.
+    No mode is active in it, so that a model under ``torch.compile`` is compiled once.
     """
+    before = _states(device)
+    yield
+    after = _states(device)
+    moved = [name for name in before if not torch.equal(before[name], after[name])]
+    if moved:
+        warn_once(
+            "fastseed.%s.step: a slot takes random numbers from %s, which depend on the "
+            "number of ranks: call fastseed.nn.convert(model) for dropout, or run the slot "
+            "within fastseed.fork_rng('slot', index=slot.number, distinct_over=())",
+            *(FUNCTION, " and ".join(moved)),
+        )
 
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self.is_over = False
 
-    @contextlib.contextmanager
-    def slot(self, number: int | None) -> Iterator[None]:
-        """Compare the states of generators before and after the passes of a slot."""
-        before = {} if self.is_over else self._states()
-        yield
-        after = self._states() if before else {}
-        moved = [name for name in before if not torch.equal(before[name], after[name])]
-        if moved:
-            self.is_over = True
-            logger.warning(
-                "fastseed.%s.step: slot %s takes random numbers from %s, which depend on the "
-                "number of ranks: call fastseed.nn.convert(model) for dropout, or run the slot "
-                "within fastseed.fork_rng('slot', index=slot.number, distinct_over=())",
-                *(FUNCTION, number, " and ".join(moved)),
-            )
-
-    def _states(self) -> dict[str, torch.Tensor]:
-        states = {"torch's generator": torch.get_rng_state()}
-        if self._device.type not in ("cpu", "meta"):
-            module = torch.get_device_module(self._device)
-            states["torch's generator of the device"] = module.get_rng_state(self._device)
-        return states
+def _states(device: torch.device) -> dict[str, torch.Tensor]:
+    states = {"torch's generator": torch.get_rng_state()}
+    if device.type not in ("cpu", "meta"):
+        module = torch.get_device_module(device)
+        states["torch's generator of the device"] = module.get_rng_state(device)
+    return states

@@ -22,7 +22,7 @@ from ..nn.module_names import sharded_modules
 from . import arguments
 from .buffers import SlotBuffers
 from .collector import Collector, weak
-from .draws import DrawWatch
+from .draws import watch_draws
 from .peers import FUNCTION
 from .replicated import ReplicatedCollector
 from .slot import Slot, divisor_of
@@ -102,7 +102,6 @@ class SlotGradients:
             self._buffers = SlotBuffers(self._model, plan, most)
         except (TypeError, ValueError, RuntimeError) as error:
             agree(FUNCTION, {}, error, group=ranks)  # other ranks hear of it in their first step
-        self._draws = DrawWatch(self._buffers.device)
         self._record = {"slots": plan.slots, "assignment": plan.assignment, "bucket_mb": size}
         self._name: str | None = None  # of these ranks, since they agreed
         self._steps = self._means = 0  # steps that began, and those that left a mean
@@ -213,7 +212,9 @@ class SlotGradients:
             self._collector.start(micro_step)
             # Where the slot is padding, rows that this rank has not used in this step.
             row = (plan.rank + 1) % plan.ranks if slot.number is None else slot.number
-            with rows(row, plan.slots, count=1), self._draws.slot(slot.number):
+            is_first = self._steps == 1  # later ones draw as it does
+            watch = watch_draws(self._buffers.device) if is_first else contextlib.nullcontext()
+            with rows(row, plan.slots, count=1), watch:
                 yield slot
             if self._micro_step is None or self._steps != number:
                 raise RuntimeError(
@@ -240,7 +241,6 @@ class SlotGradients:
             self._add_up()
         self._means += 1
         self._left = self._micro_step = None
-        self._draws.is_over = True
 
     def discard(self) -> None:
         """Drop the gradients of a step that was left, on every rank in the same slot."""
@@ -299,7 +299,6 @@ class SlotGradients:
         """Drop a step, and tell the ranks that wait for this one."""
         if self._micro_step is not None and self._left and self._steps == number:
             self._micro_step = None
-            self._draws.is_over = True
             logger.warning(
                 "fastseed.%s: a step was left %s; it has no gradients", FUNCTION, self._left
             )

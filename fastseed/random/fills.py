@@ -37,33 +37,21 @@ _DIGITS = {
 }
 
 
-def normal(
-    tensor: torch.Tensor,
-    key: Key,
-    mean: float = 0.0,
-    std: float = 1.0,
-    shard: Shard | None = None,
-) -> None:
+def normal(tensor: torch.Tensor, key: Key, mean: float = 0.0, std: float = 1.0) -> None:
     """Fill as ``normal_`` does: of a complex number each part has half the variance."""
     if tensor.is_complex():
         _in_parts(inplace.normal_, tensor, key, mean, std / math.sqrt(2))
     else:
-        inplace.normal_(tensor, key, mean, std, shard=shard)
+        inplace.normal_(tensor, key, mean, std)
 
 
-def uniform(
-    tensor: torch.Tensor,
-    key: Key,
-    low: float = 0.0,
-    high: float = 1.0,
-    shard: Shard | None = None,
-) -> bool:
+def uniform(tensor: torch.Tensor, key: Key, low: float = 0.0, high: float = 1.0) -> bool:
     """Fill as ``uniform_`` does; with ``low`` where both bounds are equal, as torch does."""
     if tensor.is_complex():
         _in_parts(uniform, tensor, key, low, high)
         return low != high
     if low != high or tensor.dtype not in REALS:
-        inplace.uniform_(tensor, key, low, high, shard=shard)
+        inplace.uniform_(tensor, key, low, high)
         return True
     tensors.check_memory("random.uniform_", "tensor", layout.local_part(tensor))
     with torch.inference_mode(tensor.is_inference()), torch.no_grad():
@@ -75,15 +63,20 @@ def fill_part(
     fill: Fill, tensor: torch.Tensor, key: Key, shard: Shard, *parameters: Any, **named: Any
 ) -> None:
     """Fill the part of a larger tensor that ``tensor`` is."""
-    if fill in _OF_PARTS and not tensor.is_complex():
-        fill(tensor, key, *parameters, shard=shard, **named)
+    is_constant = fill is uniform and len({*parameters}) == 1
+    if fill in _OF_PARTS and not tensor.is_complex() and not is_constant:
+        _OF_PARTS[fill](tensor, key, *parameters, shard=shard, **named)
         return
     whole = torch.empty(tuple(shard.global_shape), dtype=tensor.dtype, device=tensor.device)
     fill(whole, key, *parameters, **named)
     keep_part(tensor, whole, shard=shard)
 
 
-_OF_PARTS: tuple[Fill, ...] = (normal, uniform, inplace.exponential_, inplace.trunc_normal_)
+_OF_PARTS: dict[Fill, Fill] = {
+    normal: inplace.normal_,
+    uniform: inplace.uniform_,
+    **{fill: fill for fill in (inplace.exponential_, inplace.trunc_normal_)},
+}
 
 
 def _in_parts(fill: Fill, tensor: torch.Tensor, key: Key, *parameters: float) -> None:

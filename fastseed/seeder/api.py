@@ -23,7 +23,7 @@ def init(
     mesh: object = None,
     data_over: object = None,
     distinct_over: object = None,
-    **wrong: NoReturn,
+    **_wrong: NoReturn,
 ) -> None:
     """Seed this process: set master seed, rank and mesh, and do ``fastseed.reseed(task=0)``.
 
@@ -63,7 +63,7 @@ def init(
         >>> torch.equal(torch.rand(3), weights)
         True
     """
-    for name in wrong:  # as seed=42
+    for name in _wrong:  # as seed=42
         rule = "master_seed or one of the arguments that the documentation lists"
         raise TypeError(f"fastseed.init: an argument's name must be {rule}, got {name!r}")
     start(master_seed, ngpus, local_rank, rank, world_size, mesh, data_over, distinct_over)
@@ -144,7 +144,8 @@ def register_generator(
         shared: the same stream on all ranks, as ``distinct_over=()``.
         name: the stream's name. By default ``generator/<k>``, by the order of registering, of
             which the second one warns; or the name of a pool or bank. The generators of a module
-            have their qualified names, behind ``name`` and a dot if it is given.
+            have their qualified names, behind ``name`` and a dot if it is given: register it before
+            a wrapper, as of ``torch.compile`` or DDP, adds to them.
         bits: the size of a callable's seed: 31, 32, 63, 64 or 128. With 31 or 32, which any library
             takes, two ranks never get the same seed at one point of the job; more bits also keep
             seeds of different epochs and names apart.

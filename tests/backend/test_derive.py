@@ -13,7 +13,6 @@ from fastseed._backend.reference import philox, scalar
 
 SCOPE = scalar.scope_key(42, 1, 7, 0)
 NAME = scalar.name_key(SCOPE, scalar.name_words("numpy"))
-RANK_WORD = 3 | scalar.DOMAIN_STREAM << 24
 TOP = 2**64 - 1
 OPS = {"derive_keys": (2,), "derive_seeds": ()}
 

@@ -22,9 +22,6 @@ from benchmarks.baselines import numpy_bits
 from benchmarks.case import Case, Contest, Side, Unavailable, WrongAnswer, expect
 from benchmarks.cases import all_cases, draws, pool, reseed, seeds
 
-RESULTS = ROOT / "benchmarks" / "results"
-
-
 # ---------------------------------------------------------------------------- the command
 
 

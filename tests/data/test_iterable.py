@@ -192,7 +192,7 @@ def test_a_dataset_with_a_state_resumes_in_workers(batch, more):
     fastseed.init(42, rank=0, world_size=1)
 
     def make():
-        return steps(DataLoader(Divided(17), batch, num_workers=3, **more), 2)
+        return steps(DataLoader(Divided(23), batch, num_workers=3, **more), 2)
 
     whole, states = [], []
     loop = make()

@@ -74,6 +74,18 @@ def test_check_examines_registered_generators():
     assert found["pool"] == (checkup.FINE, "a GeneratorPool, whose state is not examined")
 
 
+@pytest.mark.parametrize("persistent", [True, False])
+@pytest.mark.parametrize("ours", [True, False])
+def test_check_names_loaders_whose_workers_reseed_does_not_reach(persistent, ours):
+    start()
+    loader = torch.utils.data.DataLoader(range(4), 2, num_workers=1, persistent_workers=persistent)
+    batches = fastseed.data.steps(loader).in_epoch(0) if ours else iter(loader)
+    next(batches)
+    found = rows("process").get("DataLoader of range")
+    assert (found is not None) == (persistent and not ours)
+    assert not found or (found[0] == "note" and "fastseed.data.steps(loader)" in found[1])
+
+
 def test_check_changes_nothing():
     start()
     torch.rand(3)

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCS = ROOT / "docs"
 EXAMPLES = ROOT / "examples"
 TESTS = ROOT / "tests"
 SCRIPTS = TESTS / "scripts"

@@ -29,12 +29,6 @@ def one_accelerator_at_a_time():
 
 # ---------------------------------------------------------------- every kind of loader, on ranks
 
-SPLIT = ("split", "dispatched split")
-JOBS = (
-    *("plain", "uneven", "dispatched", "drop_last", "seedable", "stateful", "ours", "weighted"),
-    *("own", "batches", "lengths", "workers", "persistent", "dispatched workers", *SPLIT),
-)
-
 
 @pytest.fixture(scope="module", params=["memory", "samplers", "workers"])
 def runs(request, tmp_path_factory):

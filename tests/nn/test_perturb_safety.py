@@ -13,8 +13,6 @@ from fastseed.nn import apply_log, perturb_, perturbed
 from fastseed.nn.perturbation import block as block_module
 from fastseed.random import Shard
 
-DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
-
 SHARDED = {"0.weight": Shard(global_shape=(8, 4), offsets=(6, 0))}
 
 

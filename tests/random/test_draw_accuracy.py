@@ -167,10 +167,7 @@ def quantile_errors32(n: int) -> float:
     tails = fp_math.normal_quantile(np.full_like(t, -0.45), t), ndtri(t.astype(float))
     q = ((u[:n] - 0.5) * 0.85).astype(np.float32)
     q = q[np.abs(q) > 1e-3]
-    middle = (
-        fp_math.normal_quantile(q, np.full_like(q, 0.3)),
-        ndtri(0.5 + q.astype(float)),
-    )
+    middle = (fp_math.normal_quantile(q, np.full_like(q, 0.3)), ndtri(0.5 + q.astype(float)))
     return max(
         float((np.abs(z - truth) / np.spacing(np.abs(truth).astype(np.float32))).max())
         for z, truth in (tails, middle)

@@ -12,22 +12,14 @@ from torch.overrides import TorchFunctionMode
 
 from ..._backend import private_torch, recomputation
 from ..._utils.log import warn_once
-from ...random import dropout
-from ...random.dropout_calls import (
-    ATTENTION,
-    DROPOUTS,
-    HEADS,
-    MAY_DRAW,
-    draws,
-    read_attention,
-    read_drop,
-)
+from ...random import dropout, dropout_calls
+from ...random.dropout_calls import ATTENTION, DROPOUTS, HEADS, draws, read_attention, read_drop
 from ...random.torch_functions import DRAWS
 from .layers import Cut, drop_layer
 from .scope import LayerName, this_thread
 
 _FUNCTION = "nn.convert"
-_OTHER_DRAWS = frozenset(DRAWS) - MAY_DRAW
+_OTHER_DRAWS = frozenset(DRAWS) - dropout_calls.MAY_DRAW
 FAST_PATHS = (torch.nn.TransformerEncoder, torch.nn.TransformerEncoderLayer)
 """Modules that call no dropout, and in eval a fast path which torch has outside of modes alone."""
 

@@ -26,17 +26,8 @@ from ..._backend.private_torch import APPLY
 from ..._utils import validation
 from ...derivation import context
 from ...derivation.scopes import Scope
-from ...random import layout
-from ...random.fills import (
-    FILLS,
-    INITIALIZERS,
-    Arguments,
-    Fill,
-    Keywords,
-    fill_part,
-    keep_part,
-    randperm,
-)
+from ...random import fills, layout
+from ...random.fills import FILLS, INITIALIZERS, Arguments, Fill, Keywords, keep_part, randperm
 from ...random.keyed import KeyedBlock, outside_blocks
 from ...random.keyed_draws import have_moved, positions
 from ...random.layout import Shard, local_part
@@ -150,7 +141,7 @@ class InitializationMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if owner.shard is None:
                 fill(tensor, key, *parameters, **named)
             else:
-                fill_part(fill, tensor, key, owner.shard, *parameters, **named)
+                fills.fill_part(fill, tensor, key, owner.shard, *parameters, **named)
         except (TypeError, ValueError) as error:
             raise type(error)(f"{error} ({operator} on {owner.name})") from error
         self.fills[owner.name] += 1

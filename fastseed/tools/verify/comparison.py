@@ -36,8 +36,7 @@ def compare_stopped(a: Run, whole: Run) -> str | None:
     text = None
     if whole.losses.values:
         common = {step: v for step, v in whole.losses.values.items() if step in a.losses.values}
-        if a.losses.values:
-            text = _compare_losses(a.name, a.losses.values, whole, common)
+        text = _compare_losses(a.name, a.losses.values, whole, common)
     elif (count := _common(a.lines, whole.lines)) < len(a.lines):
         text = _line_differs(a, whole, count)
     return _with_recordings(text, whole, a)
