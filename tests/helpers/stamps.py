@@ -51,6 +51,7 @@ INPUTS = {
         "tests/examples/*.py",
         *("tests/nn/test_convert.py", "tests/nn/test_initialize*.py"),
         *(f"tests/scripts/{name}*.py" for name in ("accelerate", "lightning", "slots", "trainer")),
+        "tests/scripts/adopted/*.py",
         "examples/**/*.py",
         *("docs/*.md", "docs/migration/*.md"),
     ),
