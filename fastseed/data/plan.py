@@ -158,7 +158,8 @@ def plan_of(loader: DataLoader[Any], seeder: Seeder | None) -> Plan:
     """Return what a whole epoch of a loader reads; without a seeder on one rank."""
     dataset: Any = loader.dataset
     rank, job = (0, 1) if seeder is None else (seeder.data_rank, seeder.data_world_size)
-    batches, samplers = index_sampler_of(loader), samplers_of(loader)
+    samplers = samplers_of(loader)
+    batches = samplers[0]
     source = batches.sampler if type(batches) in (BatchSampler, SlotSampler) else batches
     size, drops = loader.batch_size or 1, bool(loader.drop_last)
     if is_ours(source) and source.rank is not None:
@@ -249,14 +250,9 @@ def is_iterable(loader: DataLoader[Any]) -> bool:
     return isinstance(loader.dataset, IterableDataset)
 
 
-def index_sampler_of(loader: DataLoader[Any]) -> Any:
-    """Return what yields the requests to the dataset: batches of indices, or indices."""
-    return loader.sampler if loader.batch_sampler is None else loader.batch_sampler
-
-
 def samplers_of(loader: DataLoader[Any]) -> list[Any]:
     """Return what yields the requests to the dataset, and the samplers in it."""
-    return samplers_in(index_sampler_of(loader))
+    return samplers_in(loader.sampler if loader.batch_sampler is None else loader.batch_sampler)
 
 
 def length(data: Any) -> int:

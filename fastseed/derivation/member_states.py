@@ -19,6 +19,10 @@ class Members:
 
     _path: ClassVar[str]  # as errors name the class
     _name: str
+    _reseed_members: Any  # gives member i the key of index i of a stream
+    _pack: Any  # returns the exact states, uint8 on the CPU
+    _parse: Any  # returns what ``_load`` takes, or raises TypeError or ValueError
+    _load: Any
 
     @property
     def name(self) -> str:
@@ -79,21 +83,6 @@ class Members:
         versions = {"version": 1, "derivation": scalar.DERIVATION_VERSION}
         kind = self._path.rpartition(".")[2]
         return {"format": f"fastseed.{kind}", **versions, "name": self.name, "n": len(self)}
-
-    def _reseed_members(self, stream: streams.Stream) -> None:
-        """Give member i the key of index i of ``stream``."""
-        raise NotImplementedError
-
-    def _pack(self) -> torch.Tensor:
-        """Return the exact states, uint8 on the CPU."""
-        raise NotImplementedError
-
-    def _parse(self, states: torch.Tensor) -> Any:
-        """Return what ``_load`` takes; TypeError or ValueError if ``_pack`` did not make it."""
-        raise NotImplementedError
-
-    def _load(self, states: Any) -> None:
-        raise NotImplementedError
 
 
 users: StreamUsers[Members] = StreamUsers(

@@ -71,6 +71,11 @@ def test_a_class_that_iterates_in_its_own_way_is_refused_by_the_methods_name(nam
         (lambda: Loader(None), TypeError, "Loader: dataset must be a dataset with __getitem__"),
         (lambda: Loader(IterableWrapper([1])), TypeError, "Loader: dataset must be a dataset"),
         (lambda: Loader(SequenceWrapper([1])), TypeError, "Loader: dataset must be a dataset"),
+        (
+            lambda: Loader(Plain(4), torch.ones(0)),
+            TypeError,
+            "Loader: batch_size must be an integer",
+        ),
         (lambda: Loader(DataLoader(Plain(4)), 2), TypeError, "Loader: dataset .* are taken as th"),
         (lambda: Loader(Own(Plain(4))), TypeError, "Loader: loader .* see attach of fastse"),
         (lambda: steps(Own(Plain(4))), TypeError, "Loader: loader must be a DataLoader without it"),

@@ -187,3 +187,13 @@ def test_a_preempted_job_continues_on_as_many_ranks_and_on_fewer(tmp_path):
     assert codes == {0} and alone.keys() == rest.keys()
     for at, (loss,) in alone.items():
         assert loss == pytest.approx(sum(whole[at]) / 2, rel=1e-4), at
+
+
+@pytest.mark.slow
+def test_the_script_of_the_verify_page_passes(tmp_path):
+    verify = [sys.executable, "-m", "fastseed", "verify", "--seed", "42", "--no-other-seed"]
+    done = subprocess.run(
+        [*verify, str(EXAMPLES / "train_points.py"), "{run}/c.pt"], capture_output=True, text=True,
+        cwd=tmp_path, env=clean_environment(), timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0 and "PASSED" in done.stdout, done.stdout + done.stderr

@@ -30,7 +30,7 @@ from ...generators.setters import tell_epoch
 from ...random.keyed import apart_from_blocks
 from ...seeder.seeder import Seeder
 from ..order.samplers import ShuffleSampler, without_generator
-from ..plan import Plan, index_sampler_of, samplers_of
+from ..plan import Plan, samplers_of
 from ..worker.scope import IterationScope
 from ..worker.seeding import GENERATORS, is_on_device, snapshot
 from ..worker.streams import torch_generator
@@ -59,7 +59,7 @@ class Iteration:
         is_over: bool = False,
         read: str = "",
     ) -> None:
-        self.index_sampler, self._samplers = index_sampler_of(loader), samplers_of(loader)
+        self._samplers = samplers_of(loader)
         self.scope, self.plan, self.name = scope, plan, getattr(loader, "name", None)
         self._kept = getattr(loader, "_kept_by_samplers", {})
         self.is_over = is_over

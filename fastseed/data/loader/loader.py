@@ -121,6 +121,8 @@ class Loader(DataLoader[Any]):
             self.__init__(name=own_name if name is None else name, **settings)  # type: ignore[misc]
             return
         check_dataset(dataset)
+        if not (batch_size is None or isinstance(batch_size, int)):
+            raise validation.type_error(_CLASS, "batch_size", "an integer or None", batch_size)
         if shuffle is not None:
             shuffle = validation.check_bool(_CLASS, "shuffle", shuffle)
         drop_last = validation.check_bool(_CLASS, "drop_last", settings.get("drop_last", False))

@@ -116,9 +116,6 @@ class IndexRequests:
         self.announce()
         yield from self.iteration.requests()
 
-    def __len__(self) -> int:
-        return len(self.iteration.index_sampler)
-
 
 class LoaderIterator:
     """The batches of one iteration, fetched in its scope; the iteration counts them."""
@@ -130,9 +127,6 @@ class LoaderIterator:
 
     def __iter__(self) -> LoaderIterator:
         return self
-
-    def __len__(self) -> int:
-        return len(self._batches)
 
     @eager
     def __next__(self) -> Any:
