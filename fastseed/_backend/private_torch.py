@@ -188,6 +188,8 @@ def is_vmapped() -> bool:
 
 def is_seen() -> bool:
     """Return whether Dynamo or ``torch.export`` sees the functions that this thread calls."""
+    if torch.compiler.is_dynamo_compiling():  # Dynamo knows this, and cannot trace the next line
+        return True
     is_compiling = torch._C._dynamo.eval_frame.get_eval_frame_callback() is not None
     return is_compiling or torch.compiler._is_exporting_flag
 
