@@ -119,6 +119,8 @@ def _run_experiments(starter: Starter, command: Sequence[str], times: int, kill:
     rests = [comparison.compare_resumed(*pair, first) for pair in pairs]
     changes = [comparison.compare_whole(first, one) for one in other]
     checks = [_check("repeat", "whole runs are equal", repeats)]
+    if starter.seed is None and any(repeats):
+        notes.append("runs got no seed: pass --seed N if the program calls init() without a number")
     if kill:
         checks.append(_check("stop", "a run that stops is equal up to there", starts))
         resumed = _check("resume", "a run that is started again gives the rest", rests)

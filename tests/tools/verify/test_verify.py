@@ -116,6 +116,14 @@ def test_a_seed_that_has_no_effect_is_inconclusive(capsys):
     assert verify([*words, "{seed}"], kill=False)
 
 
+def test_a_program_without_a_seed_is_told_to_take_one():
+    words = command("value = int.from_bytes(os.urandom(4))")
+    said = "runs got no seed: pass --seed N if the program calls init() without a number"
+    reports = [verify(words, kill=False, seed=seed) for seed in (None, 3)]
+    assert [said in report.notes for report in reports] == [True, False]
+    assert not any(passed(report)["repeat"] for report in reports)
+
+
 @pytest.mark.parametrize(("text", "passes"), [("", False), ("value = seed", True)])
 def test_a_program_that_only_prints_its_seed_is_inconclusive(text, passes):
     begin = f"seed, value = int(options[0]), 42\n{text}\nprint(f'seed={{seed}}, run-{{seed}}:')"
