@@ -39,8 +39,8 @@ def check(
         run: a function to call first, such as two steps of training. Rows of the topic ``use`` name
             generators that it drew from and that fastseed does not control, calls that seeded a
             default generator, draws before ``init``, scopes that were reseeded twice, and training
-            that draws and never calls ``reseed``. Generators at module level of installed packages
-            are left out.
+            that draws and never calls ``reseed``. Generators of modules and classes of installed
+            packages are left out.
         module: with ``ranks``, anything that ``digest`` takes: it must be the same on all ranks.
         ranks: whether to check that all ranks agree; then every rank has to make this call. None:
             if there are several ranks.

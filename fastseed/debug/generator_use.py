@@ -135,7 +135,7 @@ def _living(more: Iterable[object] = ()) -> list[object]:
 
 
 def _holder(generator: object) -> tuple[str, str, bool]:
-    """Return the holder in words, its module, and whether it is the module itself."""
+    """Return the holder in words, its module, and whether it is that module, or a class in it."""
     holders = gc.get_referrers(generator)
     for holder in holders:
         if isinstance(holder, dict) and isinstance(holder.get("__name__"), str):
@@ -145,7 +145,7 @@ def _holder(generator: object) -> tuple[str, str, bool]:
             name = _key(getattr(owner, "__dict__", None), generator)
             if name is not None:
                 kind = owner if isinstance(owner, type) else type(owner)
-                return f"{kind.__name__}.{name}", str(kind.__module__), False
+                return f"{kind.__name__}.{name}", str(kind.__module__), kind is owner
     return "a local variable or a container", "", False
 
 

@@ -110,8 +110,9 @@ def test_changes_no_state():
 
 
 @pytest.mark.parametrize("is_new", [True, False])
-def test_leaves_out_generators_of_packages(monkeypatch, is_new):
-    """torch imports sympy, for example, whose module has a generator that sympy itself uses."""
+@pytest.mark.parametrize("holder", ["rng = random.Random()", "class Dummy: rng = random.Random()"])
+def test_leaves_out_generators_of_packages(monkeypatch, holder, is_new):
+    """torch imports sympy, for example, whose class Dummy has one that sympy itself uses."""
     start()
     package = types.ModuleType("installed_package")
     monkeypatch.setitem(sys.modules, "installed_package", package)
@@ -121,7 +122,8 @@ def test_leaves_out_generators_of_packages(monkeypatch, is_new):
     )
 
     def make() -> None:
-        exec("import random; rng = random.Random(); draw = rng.random", vars(package))
+        draw = "draw = (Dummy.rng if 'Dummy' in globals() else rng).random"
+        exec(f"import random\n{holder}\n{draw}", vars(package))
 
     if not is_new:
         make()
