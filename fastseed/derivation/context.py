@@ -18,7 +18,7 @@ seeder: Any = None
 """The process-wide Seeder; None before ``fastseed.init``. A forked child has its parent's."""
 
 following: set[Any] = set()
-"""Open blocks, whose ``has_moved`` says whether the scope is another one since they began."""
+"""Draws of open blocks, whose ``has_moved`` says whether the scope is another one since then."""
 
 _observers: list[Callable[[], None]] = []
 
@@ -38,8 +38,8 @@ def observe_scope(observer: Callable[[], None]) -> None:
 def scope_changed(changed: object) -> None:
     """Tell open blocks and observers, if ``changed`` is the process-wide seeder."""
     if changed is seeder:
-        for block in tuple(following):
-            block.has_moved = True
+        for draws in tuple(following):
+            draws.has_moved = True
         for observer in _observers:
             observer()
 

@@ -319,14 +319,12 @@ def _active(mode: InitializationMode) -> Iterator[None]:
     try:
         with _lock:
             _open.add(mode)
-            context.following.add(mode)
             _choose_code()
         with outside_blocks(), mode:
             yield
     finally:
         with _lock:
             _open.discard(mode)
-            context.following.discard(mode)
             _choose_code()
 
 
