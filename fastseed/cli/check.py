@@ -129,17 +129,17 @@ def _of_all_ranks(rows: list[Any], code: int) -> tuple[list[Any], int] | None:
     agent = dist.TCPStore(*where, is_master=False, timeout=patience)  # type: ignore[attr-defined]
     store = dist.distributed_c10d.PrefixStore(f"fastseed.check/{attempt}", agent)
     store.set(str(rank), json.dumps([code, rows]))
-    found: dict[int, list[Any]] = {}
-    if rank == 0:
-        with contextlib.suppress(dist.DistStoreError):
-            for other in range(size):
-                code_of, found[other] = json.loads(store.get(str(other)))
-                code = max(code, code_of)
-        store.set("code", str(code))
-    else:
+    if rank > 0:
         with contextlib.suppress(dist.DistStoreError):
             code = int(store.get("code"))
-    return (_merged(found, size) if rank == 0 else []), code
+        return [], code
+    found: dict[int, list[Any]] = {}
+    with contextlib.suppress(dist.DistStoreError):
+        for other in range(size):
+            code_of, found[other] = json.loads(store.get(str(other)))
+            code = max(code, code_of)
+    store.set("code", str(code))
+    return _merged(found, size), code
 
 
 def _merged(found: dict[int, list[Any]], size: int) -> list[Any]:

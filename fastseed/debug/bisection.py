@@ -235,13 +235,9 @@ def _is_used(recording: Recording, step: int, key: Key) -> bool:
     return now.digest_of(key) != then.digest_of(key)
 
 
-def _group(difference: Difference) -> str:
-    return difference.name.partition(" ")[0]
-
-
 def _first_call(a: Recording, step: int, differences: list[Difference]) -> FirstCall | None:
     """Return the first call of a module that differs, with what it was given."""
-    found = next((d for d in differences if _group(d) in CALLS), None)
+    found = next((d for d in differences if d.name.partition(" ")[0] in CALLS), None)
     if found is None:
         return None
     direction, _, name = found.name.partition(" ")

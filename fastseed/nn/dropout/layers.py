@@ -13,15 +13,14 @@ from ..._backend.compile import is_exporting
 from ..._backend.ops.dropout import layer_key
 from ..._backend.reference.scalar import SHARED_RANK
 from ..._utils import validation
-from ...random import dropout, layout
+from ...derivation import context
+from ...random import dropout, layout, scope_tensors
 from .scope import (
     LayerName,
     RowRange,
     ThreadScope,
-    check_scope,
     check_use,
     check_use_in_graph,
-    device_scope,
     has_values,
     process_state,
     thread_scope,
@@ -192,7 +191,8 @@ def _drop(
             if is_exporting():
                 torch.ops.fastseed.check_label(keys, scope.label_index)
             at = (*layer.words, scope.label_index, 0, where.row_elements, SHARED_RANK)
-            layer_key(keys, *device_scope(input.device, scope), *at)
+            in_memory = scope_tensors.on_device(_CLASS, input.device), scope.first_row(input.device)
+            layer_key(keys, *in_memory, *at)
         again = Again(keys, where)
     recomputation.keep(layer.use, again)
     mask = dropout.Mask(keys.view(1, 3), (), (), 0, threshold)
@@ -215,7 +215,8 @@ def _drop(
 
 def _check_ready(layer: LayerName | None, unknown: bool, input: torch.Tensor) -> None:
     """RuntimeError where the key of a layer or the rows of its input are not known."""
-    seeder = check_scope(_CLASS)
+    seeder = context.current(_CLASS)
+    context.scope_of(seeder.place, _CLASS)
     if layer is None:
         raise RuntimeError(
             f"fastseed.{_CLASS}: the layer has no name: call fastseed.nn.convert(model)"

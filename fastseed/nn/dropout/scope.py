@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextvars
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -22,9 +22,6 @@ from ..._utils.log import logger
 from ...derivation import context
 from ...random import scope_tensors
 from ...random.scope_tensors import CPU
-
-if TYPE_CHECKING:
-    from ...seeder.seeder import Seeder
 
 _CLASS = "nn.Dropout"
 
@@ -194,11 +191,6 @@ def _scope_of_caller() -> ThreadScope:
     return this_thread.scope if process_state.last_thread is None else process_state.last_thread
 
 
-def device_scope(device: torch.device, scope: ThreadScope) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return (scope, first row) on a device, made at its first use or by a ``reseed``."""
-    return scope_tensors.on_device(_CLASS, device), scope.first_row(device)
-
-
 def has_values(tensor: torch.Tensor) -> bool:
     """Return whether a new tensor has values: under ``FakeTensorMode`` none has."""
     is_graph = torch.compiler.is_compiling() or private_torch.is_traced()
@@ -298,10 +290,3 @@ def _overlap(a: range, b: range) -> bool:
     if a.step == b.step:
         return (a.start - b.start) % a.step == 0
     return any(i in b for i in a)
-
-
-def check_scope(function: str) -> Seeder:
-    """Return the process-wide seeder; RuntimeError before ``init`` or the first ``reseed``."""
-    seeder: Seeder = context.current(function)
-    context.scope_of(seeder.place, function)
-    return seeder

@@ -61,7 +61,6 @@ def perturb_(
     """
     function = "nn.perturb_"
     seeds = [check_seed(function, "seed", seed)]
-    scale = validation.check_float(function, "scale", scale, -np.inf, np.inf)
     moved = Noise(function, model, seeds, noise, prefix, params, shards)
     moved.run(op.ADD, [moved.check_scale("scale", scale)], moved.targets)
 

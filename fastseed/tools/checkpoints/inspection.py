@@ -1,15 +1,17 @@
-"""Read what a checkpoint holds, find what is wrong with it, and compare the states of two."""
+"""Read what a checkpoint holds, what is wrong with it, and the samples of its job; compare two."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
-from ..._utils import validation
+from ..._utils import JSON, validation
 from ...data import Lineage
+from ...data.history import Point
+from ...data.lineage import Visits
 from ...digest.trees import Difference
 from .folders import OWN_FILE, noted, parts_of
 from .states import Found, GeneratorState, journals_in, states_in
@@ -18,7 +20,7 @@ _FUNCTION = "tools.checkpoints.inspect"
 _NAMES = 6  # in a list
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Inspection:
     """What a checkpoint, or a job's contract, holds. It is true if there is no finding."""
 
@@ -170,3 +172,40 @@ def _difference(a: Inspection, before: Found, after: GeneratorState) -> str:
     if before.state.seed != after.seed:
         return f"another stream: its seed was {before.state.seed}, and is {after.seed}"
     return "another state" if after.seed is None else "the same seed, another number of draws"
+
+
+def locate(lineage: Lineage, number: int) -> Point:
+    """Return the epoch and the step of a step that is counted from 0 over all epochs.
+
+    Steps that are skipped count, as they keep their numbers.
+    """
+    function = "tools.checkpoints.locate"
+    left = validation.check_int(function, "number", number, 0, 2**63 - 1)
+    for epochs, count in _counts(lineage, 2**32):
+        if left < count * len(epochs):
+            return epochs.start + left // count, left % count
+        left -= count * len(epochs)
+    rule = f"a step of the job, which has {number - left} of them"
+    raise validation.value_error(function, "number", rule, number)
+
+
+def _counts(lineage: Lineage, epochs: int) -> Iterator[tuple[range, int]]:
+    """Yield ranges of epochs with the number of steps that each has, with those skipped."""
+    history = dataclasses.replace(lineage.history, skips=())
+    for alike in history.ranges_alike(range(epochs)):
+        yield alike, max((span.last for span in history.spans(alike.start)), default=0)
+
+
+def rows_of(lineage: Lineage, visits: Visits) -> list[dict[str, JSON]]:
+    """Return visits as rows for printing, with ``key``, the 128 bits of their random numbers.
+
+    ``source`` and ``index`` are None if the orders of the job are not all mixtures.
+    """
+    is_mixed = all(spec.sources for spec in lineage.history.orders)
+    rows = []
+    for visit, (low, high) in zip(visits, lineage.keys(visits).tolist(), strict=True):
+        row: dict[str, JSON] = {name: visit[name].item() for name in visits.dtype.names or ()}
+        if not is_mixed:
+            row |= {"source": None, "index": None}
+        rows.append({**row, "key": f"{high << 64 | low:032x}"})
+    return rows

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from ..._utils import validation
 from ...debug.reach import check_arguments
 from ...determinism import hash_seed
-from . import comparison, parts, report, runs
+from . import comparison, report, runs
 from .report import Check, Report
 from .runs import Run, Starter
 
@@ -84,7 +84,7 @@ def verify(
         else:
             found = _run_experiments(starter, command, times, kill)
             if seeds is not None:
-                found = parts.with_reach(found, seeds, allow)
+                found = report.with_reach(found, seeds, allow)
         if out is not None:
             report.write(found, root)
     return found
