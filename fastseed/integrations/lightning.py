@@ -146,13 +146,12 @@ class FastseedCallback(_base()):  # type: ignore[misc]
     def on_train_batch_end(self, trainer: Trainer, *event: object) -> None:
         self._over = trainer.is_last_batch
 
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_epoch_end(self, *event: object) -> None:
         self._over = True
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        _check_samplers(trainer.val_dataloaders)
-        _check_samplers(trainer.test_dataloaders)
-        _check_samplers(trainer.predict_dataloaders)
+        every = trainer.val_dataloaders, trainer.test_dataloaders, trainer.predict_dataloaders
+        _check_samplers(every)
 
     on_test_start = on_predict_start = on_validation_start
 

@@ -21,14 +21,12 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..._backend import private_torch
-from ..._backend.private_torch import APPLY
 from ..._utils import validation
 from ...derivation import context
 from ...random import fills, layout
 from ...random.fills import FILLS, INITIALIZERS, Arguments, Fill, Keywords, keep_part, randperm
 from ...random.keyed import KeyedBlock, outside_blocks
 from ...random.keyed_draws import have_moved, positions
-from ...random.layout import Shard, local_part
 from ..module_names import check_prefix, sharded_modules
 from .names import Keys, Owner, OwnerTable, storage_of, untied_weights
 
@@ -125,7 +123,7 @@ class InitializationMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 f"fastseed.{_FUNCTION}: {operator} must get all of {owner.name}, a part by shards, "
                 f"got a view of shape {tuple(tensor.shape)}; nothing was drawn"
             )
-        if local_part(tensor).is_meta:  # which has no elements: nothing is drawn
+        if layout.local_part(tensor).is_meta:  # which has no elements: nothing is drawn
             return tensor
         if not self._keys.fills:
             _check_ties(self.owners.model)
@@ -223,7 +221,7 @@ class _Apply:
         original = type(self.module)
         self.module.__class__ = self.sharded
         try:
-            return getattr(self.sharded, APPLY)(self.module, *args, **kwargs)
+            return getattr(self.sharded, private_torch.APPLY)(self.module, *args, **kwargs)
         finally:
             self.module.__class__ = original
 
@@ -239,7 +237,7 @@ def _original_classes(model: torch.nn.Module) -> Iterator[None]:
     fsdp: Any = sys.modules.get("torch.distributed.fsdp")
     modules = list(model.modules()) if fsdp is not None else []
     for module in modules:
-        held = vars(module).get(APPLY)
+        held = vars(module).get(private_torch.APPLY)
         if isinstance(held, _Apply) and held.thread != threading.get_ident():
             raise RuntimeError(
                 f"fastseed.{_FUNCTION}: a model must be initialized by one thread at a time, "
@@ -249,16 +247,16 @@ def _original_classes(model: torch.nn.Module) -> Iterator[None]:
     try:
         for module in sharded:
             module.reshard()
-            vars(module)[APPLY] = _Apply(module)
+            vars(module)[private_torch.APPLY] = _Apply(module)
             before = [c for c in type(module).__mro__ if not issubclass(c, fsdp.FSDPModule)]
             module.__class__ = before[0]
         yield
     finally:
         for module in sharded:
-            held = vars(module).get(APPLY)
+            held = vars(module).get(private_torch.APPLY)
             if isinstance(held, _Apply):
                 module.__class__ = held.sharded
-                vars(module).pop(APPLY, None)
+                vars(module).pop(private_torch.APPLY, None)
 
 
 def run_initializer(name: str, args: Arguments, kwargs: Keywords) -> object:
@@ -333,7 +331,7 @@ def initialize(
     epoch: int = 0,
     step: int = 0,
     prefix: str = "",
-    shards: Mapping[str, Shard] | None = None,
+    shards: Mapping[str, layout.Shard] | None = None,
 ) -> Iterator[None]:
     """Make the initialization of ``model`` in this block independent of its parallel layout.
 

@@ -15,7 +15,6 @@ from ..._backend import private_torch
 from ..._utils import validation
 from ..._utils.log import logger
 from ...derivation import scopes
-from ...derivation.scopes import SHARED
 from ...derivation.shared_use import job
 from ...random.layout import Shard, is_dtensor, local_part
 from ...seeder.seeder import current_seeder
@@ -162,7 +161,7 @@ class Keys:
         self._of_others: dict[str, None] = {}
 
     def key_of(self, name: str) -> int:
-        at = {**self._scope._asdict(), "rank": SHARED, "index": self.fills[name]}
+        at = {**self._scope._asdict(), "rank": scopes.SHARED, "index": self.fills[name]}
         return self._seeder.derive_key(f"init/{name}", **at)
 
     def note(self, owner: Owner) -> None:
