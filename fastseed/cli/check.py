@@ -63,7 +63,6 @@ def run(args: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _limited(steps: int | None) -> Iterator[None]:
-    """End a program in the block after this number of steps of optimizers."""
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
     done = 0

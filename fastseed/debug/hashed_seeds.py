@@ -39,7 +39,6 @@ def _lines(file: str) -> list[int]:
 
 
 def _seeds(node: ast.AST) -> list[ast.expr]:
-    """Return the expressions that a node uses as seeds."""
     match node:
         case ast.Call():
             named = [k.value for k in node.keywords if k.arg and "seed" in k.arg.lower()]

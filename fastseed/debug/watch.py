@@ -96,7 +96,6 @@ class Watch:
         self._groups = _chosen("groups", groups, STATE, f"among {', '.join(STATE)}")
         if not self._optimizers:
             self._groups.discard("optimizer")
-        modules = [modules] if isinstance(modules, str) else modules
         names: set[str] | None = None
         if not (modules is None or isinstance(modules, bool)):
             known = {strip_wrappers(name) for name, _ in unwrap(model).named_modules()}
@@ -105,18 +104,16 @@ class Watch:
         if batch_mesh is not None and coordinate() is None:
             raise type_error(_FUNCTION, "batch_mesh", "a DeviceMesh of this rank", batch_mesh)
         calls = CALLS[:1] if modules is None else CALLS if modules is True or names else ()
-        job = discover_rank()
-        self._rank = job.rank
-        self._folder = _folder(path)
-        file = self._folder / PATTERN.replace("*", str(job.rank))
-        if file.exists() and not append:
+        job, folder = discover_rank(), _folder(path)
+        file = folder / PATTERN.replace("*", str(job.rank))
+        is_new = not file.exists()
+        if not (is_new or append):
             raise FileExistsError(
                 f"fastseed.{_FUNCTION}: path must be a folder without {file.name}, got "
-                f"{str(self._folder)!r}; append=True continues the recording"
+                f"{str(folder)!r}; append=True continues the recording"
             )
-        self._folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         start = table_of(self._leaves(start=True))
-        is_new = not file.exists()
         header = {
             "rank": job.rank,
             "world_size": job.world_size,

@@ -48,9 +48,8 @@ def ensure_seeder(function: str, master_seed: int | None, rank: int, world_size:
             f"{seeder.world_size}, but this is rank {rank} of {world_size}: call it with rank= "
             "and world_size="
         )
-    job = seeder.job
-    more = (None, None, job.distinct_over)
-    return start(seeder.master_seed, None, None, rank, world_size, *more)
+    over = seeder.job.distinct_over
+    return start(seeder.master_seed, None, None, rank, world_size, None, None, over)
 
 
 def order_key(function: str, name: str, task: int, epoch: int = 0) -> int:

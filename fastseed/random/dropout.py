@@ -97,7 +97,6 @@ def check_input(function: str, input: object, p: object) -> int:
 
 
 def check_probability(function: str, p: object) -> float:
-    """Return a probability as a float."""
     found = check_real(function, "p", p)
     if not 0 <= found <= 1:
         raise validation.value_error(function, "p", "in [0, 1]", found)

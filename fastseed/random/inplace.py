@@ -27,7 +27,7 @@ def uniform_(
     *,
     shard: Shard | None = None,
 ) -> torch.Tensor:
-    """Fill a tensor with uniform random numbers in [low, high), never ``high`` itself.
+    """Fill a tensor with uniform random numbers in [low, high), never ``high``; return it.
 
     Args:
         tensor: the tensor or ``DTensor``; float16, bfloat16, float32 or float64.
@@ -35,9 +35,6 @@ def uniform_(
         low: the lower bound, finite in the tensor's dtype.
         high: the upper bound, above ``low``; ``high - low`` is finite in that dtype.
         shard: which part of a larger tensor this is; None for a ``DTensor``, which records it.
-
-    Returns:
-        ``tensor``.
 
     Raises:
         TypeError, ValueError: an argument or the dtype is invalid; nothing is written.
@@ -58,9 +55,7 @@ def normal_(
     *,
     shard: Shard | None = None,
 ) -> torch.Tensor:
-    """Fill a tensor with normally distributed random numbers, as ``fastseed.random.normal`` does.
-
-    The rest is as for ``fastseed.random.uniform_``.
+    """Fill a tensor as ``normal`` draws; the rest is as for ``fastseed.random.uniform_``.
 
     Examples:
         >>> import torch
@@ -76,9 +71,7 @@ def normal_(
 def exponential_(
     tensor: torch.Tensor, key: Key, rate: float = 1.0, *, shard: Shard | None = None
 ) -> torch.Tensor:
-    """Fill a tensor with exponentially distributed random numbers, as ``exponential`` does.
-
-    The rest is as for ``fastseed.random.uniform_``.
+    """Fill a tensor as ``exponential`` draws; the rest is as for ``fastseed.random.uniform_``.
 
     Examples:
         >>> import torch
@@ -98,9 +91,7 @@ def trunc_normal_(
     *,
     shard: Shard | None = None,
 ) -> torch.Tensor:
-    """Fill a tensor with truncated normally distributed numbers, as ``trunc_normal`` does.
-
-    The rest is as for ``fastseed.random.uniform_``.
+    """Fill a tensor as ``trunc_normal`` draws; the rest is as for ``fastseed.random.uniform_``.
 
     Examples:
         >>> import torch
@@ -114,9 +105,7 @@ def trunc_normal_(
 def bernoulli_(
     tensor: torch.Tensor, key: Key, p: float = 0.5, *, shard: Shard | None = None
 ) -> torch.Tensor:
-    """Fill a tensor with ones (True) and zeros, as ``bernoulli`` does.
-
-    The rest is as for ``fastseed.random.uniform_``.
+    """Fill a tensor as ``bernoulli`` draws; the rest is as for ``fastseed.random.uniform_``.
 
     Examples:
         >>> import torch
@@ -129,9 +118,7 @@ def bernoulli_(
 def randint_(
     tensor: torch.Tensor, key: Key, low: int, high: int, *, shard: Shard | None = None
 ) -> torch.Tensor:
-    """Fill a tensor with random integers of [low, high), as ``randint`` does.
-
-    The rest is as for ``fastseed.random.uniform_``.
+    """Fill a tensor as ``randint`` draws; the rest is as for ``fastseed.random.uniform_``.
 
     Examples:
         >>> import torch
@@ -142,9 +129,7 @@ def randint_(
 
 
 def bits_(tensor: torch.Tensor, key: Key, *, shard: Shard | None = None) -> torch.Tensor:
-    """Fill a tensor with words of the stream, as ``bits`` does.
-
-    The rest is as for ``fastseed.random.uniform_``.
+    """Fill a tensor as ``bits`` draws; the rest is as for ``fastseed.random.uniform_``.
 
     Examples:
         >>> import torch
@@ -184,7 +169,6 @@ def _write(
     key: object,
     shard: Shard | None,
 ) -> None:
-    """Fill the part of a logical tensor that this process has."""
     if tensor.is_nested:  # which has no shape for a shard to be compared with
         tensors.check_dense(function, "tensor", tensor)
     local, pieces = layout.of_tensor(function, tensor, shard)

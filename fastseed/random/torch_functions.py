@@ -187,7 +187,6 @@ def _init_kaiming(
 
 
 def _drop(block: Draws, func: Any, *args: Any, **options: Any) -> object:
-    """Handle a function of dropout."""
     if not dropout_calls.draws(func, args, options):
         return func(*args, **options)
     kind = dropout_calls.DROPOUTS[func]
@@ -229,7 +228,6 @@ def _alpha_dropped(
 
 
 def _attend(block: Draws, func: Any, *args: Any, **options: Any) -> object:
-    """Handle the two functions of attention."""
     if not dropout_calls.draws(func, args, options):
         return func(*args, **options)
     given = dropout_calls.read_attention(func, *args, **options)

@@ -252,7 +252,6 @@ class _Placed(NamedTuple):
 
     @staticmethod
     def of(shape: torch.Size, dim: int | None, here: RowRange | None) -> _Placed:
-        """Return it for an input of ``shape``, of which a ``DTensor`` has the global one."""
         if dim is None or len(shape) == 0:
             return _Placed(None, 1, 1, 0, here)
         if dim >= len(shape):

@@ -99,7 +99,6 @@ class ThreadScope:
         self._choose()
 
     def _choose(self) -> None:
-        """Take rows and label of the innermost blocks."""
         rows, label_index = None, 0
         for block in self.blocks:
             if isinstance(block.value, RowRange):

@@ -305,7 +305,6 @@ _open: set[InitializationMode] = set()
 
 @contextlib.contextmanager
 def _active(mode: InitializationMode) -> Iterator[None]:
-    """Activate a mode in this thread for a block."""
     try:
         with _lock:
             _open.add(mode)

@@ -79,9 +79,8 @@ def inspect(path: str | os.PathLike[str]) -> Inspection:
     found = [*_findings(named, len(writers))]
     if not states and not journals:
         found = ["it holds no state of a generator: a job that resumes from it draws other numbers"]
-    return Inspection(
-        path, tuple(named), tuple(journals), (*found, *problems), tuple(problems)
-    )  # fmt: skip
+    findings = (*found, *problems)
+    return Inspection(path, tuple(named), tuple(journals), findings, tuple(problems))
 
 
 def _error(rule: str, path: str, problem: object) -> ValueError:
@@ -134,11 +133,8 @@ def _findings(states: list[Found], size: int) -> Iterator[str]:
             streams[f"{_listed(missing)} without a state, which {_listed(held)} has"].append(stream)
     yield from (f"{_listed(names)}: {text}" for text, names in streams.items())
     if 0 < len(owners) < size:
-        held_by = "1 rank" if len(owners) == 1 else f"{len(owners)} ranks"
-        yield (
-            f"it holds the states of {held_by} for {size} ranks: right only for streams that "
-            "these ranks share"
-        )
+        text = f"{size} ranks: right only for streams that these ranks share"
+        yield f"it holds the states of {len(owners)} rank{'s' * (len(owners) > 1)} for {text}"
 
 
 def _listed(names: Iterable[str]) -> str:

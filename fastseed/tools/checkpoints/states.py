@@ -73,7 +73,6 @@ def _source(part: Part, path: Path) -> str:
 
 
 def _nodes(part: Part) -> Iterator[tuple[Path, Any]]:
-    """Yield each node that may be or hold a state, with its path."""
     seen: set[int] = set()  # objects may contain each other
 
     def visit(path: Path, node: object) -> Iterator[tuple[Path, Any]]:
@@ -87,7 +86,6 @@ def _nodes(part: Part) -> Iterator[tuple[Path, Any]]:
 
 
 def _below(node: object) -> Iterator[tuple[str, object]]:
-    """Yield what is in a node and may hold a state, with its key."""
     items: Iterable[tuple[object, object]] = ()
     if isinstance(node, dict):
         items = node.items()

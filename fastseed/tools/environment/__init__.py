@@ -67,9 +67,8 @@ def load(directory: str | os.PathLike[str]) -> dict[str, Section]:
             raise ValueError("an object of sections")
     except (OSError, ValueError) as error:
         problem = f"readable ({error.strerror})" if isinstance(error, OSError) else error
-        raise ValueError(
-            f"fastseed.tools.environment.load: {str(file)!r} must be {problem}"
-        ) from None
+        text = f"fastseed.tools.environment.load: {str(file)!r} must be {problem}"
+        raise ValueError(text) from None
     return found
 
 

@@ -76,9 +76,8 @@ def verify(
         if root.exists() and (not root.is_dir() or any(root.iterdir())):
             raise validation.value_error(_FUNCTION, "out", "a new or empty folder", str(root))
         root.mkdir(parents=True, exist_ok=True)
-        starter = Starter(
-            root, seed, others, deterministic, log, value, timeout, progress, beginning
-        )
+        given = (seed, others, deterministic, log, value, timeout, progress, beginning)
+        starter = Starter(root, *given)
         if ranks is not None:
             found = _run_ranks(starter, command, ranks)
         else:
@@ -98,16 +97,12 @@ def _run_experiments(starter: Starter, command: Sequence[str], times: int, kill:
         got = "got no output (standard error, as of logging, is not compared)"
         raise ValueError(f"fastseed.{_FUNCTION}: command must be {rule}, {got}")
     notes: list[str] = []
-    pairs: list[tuple[Run, Run]] = []
     points = runs.kill_points(first) if kill else {}
-    kills = min(1, len(points))
-    if points and times > 1:
-        kills = max(times, len(points))
+    kills = max(times, len(points)) if points and times > 1 else min(1, len(points))
     count = 2 * kills + len(starter.other_seeds)
     seconds = first.seconds * (1.25 * kills + len(starter.other_seeds))
     starter.beginning(f"{count} more runs, about {seconds:.0f} s")
-    if kill:
-        pairs = _kill_and_restart(starter, command, kills, points, notes)
+    pairs = _kill_and_restart(starter, command, kills, points, notes) if kill else []
     other = [starter.start(runs.OTHER, k, command) for k in range(len(starter.other_seeds))]
     repeats = [comparison.compare_whole(first, one) for one in whole[1:]]
     anew = sum(comparison.began_anew(rest, first, starter.value) for _, rest in pairs)
@@ -127,9 +122,8 @@ def _run_experiments(starter: Starter, command: Sequence[str], times: int, kill:
         if anew and anew == len(pairs) and resumed.passed:
             resumed = resumed._replace(passed=None, message=f"{anew} of {len(pairs)} {_ANEW}")
         elif anew:
-            notes.append(
-                f"{anew} of {len(pairs)} runs began anew after the kill, as without a checkpoint"
-            )
+            text = "runs began anew after the kill, as without a checkpoint"
+            notes.append(f"{anew} of {len(pairs)} {text}")
         checks.append(resumed)
     if starter.other_seeds:
         checks.append(_check("seed", "runs with another seed differ", changes))
@@ -169,10 +163,9 @@ def _check(name: str, title: str, found: Sequence[str | None]) -> Check:
     message = f"{len(found)} comparison(s), all {'differ' if must_differ else 'equal'}"
     if not found:
         return Check(name, title, None, "not checked")
-    if wrong and must_differ:
-        message = f"{len(wrong)} of {len(found)} are equal: {_SAME_SEED}"
-    elif wrong:
-        message = f"{len(wrong)} of {len(found)} differ: {wrong[0]}"
+    if wrong:
+        how = f"are equal: {_SAME_SEED}" if must_differ else f"differ: {wrong[0]}"
+        message = f"{len(wrong)} of {len(found)} {how}"
     return Check(name, title, not wrong, message)
 
 

@@ -113,7 +113,6 @@ def write(report: Report, folder: Path) -> None:
 
 
 def _png(report: Report, curves: list[tuple[str, dict[str, float]]]) -> bytes:
-    """Return the losses of every run as a picture, without a display or matplotlib's globals."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(12, 8), dpi=100, layout="constrained")

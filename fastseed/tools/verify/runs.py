@@ -95,9 +95,7 @@ class Starter:
         place = place or folder / "run"
         for one in (folder, place):
             one.mkdir(exist_ok=True)
-        seed = self.seed or 0
-        if experiment == OTHER:
-            seed = self.other_seeds[number]
+        seed = self.other_seeds[number] if experiment == OTHER else self.seed or 0
         words = tuple(w.replace("{run}", str(place)).replace("{seed}", str(seed)) for w in command)
         new = dict(os.environ)
         own = seed if self.seed is not None or experiment == OTHER else None
@@ -111,9 +109,7 @@ class Starter:
         self.beginning(name)
         earlier = b"".join(one.read_bytes() for one in self._logs(place))
         before, begin = _listed(self.root), time.perf_counter()
-        killed = run_program(
-            name, words, new, folder, self.timeout, lambda: bool(kill_when and kill_when(folder))
-        )
+        killed = run_program(name, words, new, folder, self.timeout, kill_when)
         seconds = time.perf_counter() - begin
         after = _listed(self.root)
         written = tuple(sorted(name for name, at in after.items() if before.get(name) != at))
