@@ -168,7 +168,6 @@ def recordings(function: str, argument: str, given: str | os.PathLike[str]) -> d
 
 
 def _notes(a: Recording, b: Recording, where: str) -> list[str]:
-    """Return the differences between two recordings beyond the digests of common steps."""
     notes = []
     for which, one, other in (("a", a, b), ("b", b, a)):
         only = one.steps.keys() - other.steps.keys()
@@ -221,7 +220,6 @@ def _changed(a: Values, b: Values) -> list[Key]:
 
 
 def _is_used(recording: Recording, step: int, key: Key) -> bool:
-    """Return whether the state of a generator has changed since the previous recorded step."""
     before = recording.previous.get(step)
     if before is None:
         return True

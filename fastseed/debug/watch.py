@@ -272,7 +272,6 @@ def _states(names: Mapping[int, str], optimizers: list[Any]) -> Iterator[tuple[s
 
 
 def _is_plain(value: object) -> bool:
-    """Return whether a hyperparameter is a value, not a function or another object."""
     if isinstance(value, (list, tuple)):
         return all(map(_is_plain, value))
     return isinstance(value, (int, float, complex, str, torch.Tensor, type(None)))

@@ -111,7 +111,6 @@ class AttachedJob:
         return next((p for p in positions if p.is_random), positions[0] if positions else None)
 
     def _prepare(self, data_loader: Any, *arguments: Any, **more: Any) -> Any:
-        """Prepare a loader as ``accelerator.prepare_data_loader`` does, and count its batches."""
         if isinstance(data_loader, (Shard, Dispatcher)):  # again
             return self._prepare_theirs(data_loader, *arguments, **more)
         function = "integrations.accelerate: accelerator.prepare"

@@ -33,7 +33,6 @@ _END = object()
 
 
 def without_samplers(loader: Any) -> dict[str, Any]:
-    """Return the arguments of a DataLoader but for those that choose its samples."""
     return {name: v for name, v in settings_of(loader).items() if name not in OF_SAMPLERS}
 
 

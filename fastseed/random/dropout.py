@@ -137,7 +137,6 @@ def _apply(input: torch.Tensor, mask: Mask, channels: bool) -> torch.Tensor:
 
 
 def _run(input: torch.Tensor, mask: Mask, channels: bool) -> torch.Tensor:
-    """Return the operator's result, with the strides that torch's dropout gives it."""
     keys, sizes, strides, *rest = mask
     if channels:
         sizes, strides = sizes or (math.prod(input.shape[:2]),), strides or (1,)

@@ -212,7 +212,6 @@ def multinomial(
 def check_weights(
     function: str, weights: torch.Tensor, num_samples: int, replacement: bool
 ) -> None:
-    """Check the arguments of ``multinomial``."""
     tensors.check_dtype(function, "input", weights, *REALS)
     tensors.check_dense(function, "input", weights)
     if layout.is_dtensor(weights) or weights.dim() not in (1, 2):
@@ -305,7 +304,6 @@ def keep_part(
 
 
 def _check_weight(tensor: torch.Tensor, dimensions: tuple[int, int], rule: str) -> None:
-    """Check dtype and dimensions of a weight, from and to; ``rule`` names these."""
     tensors.check_dtype(_INITIALIZE, "tensor", tensor, *REALS)
     if not dimensions[0] <= tensor.dim() <= dimensions[1]:
         raise validation.value_error(_INITIALIZE, "tensor", rule, tensor)

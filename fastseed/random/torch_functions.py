@@ -81,7 +81,6 @@ def _number(value: Any) -> Any:
 
 
 def _give(found: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
-    """Return a result, in ``out`` where the caller has one."""
     return found if out is None else out.resize_(found.shape).copy_(found)
 
 

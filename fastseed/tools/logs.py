@@ -31,7 +31,6 @@ class Difference(NamedTuple):
 
 
 def is_log(path: Path) -> bool:
-    """Return whether a path is a log, by its name."""
     return path.suffix in _SUFFIXES or bool(_events(path))
 
 

@@ -214,7 +214,6 @@ def _drop(
 
 
 def _check_ready(layer: LayerName | None, unknown: bool, input: torch.Tensor) -> None:
-    """RuntimeError where the key of a layer or the rows of its input are not known."""
     seeder = context.current(_CLASS)
     context.scope_of(seeder.place, _CLASS)
     if layer is None:
@@ -289,7 +288,6 @@ class _Placed(NamedTuple):
     def pieces(
         self, shape: Sequence[int], indices: Sequence[list[layout.Run]]
     ) -> list[layout.Piece]:
-        """Return the pieces of a tensor of ``shape`` that has these indices of each dimension."""
         if not self.moves_elements():
             return layout.pieces(shape, indices)
         assert self.here is not None and self.dim is not None

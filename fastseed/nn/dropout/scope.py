@@ -86,12 +86,10 @@ class ThreadScope:
         self.first_rows: dict[torch.device, torch.Tensor] = {CPU: first_row}
 
     def enter(self, block: Block) -> None:
-        """Add a block, which is now the innermost one."""
         self.blocks.append(block)
         self._choose()
 
     def leave(self, block: Block) -> None:
-        """Remove the innermost entry of a block, if it is there."""
         for i in reversed(range(len(self.blocks))):
             if self.blocks[i] is block:
                 del self.blocks[i]

@@ -146,7 +146,6 @@ class InitializationMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return torch.empty(tuple(owner.shard.global_shape), device="meta")
 
     def warn(self, stacklevel: int) -> None:
-        """Warn, at the end of the block, of weights that are not what the user may think."""
         self._keys.warn()
         modules = self.owners.model.modules()
         if not self._keys.fills and any("_is_hf_initialized" in vars(m) for m in modules):
@@ -158,7 +157,6 @@ class InitializationMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _check_ties(model: torch.nn.Module) -> None:
-    """Refuse a model whose tied weights are two tensors: it would get other weights than tied."""
     untied = untied_weights(model)
     if untied:
         pairs = ", ".join(f"{target} and {source}" for target, source in untied)
@@ -235,8 +233,7 @@ def _original_classes(model: torch.nn.Module) -> Iterator[None]:
     resharded first: what is written to gathered parameters would be lost.
     """
     fsdp: Any = sys.modules.get("torch.distributed.fsdp")
-    modules = list(model.modules()) if fsdp is not None else []
-    for module in modules:
+    for module in model.modules():
         held = vars(module).get(private_torch.APPLY)
         if isinstance(held, _Apply) and held.thread != threading.get_ident():
             raise RuntimeError(

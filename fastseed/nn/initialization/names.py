@@ -165,7 +165,6 @@ class Keys:
         return self._seeder.derive_key(f"init/{name}", **at)
 
     def note(self, owner: Owner) -> None:
-        """Record that a parameter or buffer was filled: its next fill has another key."""
         self.fills[owner.name] += 1
         first = _modules.setdefault((job(), self._scope, owner.name), owner.module)
         if first is not owner.module:

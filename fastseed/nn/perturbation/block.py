@@ -178,7 +178,6 @@ class Perturbation:
 
 @torch.inference_mode()  # as operators write, also to tensors of that mode
 def _write_kept(target: Target, one: _Kept) -> None:
-    """Write the bits that steps do not undo."""
     for part, copied in zip(target.parts, one.copies, strict=False):
         part.tensor.copy_(copied)
     for part, rows in zip(target.parts, one.lists, strict=False):

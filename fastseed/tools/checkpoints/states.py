@@ -45,7 +45,6 @@ class Found(NamedTuple):
 
 
 def states_in(part: Part, problems: list[str]) -> Iterator[Found]:
-    """Yield the states in a part of a checkpoint; what is damaged is added to ``problems``."""
     for path, node in _nodes(part):
         source = _source(part, path)
         with noted(source, problems):

@@ -47,14 +47,12 @@ def verify(
     value: str = "loss",
     timeout: float | None = None,
     out: str | os.PathLike[str] | None = None,
-    progress: Callable[[Run], object] = lambda run: None,
-    beginning: Callable[[str], object] = lambda text: None,
+    progress: Callable[[str | Run], object] = lambda event: None,
 ) -> Report:
     """Run a program whole, killed and started again, and with another seed; compare the runs.
 
-    ``cli/verify.py`` says what the arguments mean. ``beginning`` is called with what begins, in
-    words, and ``progress`` with each run that has ended; ``out``, a new or empty folder, keeps the
-    runs, the report and a picture of the losses.
+    ``cli/verify.py`` says what the arguments mean. ``progress`` is called with what begins, in
+    words, and with each run that has ended; ``out`` keeps the runs, the report and a picture.
     """
     validation.check_int(_FUNCTION, "times", times, 1, _MAX_TIMES)
     if seed is not None:
@@ -76,7 +74,7 @@ def verify(
         if root.exists() and (not root.is_dir() or any(root.iterdir())):
             raise validation.value_error(_FUNCTION, "out", "a new or empty folder", str(root))
         root.mkdir(parents=True, exist_ok=True)
-        given = (seed, others, deterministic, log, value, timeout, progress, beginning)
+        given = (seed, others, deterministic, log, value, timeout, progress)
         starter = Starter(root, *given)
         if ranks is not None:
             found = _run_ranks(starter, command, ranks)
@@ -101,7 +99,7 @@ def _run_experiments(starter: Starter, command: Sequence[str], times: int, kill:
     kills = max(times, len(points)) if points and times > 1 else min(1, len(points))
     count = 2 * kills + len(starter.other_seeds)
     seconds = first.seconds * (1.25 * kills + len(starter.other_seeds))
-    starter.beginning(f"{count} more runs, about {seconds:.0f} s")
+    starter.progress(f"{count} more runs, about {seconds:.0f} s")
     pairs = _kill_and_restart(starter, command, kills, points, notes) if kill else []
     other = [starter.start(runs.OTHER, k, command) for k in range(len(starter.other_seeds))]
     repeats = [comparison.compare_whole(first, one) for one in whole[1:]]
@@ -170,7 +168,6 @@ def _check(name: str, title: str, found: Sequence[str | None]) -> Check:
 
 
 def _run_ranks(starter: Starter, command: Sequence[str], counts: Sequence[int]) -> Report:
-    """Run under torchrun with each number of ranks, and compare what is recorded."""
     for i, count in enumerate(counts):
         validation.check_int(_FUNCTION, f"ranks[{i}]", count, 1, _MAX_RANKS)
     if len(counts) < 2 or len(set(counts)) < len(counts):

@@ -181,7 +181,6 @@ def recordings(run: Run) -> list[Recording]:
 def _differences(
     names: tuple[str, str], runs: tuple[list[Recording], list[Recording]]
 ) -> Iterator[str]:
-    """Yield differences, step by step, in the order in which a training step makes them."""
     first, other = runs
     every = [{step for one in run for step in one.steps} for run in runs]
     for step in sorted(every[0] | every[1]):

@@ -75,8 +75,7 @@ class Starter:
     log: str | None
     value: str
     timeout: float | None
-    progress: Callable[[Run], object]
-    beginning: Callable[[str], object]
+    progress: Callable[[str | Run], object]
     fixed_hashes: bool = False  # whether a whole run got another PYTHONHASHSEED than this process
 
     def start(
@@ -106,7 +105,7 @@ class Starter:
             self.fixed_hashes |= experiment == WHOLE and hash_seed.VARIABLE in given
             new |= given
         new |= {environ.RUN_DIR: str(folder), "PYTHONUNBUFFERED": "1", **(variables or {})}
-        self.beginning(name)
+        self.progress(name)
         earlier = b"".join(one.read_bytes() for one in self._logs(place))
         before, begin = _listed(self.root), time.perf_counter()
         killed = run_program(name, words, new, folder, self.timeout, kill_when)
