@@ -81,10 +81,7 @@ def _limited(steps: int | None) -> Iterator[None]:
 
 
 def _run(words: list[str], is_module: bool, names: dict[str, object]) -> tuple[int, str | None]:
-    """Run a program as `python` does; return the exit code and how it failed.
-
-    Its globals are put into ``names``.
-    """
+    """Run a program as `python` does, with globals ``names``; return exit code and failure."""
     before = sys.argv, sys.path[:]
     sys.argv = list(words)
     folder = "" if is_module else os.path.dirname(os.path.abspath(words[0]))
@@ -114,8 +111,7 @@ def _run(words: list[str], is_module: bool, names: dict[str, object]) -> tuple[i
 def _of_all_ranks(rows: list[Any], code: int) -> tuple[list[Any], int] | None:
     """Return the rows of all ranks on rank 0, none on the others, and one exit code.
 
-    They meet in the store of torchrun, since a program may have closed its process group. None
-    where there is no such store.
+    They meet in torchrun's store, if there is one: a program may have closed its process group.
     """
     size = int(os.environ.get("WORLD_SIZE", 1))
     if size == 1 or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":

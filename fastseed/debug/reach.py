@@ -225,10 +225,7 @@ def _offset(a: Sequence[Any], b: Sequence[Any]) -> int:
 
 
 def _is_exclusive_or(rows: Sequence[Sequence[object]], seeds: Sequence[int]) -> bool:
-    """Return whether rows and the numbers seed ^ i determine each other, in three cases at least.
-
-    Two orders of one data set have the same rows under numbers that differ.
-    """
+    """Return whether rows and seed ^ i determine each other, which no two orders of data do."""
     pairs = {(row, seed ^ i) for k, seed in enumerate(seeds) for i, row in enumerate(rows[k])}
     found, numbers = (len({*side}) for side in zip(*pairs, strict=True)) if pairs else (0, 0)
     return len(pairs) == found == numbers <= sum(map(len, rows)) - 3

@@ -30,10 +30,9 @@ _MAX_STEP = 2**62 - 1
 class Watch:
     """Record digests of generators, model, gradients and optimizer state into a small file.
 
-    The state at creation is recorded as the state before the first step, so create it when the
-    model has its weights and is wrapped (DDP, FSDP2). Each step takes 32 bytes a tensor; each rank
-    writes one file. No generator is drawn from. With sharded models, creation and recording are
-    collectives, as ``fastseed.debug.digest`` is.
+    Create it when the model has its weights and is wrapped (DDP, FSDP2): that is recorded as the
+    state before the first step. A step takes 32 bytes a tensor. With sharded models, creation and
+    recording are collectives, as ``fastseed.debug.digest`` is.
 
     Args:
         model: the module whose parameters, buffers and gradients are recorded.

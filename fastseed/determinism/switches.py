@@ -60,8 +60,8 @@ class Switch(NamedTuple):
 class Deterministic:
     """The report of ``deterministic``, and a context that restores all settings when left.
 
-    ``rows`` has a row for each setting; ``print`` shows them as a table. The settings belong to the
-    process: threads that change them at once undo each other's changes.
+    ``rows`` has a row for each setting, and prints as a table. Settings belong to the process:
+    threads that change them at once undo each other's changes.
     """
 
     def __init__(self, before: list[tuple[Switch, Value]]) -> None:

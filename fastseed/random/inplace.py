@@ -1,8 +1,8 @@
 """In-place fills from a key: of a tensor, of a part of a larger one, of a ``DTensor``.
 
 A value is a function of (key, index in the *logical* tensor): parts that are put together
-equal the whole. Ranks do not communicate. Parameters are filled without gradients, as by
-``torch.nn.init``. In compiled code, a key that changes from call to call has to be a tensor.
+equal the whole. Parameters are filled without gradients, as by ``torch.nn.init``. In compiled code,
+a key that changes from call to call has to be a tensor.
 """
 
 from __future__ import annotations

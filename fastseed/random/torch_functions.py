@@ -311,10 +311,9 @@ DRAWS: dict[object, Handler] = {
 
 
 def handler_of_substitute(func: object) -> Handler | None:
-    """Return the handler of what a library puts in the place of a function of ``torch.nn.init``.
+    """Return the handler of what a library, as transformers, puts in place of ``torch.nn.init``.
 
-    transformers does so while it builds a model, and torch's own function, which the substitute
-    calls, then hands over the substitute.
+    Torch's own function, which the substitute calls, then hands over the substitute.
     """
     name = func.__name__ if isinstance(func, FunctionType) else ""
     return _INITIALIZERS.get(name) if vars(init).get(name, name) is func else None

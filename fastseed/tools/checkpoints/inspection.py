@@ -51,8 +51,7 @@ class Inspection:
 def inspect(path: str | os.PathLike[str]) -> Inspection:
     """Read the states of generators and the journals in a file or the folder of one checkpoint.
 
-    No code of the checkpoint is run: pickles are read as data. The checksums of zip files and of
-    fastseed are checked; a plain pickle has none.
+    Pickles are read as data. The checksums of zip files and of fastseed are checked.
     """
     path = validation.check_path(_FUNCTION, "path", path)
     if not os.path.exists(path):
@@ -171,10 +170,7 @@ def _difference(a: Inspection, before: Found, after: GeneratorState) -> str:
 
 
 def locate(lineage: Lineage, number: int) -> Point:
-    """Return the epoch and the step of a step that is counted from 0 over all epochs.
-
-    Steps that are skipped count, as they keep their numbers.
-    """
+    """Return epoch and step of a step that is counted over all epochs, those skipped included."""
     function = "tools.checkpoints.locate"
     left = validation.check_int(function, "number", number, 0, 2**63 - 1)
     for epochs, count in _counts(lineage, 2**32):

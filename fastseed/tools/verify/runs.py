@@ -169,8 +169,7 @@ def _listed(root: Path) -> dict[str, int]:
 def kill_points(run: Run) -> dict[str, Callable[[Path], bool]]:
     """Return where to kill a run like ``run``, by names; a folder is asked whether it is there.
 
-    At a half, a quarter and three quarters of its records, else of its lines, and at the end of its
-    first epoch, if its lines say so. Without two records or lines there is no such point.
+    At shares of its records, else of its lines, if it has two, and at the end of its first epoch.
     """
     pattern = OUT if run.recording is None else PATTERN
     total = _Progress(pattern).count(run.folder)
@@ -213,10 +212,7 @@ class _Progress:
 
 
 def read_losses(path: Path, value: str, earlier: bytes = b"") -> Losses:
-    """Return the values in JSON objects, one a line, which may stand among other output.
-
-    ``earlier`` is what the file had before: if it still begins so, what follows counts.
-    """
+    """Return the values in JSON objects, one a line, after what the file had ``earlier``."""
     values: dict[str, float] = {}
     left_out = 0
     text = path.read_bytes().removeprefix(earlier).decode("utf-8-sig", "replace")
