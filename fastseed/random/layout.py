@@ -254,7 +254,7 @@ def _grouped(runs: list[Run]) -> Iterator[_Group]:
         step = first - group.first - (group.runs - 1) * group.step
         if length == group.length and (group.runs == 1 or step == group.step):
             group = group._replace(runs=group.runs + 1, step=step)
-        elif length > 0:
+        else:
             if group.length > 0:
                 yield group
             group = _Group(at, first, 1, 0, length)
