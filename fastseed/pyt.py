@@ -26,9 +26,15 @@ from .seeder.process_lock import process
 from .seeder.seeder import Seeder
 
 __all__ = [
-    "SeedGen", "Seeder", "generate_master_seed_randomly", "get_master_seed", "init",
-    "register_generator", "reseed", "unregister_generator",
-]  # fmt: skip
+    "SeedGen",
+    "Seeder",
+    "generate_master_seed_randomly",
+    "get_master_seed",
+    "init",
+    "register_generator",
+    "reseed",
+    "unregister_generator",
+]
 
 _MASTER_BITS = 31
 """Bits of a master seed that was not given: fwr13y's are below 2**31."""

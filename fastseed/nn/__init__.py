@@ -8,6 +8,18 @@ from .initialization.mode import initialize
 from .perturbation.functions import apply_log, perturb_, perturbed
 
 __all__ = [
-    "Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "apply_log", "convert", "functional",
-    "initialize", "label", "perturb_", "perturbed", "revert", "rows", "shard_inputs",
-]  # fmt: skip
+    "Dropout",
+    "Dropout1d",
+    "Dropout2d",
+    "Dropout3d",
+    "apply_log",
+    "convert",
+    "functional",
+    "initialize",
+    "label",
+    "perturb_",
+    "perturbed",
+    "revert",
+    "rows",
+    "shard_inputs",
+]

@@ -23,7 +23,22 @@ from .keyed import keyed
 from .layout import Shard
 
 __all__ = [
-    "Shard", "StreamBank", "bernoulli", "bernoulli_", "bits", "bits_", "exponential",
-    "exponential_", "keyed", "normal", "normal_", "randint", "randint_", "torch_key",
-    "trunc_normal", "trunc_normal_", "uniform", "uniform_",
-]  # fmt: skip
+    "Shard",
+    "StreamBank",
+    "bernoulli",
+    "bernoulli_",
+    "bits",
+    "bits_",
+    "exponential",
+    "exponential_",
+    "keyed",
+    "normal",
+    "normal_",
+    "randint",
+    "randint_",
+    "torch_key",
+    "trunc_normal",
+    "trunc_normal_",
+    "uniform",
+    "uniform_",
+]

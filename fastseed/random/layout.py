@@ -92,7 +92,6 @@ def of_tensor(
 
 
 def of_shard(function: str, shape: Sequence[int], shard: object) -> list[Piece]:
-    """The values of a tensor of ``shape`` that is the part ``shard``; arguments are checked."""
     validation.check_instance(function, "shard", shard, Shard, "a fastseed.random.Shard or None")
     sizes, offsets = (_integers(function, name, getattr(shard, name)) for name in Shard._fields)
     inside = len(sizes) == len(offsets) == len(shape) and all(

@@ -198,7 +198,6 @@ def _differences(
 
 
 def _merged(run: list[Recording], step: int) -> tuple[Table, str | None]:
-    """Return the digests of all ranks at a step, and the first name on which ranks differ."""
     found: Table = {}
     conflict = None
     for one in run:
