@@ -10,6 +10,7 @@
 #include "interface.h"
 #include "key_ops.h"
 #include "parallel.h"
+#include "direct.h"
 
 namespace fastseed {
 namespace {
@@ -99,10 +100,33 @@ void choose_simd_path(std::string name) {
   set_simd_path(name);
 }
 
+void derive_keys(const Tensor& out, uint64_t key, uint64_t tweak, uint32_t rank_word,
+                 uint32_t worker, uint64_t start) {
+  Cpu::keys(out, Stream{{key, tweak}, rank_word, worker}, start);
+}
+
+void derive_seeds(const Tensor& out, uint64_t key, uint64_t tweak, uint32_t rank_word,
+                  uint32_t worker, uint64_t start) {
+  Cpu::seeds(out, Stream{{key, tweak}, rank_word, worker}, start);
+}
+
+constexpr DirectOperator kDirect[] = {
+    Direct<&derive_keys>::row("derive_keys"),
+    Direct<&derive_seeds>::row("derive_seeds"),
+    direct_draw<DrawBits>(),
+    direct_draw<DrawReal<Uniform, kDrawUniform>, double, double, double>(),
+    direct_draw<DrawReal<Normal, kDrawNormal>, double, double>(),
+    direct_draw<DrawReal<Exponential, kDrawExponential>, double>(),
+    direct_draw<DrawReal<TruncNormal, kDrawTruncNormal>, double, double, double, double, double,
+                double, double, double>(),
+    direct_draw<DrawBernoulli, int64_t>(),
+    direct_draw<DrawRandInt, int64_t, int64_t>(),
+};
+
 // The address of the table for `_generators`.
 int64_t loop_table() {
   static const LoopTable table = {launch_derive_keys, launch_mt19937_expand, launch_mt19937_init,
-                                  mt19937_init_width};
+                                  mt19937_init_width, kDirect, std::size(kDirect)};
   return static_cast<int64_t>(reinterpret_cast<intptr_t>(&table));
 }
 

@@ -6,11 +6,27 @@
 
 namespace fastseed {
 
+// A float of Python, or the low 64 bits of an integer.
+union Number {
+  double real;
+  uint64_t word;
+};
+
+// An operator that writes to one tensor of the CPU, an AtenTensorHandle that it takes over. It does
+// not count the write for autograd.
+struct DirectOperator {
+  const char* name;
+  int numbers;  // the other arguments
+  void (*run)(void* tensor, const Number* numbers);
+};
+
 struct LoopTable {
   decltype(&launch_derive_keys) derive_keys;
   decltype(&launch_mt19937_expand) mt19937_expand;
   decltype(&launch_mt19937_init) mt19937_init;
   decltype(&fastseed::mt19937_init_width) init_width;
+  const DirectOperator* operators;
+  size_t operator_count;
 };
 
 }  // namespace fastseed
