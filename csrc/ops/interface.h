@@ -7,7 +7,7 @@
 namespace fastseed {
 
 struct LoopTable {
-  decltype(&launch_derive_keys) derive_keys;
+  void (*derive_keys)(const Stream& stream, uint64_t start, int64_t n, uint64_t* out);
   decltype(&launch_mt19937_expand) mt19937_expand;
   decltype(&launch_mt19937_init) mt19937_init;
   decltype(&fastseed::mt19937_init_width) init_width;
