@@ -113,16 +113,14 @@ FS_LANES void segment(const BlockRange& range, uint64_t first, int64_t n, uint64
 }
 
 template <class V, bool kBoth>
-FS_LANES void lanes_range(const BlockRange& range, int64_t n, uint64_t* out, Stores stores) {
+FS_TARGET void lanes_range(const BlockRange& range, int64_t n, uint64_t* out, Stores stores) {
   constexpr int64_t kWords = kBoth ? 2 : 1;
   const bool whole_words = reinterpret_cast<uintptr_t>(out) % sizeof(uint64_t) == 0;
   const bool stream =
       stores == Stores::kStreaming && whole_words && V::words_to_aligned(out) % kWords == 0;
   for (int64_t at = 0; at < n;) {
     const uint64_t first = range.start + static_cast<uint64_t>(at);
-    const uint64_t to_boundary = (uint64_t{1} << 32) - (first & 0xffffffffu);
-    const uint64_t rest = static_cast<uint64_t>(n - at);
-    const int64_t count = static_cast<int64_t>(rest < to_boundary ? rest : to_boundary);
+    const int64_t count = same_upper_half(first, n - at);
     if (stream) {
       segment<V, kBoth, true>(range, first, count, out + kWords * at);
     } else {
@@ -178,8 +176,8 @@ FS_LANES void group_of_seeds(const uint64_t* seeds, const uint64_t* indices, con
 }
 
 template <class V>
-FS_LANES void lanes_of_seeds(const uint64_t* seeds, const int64_t* indices, const Name& name,
-                             int64_t n, uint64_t* out) {
+FS_TARGET void lanes_of_seeds(const uint64_t* seeds, const int64_t* indices, const Name& name,
+                              int64_t n, uint64_t* out) {
   uint64_t seed[V::kLanes] = {}, index[V::kLanes] = {}, keys[2 * V::kLanes];
   for (int64_t i = 0; i < n; i += V::kLanes) {
     const int64_t count = n - i < V::kLanes ? n - i : V::kLanes;
@@ -198,7 +196,7 @@ FS_LANES void lanes_of_seeds(const uint64_t* seeds, const int64_t* indices, cons
 // each square of words so that a state's words lie one after another. Each step also asks for one
 // cache line of each of the `next` states, so that they have arrived when their turn comes.
 template <class W>
-FS_LANES void lanes_init(const uint32_t* seeds, uint32_t* const* states, uint32_t* const* next) {
+FS_TARGET void lanes_init(const uint32_t* seeds, uint32_t* const* states, uint32_t* const* next) {
   constexpr int kLanes = W::kLanes;
   static_assert(kMtWords % kLanes == 0, "a state is a whole number of squares");
   typename W::Type square[kLanes];

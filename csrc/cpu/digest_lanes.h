@@ -99,13 +99,11 @@ FS_LANES void digest_segment(uint64_t key, const uint8_t* bytes, int64_t groups,
 }
 
 template <class V>
-FS_LANES void digest_range(uint64_t key, uint64_t group_number, const uint8_t* bytes,
-                           int64_t groups, uint64_t* total) {
+FS_TARGET void digest_range(uint64_t key, uint64_t group_number, const uint8_t* bytes,
+                            int64_t groups, uint64_t* total) {
   for (int64_t at = 0; at < groups;) {
     const uint64_t first = key + group_number + static_cast<uint64_t>(at);
-    const uint64_t to_boundary = (uint64_t{1} << 32) - (first & 0xffffffffu);
-    const uint64_t rest = static_cast<uint64_t>(groups - at);
-    const int64_t count = static_cast<int64_t>(rest < to_boundary ? rest : to_boundary);
+    const int64_t count = same_upper_half(first, groups - at);
     digest_segment<V>(first, bytes + 16 * at, count, total);
     at += count;
   }

@@ -1,62 +1,72 @@
-// Operators on an ordinary tensor of the CPU that the module `_generators` calls without torch's
-// dispatcher, which takes longer than a small draw. A row of the table for each.
+// The table of operators that the module `_generators` calls on ordinary tensors without torch's
+// dispatcher, which takes longer than a small draw.
 #pragma once
 #include <utility>
+#include <vector>
 
-#include "draw_ops.h"
+#include "draws.h"
 #include "interface.h"
-#include "key_ops.h"
-#include "parallel.h"
+#include "keys.h"
 
 namespace fastseed {
 
-// Values that a second thread is worth waking for.
-constexpr int64_t kDrawGrain = 1 << 14;
-
-// A whole tensor, from one key.
-template <class Draw, class... Parameters>
-void draw_whole(const Tensor& out, uint64_t lo, uint64_t hi, Parameters... parameters) {
-  const uint64_t key[] = {lo, hi};
-  const Layout layout = layout_of(out.numel(), 1, {}, {}, 0, Draw::kName);
-  const auto launch = [&](const auto& distribution, auto* data) {
-    check_words(distribution, layout, Draw::kName);
-    parallel(out.numel(), kDrawGrain, [&](int64_t begin, int64_t end) {
-      launch_draw(distribution, Streams{key, nullptr, 1}, layout, begin, end, data);
-    });
-  };
-  Draw::run(out, launch, parameters...);
-}
-
-template <class Parameter>
-Parameter read(const Number& number) {
-  if constexpr (std::is_same_v<Parameter, double>) {
-    return number.real;
+template <class Number>
+Number read(const DirectNumber& given) {
+  if constexpr (std::is_same_v<Number, double>) {
+    return given.real;
   } else {
-    return static_cast<Parameter>(number.word);
+    return static_cast<Number>(given.word);
   }
 }
 
-// A row for a function of the output and numbers.
-template <auto kFunction>
-struct Direct;
+template <class Device>
+struct DirectOperators {
+  std::vector<DirectOperator>& rows;
 
-template <class... Numbers, void (*kFunction)(const Tensor&, Numbers...)>
-struct Direct<kFunction> {
-  template <size_t... kAt>
-  static void call(const Tensor& out, const Number* numbers, std::index_sequence<kAt...>) {
-    kFunction(out, read<Numbers>(numbers[kAt])...);
+  // One that is kFunction(output, numbers...).
+  template <auto kFunction, class... Numbers>
+  void add_function(const char* name) {
+    rows.push_back({name, sizeof...(Numbers), [](void* out, const DirectNumber* given) {
+                      call<kFunction, Numbers...>(Tensor(static_cast<AtenTensorHandle>(out)), given,
+                                                  std::index_sequence_for<Numbers...>());
+                    }});
   }
-  static constexpr DirectOperator row(const char* name) {
-    return {name, sizeof...(Numbers), [](void* tensor, const Number* numbers) {
-              call(Tensor(static_cast<AtenTensorHandle>(tensor)), numbers,
-                   std::index_sequence_for<Numbers...>());
-            }};
+
+  template <class Draw, class... Parameters>
+  void add() {
+    add_function<&draw_whole<Draw, Parameters...>, uint64_t, uint64_t, Parameters...>(Draw::kName);
+  }
+
+  void add_keys() {
+    add_derive<&KeyOps<Device>::write_keys>("derive_keys");
+    add_derive<&KeyOps<Device>::write_seeds>("derive_seeds");
+  }
+
+  template <void (*kWrite)(const Tensor&, const Stream&, uint64_t)>
+  void add_derive(const char* name) {
+    add_function<&derive<kWrite>, uint64_t, uint64_t, uint32_t, uint32_t, uint64_t>(name);
+  }
+
+ private:
+  template <void (*kWrite)(const Tensor&, const Stream&, uint64_t)>
+  static void derive(const Tensor& out, uint64_t key, uint64_t tweak, uint32_t rank_word,
+                     uint32_t worker, uint64_t start) {
+    kWrite(out, Stream{{key, tweak}, rank_word, worker}, start);
+  }
+
+  template <auto kFunction, class... Numbers, size_t... kAt>
+  static void call(const Tensor& out, const DirectNumber* given, std::index_sequence<kAt...>) {
+    kFunction(out, read<Numbers>(given[kAt])...);
+  }
+
+  // All of a tensor, from one key.
+  template <class Draw, class... Parameters>
+  static void draw_whole(const Tensor& out, uint64_t lo, uint64_t hi, Parameters... parameters) {
+    const uint64_t key[] = {lo, hi};
+    const Layout layout = layout_of(out.numel(), 1, {}, {}, 0, Draw::kName);
+    const auto counted = [] {};  // by the caller, for autograd
+    draw_rows<Device, Draw>(out, Streams{key, nullptr, 1}, layout, counted, parameters...);
   }
 };
-
-template <class Draw, class... Parameters>
-constexpr DirectOperator direct_draw() {
-  return Direct<&draw_whole<Draw, Parameters...>>::row(Draw::kName);
-}
 
 }  // namespace fastseed

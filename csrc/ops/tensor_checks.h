@@ -1,6 +1,7 @@
-// What the operators check of their tensors, and how they report a write. Uses the stable ABI
-// alone.
+// What the operators check of their tensors, and how they report a write.
 #pragma once
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/stableivalue_conversions.h>
 #include <torch/csrc/stable/tensor.h>
 #include <torch/headeronly/core/ScalarType.h>
@@ -11,11 +12,13 @@
 #include <initializer_list>
 #include <string>
 
+#include "../core/device.h"
 #include "../core/float16.h"
 
 namespace fastseed {
 
 using Dtype = torch::headeronly::ScalarType;
+using Library = torch::stable::detail::StableLibrary;
 using torch::stable::Tensor;
 
 // Of the dtypes that operators ask of their smaller arguments.
@@ -103,6 +106,10 @@ inline int64_t* longs_of(const Tensor& tensor) {
   return static_cast<int64_t*>(tensor.data_ptr());
 }
 
+inline double* doubles_of(const Tensor& tensor) {
+  return static_cast<double*>(tensor.data_ptr());
+}
+
 // `written`, which is contiguous, and `bytes` from the first element of `other` on have no byte in
 // common: one of them is written while the other is read.
 inline void check_disjoint(const Tensor& written, const Tensor& other, int64_t bytes,
@@ -113,12 +120,6 @@ inline void check_disjoint(const Tensor& written, const Tensor& other, int64_t b
                       a + static_cast<uintptr_t>(bytes_of(written)) <= b ||
                       b + static_cast<uintptr_t>(bytes) <= a,
                   "fastseed.", op, ": ", argument, " must not share memory with what is written");
-}
-
-// The same of two contiguous tensors.
-inline void check_disjoint(const Tensor& written, const Tensor& other, const char* op,
-                           const char* argument) {
-  check_disjoint(written, other, bytes_of(other), op, argument);
 }
 
 // Gradients are not recorded while it lives.
@@ -161,5 +162,57 @@ inline void mark_written(const Tensor& tensor) {
                   "fastseed: torch does not count a write to a tensor");
   torch::stable::detail::to<Tensor>(stack[0]);  // takes over the reference
 }
+
+// The tensors of a call, checked one after another. What is written has no byte in common with any
+// other argument.
+class Arguments {
+ public:
+  // All of them are on the device of `like`.
+  Arguments(const char* op, const Tensor& like) : op_(op), like_(like) {}
+
+  void read(const Tensor& tensor, const char* name, Dtype dtype,
+            std::initializer_list<int64_t> shape) const {
+    check_tensor(tensor, op_, name, dtype, shape, like_);
+    keep_apart(tensor, name, bytes_of(tensor));
+  }
+
+  void write(const Tensor& tensor, const char* name, Dtype dtype,
+             std::initializer_list<int64_t> shape) {
+    read(tensor, name, dtype, shape);
+    written_[count_++] = &tensor;
+  }
+
+  // Of a dtype and shape that the operator looks at.
+  void read_any(const Tensor& tensor, const char* name) const {
+    STD_TORCH_CHECK(same_device(tensor, like_), "fastseed.", op_, ": ", name,
+                    " must be on the device of the other tensors");
+    check_memory(tensor, op_, name);
+    keep_apart(tensor, name, bytes_of(tensor));
+  }
+  void write_any(const Tensor& tensor, const char* name) {
+    read_any(tensor, name);
+    written_[count_++] = &tensor;
+  }
+
+  // `bytes` from the first element on, of what is read.
+  void keep_apart(const Tensor& tensor, const char* name, int64_t bytes) const {
+    for (int i = 0; i < count_; ++i) {
+      check_disjoint(*written_[i], tensor, bytes, op_, name);
+    }
+  }
+
+  // When all is checked.
+  void mark_written() const {
+    for (int i = 0; i < count_; ++i) {
+      fastseed::mark_written(*written_[i]);
+    }
+  }
+
+ private:
+  const char* op_;
+  const Tensor& like_;
+  std::array<const Tensor*, 3> written_{};
+  int count_ = 0;
+};
 
 }  // namespace fastseed

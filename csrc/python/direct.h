@@ -29,8 +29,8 @@ bool are_seen() {
 // Whether autograd and torch's transforms know no more of a tensor than its version, and it is one
 // piece of memory.
 bool is_whole(const at::Tensor& tensor) {
-  static const c10::DispatchKeySet kAutograd({c10::DispatchKey::ADInplaceOrView,
-                                              c10::DispatchKey::AutogradCPU});
+  static const c10::DispatchKeySet kAutograd(
+      {c10::DispatchKey::ADInplaceOrView, c10::DispatchKey::AutogradCPU});
   static const c10::DispatchKeySet kOrdinary = at::empty({0}).key_set() | kAutograd;
   return (tensor.key_set() | kAutograd) == kOrdinary && !tensor.requires_grad() &&
          !tensor._fw_grad(0).defined() && tensor.is_contiguous() &&
@@ -53,9 +53,9 @@ PyObject* call_directly(PyObject*, PyObject* const* args, Py_ssize_t given) {
   if (!is_whole(out)) {
     Py_RETURN_FALSE;
   }
-  Number numbers[kMost];
+  DirectNumber numbers[kMost];
   for (Py_ssize_t i = kFirst; i < given; ++i) {
-    Number& number = numbers[i - kFirst];
+    DirectNumber& number = numbers[i - kFirst];
     if (PyFloat_Check(args[i])) {
       number.real = PyFloat_AS_DOUBLE(args[i]);
     } else {

@@ -1,9 +1,18 @@
-// The operators that choose tokens, for any device: a Device gives the launches.
+// The operators that choose tokens.
 #pragma once
+#include <algorithm>
+#include <optional>
+
 #include "../core/sampling.h"
 #include "tensor_checks.h"
 
 namespace fastseed {
+
+// Rows, or parts of them, of which one thread has so many numbers that a second is worth waking.
+inline int64_t sampling_grain(int64_t size) {
+  constexpr int64_t kGrain = 1 << 15;
+  return size >= kGrain ? 1 : kGrain / size;
+}
 
 // Bytes from the first number to the last one.
 inline int64_t bytes_between(const Tensor& numbers) {
@@ -55,30 +64,24 @@ void sampling_race(const Tensor& scores, const Tensor& tokens, const Tensor& num
   constexpr const char* op = "sampling_race";
   check_numbers(numbers, first, op);
   const int64_t rows = numbers.size(0);
-  check_tensor(scores, op, "scores", Dtype::Double, {rows, kAnySize}, numbers);
+  Arguments given(op, numbers);
+  given.write(scores, "scores", Dtype::Double, {rows, kAnySize});
   const int64_t parts = scores.size(1);
   STD_TORCH_CHECK(parts >= 1, "fastseed.", op,
                   ": scores must be of shape (B, parts), parts at least 1");
-  check_tensor(tokens, op, "tokens", Dtype::Long, {rows, parts}, numbers);
-  check_tensor(keys, op, "keys", Dtype::UInt64, {rows, 2}, numbers);
-  check_tensor(positions, op, "positions", Dtype::Long, {rows}, numbers);
-  check_tensor(temperature, op, "temperature", Dtype::Double, {rows}, numbers);
-  check_tensor(threshold, op, "threshold", Dtype::Long, {rows}, numbers);
-  check_disjoint(scores, tokens, op, "tokens");
-  for (const Tensor* written : {&scores, &tokens}) {
-    check_disjoint(*written, numbers, bytes_between(numbers), op, "numbers");
-    check_disjoint(*written, keys, op, "keys");
-    check_disjoint(*written, positions, op, "positions");
-    check_disjoint(*written, temperature, op, "temperature");
-    check_disjoint(*written, threshold, op, "threshold");
-  }
-  const RaceRows races{words_of(keys), longs_of(positions),
-                       static_cast<const double*>(temperature.data_ptr()), longs_of(threshold)};
-  const WinnersOut out{static_cast<double*>(scores.data_ptr()), longs_of(tokens), parts};
-  for_numbers(numbers, first, op, [&](const auto& given) {
-    mark_written(scores);
-    mark_written(tokens);
-    Device::race(given, races, out, numbers);
+  given.write(tokens, "tokens", Dtype::Long, {rows, parts});
+  given.keep_apart(numbers, "numbers", bytes_between(numbers));
+  given.read(keys, "keys", Dtype::UInt64, {rows, 2});
+  given.read(positions, "positions", Dtype::Long, {rows});
+  given.read(temperature, "temperature", Dtype::Double, {rows});
+  given.read(threshold, "threshold", Dtype::Long, {rows});
+  const RaceRows races{words_of(keys), longs_of(positions), doubles_of(temperature),
+                       longs_of(threshold)};
+  const WinnersOut out{doubles_of(scores), longs_of(tokens), parts};
+  for_numbers(numbers, first, op, [&](const auto& found) {
+    given.mark_written();
+    Device::run(numbers, rows * parts, sampling_grain((found.size + parts - 1) / parts),
+                [&](auto where) { launch_race(found, races, out, where); });
   });
 }
 
@@ -89,30 +92,32 @@ void sampling_threshold(const Tensor& out, const Tensor& numbers, const Tensor& 
   constexpr const char* op = "sampling_threshold";
   check_numbers(numbers, first, op);
   const int64_t rows = numbers.size(0);
-  check_tensor(out, op, "out", Dtype::Long, {rows}, numbers);
-  check_tensor(floor, op, "floor", Dtype::Long, {rows}, numbers);
-  check_tensor(wanted, op, "wanted", Dtype::Double, {rows}, numbers);
-  check_tensor(temperature, op, "temperature", Dtype::Double, {rows}, numbers);
-  check_disjoint(out, numbers, bytes_between(numbers), op, "numbers");
-  check_disjoint(out, floor, op, "floor");
-  check_disjoint(out, wanted, op, "wanted");
-  check_disjoint(out, temperature, op, "temperature");
+  Arguments given(op, numbers);
+  given.write(out, "out", Dtype::Long, {rows});
+  given.keep_apart(numbers, "numbers", bytes_between(numbers));
+  given.read(floor, "floor", Dtype::Long, {rows});
+  given.read(wanted, "wanted", Dtype::Double, {rows});
+  given.read(temperature, "temperature", Dtype::Double, {rows});
   if (greatest.has_value()) {
-    check_tensor(*greatest, op, "greatest", Dtype::Float, {rows}, numbers);
-    check_disjoint(out, *greatest, op, "greatest");
+    given.read(*greatest, "greatest", Dtype::Float, {rows});
   }
   const ThresholdRows search{
-      longs_of(floor), static_cast<const double*>(wanted.data_ptr()),
+      longs_of(floor), doubles_of(wanted),
       greatest.has_value() ? static_cast<const float*>(greatest->data_ptr()) : nullptr,
-      static_cast<const double*>(temperature.data_ptr()), longs_of(out)};
-  for_numbers(numbers, first, op, [&](const auto& given) {
-    mark_written(out);
-    Device::threshold(given, search, out);
+      doubles_of(temperature), longs_of(out)};
+  const int64_t together = Device::kIsCuda ? std::min(rows, kThresholdRows) : 0;
+  const Tensor scratch = torch::stable::new_empty(out, {together * kThresholdScratch});
+  for_numbers(numbers, first, op, [&](const auto& found) {
+    given.mark_written();
+    Device::run(out, rows, sampling_grain(found.size),
+                [&](auto where) { launch_threshold(found, search, longs_of(scratch), where); });
   });
 }
 
-}  // namespace fastseed
+template <class Device>
+void register_sampling(Library& m) {
+  m.impl("sampling_race", TORCH_BOX(&sampling_race<Device>));
+  m.impl("sampling_threshold", TORCH_BOX(&sampling_threshold<Device>));
+}
 
-#define FS_REGISTER_SAMPLING(m, Device)                                   \
-  (m).impl("sampling_race", TORCH_BOX(&fastseed::sampling_race<Device>)); \
-  (m).impl("sampling_threshold", TORCH_BOX(&fastseed::sampling_threshold<Device>))
+}  // namespace fastseed
