@@ -36,19 +36,16 @@ class Plan(NamedTuple):
     Positions count the samples of all ranks; where batches have any size they count batches.
     """
 
+    samplers: list[Any]  # what yields the requests to the dataset, and the samplers in it
     spec: OrderSpec
     layout: StepLayout  # its n is UNKNOWN where only the sampler knows the end
     source: Any  # yields the indices, or batches of any size; None: the dataset is iterable
     rank: int
+    is_ours: bool = False  # the order is computed from any position on
     is_batched: bool = True  # torch's batches of indices from ``source``
     is_divided: bool = True  # by a rule that holds for another number of ranks too
     start: int = 0
     order: Order | None = None  # of a ShuffleSampler, in one epoch
-
-    @property
-    def is_ours(self) -> bool:
-        """True if the order is computed from any position on."""
-        return is_ours(self.source)
 
     @property
     def is_foreign(self) -> bool:
@@ -59,6 +56,13 @@ class Plan(NamedTuple):
     def has_own_place(self) -> bool:
         """True for an iterable dataset that cannot seek: it says itself where it is."""
         return self.source is None and not self.is_divided
+
+    @property
+    def beside_position(self) -> tuple[str, ...]:
+        """What a state has beside the position, which only the dataset or the sampler knows."""
+        if self.has_own_place:
+            return ("dataset", "over")
+        return ("read",) if self.is_foreign else ()
 
     @property
     def share(self) -> tuple[StepLayout, int] | None:
@@ -158,29 +162,28 @@ def plan_of(loader: DataLoader[Any], seeder: Seeder | None) -> Plan:
     """Return what a whole epoch of a loader reads; without a seeder on one rank."""
     dataset: Any = loader.dataset
     rank, job = (0, 1) if seeder is None else (seeder.data_rank, seeder.data_world_size)
-    samplers = samplers_of(loader)
+    samplers: list[Any] = samplers_in(
+        loader.sampler if loader.batch_sampler is None else loader.batch_sampler
+    )
     batches = samplers[0]
     source = batches.sampler if type(batches) in (BatchSampler, SlotSampler) else batches
-    size, drops = loader.batch_size or 1, bool(loader.drop_last)
-    if is_ours(source) and source.rank is not None:
-        rank, job = source.rank, source.world_size
-    if is_iterable(loader):
-        is_divided = isinstance(dataset, Seekable)
-        ranks = job if is_divided else 1
-        layout = StepLayout(UNKNOWN, size, ranks, drop_last=drops)
-        own = OtherSpec(type(dataset).__name__, length(dataset))
-        return Plan(own, layout, None, rank, is_divided=is_divided)
-    if isinstance(batches, SlotSampler):
-        return Plan(source.spec, batches.layout._replace(ranks=job), source, rank)
     is_batched = type(batches) is BatchSampler
-    if is_batched:
-        size, drops = batches.batch_size, bool(batches.drop_last)
+    sizes: Any = batches if is_batched else loader
+    size, drops = sizes.batch_size or 1, bool(sizes.drop_last)
+    if isinstance(dataset, IterableDataset):
+        is_divided = isinstance(dataset, Seekable)
+        layout = StepLayout(UNKNOWN, size, job if is_divided else 1, drop_last=drops)
+        own = OtherSpec(type(dataset).__name__, length(dataset))
+        return Plan(samplers, own, layout, None, rank, is_divided=is_divided)
     if is_ours(source):
+        rank, job = (rank, job) if source.rank is None else (source.rank, source.world_size)
         layout = StepLayout(source.n, size, job, 0, drops, source.drop_last)
         spec: OrderSpec = source.spec
-        if not (source.task is None and source.epoch is None):
+        if isinstance(batches, SlotSampler):
+            layout, is_batched = batches.layout._replace(ranks=job), True
+        elif not (source.task is None and source.epoch is None):
             spec = OtherSpec(spec.describe(), source.n)
-        return Plan(spec, layout, source, rank, is_batched)
+        return Plan(samplers, spec, layout, source, rank, True, is_batched)
     behind = samplers[1:] if is_batched else samplers
     one_drops = any(getattr(s, "drop_last", False) is True for s in behind)
     divider: Any = next((s for s in samplers if hasattr(s, "num_replicas")), None)
@@ -189,7 +192,7 @@ def plan_of(loader: DataLoader[Any], seeder: Seeder | None) -> Plan:
     layout = StepLayout(UNKNOWN, size, ranks, 0, drops, one_drops)
     is_divided = is_regular and divider is not None
     name = _spec_of(samplers, dataset, is_regular, divider)
-    return Plan(name, layout, source, rank, is_batched, is_divided)
+    return Plan(samplers, name, layout, source, rank, False, is_batched, is_divided)
 
 
 def _spec_of(samplers: list[Any], dataset: object, is_regular: bool, divider: Any) -> OrderSpec:
@@ -209,7 +212,7 @@ def compare_ranks(function: str, loader: DataLoader[Any], plan: Plan, *at: int) 
     if (size := process_group_size()) == 1:
         return
     seeder = context.current(function)
-    divider = next((s for s in samplers_of(loader) if hasattr(s, "num_replicas")), None)
+    divider = next((s for s in plan.samplers if hasattr(s, "num_replicas")), None)
     is_shared = plan.is_ours or plan.share is not None or divider is not None
     is_of_all = plan.layout.ranks == seeder.data_world_size and size == seeder.world_size
     if not (is_shared and is_of_all):
@@ -243,16 +246,6 @@ def is_ours(sampler: Any) -> bool:
     """Return True if a sampler's order is that of ``ShuffleSampler``, by its method."""
     is_one = isinstance(sampler, ShuffleSampler)
     return is_one and type(sampler).__iter__ is ShuffleSampler.__iter__
-
-
-def is_iterable(loader: DataLoader[Any]) -> bool:
-    """Return True if the dataset of a loader is iterable-style."""
-    return isinstance(loader.dataset, IterableDataset)
-
-
-def samplers_of(loader: DataLoader[Any]) -> list[Any]:
-    """Return what yields the requests to the dataset, and the samplers in it."""
-    return samplers_in(loader.sampler if loader.batch_sampler is None else loader.batch_sampler)
 
 
 def length(data: Any) -> int:

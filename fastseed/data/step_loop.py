@@ -20,7 +20,7 @@ from .layout import SlotSource
 from .limits import EpochSteps, Limits, MicroBatches, Step, loader_of
 from .lineage import Lineage
 from .loader.iteration import Iteration
-from .loader.states import beside_position, check_resumable, check_state
+from .loader.states import check_resumable, check_state
 from .order.samplers import SlotSampler
 from .plan import Plan, compare_ranks, plan_of
 
@@ -166,11 +166,12 @@ class StepLoop:
                 f"fastseed.{_NAME}: a state was loaded into the loader of this loop: load the "
                 "state of the loop into the loop, or call restart() of the loader"
             )
+        whole = plan_of(loader, context.current(_NAME))
         try:
-            check_resumable(_NAME, loader)
+            check_resumable(_NAME, loader, whole)
         except (TypeError, ValueError) as error:
             warn_once("%s; this loop is iterated, but state_dict() will raise this", error)
-        plan = self._plan()
+        plan = self._limits.cut(whole)
         if self._limits.per_epoch is not None and plan.has_own_place:
             rule = "None for an iterable dataset that cannot seek: pass total"
             raise validation.value_error(_NAME, "steps_per_epoch", rule, self._limits.per_epoch)
@@ -187,7 +188,9 @@ class StepLoop:
             check_known(_NAME, "the order of the loader", history.latest_order)
         if count:
             plan = plan._replace(order=history.order(epoch, history.latest_order, count))
-        state = self._loaded or (self._beside_position() if first and self._loaded is None else {})
+        state = self._loaded or {}
+        if first and self._loaded is None:
+            state = self._beside_position(plan)
         is_over = epoch == self.epoch and bool(state.get("over"))
         if epoch != self.epoch:
             if self._is_saved and self._has_step_left():
@@ -201,7 +204,7 @@ class StepLoop:
         if not self._is_compared:  # also the seed that reseed gives a registered sampler
             compare_ranks(_NAME, loader, plan, self._task, epoch, first)
             self._is_compared = True
-        plan = plan._replace(layout=plan_of(loader, context.seeder).layout)
+        plan = plan._replace(layout=whole.layout)
         batches: Iterator[Any] = loader._iterate(self._task, epoch, plan, is_over, state)
         self._continue_at(epoch, step, history)
         self._own = loader._latest
@@ -271,11 +274,12 @@ class StepLoop:
     def _state(self) -> StateDict:
         self._check_taken()
         self._check_seed()
-        check_resumable(f"{_NAME}.state_dict", self.loader)
+        plan = self._plan()
+        check_resumable(f"{_NAME}.state_dict", self.loader, plan)
         history = self._current_history().at_step(self.epoch, self.step)
         if not history.entries:
             history = self._planned(self.epoch, self.step)
-        beside = self._beside_position() if self._loaded is None else self._loaded
+        beside = self._beside_position(plan) if self._loaded is None else self._loaded
         self._is_saved = self.step > 0
         return {**beside, **_FORMAT, "before": self._before, "journal": to_json(history)}
 
@@ -297,18 +301,18 @@ class StepLoop:
         before = self._before if epoch == self.epoch else self._earlier
         return {**state, "before": before, "journal": to_json(history.until(epoch, step + 1))}
 
-    def _beside_position(self) -> StateDict:
+    def _beside_position(self, plan: Plan) -> StateDict:
         """Return what only a dataset of its own state, or another sampler, can say."""
         own, is_ahead = self._own, False
         if own is not None and not own.plan.is_ours:  # after an interrupt
             is_ahead = own.position > self._current_history().position_at(self.epoch, self.step)
         is_lost = is_ahead or own not in (None, self.loader._latest)
-        if is_lost and "dataset" in beside_position(self.loader):
+        if is_lost and plan.has_own_place:
             raise RuntimeError(
                 f"fastseed.{_NAME}: the dataset lost its place, as the loader was iterated outside "
                 "of this loop or next() was interrupted: load an earlier state"
             )
-        return self.loader._beside_position(None if is_ahead else own)
+        return self.loader._beside_position(plan, None if is_ahead else own)
 
     def load_state_dict(self, state: StateDict, *, new_order: bool = False) -> None:
         """Start the next loop after the step in which ``state`` was taken.
@@ -326,16 +330,16 @@ class StepLoop:
         function = f"{_NAME}.load_state_dict"
         seeder = context.current(function)
         new_order = validation.check_bool(function, "new_order", new_order)
-        check_resumable(function, self.loader)
-        beside = beside_position(self.loader)
-        check_state(function, "loop", state, _FORMAT, {"before", "journal", *beside})
+        plan = self._plan()
+        check_resumable(function, self.loader, plan)
+        check_state(function, "loop", state, _FORMAT, {"before", "journal", *plan.beside_position})
         top = scopes.MAX_STEP
         before = validation.check_int(function, "state['before']", state["before"], 0, top)
         job = seeder.master_seed, self._task
-        history = self._plan().parse_history(function, state["journal"], *job, new_order)
+        history = plan.parse_history(function, state["journal"], *job, new_order)
         self._continue_at(*history.point, history)
         self._before, self._is_saved = before, False
-        self._loaded = {name: state[name] for name in beside}
+        self._loaded = {name: state[name] for name in plan.beside_position}
         self._since = history.point
 
     def lineage(self) -> Lineage:

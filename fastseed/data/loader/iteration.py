@@ -30,7 +30,7 @@ from ...generators.setters import tell_epoch
 from ...random.keyed import apart_from_blocks
 from ...seeder.seeder import Seeder
 from ..order.samplers import ShuffleSampler, without_generator
-from ..plan import Plan, samplers_of
+from ..plan import Plan
 from ..worker.scope import IterationScope
 from ..worker.seeding import GENERATORS, is_on_device, snapshot
 from ..worker.streams import torch_generator
@@ -59,7 +59,6 @@ class Iteration:
         is_over: bool = False,
         read: str = "",
     ) -> None:
-        self._samplers = samplers_of(loader)
         self.scope, self.plan, self.name = scope, plan, getattr(loader, "name", None)
         self._kept = getattr(loader, "_kept_by_samplers", {})
         self.is_over = is_over
@@ -96,7 +95,7 @@ class Iteration:
 
     def requests(self) -> Iterator[object]:
         """Yield the indices, batch by batch; nothing happens before the first is asked for."""
-        samplers = self._samplers
+        samplers = self.plan.samplers
         _set_scope(samplers, self.scope.task, self.scope.epoch)
         foreign = [s for s in samplers if not type(s).__module__.startswith(_KNOWN_MODULES)]
         attributes = _attributes_of(foreign) if foreign else {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 from torch.utils import data as torch_data
 from torch.utils.data import DataLoader, IterableDataset, SequentialSampler
@@ -26,20 +26,14 @@ from ..order.samplers import (
     warn_of_unprepared,
     without_generator,
 )
-from ..plan import Plan, compare_ranks, is_iterable, is_ours, length, plan_of, samplers_of
+from ..plan import Plan, compare_ranks, is_ours, length, plan_of
 from ..worker.per_batch import PerBatch
 from ..worker.per_sample import PerSample
 from ..worker.scope import IterationScope, epoch_scope, wrapped
 from . import states
 from .iteration import Iteration
 from .seekable import Seekable, can_seek
-from .torch_loader import (
-    OF_SAMPLERS,
-    Settings,
-    TorchLoader,
-    check_dataset,
-    settings_of,
-)
+from .torch_loader import OF_SAMPLERS, Settings, TorchLoader, check_dataset, settings_of
 
 _CLASS = "data.Loader"
 _FORMAT: dict[str, str | int] = {"format": "fastseed.loader", "version": 3}
@@ -180,7 +174,7 @@ class Loader(DataLoader[Any]):
     def _iterate(self, task: int, epoch: int, plan: Plan, is_over: bool, state: StateDict) -> Any:
         """Begin an iteration that reads a plan, by default in the order of its scope."""
         seeder = context.current(_CLASS)
-        scope = self._scope_in(task, epoch)._replace(start=plan.start)
+        scope = self._scope_in(plan, task, epoch)
         tell_epoch(wrapped(self.dataset), *scope[:2])
         places = None
         if plan.has_own_place and self.num_workers and hasattr(self.dataset, "state_dict"):
@@ -217,7 +211,7 @@ class Loader(DataLoader[Any]):
         if self.persistent_workers:
             self._torch = kept
         self._latest, self._loaded = iteration, None
-        return iter(()) if is_iterable(self) and is_over else iterator
+        return iter(()) if plan.source is None and is_over else iterator
 
     def _check_length(self, plan: Plan) -> None:
         """Raise RuntimeError if an epoch begins with another dataset than the order is of."""
@@ -229,15 +223,17 @@ class Loader(DataLoader[Any]):
                 "fastseed.data.steps(DataLoader(...)).in_epoch(epoch)"
             )
 
-    def _scope_in(self, task: int, epoch: int) -> IterationScope:
+    def _scope_in(self, plan: Plan, task: int, epoch: int) -> IterationScope:
         """Return the scope of an iteration; a ShuffleSampler may have an epoch of its own."""
-        chosen = [s.epoch for s in samplers_of(self) if isinstance(s, ShuffleSampler)]
-        own = next((one for one in chosen if one is not None), epoch)
-        return IterationScope(task, own, 0, self._iterations + 1)
+        for sampler in plan.samplers:
+            if isinstance(sampler, ShuffleSampler) and sampler.epoch is not None:
+                epoch = sampler.epoch
+                break
+        return IterationScope(task, epoch, plan.start, self._iterations + 1)
 
     def _warn_of_equal_streams(self, at: IterationScope, seeder: Seeder, plan: Plan) -> None:
         """Log a warning if another loader has the same streams or order, or every epoch has."""
-        samplers = samplers_of(self)
+        samplers = plan.samplers
         is_random = any(getattr(s, "shuffle", False) is True for s in samplers)
         in_scope_of_init = not (at.task or at.epoch or epoch_scope(seeder, _CLASS))
         if in_scope_of_init and self._iterations and (is_random or without_generator(samplers)):
@@ -258,7 +254,7 @@ class Loader(DataLoader[Any]):
         """Log a warning if every rank reads every sample, or ranks have unequal steps."""
         if seeder.data_world_size == 1:
             return
-        for sampler in samplers_of(self):
+        for sampler in plan.samplers:
             is_divided = isinstance(sampler, torch_data.DistributedSampler)
             if is_divided and sampler.shuffle and not sampler.seed:
                 warn_once(
@@ -294,27 +290,25 @@ class Loader(DataLoader[Any]):
             TypeError, ValueError: the loader cannot resume, as with ``in_order=False``, a sampler
                 of torch with a generator, or an iterable dataset that cannot.
         """
-        function = f"{_CLASS}.state_dict"
-        states.check_resumable(function, self)
+        function, latest = f"{_CLASS}.state_dict", self._latest
+        plan = plan_of(self, context.seeder) if latest is None else latest.plan
+        states.check_resumable(function, self, plan)
         if self._loaded is not None:
             return dict(self._loaded)
-        seeder, latest = context.current(function), self._latest
-        if latest is None:
-            plan, at, seed, position = plan_of(self, seeder), (0, 0), seeder.master_seed, 0
-        else:
-            plan, at = latest.plan, latest.scope[:2]
+        task, epoch, seed, position, over = 0, 0, context.current(function).master_seed, 0, 0
+        if latest is not None:
+            (task, epoch, *_), over = latest.scope, int(latest.is_over)
             seed, position = latest.master_seed, latest.position
-        task, epoch = at
         history = History(seed, task).with_entry(plan.entry(epoch, 0, position), plan.spec)
-        over = int(latest is not None and latest.is_over)
-        beside = self._beside_position(latest)
+        beside = self._beside_position(plan, latest)
         return {**_FORMAT, "journal": to_json(history), "over": over, **beside}
 
-    def _beside_position(self, latest: Iteration | None) -> StateDict:
+    def _beside_position(self, plan: Plan, latest: Iteration | None) -> StateDict:
         """Return what only a dataset of its own state, or another sampler, can say."""
-        fields, dataset = states.beside_position(self), cast("Any", self.dataset)
-        if "dataset" not in fields:
-            return dict.fromkeys(fields, "" if latest is None else latest.read)
+        dataset: Any = self.dataset
+        if not plan.has_own_place:
+            read = "" if latest is None else latest.read
+            return dict.fromkeys(plan.beside_position, read)
         over, places = latest is None or latest.is_over, latest.places if latest else None
         if self.num_workers and places is None:
             places = states.WorkerPlaces(self.num_workers, context.current(_CLASS))
@@ -337,11 +331,12 @@ class Loader(DataLoader[Any]):
                 of a dataset of another size; or the loader cannot resume. Nothing is changed.
         """
         function, argument = f"{_CLASS}.load_state_dict", "state['journal']"
-        states.check_resumable(function, self)
-        fields = {"journal", "over", *states.beside_position(self)}
+        plan = plan_of(self, context.seeder)
+        states.check_resumable(function, self, plan)
+        fields = {"journal", "over", *plan.beside_position}
         states.check_state(function, "loader", state, _FORMAT, fields)
         history = from_json(function, argument, state["journal"])
-        plan_of(self, context.seeder).check_facts(function, argument, history)
+        plan.check_facts(function, argument, history)
         self._loaded, self._history, self._latest = dict(state), history, None
 
     def restart(self) -> None:
@@ -354,7 +349,7 @@ class Loader(DataLoader[Any]):
             return plan.layout.steps_left(plan.start) > 0
         if plan.source is None:
             return not 0 <= plan.spec.n <= plan.start
-        scope = self._scope_in(task, epoch)._replace(start=plan.start)
+        scope = self._scope_in(plan, task, epoch)
         rest = Iteration(self, context.current(_CLASS), scope, plan).requests()
         return next(rest, None) is not None
 
@@ -366,7 +361,7 @@ class Loader(DataLoader[Any]):
         position = history.position_at(*history.point)
         if not (position or is_over):
             return None
-        here = context.current(_CLASS).master_seed, task, self._scope_in(task, epoch).epoch
+        here = context.current(_CLASS).master_seed, task, self._scope_in(plan, task, epoch).epoch
         saved = history.master_seed, history.task, history.epoch
         if here != saved:
             left = plan._replace(start=position)
@@ -403,7 +398,7 @@ def slot_loader(function: str, loader: Any, slots: int, assignment: str) -> Load
     """Return a ``Loader`` of the slots of this rank."""
     settings = loader_settings(function, loader)
     plain = Loader(**settings)  # with the order of shuffle=True
-    if is_iterable(plain) or plain.batch_size is None:
+    if isinstance(plain.dataset, IterableDataset) or plain.batch_size is None:
         rule = "of a map-style dataset, with batch_size and no batch_sampler, for slots"
         raise validation.value_error(function, "loader", rule, loader)
     order: Any = plain.sampler

@@ -16,38 +16,27 @@ from torch.utils.data import DataLoader, get_worker_info
 
 from ..._utils import StateDict, validation
 from ..._utils.log import warn_once
-from ...derivation import context
 from ...seeder.seeder import Seeder
 from ..order.samplers import RANDOM_SAMPLERS
-from ..plan import is_iterable, plan_of, samplers_of
-from .seekable import Seekable
+from ..plan import Plan
 
 _NAME = "data.Loader"
 
 
-def check_resumable(function: str, loader: DataLoader[Any]) -> None:
-    """Raise TypeError or ValueError if no state says where the loader is."""
+def check_resumable(function: str, loader: DataLoader[Any], plan: Plan) -> None:
+    """Raise TypeError or ValueError if no state says where the loader is that reads a plan."""
     if not loader.in_order:
         rule = "True, so that the number of batches says which were delivered"
         raise validation.value_error(function, "in_order", rule, False)
-    for sampler in samplers_of(loader):
+    for sampler in plan.samplers:
         if isinstance(sampler, RANDOM_SAMPLERS) and sampler.generator:
             rule = "without a generator, whose state is lost: use shuffle=True"
             raise validation.value_error(function, "sampler", rule, sampler)
     dataset = loader.dataset
-    if not is_iterable(loader) or isinstance(dataset, Seekable):
-        return
-    if not (hasattr(dataset, "state_dict") and hasattr(dataset, "load_state_dict")):
+    has_state = hasattr(dataset, "state_dict") and hasattr(dataset, "load_state_dict")
+    if plan.has_own_place and not has_state:
         rule = "map-style, a Seekable, or have seek(position), or a state_dict"
         raise validation.type_error(function, "dataset", rule, dataset)
-
-
-def beside_position(loader: DataLoader[Any]) -> tuple[str, ...]:
-    """Return what a state has beside the position: of a dataset or a sampler that only it knows."""
-    plan = plan_of(loader, context.seeder)
-    if plan.has_own_place:
-        return ("dataset", "over")
-    return ("read",) if plan.is_foreign else ()
 
 
 def check_state(

@@ -22,7 +22,6 @@ from ..._backend.compile import eager
 from ..._utils import validation
 from ..._utils.log import logger
 from ...seeder.fork_rng import open_blocks
-from ..plan import is_iterable
 from ..worker.per_sample import PerSample
 from ..worker.scope import ScopeInSharedMemory, fetched, thread_scope
 from ..worker.seeding import ScopedDataset, WorkerInit, WorkerSeeder
@@ -44,7 +43,7 @@ class TorchLoader:
         self._requests = IndexRequests(iteration, loader)
         self._requests.announce()
         self._generator, dataset = loader.generator, loader.dataset
-        self._is_iterable = is_iterable(loader)
+        self._is_iterable = iteration.plan.source is None
         self._origin = own, workers = _origin_of(iteration)
         settings = settings_of(loader)
         if not self._is_iterable:
@@ -209,7 +208,7 @@ def settings_of(loader: DataLoader[Any]) -> Settings:
     """Return the arguments that make another DataLoader like ``loader``."""
     found = {name: getattr(loader, name) for name in _PARAMETERS if hasattr(loader, name)}
     sampler, batches = found.pop("sampler"), found.pop("batch_sampler")
-    if is_iterable(loader):
+    if isinstance(loader.dataset, IterableDataset):
         return found  # torch makes the samplers
     made_by_torch = type(batches) is BatchSampler and batches.sampler is sampler
     if batches is not None and not (made_by_torch and loader.batch_size is not None):
