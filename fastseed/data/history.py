@@ -132,10 +132,10 @@ class History:
         """
         at = entry.point
         kept = self.entries[: bisect.bisect_left(self.entries, at)]
-        following = self.point if self.has_steps(*self.point) else (self.epoch + 1, 0)
-        if kept and following < at:
-            epoch, step = following
-            kept += (kept[-1]._replace(epoch=epoch, step=step, order=STOPPED),)
+        if kept:
+            epoch, step = self.point if self.has_steps(*self.point) else (self.epoch + 1, 0)
+            if (epoch, step) < at:
+                kept += (kept[-1]._replace(epoch=epoch, step=step, order=STOPPED),)
         done = self.quarantines_at(*at)
         later = tuple(q._replace(epoch=at[0], step=at[1]) for q in self.quarantines[done:])
         orders = self.orders if spec in self.orders else (*self.orders, spec)

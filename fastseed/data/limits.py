@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader
 
 from .._utils import validation
 from ..derivation import scopes
-from .history import Entry, History
+from .history import History
 from .layout import SlotSource
 from .loader.loader import Loader, slot_loader
 from .plan import Plan
@@ -39,14 +39,8 @@ class Limits(NamedTuple):
 
     def cut(self, plan: Plan) -> Plan:
         """Return a plan whose batches are those of whole steps, for the arithmetic of steps."""
-        if self.accumulate is None:
-            return plan
-        size = plan.layout.batch_size * self.accumulate
-        return plan._replace(layout=plan.layout._replace(batch_size=size))
-
-    def entry(self, plan: Plan, epoch: int, step: int, position: int) -> Entry:
-        """Return the entry of a journal that cuts steps as a plan does, up to the limit."""
-        return plan.entry(epoch, step, position)._replace(steps=self.per_epoch or 0)
+        layout = plan.layout._replace(batch_size=plan.layout.batch_size * (self.accumulate or 1))
+        return plan._replace(layout=layout, steps=self.per_epoch or 0)
 
     def steps_of(self, batches: Iterable[Any], drop_last: bool, left: int | None) -> Iterator[Any]:
         """Yield the batches of a loader, or lists of those of a step, at most ``left`` of them."""

@@ -46,6 +46,7 @@ class Plan(NamedTuple):
     is_divided: bool = True  # by a rule that holds for another number of ranks too
     start: int = 0
     order: Order | None = None  # of a ShuffleSampler, in one epoch
+    steps: int = 0  # with which an epoch ends at the latest; 0: with its last position
 
     @property
     def is_foreign(self) -> bool:
@@ -74,8 +75,8 @@ class Plan(NamedTuple):
         """Return the entry of a journal that cuts steps as this plan does."""
         layout = self.layout
         flags = int(layout.drop_last), int(layout.ranks_drop_last)
-        size = layout.batch_size, layout.slots
-        return Entry(epoch, step, position, 0, layout.ranks, *size, *flags, layout.assignment)
+        cut = layout.ranks, layout.batch_size, layout.slots, *flags, layout.assignment
+        return Entry(epoch, step, position, 0, *cut, self.steps)
 
     def parse_history(
         self, function: str, text: Any, master_seed: int, task: int, new_order: bool

@@ -58,7 +58,7 @@ class StepLoop:
         self._is_changed = False  # what is left out, since the loader's iteration began
         self._loaded: StateDict | None = None  # a state, and no loop began since
         self._own: Iteration | None = None  # the loader's iteration that this loop is in
-        self._given = MicroBatches((), range(0))  # those of the step that the loop is in
+        self._given: MicroBatches | None = None  # those of the step that the loop is in
         self._thread: int | None = None  # of the loop's last next()
 
     @property
@@ -182,7 +182,8 @@ class StepLoop:
             plan = plan._replace(start=plan.source._take_position())  # of the user's seek
         history = self._planned(epoch, first, plan)
         step = history.first_kept(epoch, first)
-        plan = plan._replace(start=history.position_at(epoch, step))
+        if step:
+            plan = plan._replace(start=history.position_at(epoch, step))
         count = history.quarantines_at(epoch, first)
         if count or history.skips:
             check_known(_NAME, "the order of the loader", history.latest_order)
@@ -220,7 +221,7 @@ class StepLoop:
         next(batches, None)  # the end, which the loader notices only then
 
     def _check_taken(self) -> None:
-        if self._given.left:
+        if self._given is not None and self._given.left:
             raise RuntimeError(
                 f"fastseed.{_NAME}: {self._given.left} micro-batches of step {self.step - 1} were "
                 "not taken, and would be skipped: take all before the next step, or load a state"
@@ -408,7 +409,7 @@ class StepLoop:
         if self._own is not None and (epoch, step) == history.point and step:
             return history
         position = history.position_at(epoch, step) if step else plan.start
-        return history.with_entry(self._limits.entry(plan, epoch, step, position), plan.spec)
+        return history.with_entry(plan.entry(epoch, step, position), plan.spec)
 
     def _plan(self) -> Plan:
         """Return what a whole epoch reads, in batches as large as the steps."""

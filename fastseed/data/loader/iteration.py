@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader
 
 from ..._backend import derive
 from ..._utils import StateDict
@@ -52,16 +51,15 @@ class Iteration:
 
     def __init__(
         self,
-        loader: DataLoader[Any],
+        loader: Any,
         seeder: Seeder,
         scope: IterationScope,
         plan: Plan,
         is_over: bool = False,
         read: str = "",
     ) -> None:
-        self.scope, self.plan, self.name = scope, plan, getattr(loader, "name", None)
-        self._kept = getattr(loader, "_kept_by_samplers", {})
-        self.is_over = is_over
+        self.scope, self.plan, self.name, self.is_over = scope, plan, loader.name, is_over
+        self._kept: dict[str, int] = loader._kept_by_samplers
         self.places: WorkerPlaces | None = None  # of a dataset with its own state, in workers
         self.may_begin_at_end = False  # of a dataset whose loaded state is that of an epoch's end
         self.requested = 0  # batches whose indices were handed out
@@ -95,20 +93,21 @@ class Iteration:
 
     def requests(self) -> Iterator[object]:
         """Yield the indices, batch by batch; nothing happens before the first is asked for."""
-        samplers = self.plan.samplers
-        _set_scope(samplers, self.scope.task, self.scope.epoch)
-        foreign = [s for s in samplers if not type(s).__module__.startswith(_KNOWN_MODULES)]
-        attributes = _attributes_of(foreign) if foreign else {}
-        self._warn_of_memory(attributes)
+        samplers, (task, epoch, *_) = self.plan.samplers, self.scope
+        _set_scope(samplers, task, epoch)
         # What divides an order into replicas needs one that is the same on all ranks.
         is_shared = any(hasattr(sampler, "num_replicas") for sampler in samplers)
         rank = scopes.SHARED if is_shared else self._rank
         drop = None if self._indices is None else self._indices.drop
         batches = iter(()) if self.is_over else self.plan.requests(drop)
-        take = functools.partial(next, batches, _END)
-        at = Scope(self.scope.task, self.scope.epoch, 0)
-        place = SamplerPlace(self.seeder, at, lambda name: self._stream(f"{_NAME}.{name}", 0, rank))
-        draw = functools.partial(place.run, take) if foreign else take
+        draw = functools.partial(next, batches, _END)
+        foreign = [s for s in samplers if not type(s).__module__.startswith(_KNOWN_MODULES)]
+        attributes = _attributes_of(foreign)
+        if foreign:
+            self._warn_of_memory(attributes)
+            stream_of = lambda name: self._stream(f"{_NAME}.{name}", 0, rank)  # noqa: E731
+            place = SamplerPlace(self.seeder, Scope(task, epoch, 0), stream_of)
+            draw = functools.partial(place.run, draw)
         lent = without_generator(samplers)
         try:
             for sampler in lent:  # torch's own samplers use their generator once
@@ -244,6 +243,7 @@ def _set_scope(samplers: list[object], task: int, epoch: int) -> None:
     for sampler in samplers:
         method = getattr(sampler, "set_scope", None) or getattr(sampler, "set_epoch", None)
         owner: Any = getattr(method, "__self__", sampler)  # of a method that is passed through
-        if not (isinstance(owner, ShuffleSampler) or any(owner is o for o in done)):
+        is_known = method is None or isinstance(owner, ShuffleSampler)
+        if not (is_known or any(owner is other for other in done)):
             done.append(owner)
             tell_epoch(owner, task, epoch)

@@ -33,7 +33,7 @@ from ..worker.scope import IterationScope, epoch_scope, wrapped
 from . import states
 from .iteration import Iteration
 from .seekable import Seekable, can_seek
-from .torch_loader import OF_SAMPLERS, Settings, TorchLoader, check_dataset, settings_of
+from .torch_loader import Settings, TorchLoader, check_dataset, settings_of, without_samplers
 
 _CLASS = "data.Loader"
 _FORMAT: dict[str, str | int] = {"format": "fastseed.loader", "version": 3}
@@ -233,15 +233,14 @@ class Loader(DataLoader[Any]):
 
     def _warn_of_equal_streams(self, at: IterationScope, seeder: Seeder, plan: Plan) -> None:
         """Log a warning if another loader has the same streams or order, or every epoch has."""
-        samplers = plan.samplers
-        is_random = any(getattr(s, "shuffle", False) is True for s in samplers)
-        in_scope_of_init = not (at.task or at.epoch or epoch_scope(seeder, _CLASS))
-        if in_scope_of_init and self._iterations and (is_random or without_generator(samplers)):
-            warn_once(
-                "fastseed.data.Loader: iterated again in the scope of fastseed.init, so its order "
-                "and random numbers repeat: call fastseed.reseed(task, epoch) before each epoch, "
-                "or use fastseed.data.steps"
-            )
+        if self._iterations and not (at.task or at.epoch or epoch_scope(seeder, _CLASS)):
+            is_random = any(getattr(s, "shuffle", False) is True for s in plan.samplers)
+            if is_random or without_generator(plan.samplers):
+                warn_once(
+                    "fastseed.data.Loader: iterated again in the scope of fastseed.init, so its "
+                    "order and random numbers repeat: call fastseed.reseed(task, epoch) before "
+                    "each epoch, or use fastseed.data.steps"
+                )
         if isinstance(self.dataset, PerSample):
             self.dataset._enter_scope(at.task, at.epoch)
         elif self.name is None and (self.num_workers or isinstance(self.collate_fn, PerBatch)):
@@ -396,8 +395,7 @@ def loader_settings(function: str, loader: Any) -> Settings:
 
 def slot_loader(function: str, loader: Any, slots: int, assignment: str) -> Loader:
     """Return a ``Loader`` of the slots of this rank."""
-    settings = loader_settings(function, loader)
-    plain = Loader(**settings)  # with the order of shuffle=True
+    plain = Loader(**loader_settings(function, loader))  # with the order of shuffle=True
     if isinstance(plain.dataset, IterableDataset) or plain.batch_size is None:
         rule = "of a map-style dataset, with batch_size and no batch_sampler, for slots"
         raise validation.value_error(function, "loader", rule, loader)
@@ -411,5 +409,4 @@ def slot_loader(function: str, loader: Any, slots: int, assignment: str) -> Load
     drop_last = plain.drop_last or order.drop_last
     layout = StepLayout(order.n, plain.batch_size, 1, slots, drop_last, assignment=assignment)
     batches = SlotSampler(order, layout)
-    kept = {name: value for name, value in settings.items() if name not in OF_SAMPLERS}
-    return Loader(**kept, batch_sampler=batches)
+    return Loader(**without_samplers(plain), name=plain.name, batch_sampler=batches)

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
+import torch
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
@@ -32,8 +33,9 @@ from .states import LoadPlace, PlacedCollate
 _CLASS = "data.Loader"
 Settings = dict[str, Any]  # the arguments of a DataLoader
 
-OF_SAMPLERS = ("batch_size", "drop_last", "sampler", "batch_sampler", "shuffle")
-_PARAMETERS = tuple(inspect.signature(DataLoader.__init__).parameters)[1:]
+_OF_SAMPLERS = ("self", "batch_size", "drop_last", "sampler", "batch_sampler", "shuffle")
+_PARAMETERS = inspect.signature(DataLoader.__init__).parameters
+_OTHERS = [name for name in _PARAMETERS if name not in _OF_SAMPLERS]
 
 
 class TorchLoader:
@@ -45,13 +47,13 @@ class TorchLoader:
         self._generator, dataset = loader.generator, loader.dataset
         self._is_iterable = iteration.plan.source is None
         self._origin = own, workers = _origin_of(iteration)
-        settings = settings_of(loader)
-        if not self._is_iterable:
-            settings = {k: v for k, v in settings.items() if k not in OF_SAMPLERS}
-            if loader.batch_sampler is None:
-                settings |= {"sampler": self._requests, "batch_size": None}
-            else:
-                settings["batch_sampler"] = self._requests
+        settings = without_samplers(loader)
+        if self._is_iterable:
+            settings |= {"batch_size": loader.batch_size, "drop_last": loader.drop_last}
+        elif loader.batch_sampler is None:
+            settings |= {"sampler": self._requests, "batch_size": None}
+        else:
+            settings["batch_sampler"] = self._requests
         settings["dataset"] = ScopedDataset(dataset, own, (workers, loader.batch_size or 1))
         collate = settings["collate_fn"]
         if isinstance(dataset, PerSample) and collate not in (default_collate, default_convert):
@@ -82,8 +84,9 @@ class TorchLoader:
         self._requests.iteration = iteration
         if self._is_iterable:
             self._requests.announce()
-        own = self._generator
-        self._torch.generator = iteration.generator() if own is None else own
+        has_workers = self._requests.scope is not None  # else nothing reads what torch draws
+        made = iteration.generator() if has_workers else torch.Generator("cpu")
+        self._torch.generator = self._generator or made
         before = thread_scope.get()
         try:
             thread_scope.set(iteration.scope)
@@ -206,17 +209,20 @@ def killed_workers(batches: object) -> list[str]:
 
 def settings_of(loader: DataLoader[Any]) -> Settings:
     """Return the arguments that make another DataLoader like ``loader``."""
-    found = {name: getattr(loader, name) for name in _PARAMETERS if hasattr(loader, name)}
-    sampler, batches = found.pop("sampler"), found.pop("batch_sampler")
-    if isinstance(loader.dataset, IterableDataset):
-        return found  # torch makes the samplers
+    found, sampler, batches = without_samplers(loader), loader.sampler, loader.batch_sampler
     made_by_torch = type(batches) is BatchSampler and batches.sampler is sampler
     if batches is not None and not (made_by_torch and loader.batch_size is not None):
-        for name in ("batch_size", "drop_last"):
-            del found[name]
         return {**found, "batch_sampler": batches}
+    found |= {"batch_size": loader.batch_size, "drop_last": loader.drop_last}
+    if isinstance(loader.dataset, IterableDataset):
+        return found  # torch makes the samplers
     order = {"shuffle": True} if _is_shuffle(sampler, loader) else {"sampler": sampler}
     return {**found, **order}
+
+
+def without_samplers(loader: DataLoader[Any]) -> Settings:
+    """Return those of the arguments that do not choose samplers."""
+    return {name: getattr(loader, name) for name in _OTHERS if hasattr(loader, name)}
 
 
 def _is_shuffle(sampler: Any, loader: DataLoader[Any]) -> bool:
