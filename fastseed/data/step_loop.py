@@ -277,7 +277,7 @@ class StepLoop:
         self._check_seed()
         plan = self._plan()
         check_resumable(f"{_NAME}.state_dict", self.loader, plan)
-        history = self._current_history().at_step(self.epoch, self.step)
+        history = self._current_history()._replace(epoch=self.epoch, step=self.step)
         if not history.entries:
             history = self._planned(self.epoch, self.step)
         beside = self._beside_position(plan) if self._loaded is None else self._loaded
@@ -405,7 +405,7 @@ class StepLoop:
         plan = self._plan() if plan is None else plan
         if step:
             self._check_seed()
-        history = self._current_history().at_step(self.epoch, self.step)
+        history = self._current_history()._replace(epoch=self.epoch, step=self.step)
         if self._own is not None and (epoch, step) == history.point and step:
             return history
         position = history.position_at(epoch, step) if step else plan.start
