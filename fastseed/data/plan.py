@@ -47,6 +47,7 @@ class Plan(NamedTuple):
     start: int = 0
     order: Order | None = None  # of a ShuffleSampler, in one epoch
     steps: int = 0  # with which an epoch ends at the latest; 0: with its last position
+    divider: Any = None  # the sampler that divides the order into replicas
 
     @property
     def is_foreign(self) -> bool:
@@ -119,15 +120,13 @@ class Plan(NamedTuple):
 
     def check_ranks(self, function: str, history: History) -> None:
         """Raise RuntimeError if these ranks cannot continue where those of a history were."""
-        here, rule = self.layout.ranks, None
-        if self.is_ours or self.source is None:
-            return
-        ranks, position = history.entries[-1].ranks, history.position_at(*history.point)
+        here, ranks, rule = self.layout.ranks, history.entries[-1].ranks, ""
+        position = history.position_at(*history.point) if self.is_foreign else 0
         if self.is_divided and position % here:
             rule = f"position must be a multiple of the {here} ranks, got {position}"
         elif not self.is_divided and position and here != ranks:
             rule = f"there must be {ranks} ranks, as when the state was saved, got {here}"
-        if rule is not None:
+        if rule:
             raise RuntimeError(
                 f"fastseed.{function}: {rule}; resume with as many ranks as before, or use a "
                 "ShuffleSampler"
@@ -163,10 +162,8 @@ def plan_of(loader: DataLoader[Any], seeder: Seeder | None) -> Plan:
     """Return what a whole epoch of a loader reads; without a seeder on one rank."""
     dataset: Any = loader.dataset
     rank, job = (0, 1) if seeder is None else (seeder.data_rank, seeder.data_world_size)
-    samplers: list[Any] = samplers_in(
-        loader.sampler if loader.batch_sampler is None else loader.batch_sampler
-    )
-    batches = samplers[0]
+    batches: Any = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
+    samplers = samplers_in(batches)
     source = batches.sampler if type(batches) in (BatchSampler, SlotSampler) else batches
     is_batched = type(batches) is BatchSampler
     sizes: Any = batches if is_batched else loader
@@ -192,12 +189,6 @@ def plan_of(loader: DataLoader[Any], seeder: Seeder | None) -> Plan:
     is_regular = is_batched or loader.batch_sampler is None
     layout = StepLayout(UNKNOWN, size, ranks, 0, drops, one_drops)
     is_divided = is_regular and divider is not None
-    name = _spec_of(samplers, dataset, is_regular, divider)
-    return Plan(samplers, name, layout, source, rank, False, is_batched, is_divided)
-
-
-def _spec_of(samplers: list[Any], dataset: object, is_regular: bool, divider: Any) -> OrderSpec:
-    """Return the name of another sampler's order, and how many samples it seems to have."""
     ours = next((s for s in samplers if isinstance(s, ShuffleSampler)), None)
     last = samplers[-1] if divider is None else divider
     name, n = type(last).__name__, length(last if is_regular else dataset)
@@ -205,7 +196,9 @@ def _spec_of(samplers: list[Any], dataset: object, is_regular: bool, divider: An
         name, n = ours.spec.describe(), ours.n
     elif divider is not None:
         n = length(getattr(divider, "dataset", dataset))
-    return OtherSpec(name if is_regular else f"batches of {name}", n)
+    spec = OtherSpec(name if is_regular else f"batches of {name}", n)
+    plan = Plan(samplers, spec, layout, source, rank, False, is_batched, is_divided)
+    return plan._replace(divider=divider)
 
 
 def compare_ranks(function: str, loader: DataLoader[Any], plan: Plan, *at: int) -> None:
@@ -213,8 +206,7 @@ def compare_ranks(function: str, loader: DataLoader[Any], plan: Plan, *at: int) 
     if (size := process_group_size()) == 1:
         return
     seeder = context.current(function)
-    divider = next((s for s in plan.samplers if hasattr(s, "num_replicas")), None)
-    is_shared = plan.is_ours or plan.share is not None or divider is not None
+    is_shared = plan.is_ours or plan.share is not None or plan.divider is not None
     is_of_all = plan.layout.ranks == seeder.data_world_size and size == seeder.world_size
     if not (is_shared and is_of_all):
         return
@@ -222,7 +214,7 @@ def compare_ranks(function: str, loader: DataLoader[Any], plan: Plan, *at: int) 
     for indices in _subsets(loader.dataset):
         digest.update(np.asarray(indices, np.int64).tobytes())
     facts = {"order": plan.spec.describe(), **plan.layout._asdict(), "n": plan.spec.n}
-    facts["seed of the sampler"] = getattr(divider, "seed", None)
+    facts["seed of the sampler"] = getattr(plan.divider, "seed", None)
     facts["indices of Subset"] = digest.hexdigest()[:16]
     advice = (
         "give all ranks the same loader; if each is to have its own, pass check=False to steps, or "

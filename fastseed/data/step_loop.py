@@ -152,7 +152,6 @@ class StepLoop:
             self._leave(epoch + 1)
 
     def _leave(self, epoch: int) -> None:
-        """Go to another epoch."""
         self._earlier, self._before = self._before, self._done
         self.epoch, self.step, self._is_saved = epoch, 0, False
 
@@ -172,9 +171,9 @@ class StepLoop:
         except (TypeError, ValueError) as error:
             warn_once("%s; this loop is iterated, but state_dict() will raise this", error)
         plan = self._limits.cut(whole)
-        if self._limits.per_epoch is not None and plan.has_own_place:
+        if plan.steps and plan.has_own_place:
             rule = "None for an iterable dataset that cannot seek: pass total"
-            raise validation.value_error(_NAME, "steps_per_epoch", rule, self._limits.per_epoch)
+            raise validation.value_error(_NAME, "steps_per_epoch", rule, plan.steps)
         if not plan.has_whole_epoch():
             rule = f"of a step in an epoch, which drop_last gives {plan.layout.step_size} samples"
             raise validation.value_error(_NAME, "loader", rule, f"{plan.spec.n} samples")
@@ -382,7 +381,6 @@ class StepLoop:
         self._change("skip", with_skip, epoch, first_step, last_step)
 
     def _change(self, method: str, make: Callable[..., History], *arguments: Any) -> None:
-        """Continue with another history."""
         function, before = f"{_NAME}.{method}", self._planned(self.epoch, self.step)
         after = make(function, before, *arguments)
         digest = hash((after.task, after.skips, after.quarantines))  # of integers: on each rank

@@ -15,7 +15,7 @@ from fastseed.data.order.mixture import BLOCK, Mixture, Source, shares_of
 from fastseed.data.order.permutation import Permutation
 from fastseed.data.order.spec import KINDS, OrderSpec, ShuffleSpec
 from fastseed.data.plan import plan_of
-from fastseed.data.worker import per_sample as sample_rng
+from fastseed.data.worker import samples as sample_rng
 from fastseed.data.worker import scope, seeding, streams
 from fastseed.data.worker.seeding import ScopedDataset, WorkerInit
 from fastseed.derivation import blocks, context, scopes

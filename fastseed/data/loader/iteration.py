@@ -96,8 +96,7 @@ class Iteration:
         samplers, (task, epoch, *_) = self.plan.samplers, self.scope
         _set_scope(samplers, task, epoch)
         # What divides an order into replicas needs one that is the same on all ranks.
-        is_shared = any(hasattr(sampler, "num_replicas") for sampler in samplers)
-        rank = scopes.SHARED if is_shared else self._rank
+        rank = self._rank if self.plan.divider is None else scopes.SHARED
         drop = None if self._indices is None else self._indices.drop
         batches = iter(()) if self.is_over else self.plan.requests(drop)
         draw = functools.partial(next, batches, _END)

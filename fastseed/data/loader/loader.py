@@ -18,17 +18,10 @@ from ...seeder.seeder import Seeder
 from ..history import History
 from ..journal import from_json, to_json
 from ..layout import StepLayout
-from ..order.samplers import (
-    HOW,
-    ShuffleSampler,
-    SlotSampler,
-    refuse_second_division,
-    warn_of_unprepared,
-    without_generator,
-)
+from ..order import samplers
+from ..order.samplers import ShuffleSampler, SlotSampler
 from ..plan import Plan, compare_ranks, is_ours, length, plan_of
-from ..worker.per_batch import PerBatch
-from ..worker.per_sample import PerSample
+from ..worker.samples import PerBatch, PerSample
 from ..worker.scope import IterationScope, epoch_scope, wrapped
 from . import states
 from .iteration import Iteration
@@ -146,7 +139,7 @@ class Loader(DataLoader[Any]):
         """Refuse ``accelerator.prepare``, which reads this and would make another loader."""
         raise TypeError(
             f"fastseed.{_CLASS}: accelerator.prepare must not be given a loader of fastseed, whose "
-            f"division into ranks and whose position it would lose: {HOW}"
+            f"division into ranks and whose position it would lose: {samplers.HOW}"
         )
 
     def __len__(self) -> int:
@@ -190,7 +183,7 @@ class Loader(DataLoader[Any]):
             self._has_loaded_dataset = True
         if plan.is_ours:
             self._check_length(plan)
-            refuse_second_division(plan.source, plan.layout.ranks)
+            samplers.refuse_second_division(plan.source, plan.layout.ranks)
             if plan.order is None:
                 own_task = task if plan.source.task is None else plan.source.task
                 order = plan.source.spec.at(seeder.master_seed, own_task, scope.epoch)
@@ -200,7 +193,7 @@ class Loader(DataLoader[Any]):
         if not is_over:
             iteration.may_begin_at_end = self._has_loaded_dataset and not plan.start
             self._has_loaded_dataset = False
-        warn_of_unprepared(self)
+        samplers.warn_of_unprepared(self)
         self._warn_of_ranks(seeder, plan)
         self._warn_of_equal_streams(scope, seeder, plan)
         self._iterations += 1
@@ -235,7 +228,7 @@ class Loader(DataLoader[Any]):
         """Log a warning if another loader has the same streams or order, or every epoch has."""
         if self._iterations and not (at.task or at.epoch or epoch_scope(seeder, _CLASS)):
             is_random = any(getattr(s, "shuffle", False) is True for s in plan.samplers)
-            if is_random or without_generator(plan.samplers):
+            if is_random or samplers.without_generator(plan.samplers):
                 warn_once(
                     "fastseed.data.Loader: iterated again in the scope of fastseed.init, so its "
                     "order and random numbers repeat: call fastseed.reseed(task, epoch) before "
