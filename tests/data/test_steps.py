@@ -1,5 +1,6 @@
 """The loop over steps: where it is, what it draws, and resumes after every step."""
 
+import copy
 import itertools
 
 import pytest
@@ -53,6 +54,17 @@ def test_a_loop_that_was_left_continues():
         seen += run(loop, count)[0]
     assert seen == whole and run(loop)[0] == []
     assert (loop.epoch, loop.step) == (2, 0)
+
+
+def test_a_copy_of_a_running_loop_goes_on_beside_it():
+    more = {"data": range(10), "num_workers": 2, "persistent_workers": True}
+    loop = make(**more)
+    iterated = iter(loop)
+    first = [batch for *_, batch in itertools.islice(iterated, 2)]
+    copied = copy.deepcopy(loop)
+    rest = [batch for *_, batch in iterated]
+    assert [batch for *_, batch in copied] == rest and len(rest) == 4
+    assert first + rest == [batch for *_, batch in make(**more)]
 
 
 def test_an_epoch_at_a_time():

@@ -161,7 +161,6 @@ class ReadIndices:
             )
 
     def request(self, batch: Any) -> None:
-        """Note a batch."""
         text = "".join(map(_text_of, batch)) if self._plan.is_batched else _text_of(batch)
         self._digest.update(text.encode())
         self._waiting.append(self._digest.hexdigest())

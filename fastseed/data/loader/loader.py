@@ -142,6 +142,9 @@ class Loader(DataLoader[Any]):
             f"division into ranks and whose position it would lose: {samplers.HOW}"
         )
 
+    def __getstate__(self) -> StateDict:
+        return {**self.__dict__, "_torch": None}  # a copy starts workers of its own
+
     def __len__(self) -> int:
         """Return the number of batches of this rank in a whole epoch."""
         if isinstance(self.dataset, Seekable) and self.batch_sampler is not None:

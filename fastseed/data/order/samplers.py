@@ -228,7 +228,6 @@ class SlotSampler(BatchSampler):
         self.steps = layout.steps_left(0)
 
     def own_slots(self) -> range:
-        """Return the slots of this rank."""
         return own_slots(self.slots, *self.order._rank_and_size(), self.layout.assignment)
 
     def __len__(self) -> int:
