@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from .._utils import JSON, StateDict, validation
+from .._utils import JSON, StateDict, strict_json, validation
 from .units import Plan
 
 _FORMAT, _VERSION = "fastseed.rollouts.Ledger", 1
@@ -95,13 +93,7 @@ def write(plan: Plan, state: State) -> StateDict:
         "expired": state.expired,
         "regenerated": state.regenerated,
     }
-    return {**entries, "sha256": _digest(entries)}
-
-
-def _digest(entries: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of the entries as JSON: an edited or damaged state has another one."""
-    text = json.dumps(entries, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
+    return strict_json.signed(entries)
 
 
 def read(function: str, plan: Plan, state: object) -> State:
@@ -109,12 +101,7 @@ def read(function: str, plan: Plan, state: object) -> State:
     given = validation.check_instance(function, "state", state, Mapping, "a dict")
     check(function, "state", header(plan), given)
     entries: dict[str, Any] = {name: given.get(name) for name in write(plan, State())}
-    digest = entries.pop("sha256")
-    try:
-        is_whole = bool(_digest(entries) == digest)
-    except (TypeError, ValueError, RecursionError):
-        is_whole = False
-    if not is_whole:
+    if not strict_json.is_whole(entries):
         rule = "as state_dict returned it"
         raise validation.value_error(function, "state", rule, "one with another SHA-256")
     return State(

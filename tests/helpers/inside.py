@@ -5,8 +5,9 @@
 from fastseed._backend import derive
 from fastseed._backend.reference import scalar, shuffle
 from fastseed._utils.log import warn_once
+from fastseed._utils.strict_json import signed
 from fastseed.data.history import Entry, History, Quarantine, Skip
-from fastseed.data.journal import signed, to_dict
+from fastseed.data.journal import to_dict
 from fastseed.data.layout import StepLayout
 from fastseed.data.loader import loader as plain_loader
 from fastseed.data.loader.iteration import Iteration

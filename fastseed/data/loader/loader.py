@@ -103,9 +103,7 @@ class Loader(DataLoader[Any]):
             if settings or (batch_size, shuffle, sampler, batch_sampler) != _DEFAULTS:
                 rule = "a dataset; the settings of a DataLoader are taken as they are"
                 raise validation.type_error(_CLASS, "dataset", rule, dataset)
-            settings = loader_settings(_CLASS, dataset)
-            own_name = settings.pop("name")
-            self.__init__(name=own_name if name is None else name, **settings)  # type: ignore[misc]
+            self.__init__(**loader_settings(_CLASS, dataset, name))  # type: ignore[misc]
             return
         check_dataset(dataset)
         if not (batch_size is None or isinstance(batch_size, int)):
@@ -372,21 +370,21 @@ class Loader(DataLoader[Any]):
         return position
 
 
-def loader_settings(function: str, loader: Any) -> Settings:
+def loader_settings(function: str, loader: Any, name: str | None = None) -> Settings:
     """Return the arguments that make a ``Loader`` of a DataLoader; TypeError if none can."""
     validation.check_instance(
         function, "loader", loader, DataLoader, "a torch.utils.data.DataLoader"
     )
     kinds = type(loader), DataLoader, Loader
-    for name in private_torch.ITERATING:
-        own, *known = (getattr(kind, name) for kind in kinds)
+    for method in private_torch.ITERATING:
+        own, *known = (getattr(kind, method) for kind in kinds)
         if own not in known:
             rule = (
-                f"a DataLoader without its own {name} (iterate what accelerator.prepare returns as "
+                f"a DataLoader without its own {method} (iterate what accelerator.prepare returns as "
                 "it is: see attach of fastseed.integrations.accelerate)"
             )
             raise validation.type_error(function, "loader", rule, loader)
-    return settings_of(loader) | {"name": getattr(loader, "name", None)}
+    return settings_of(loader) | {"name": name or getattr(loader, "name", None)}
 
 
 def slot_loader(function: str, loader: Any, slots: int, assignment: str) -> Loader:
