@@ -17,15 +17,16 @@ class State:
     """The part of a ledger that a checkpoint has."""
 
     batches: int = 0  # that were trained: the policy version
-    groups: int = 0  # all units from here on are open
+    frontier: int = 0  # all units from here on are open
     holes: list[int] = field(default_factory=list)  # open units below
     versions: dict[int, int] = field(default_factory=dict)  # of open units, where not as planned
     dropped: dict[str, int] = field(default_factory=dict)
     expired: int = 0
     regenerated: int = 0
 
-    def trained(self, plan: Plan) -> int:
-        return self.groups * plan.samples - len(self.holes) - sum(self.dropped.values())
+    @property
+    def trained(self) -> int:
+        return self.frontier - len(self.holes) - sum(self.dropped.values())
 
 
 @dataclass
@@ -39,14 +40,13 @@ class Kept:
 
     def read(self, plan: Plan, state: State, rows: Iterable[tuple[int, StateDict]]) -> None:
         """Keep what is not in the state; the last row of a unit or batch counts."""
-        holes, frontier = set(state.holes), state.groups * plan.samples
-        all_are = True
+        holes, all_are = set(state.holes), True
         for number, row in rows:
             unit = row.get("unit")
             if unit is None:
                 is_in_state = row["batch"] < state.batches
             else:
-                is_in_state = unit < frontier and unit not in holes
+                is_in_state = unit < state.frontier and unit not in holes
             if all_are:
                 all_are, self.settled = is_in_state, number if is_in_state else number - 1
             if is_in_state:
@@ -83,17 +83,10 @@ def check(function: str, argument: str, ours: StateDict, theirs: Mapping[str, An
 
 def write(plan: Plan, state: State) -> StateDict:
     """Return a state as ints, strings and lists of them."""
-    entries = {
-        **header(plan),
-        "batches": state.batches,
-        "frontier": state.groups * plan.samples,
-        "holes": state.holes,
-        "versions": [list(pair) for pair in sorted(state.versions.items())],
-        "dropped": [list(pair) for pair in state.dropped.items()],
-        "expired": state.expired,
-        "regenerated": state.regenerated,
-    }
-    return strict_json.signed(entries)
+    versions = [list(pair) for pair in sorted(state.versions.items())]
+    dropped = [list(pair) for pair in state.dropped.items()]
+    own = {**vars(state), "versions": versions, "dropped": dropped}
+    return strict_json.signed({**header(plan), **own})
 
 
 def read(function: str, plan: Plan, state: object) -> State:
@@ -104,8 +97,7 @@ def read(function: str, plan: Plan, state: object) -> State:
     if not strict_json.is_whole(entries):
         rule = "as state_dict returned it"
         raise validation.value_error(function, "state", rule, "one with another SHA-256")
-    return State(
-        entries["batches"], entries["frontier"] // plan.samples, list(entries["holes"]),
-        dict(entries["versions"]), dict(entries["dropped"]), entries["expired"],
-        entries["regenerated"],
-    )  # fmt: skip
+    own = {name: entries[name] for name in vars(State())}
+    for name, kind in (("holes", list), ("versions", dict), ("dropped", dict)):
+        own[name] = kind(own[name])
+    return State(**own)

@@ -380,8 +380,8 @@ def loader_settings(function: str, loader: Any, name: str | None = None) -> Sett
         own, *known = (getattr(kind, method) for kind in kinds)
         if own not in known:
             rule = (
-                f"a DataLoader without its own {method} (iterate what accelerator.prepare returns as "
-                "it is: see attach of fastseed.integrations.accelerate)"
+                f"a DataLoader without its own {method} (iterate what accelerator.prepare returns "
+                "as it is: see attach of fastseed.integrations.accelerate)"
             )
             raise validation.type_error(function, "loader", rule, loader)
     return settings_of(loader) | {"name": name or getattr(loader, "name", None)}
