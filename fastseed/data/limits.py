@@ -42,9 +42,9 @@ class Limits(NamedTuple):
 
     def steps_of(self, batches: Iterable[Any], drop_last: bool, left: int | None) -> Iterator[Any]:
         """Yield the batches of a loader, or lists of those of a step, at most ``left`` of them."""
+        if self.accumulate is None:
+            return itertools.islice(batches, left)
         source, count = iter(batches), self.accumulate
-        if count is None:
-            return itertools.islice(source, left)
         groups = iter(lambda: list(itertools.islice(source, count)), [])
         return itertools.islice((g for g in groups if len(g) == count or not drop_last), left)
 

@@ -390,7 +390,7 @@ class StepLoop:
 
     def _current_history(self) -> History:
         """Return the history; that of a loop without a step needs ``fastseed.init``."""
-        seed, history = context.current(_NAME).master_seed, self._history
+        seed, history = context.current(_NAME).place.master_seed, self._history
         if history is not None and history.master_seed == seed:
             return history
         # Another init is another job. Damaged samples stay damaged; steps get other samples.

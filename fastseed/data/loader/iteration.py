@@ -64,7 +64,8 @@ class Iteration:
         self.may_begin_at_end = False  # of a dataset whose loaded state is that of an epoch's end
         self.requested = 0  # batches whose indices were handed out
         self.delivered = 0  # batches up to the last one that the loop was given
-        self.seeder, self.master_seed, self._rank = seeder, seeder.master_seed, seeder.data_rank
+        self.seeder, self._rank = seeder, seeder.data_rank
+        self.master_seed = seeder.place.master_seed
         self._indices = ReadIndices(plan, read) if plan.is_foreign else None
 
     @property
@@ -101,8 +102,9 @@ class Iteration:
         batches = iter(()) if self.is_over else self.plan.requests(drop)
         draw = functools.partial(next, batches, _END)
         foreign = [s for s in samplers if not type(s).__module__.startswith(_KNOWN_MODULES)]
-        attributes = _attributes_of(foreign)
+        attributes: dict[str, int] = {}
         if foreign:
+            attributes = _attributes_of(foreign)
             self._warn_of_memory(attributes)
             stream_of = lambda name: self._stream(f"{_NAME}.{name}", 0, rank)  # noqa: E731
             place = SamplerPlace(self.seeder, Scope(task, epoch, 0), stream_of)

@@ -187,7 +187,7 @@ class Loader(DataLoader[Any]):
             samplers.refuse_second_division(plan.source, plan.layout.ranks)
             if plan.order is None:
                 own_task = task if plan.source.task is None else plan.source.task
-                order = plan.source.spec.at(seeder.master_seed, own_task, scope.epoch)
+                order = plan.source.spec.at(seeder.place.master_seed, own_task, scope.epoch)
                 plan = plan._replace(order=order)
         iteration = Iteration(self, seeder, scope, plan, is_over, state.get("read", ""))
         iteration.places = places

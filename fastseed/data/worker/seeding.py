@@ -71,7 +71,7 @@ class WorkerSeeder(NamedTuple):
     @classmethod
     def from_seeder(cls, seeder: Seeder, name: str | None = None) -> WorkerSeeder:
         entries = seeder.generators.registry.generators
-        return cls(seeder.master_seed, seeder.data_rank, entries, name)
+        return cls(seeder.place.master_seed, seeder.data_rank, entries, name)
 
     def __reduce__(self) -> tuple[object, ...]:
         kept = [entry for entry in self.entries if _can_pickle(entry)]
