@@ -41,14 +41,13 @@ class OpenUnits:
         self._expired: dict[int, int] = {}  # leases that hold until the unit is leased again
         self._missing: dict[int, set[int]] = {}  # of opened groups: units that are not generated
         self._ready: dict[int, None] = {}  # groups without these, in the order of completion
-        self._open(state.holes, state.groups)
+        self._open(state.holes, state.frontier // plan.samples)
 
     def state(self, batches: int) -> State:
         """Return the state after so many batches."""
-        groups, holes = self._holes()
-        return State(
-            batches, groups, holes, self.versions, self.dropped, self.expired, self.regenerated
-        )
+        state = State(batches, *self._holes(), self.versions, self.dropped)
+        state.expired, state.regenerated = self.expired, self.regenerated
+        return state
 
     def _open(self, numbers: Sequence[int], groups: int) -> None:
         """Add open units, without those that are to be dropped; ``groups`` are opened then."""
@@ -219,11 +218,11 @@ class OpenUnits:
         return [number for number in numbers if number in self.generated]
 
     def _holes(self) -> tuple[int, list[int]]:
-        """Return a group from which on all units are open, and the open ones below it."""
+        """Return a unit from which on all are open, and the open ones below it."""
         samples, end = self.plan.samples, self.groups
         numbers = sorted(self.generated.keys() | set().union(*self._missing.values()))
         del numbers[bisect.bisect_left(numbers, end * samples) :]
         while len(numbers) >= samples and numbers[-samples] == (end - 1) * samples:
             del numbers[-samples:]
             end -= 1
-        return end, numbers
+        return end * samples, numbers

@@ -22,17 +22,9 @@ from ...random.keyed import outside_blocks
 from ...seeder.errors import ReseedError
 from ...seeder.process_lock import process
 from ...seeder.registry import Registration
-from . import scope
+from . import scope, seeding
 from .scope import IterationScope, ScopeInSharedMemory
-from .seeding import (
-    GENERATORS,
-    WorkerSeeder,
-    found_in,
-    is_on_device,
-    moved_since,
-    snapshot,
-    states_of,
-)
+from .seeding import GENERATORS, WorkerSeeder, found_in, is_on_device
 
 T = TypeVar("T")
 
@@ -90,8 +82,8 @@ class CheckedCollate:
         info = get_worker_info()
         if self._done.number or (info is not None and info.id):
             return self.collate(samples)
-        before = states_of(found_in(self.collate, (), "collate_fn"))
-        batch, names = self.collate(samples), moved_since(before)
+        before = seeding.states_of(found_in(self.collate, (), "collate_fn"))
+        batch, names = self.collate(samples), seeding.moved_since(before)
         self._done.write(IterationScope(0, 0, 0, 1))
         if names:
             logger.warning(
@@ -168,7 +160,7 @@ def read_in_streams(
                 function,
             )
         if restores or depth or is_main:
-            restore = snapshot(current.others)
+            restore = seeding.snapshot(current.others)
         elif scope.worker is not None:
             scope.worker.states = []  # these draws are the sample's
         with outside_blocks():

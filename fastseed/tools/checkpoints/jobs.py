@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 
 from ..._utils import JSON, validation
@@ -28,7 +27,7 @@ def locate(lineage: Lineage, number: int) -> Point:
 
 def _counts(lineage: Lineage, epochs: int) -> Iterator[tuple[range, int]]:
     """Yield ranges of epochs with the number of steps that each has, with those skipped."""
-    history = dataclasses.replace(lineage.history, skips=())
+    history = lineage.history._replace(skips=())
     for alike in history.ranges_alike(range(epochs)):
         yield alike, max((span.last for span in history.spans(alike.start)), default=0)
 
