@@ -119,7 +119,10 @@ def table(
 
     Elsewhere text is aligned and never wrapped or cut, so that `grep` works.
     """
-    cells = [[_one_line(cell) for cell in row] for row in rows[:limit]]
+    cells = [
+        [_clean(cell).replace("\n", "\\n").replace("\t", "\\t") for cell in row]
+        for row in rows[:limit]
+    ]
     if not _on_terminal(columns, cells):
         widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
         for line in (columns, ["-" * width for width in widths], *cells):
@@ -143,10 +146,6 @@ def _on_terminal(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> bool
         shown.add_row(*(text.Text(cell, _STYLES.get(cell, "")) for cell in row))
     console.Console().print(shown)
     return True
-
-
-def _one_line(cell: object) -> str:
-    return _clean(cell).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def short(value: object) -> str:

@@ -91,7 +91,6 @@ class _Made(NamedTuple):
 
 
 def _used_outside(generator: object, known: _Made | None) -> list[Row]:
-    """Return the row of a generator if numbers were drawn from it."""
     used = _was_used(generator) if known is None else bytes_of(generator) != known.state
     if not used:
         return []
@@ -156,10 +155,9 @@ def _key(names: object, held: object) -> object:
 
 def _is_installed(module: str) -> bool:
     top = module.partition(".")[0]
-    if not top or top == "__main__":
-        return False
     file = getattr(sys.modules.get(top), "__file__", None)
-    return _is_standard(module) or (file is not None and is_library(file))
+    is_package = top != "__main__" and file is not None and is_library(file)
+    return is_package or _is_standard(module)
 
 
 def _is_standard(module: str) -> bool:

@@ -20,7 +20,6 @@ _WRAPPERS = frozenset({"_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped
 
 @functools.lru_cache(maxsize=2**16)
 def strip_wrappers(name: str) -> str:
-    """Return a qualified name without what ``torch.compile`` and wrappers add to it."""
     return ".".join(part for part in name.split(".") if part not in _WRAPPERS)
 
 
@@ -66,7 +65,6 @@ def check_shards(function: str, shards: Mapping[str, Shard] | None) -> dict[str,
 def part_of(
     function: str, name: str, tensor: torch.Tensor, shard: Shard | None
 ) -> tuple[torch.Tensor, list[Piece]]:
-    """Return the local part of a named parameter, and the values that it takes."""
     try:
         return layout.of_tensor(function, tensor, shard)
     except (TypeError, ValueError) as error:

@@ -28,11 +28,7 @@ _FORMATS = {
     torch.float64: (53, -1074, math.ldexp(2.0**53 - 1, 971)),
 }
 _WORDS = {dtype: 2 if dtype == torch.float64 else 1 for dtype in _FORMATS}
-_INTEGERS = {
-    torch.uint8: (0, 2**8),
-    torch.int32: (-(2**31), 2**31),
-    torch.int64: (-(2**63), 2**63),
-}
+_INTEGERS = {torch.uint8: (0, 2**8), torch.int32: (-(2**31), 2**31), torch.int64: (-(2**63), 2**63)}
 _INTEGER_TYPES = (int, np.integer, torch.SymInt)
 _REAL_TYPES = (int, float, np.integer, np.floating, torch.SymInt, torch.SymFloat)
 
@@ -193,7 +189,6 @@ def check_real(function: str, argument: str, value: object) -> float:
 
 
 def _check_integer(function: str, argument: str, value: object) -> int:
-    """Return ``value`` as an int if it is an integer, or a symbol of compiled code."""
     if type(value) is int:
         return value
     if isinstance(value, bool) or not isinstance(value, _INTEGER_TYPES):

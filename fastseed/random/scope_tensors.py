@@ -75,7 +75,6 @@ def check_not_compiling(function: str, device: torch.device) -> None:
 
 
 def _write() -> None:
-    """Write the new scope to every device."""
     place: Place | None = None if context.seeder is None else context.seeder.place
     process_state.has_keys = place is not None and place.scope is not None
     words = (0, 0) if place is None else place.scope_key

@@ -54,7 +54,6 @@ class Forward:
         return name
 
     def drop(self, func: object, input: torch.Tensor, p: float, inplace: bool) -> torch.Tensor:
-        """Do what a function of dropout does."""
         channels = DROPOUTS[func].channels
         at = (self.calls.batch_dim, self.calls.cut, channels)
         found = drop_layer(self._next("dropout"), input, p, *at)
@@ -128,7 +127,6 @@ _mode = _ReplaceCalls()
 
 @contextlib.contextmanager
 def _in_forward_of(calls: Calls) -> Iterator[None]:
-    """Run a part of the forward of a converted module again."""
     outer = this_thread.calls
     this_thread.calls = Forward(calls)
     try:

@@ -94,11 +94,9 @@ def _common(a: Sequence[str], b: Sequence[str], seeds: tuple[int, int] = (0, 0))
 
 
 def _line_differs(a: Run, b: Run, count: int) -> str:
-    shown = [
-        repr(one.lines[count][:_SHOWN]) if count < len(one.lines) else "the output has ended"
-        for one in (a, b)
-    ]
-    return f"line {count + 1} of {a.name} and {b.name}: {shown[0]} and {shown[1]}"
+    lines = (one.lines[count : count + 1] for one in (a, b))
+    shown = (repr(line[0][:_SHOWN]) if line else "the output has ended" for line in lines)
+    return f"line {count + 1} of {a.name} and {b.name}: {' and '.join(shown)}"
 
 
 def _compare_losses(
@@ -117,11 +115,9 @@ def _compare_losses(
 
 
 def _with_recordings(text: str | None, a: Run, b: Run) -> str | None:
-    if (a.recording is None) != (b.recording is None):
-        only = a if b.recording is None else b
-        return text or (None if b.killed else f"only {only.name} recorded")
     if a.recording is None or b.recording is None:
-        return text
+        only = [one.name for one in (a, b) if one.recording is not None]
+        return text or (f"only {only[0]} recorded" if only and not b.killed else None)
     try:
         found = bisection.bisect(a.recording, b.recording)
     except ValueError:  # no common step; also of a run that was killed before its header
@@ -164,8 +160,7 @@ class RankRun(NamedTuple):
 def compare_ranks(runs: Sequence[Run]) -> tuple[list[RankRun], list[str]]:
     """Compare runs, whose numbers are their numbers of ranks, with the first; and notes."""
     recorded = {_ranks(run.number): recordings(run) for run in runs}
-    first, *_ = recorded
-    found = []
+    first, found = next(iter(recorded)), []
     for run, (name, held) in zip(runs, recorded.items(), strict=True):
         last, _ = _merged(held, max(step for one in held for step in one.steps))
         trained = sum(not held[0].values(step).start for step in held[0].steps)
@@ -186,7 +181,6 @@ def recordings(run: Run) -> list[Recording]:
 def _differences(
     names: tuple[str, str], runs: tuple[list[Recording], list[Recording]]
 ) -> Iterator[str]:
-    """Yield differences, step by step, in the order in which a training step makes them."""
     first, other = runs
     every = [{step for one in run for step in one.steps} for run in runs]
     for step in sorted(every[0] | every[1]):
@@ -220,7 +214,6 @@ def _merged(run: list[Recording], step: int) -> tuple[Table, str | None]:
 
 
 def _notes_on_ranks(recorded: dict[str, list[Recording]]) -> Iterator[str]:
-    """Yield settings of arithmetic in which runs differ."""
     for name in ("threads", "torch"):
         found = {
             ranks: ", ".join(sorted({str(one.header.get(name)) for one in run}))
