@@ -41,14 +41,14 @@ def failure(script, **environment):
 
 
 def test_import_compiles_nothing_touches_no_gpu_changes_no_generator():
-    found = imported()
+    found = imported(fresh=True)
     assert found["did"] == []  # no process started, no file written, no connection made
     assert found["same states"] and found["same settings"]
     assert found["cuda"] is False
 
 
 def test_import_is_light():
-    found = imported()
+    found = imported(fresh=True)
     assert found["dynamo"] is False
     assert set(found["roots"]) <= {"fastseed", "numpy", "cython_runtime"} | {
         root for root in found["roots"] if root.startswith("_cython_")
