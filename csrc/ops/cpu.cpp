@@ -28,11 +28,9 @@ struct Cpu {
 void mt19937_states(const Tensor& out, const Tensor& keys) {
   constexpr int64_t kHead = 3, kRow = kHead + kMtWords + 5;
   Arguments given("mt19937_states", out);
-  given.write(out, "out", Dtype::Long, {kAnySize, kRow});
-  given.read(keys, "keys", Dtype::UInt64, {out.size(0), 2});
+  int64_t* row = given.write<int64_t>(out, "out", {kAnySize, kRow});
+  const uint64_t* key = given.read<uint64_t>(keys, "keys", {out.size(0), 2});
   given.mark_written();
-  int64_t* row = longs_of(out);
-  const uint64_t* key = words_of(keys);
   for (int64_t i = 0; i < keys.size(0); ++i, row += kRow, key += 2) {
     uint32_t words[kMtWords];
     launch_mt19937_expand(Key{key[0], key[1]}, words);
