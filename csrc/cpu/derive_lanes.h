@@ -133,25 +133,16 @@ FS_TARGET void lanes_range(const BlockRange& range, int64_t n, uint64_t* out, St
   }
 }
 
-// One vector of blocks: a word in the low half of each lane, and anything above it.
-template <class V>
-struct LaneBlocks {
-  typename V::Type w[4];
-};
-
 // Blocks of which each has a key of its own, k0 | k1 << 32.
 template <class V>
-FS_LANES LaneBlocks<V> philox_keyed(typename V::Type k0, typename V::Type k1, LaneBlocks<V> c) {
-  const typename V::Type m0 = V::set(kPhiloxM0), m1 = V::set(kPhiloxM1);
+FS_LANES FoldedBlock<V> philox_keyed(typename V::Type k0, typename V::Type k1, FoldedBlock<V> b) {
   const typename V::Type step0 = V::set(kPhiloxW0), step1 = V::set(kPhiloxW1);
   for (int r = 0; r < kPhiloxRounds; ++r) {
-    const typename V::Type p0 = V::mul(m0, c.w[0]), p1 = V::mul(m1, c.w[2]);
-    c = LaneBlocks<V>{{V::xor3(V::shift_right_32(p1), c.w[1], k0), p1,
-                       V::xor3(V::shift_right_32(p0), c.w[3], k1), p0}};
+    philox_round(b, k0, k1);
     k0 = V::add(k0, step0);
     k1 = V::add(k1, step1);
   }
-  return c;
+  return b;
 }
 
 // The keys of V::kLanes seeds: scope, name and stream.
@@ -159,18 +150,18 @@ template <class V>
 FS_LANES void group_of_seeds(const uint64_t* seeds, const uint64_t* indices, const Name& name,
                              uint64_t* out) {
   const typename V::Type seed = V::load(seeds), index = V::load(indices), zero = V::set(0);
-  const LaneBlocks<V> s = philox_keyed<V>(
-      seed, V::shift_right_32(seed), {{zero, zero, zero, V::set(with_domain(0, Domain::kScope))}});
-  const LaneBlocks<V> n = philox_keyed<V>(
-      s.w[0], s.w[1],
-      {{V::bit_xor(s.w[2], V::set(static_cast<uint32_t>(name.lo))),
-        V::bit_xor(s.w[3], V::set(static_cast<uint32_t>(name.lo >> 32))),
-        V::set(static_cast<uint32_t>(name.hi)), V::set(static_cast<uint32_t>(name.hi >> 32))}});
-  const LaneBlocks<V> k =
-      philox_keyed<V>(n.w[0], n.w[1],
-                      {{V::bit_xor(n.w[2], index), V::bit_xor(n.w[3], V::shift_right_32(index)),
-                        V::set(with_domain(kSharedRank, Domain::kStream)), zero}});
-  const typename V::Type lo = V::join(k.w[0], k.w[1]), hi = V::join(k.w[2], k.w[3]);
+  const FoldedBlock<V> s = philox_keyed<V>(
+      seed, V::shift_right_32(seed), {zero, zero, zero, V::set(with_domain(0, Domain::kScope))});
+  const FoldedBlock<V> n = philox_keyed<V>(
+      s.w0, s.w1,
+      {V::bit_xor(s.w2, V::set(static_cast<uint32_t>(name.lo))),
+       V::bit_xor(s.w3, V::set(static_cast<uint32_t>(name.lo >> 32))),
+       V::set(static_cast<uint32_t>(name.hi)), V::set(static_cast<uint32_t>(name.hi >> 32))});
+  const FoldedBlock<V> k =
+      philox_keyed<V>(n.w0, n.w1,
+                      {V::bit_xor(n.w2, index), V::bit_xor(n.w3, V::shift_right_32(index)),
+                       V::set(with_domain(kSharedRank, Domain::kStream)), zero});
+  const typename V::Type lo = V::join(k.w0, k.w1), hi = V::join(k.w2, k.w3);
   V::store(out, V::zip_low(lo, hi));
   V::store(out + V::kLanes, V::zip_high(lo, hi));
 }

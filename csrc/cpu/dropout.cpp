@@ -10,26 +10,7 @@ namespace {
 
 constexpr int64_t kSame = 256;    // copies of a number at a time
 constexpr uint64_t kChunk = 512;  // blocks at a time: their words stay in the cache
-
-// `count` elements whose indices are those from `first` on, modulo 2^64.
-template <class T>
-void drop_run(const Dropout<T>& rule, const CpuPath& path, Key key, uint64_t first, int64_t count,
-              const T* in, T* out) {
-  const auto loop = std::get<DropoutLoop<T>>(path.dropout);
-  alignas(64) uint16_t numbers[kDropoutEach * kChunk];
-  for (int64_t done = 0; done < count;) {
-    const uint64_t at = first + static_cast<uint64_t>(done);
-    const uint64_t skip = at % kDropoutEach;
-    const uint64_t block = at / kDropoutEach;
-    const uint64_t wanted =
-        (skip + static_cast<uint64_t>(count - done) + kDropoutEach - 1) / kDropoutEach;
-    const uint64_t blocks = std::min({wanted, kChunk, kDropoutBlocks - block});
-    fill_words(path, key, block, blocks, numbers);
-    const int64_t n = std::min(count - done, static_cast<int64_t>(blocks * kDropoutEach - skip));
-    loop(rule, numbers + skip, n, in + done, out + done);
-    done += n;
-  }
-}
+constexpr int64_t kMostNumbers = kDropoutEach * static_cast<int64_t>(kChunk);  // of drop_again
 
 // `count` elements, of which each `repeats` neighbours have one number, as those of a channel. The
 // first of them is element `skip` of the repetitions of index `first`.
@@ -83,6 +64,17 @@ void drop_again(const Dropout<T>& rule, const CpuPath& path, Key key, uint64_t f
   }
 }
 
+// `count` elements whose indices are those from `first` on, modulo 2^64.
+template <class T>
+void drop_run(const Dropout<T>& rule, const CpuPath& path, Key key, uint64_t first, int64_t count,
+              const T* in, T* out) {
+  for (int64_t done = 0; done < count; done += kMostNumbers) {
+    const int64_t n = std::min(count - done, kMostNumbers);
+    drop_again(rule, path, key, first + static_cast<uint64_t>(done), n, 0, n, in + done,
+               out + done);
+  }
+}
+
 // The elements of one stretch of a layout, whose first indices need no division.
 struct Stretch {
   int64_t repeats = 1;  // neighbours with one number
@@ -95,7 +87,7 @@ struct Stretch {
       return;
     }
     if (layout.length > 1) {
-      runs = layout.length <= kDropoutEach * static_cast<int64_t>(kChunk) ? layout.sizes[last] : 1;
+      runs = layout.length <= kMostNumbers ? layout.sizes[last] : 1;
       length *= runs;
       return;
     }

@@ -100,17 +100,6 @@ void shuffle_positions(const Shuffle& s, int64_t count, int64_t* numbers) {
   }
 }
 
-Block load_group(const uint8_t* bytes) {
-  Block block;
-  for (int k = 0; k < 4; ++k) {
-    block.w[k] = static_cast<uint32_t>(bytes[4 * k]) |
-                 static_cast<uint32_t>(bytes[4 * k + 1]) << 8 |
-                 static_cast<uint32_t>(bytes[4 * k + 2]) << 16 |
-                 static_cast<uint32_t>(bytes[4 * k + 3]) << 24;
-  }
-  return block;
-}
-
 void digest(uint64_t key, uint64_t group_number, const uint8_t* bytes, int64_t groups,
             uint64_t* total) {
   for (int64_t at = 0; at < groups; at += kMaxGroupsPerSum) {
@@ -118,7 +107,9 @@ void digest(uint64_t key, uint64_t group_number, const uint8_t* bytes, int64_t g
     WordSums sums = {};
     for (int64_t i = at; i < end; ++i) {
       const uint64_t here = group_number + static_cast<uint64_t>(i);
-      const Block r = digest_group(key, here, load_group(bytes + 16 * i));
+      Block block;
+      std::memcpy(block.w, bytes + 16 * i, sizeof(block.w));
+      const Block r = digest_group(key, here, block);
       for (int k = 0; k < 4; ++k) {
         sums.w[k] += r.w[k];
       }

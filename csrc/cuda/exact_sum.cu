@@ -3,6 +3,7 @@
 // adds the limbs that are not 0 to the total. Whoever adds, and in what order, changes no bit.
 #include "../core/exact_sum.h"
 #include "device.cuh"
+#include "store.cuh"
 
 namespace fastseed {
 namespace {
@@ -195,24 +196,11 @@ struct ExactTiles {
 #pragma unroll
     for (int v = 0; v < kVectors<T>; ++v) {
       const int64_t at = first + v * (kNumbers * kThreads);
-      if (whole) {
-        const uint4 loaded = __ldcs(reinterpret_cast<const uint4*>(numbers + at));
-        const uint32_t words[4] = {loaded.x, loaded.y, loaded.z, loaded.w};
+      T values[kNumbers];
+      load_inside<Read::kLater>(numbers + at, values, Inside{at, n}, whole);
 #pragma unroll
-        for (int k = 0; k < kNumbers; ++k) {
-          if constexpr (sizeof(T) == 8) {
-            out[v * kNumbers + k] = words[2 * k] | static_cast<uint64_t>(words[2 * k + 1]) << 32;
-          } else {
-            constexpr int kInWord = 4 / static_cast<int>(sizeof(T));
-            out[v * kNumbers + k] =
-                static_cast<Bits>(words[k / kInWord] >> (k % kInWord * 8 * sizeof(T)));
-          }
-        }
-      } else {
-#pragma unroll
-        for (int k = 0; k < kNumbers; ++k) {
-          out[v * kNumbers + k] = at + k < n ? bits_of(numbers[at + k]) : Bits{0};
-        }
+      for (int k = 0; k < kNumbers; ++k) {
+        out[v * kNumbers + k] = bits_of(values[k]);
       }
     }
   }

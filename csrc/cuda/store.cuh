@@ -5,8 +5,8 @@
 
 namespace fastseed {
 
-// When what is stored is read: soon, by the next kernel, or later, so that it leaves the caches
-// first.
+// When what is stored (or loaded) is read (again): soon, by the next kernel, or later, so that it
+// leaves the caches first.
 enum class Read { kSoon, kLater };
 
 template <Read kRead, class V>
@@ -58,12 +58,13 @@ FS_DEVICE void store_all(T* at, const T (&values)[kCount]) {
 }
 
 // The same from an address that is a multiple of 16.
-template <class T, int kCount>
+template <Read kRead = Read::kSoon, class T, int kCount>
 FS_DEVICE void load_all(const T* at, T (&values)[kCount]) {
   constexpr int kEach = kVectorBytes / static_cast<int>(sizeof(T));
 #pragma unroll
   for (int v = 0; v < kCount / kEach; ++v) {
-    const uint4 words = reinterpret_cast<const uint4*>(at)[v];
+    const uint4* from = reinterpret_cast<const uint4*>(at) + v;
+    const uint4 words = kRead == Read::kLater ? __ldcs(from) : *from;
     const uint64_t halves[2] = {words.x | static_cast<uint64_t>(words.y) << 32,
                                 words.z | static_cast<uint64_t>(words.w) << 32};
 #pragma unroll
@@ -89,10 +90,10 @@ struct Inside {
 };
 
 // Values of a block: by 16 bytes if all are inside, else one by one.
-template <class T, int kCount>
+template <Read kRead = Read::kSoon, class T, int kCount>
 FS_DEVICE void load_inside(const T* at, T (&values)[kCount], Inside inside, bool all) {
   if (all) {
-    load_all(at, values);
+    load_all<kRead>(at, values);
     return;
   }
 #pragma unroll

@@ -29,11 +29,9 @@ struct Cpu {
 void mt19937_states(const Tensor& out, const Tensor& keys) {
   constexpr int64_t kHead = 3, kRow = kHead + kMtWords + 5;
   Arguments given("mt19937_states", out);
-  given.write(out, "out", Dtype::Long, {kAnySize, kRow});
-  given.read(keys, "keys", Dtype::UInt64, {out.size(0), 2});
+  int64_t* row = given.write<int64_t>(out, "out", {kAnySize, kRow});
+  const uint64_t* key = given.read<uint64_t>(keys, "keys", {out.size(0), 2});
   given.mark_written();
-  int64_t* row = longs_of(out);
-  const uint64_t* key = words_of(keys);
   for (int64_t i = 0; i < keys.size(0); ++i, row += kRow, key += 2) {
     uint32_t words[kMtWords];
     launch_mt19937_expand(Key{key[0], key[1]}, words);
@@ -66,19 +64,12 @@ void derive_range(const Stream& stream, uint64_t start, int64_t n, uint64_t* out
   launch_derive_keys(stream, start, n, out, Range{0, n});
 }
 
-std::vector<DirectOperator> direct_operators() {
-  std::vector<DirectOperator> rows;
-  DirectOperators<Cpu> to{rows};
-  to.add_keys();
-  add_draws(to);
-  return rows;
-}
-
 // The address of the table for `_generators`.
 int64_t loop_table() {
-  static const std::vector<DirectOperator> direct = direct_operators();
+  static const std::vector<DirectOperator> direct = direct_operators<Cpu>();
   static const LoopTable table = {derive_range,       launch_mt19937_expand, launch_mt19937_init,
-                                  mt19937_init_width, direct.data(),         direct.size()};
+                                  mt19937_init_width, direct.data(),         direct.size(),
+                                  &count_write};
   return static_cast<int64_t>(reinterpret_cast<intptr_t>(&table));
 }
 

@@ -51,13 +51,12 @@ inline Tensor launch_plan(const Tensor& sums, const std::vector<Tensor>& memory,
                           int64_t* tiles) {
   const auto count = static_cast<int64_t>(memory.size());
   STD_TORCH_CHECK(plan.is_cpu(), "fastseed.digest: plan must be on the CPU");
-  check_tensor(plan, "digest", "plan", Dtype::Long, {count, kPlanColumns}, plan);
+  const int64_t* row = checked<int64_t>(plan, "digest", "plan", {count, kPlanColumns}, plan);
   Arguments given("digest", sums);
-  given.write(sums, "sums", Dtype::UInt64, {count, 2});
+  given.write<uint64_t>(sums, "sums", {count, 2});
   given.keep_apart(plan, "plan", bytes_of(plan));
   const Tensor made = torch::stable::new_empty(plan, {count, kDigestColumns});
-  const int64_t* row = longs_of(plan);
-  int64_t* out = longs_of(made);
+  auto* out = static_cast<int64_t*>(made.data_ptr());
   int64_t groups = 0;
   for (const Tensor& tensor : memory) {
     STD_TORCH_CHECK(same_device(tensor, sums),
@@ -93,8 +92,9 @@ void digest(const Tensor& sums, std::vector<Tensor> memory, const Tensor& plan) 
   int64_t tiles = 0;
   const Tensor made = launch_plan(sums, memory, plan, &tiles);
   const Tensor there = Device::copy(made, sums);
-  const DigestPlan all{longs_of(there), made.size(0), tiles};
-  Device::run(sums, tiles, kGrain, [&](auto where) { launch_digest(all, words_of(sums), where); });
+  const DigestPlan all{static_cast<int64_t*>(there.data_ptr()), made.size(0), tiles};
+  auto* out = static_cast<uint64_t*>(sums.data_ptr());
+  Device::run(sums, tiles, kGrain, [&](auto where) { launch_digest(all, out, where); });
 }
 
 template <class Device>

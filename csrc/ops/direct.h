@@ -37,23 +37,7 @@ struct DirectOperators {
     add_function<&draw_whole<Draw, Parameters...>, uint64_t, uint64_t, Parameters...>(Draw::kName);
   }
 
-  void add_keys() {
-    add_derive<&KeyOps<Device>::write_keys>("derive_keys");
-    add_derive<&KeyOps<Device>::write_seeds>("derive_seeds");
-  }
-
-  template <void (*kWrite)(const Tensor&, const Stream&, uint64_t)>
-  void add_derive(const char* name) {
-    add_function<&derive<kWrite>, uint64_t, uint64_t, uint32_t, uint32_t, uint64_t>(name);
-  }
-
  private:
-  template <void (*kWrite)(const Tensor&, const Stream&, uint64_t)>
-  static void derive(const Tensor& out, uint64_t key, uint64_t tweak, uint32_t rank_word,
-                     uint32_t worker, uint64_t start) {
-    kWrite(out, Stream{{key, tweak}, rank_word, worker}, start);
-  }
-
   template <auto kFunction, class... Numbers, size_t... kAt>
   static void call(const Tensor& out, const DirectNumber* given, std::index_sequence<kAt...>) {
     kFunction(out, read<Numbers>(given[kAt])...);
@@ -62,11 +46,23 @@ struct DirectOperators {
   // All of a tensor, from one key.
   template <class Draw, class... Parameters>
   static void draw_whole(const Tensor& out, uint64_t lo, uint64_t hi, Parameters... parameters) {
+    Arguments given(Draw::kName, out);
+    given.write_any(out, "out");
     const uint64_t key[] = {lo, hi};
     const Layout layout = layout_of(out.numel(), 1, {}, {}, 0, Draw::kName);
-    const auto counted = [] {};  // by the caller, for autograd
-    draw_rows<Device, Draw>(out, Streams{key, nullptr, 1}, layout, counted, parameters...);
+    draw_rows<Device, Draw>(given, out, Streams{key, nullptr, 1}, layout, parameters...);
   }
 };
+
+template <class Device>
+std::vector<DirectOperator> direct_operators() {
+  std::vector<DirectOperator> rows;
+  DirectOperators<Device> to{rows};
+  using Word = int64_t;
+  to.template add_function<&derive_keys<Device>, Word, Word, Word, Word, Word>("derive_keys");
+  to.template add_function<&derive_seeds<Device>, Word, Word, Word, Word, Word>("derive_seeds");
+  add_draws(to);
+  return rows;
+}
 
 }  // namespace fastseed

@@ -17,16 +17,15 @@ void check_words(const Distribution&, const Layout& layout, const char* op) {
 }
 
 // A Draw has the operator's name and `choose(out, launch, parameters...)`, which calls `launch`
-// with the distribution for the dtype of `out` and its data. Before it writes, it calls `begin`.
-template <class Device, class Draw, class Begin, class... Parameters>
-void draw_rows(const Tensor& out, const Streams& streams, const Layout& layout, const Begin& begin,
-               Parameters... parameters) {
+// with the distribution for the dtype of `out` and its data.
+template <class Device, class Draw, class... Parameters>
+void draw_rows(const Arguments& given, const Tensor& out, const Streams& streams,
+               const Layout& layout, Parameters... parameters) {
   constexpr int64_t kGrain = 1 << 14;  // values that a second thread is worth waking for
   const auto launch = [&](const auto& distribution, auto* data) {
     check_words(distribution, layout, Draw::kName);
-    begin();
-    Device::run(out, out.numel(), kGrain,
-                [&](auto where) { launch_draw(distribution, streams, layout, data, where); });
+    given.run<Device>(out.numel(), kGrain,
+                      [&](auto where) { launch_draw(distribution, streams, layout, data, where); });
   };
   Draw::choose(out, launch, parameters...);
 }
@@ -38,14 +37,11 @@ void draw(const Tensor& out, const Tensor& keys, std::optional<Tensor> positions
   constexpr const char* op = Draw::kName;
   Arguments given(op, out);
   given.write_any(out, "out");
-  given.read(keys, "keys", Dtype::UInt64, {kAnySize, 2});
-  if (positions.has_value()) {
-    given.read(*positions, "positions", Dtype::Long, {keys.size(0)});
-  }
-  const Streams streams{words_of(keys), positions.has_value() ? longs_of(*positions) : nullptr,
+  const auto* words = given.read<uint64_t>(keys, "keys", {kAnySize, 2});
+  const Streams streams{words, given.read<int64_t>(positions, "positions", {keys.size(0)}),
                         keys.size(0)};
   const Layout layout = layout_of(out.numel(), streams.count, sizes, strides, offset, op);
-  draw_rows<Device, Draw>(out, streams, layout, [&] { given.mark_written(); }, parameters...);
+  draw_rows<Device, Draw>(given, out, streams, layout, parameters...);
 }
 
 // Of a distribution of reals, with its parameters in order.
@@ -65,12 +61,9 @@ struct DrawBits {
   static constexpr const char* kName = "draw_bits";
   template <class Launch>
   static void choose(const Tensor& out, const Launch& launch) {
-    if (out.scalar_type() == Dtype::UInt32) {
-      return launch(Bits<uint32_t>{}, static_cast<uint32_t*>(out.data_ptr()));
-    }
-    STD_TORCH_CHECK(out.scalar_type() == Dtype::UInt64,
-                    "fastseed.draw_bits: out must be of dtype uint32 or uint64");
-    launch(Bits<uint64_t>{}, words_of(out));
+    for_types<uint32_t, uint64_t>(out, kName, "out", [&](auto* data) {
+      launch(Bits<std::remove_pointer_t<decltype(data)>>{}, data);
+    });
   }
 };
 
@@ -94,33 +87,21 @@ struct DrawBernoulli {
 struct DrawRandInt {
   static constexpr const char* kName = "draw_randint";
 
-  template <class T, class Word, class Launch>
-  static void typed(const Tensor& out, const Launch& launch, int64_t low, Word range) {
-    const Word modulus = static_cast<Word>(Word{0} - range) % range;  // of 2^32, or 2^64
-    launch(RandInt<T, Word>{low, range, modulus}, static_cast<T*>(out.data_ptr()));
-  }
-
   template <class Launch>
   static void choose(const Tensor& out, const Launch& launch, int64_t low, int64_t signed_range) {
     const uint64_t range = static_cast<uint64_t>(signed_range);
-    const uint32_t narrow = static_cast<uint32_t>(range);
     STD_TORCH_CHECK(range != 0, "fastseed.draw_randint: range must be at least 1, got 0");
+    const auto typed = [&](auto* data, auto word) {
+      using Word = decltype(word);
+      const Word modulus = static_cast<Word>(Word{0} - word) % word;  // of 2^32, or 2^64
+      launch(RandInt<std::remove_pointer_t<decltype(data)>, Word>{low, word, modulus}, data);
+    };
     if (range >> 32 != 0) {
-      STD_TORCH_CHECK(
-          out.scalar_type() == Dtype::Long,
-          "fastseed.draw_randint: out must be of dtype int64 for a range from 2**32 on");
-      return typed<int64_t>(out, launch, low, range);
+      return for_types<int64_t>(out, kName, "an out of a range from 2**32 on",
+                                [&](auto* data) { typed(data, range); });
     }
-    switch (out.scalar_type()) {
-      case Dtype::Byte:
-        return typed<uint8_t>(out, launch, low, narrow);
-      case Dtype::Int:
-        return typed<int32_t>(out, launch, low, narrow);
-      case Dtype::Long:
-        return typed<int64_t>(out, launch, low, narrow);
-      default:
-        STD_TORCH_CHECK(false, "fastseed.draw_randint: out must be of dtype uint8, int32 or int64");
-    }
+    for_types<uint8_t, int32_t, int64_t>(
+        out, kName, "out", [&](auto* data) { typed(data, static_cast<uint32_t>(range)); });
   }
 };
 

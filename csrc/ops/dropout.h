@@ -24,7 +24,7 @@ Tensor dropout(const Tensor& input, const Tensor& keys, std::vector<int64_t> siz
   check_memory(input, kOp, "input");
   const Layout layout = layout_of(input.numel(), keys.size(0), sizes, strides, offset, kOp);
   const Tensor out = torch::stable::empty_like(input);
-  const DropoutKeys rows{words_of(keys), keys.size(1), keys.size(0)};
+  const DropoutKeys rows{static_cast<uint64_t*>(keys.data_ptr()), keys.size(1), keys.size(0)};
   for_reals(input, kOp, "input", [&](auto* in) {
     using T = std::remove_pointer_t<decltype(in)>;
     T* to = static_cast<T*>(out.data_ptr());
@@ -45,20 +45,19 @@ void layer_key(const Tensor& out, const Tensor& scope, const Tensor& count, int6
                int64_t name_hi, int64_t index, int64_t index_step, int64_t row_elements,
                int64_t rank_field) {
   Arguments given("layer_key", out);
-  given.write(out, "out", Dtype::UInt64, {3});
-  given.read(scope, "scope", Dtype::UInt64, {2});
+  auto* data = given.write<uint64_t>(out, "out", {3});
+  const auto* at = given.read<uint64_t>(scope, "scope", {2});
   STD_TORCH_CHECK(count.scalar_type() == Dtype::Long && count.numel() == 1,
                   "fastseed.layer_key: count must be one torch.int64");
   STD_TORCH_CHECK(rank_field >= 0 && rank_field <= kSharedRank,
                   "fastseed.layer_key: rank_field must be in [0, 2**24), got ", rank_field);
   given.read_any(count, "count");
+  const auto* times = static_cast<int64_t*>(count.data_ptr());
   given.mark_written();
   const LayerCall call{name_of(name_lo, name_hi), static_cast<uint64_t>(index),
                        static_cast<uint64_t>(index_step), static_cast<uint64_t>(row_elements),
                        static_cast<uint32_t>(rank_field)};
-  Device::run(out, 1, 1, [&](auto where) {
-    launch_layer_key(words_of(scope), longs_of(count), call, words_of(out), where);
-  });
+  Device::run(out, 1, 1, [&](auto where) { launch_layer_key(at, times, call, data, where); });
 }
 
 template <class Device>

@@ -22,7 +22,7 @@ inline void check_terms(const std::vector<Tensor>& tensors, const std::vector<Te
 
 // The values of all tensors of one dtype. The first launch is there without any: each call carries.
 template <class Device, class T>
-void add_parts(const std::vector<ExactPart<T>>& parts, const Tensor& total) {
+void add_parts(const std::vector<ExactPart<T>>& parts, int64_t* sum, const Tensor& total) {
   constexpr int64_t kGrain = 1 << 16;  // values: some ten microseconds
   if (parts.empty() && !std::is_same_v<T, float>) {
     return;
@@ -31,14 +31,13 @@ void add_parts(const std::vector<ExactPart<T>>& parts, const Tensor& total) {
   for (const ExactPart<T>& part : parts) {
     n += part.n;
   }
-  Device::run(total, n, kGrain,
-              [&](auto where) { launch_exact_sum(parts, longs_of(total), where); });
+  Device::run(total, n, kGrain, [&](auto where) { launch_exact_sum(parts, sum, where); });
 }
 
 template <class Device>
 void exact_sum(const Tensor& total, std::vector<Tensor> values, std::vector<Tensor> factors) {
   Arguments given("exact_sum", total);
-  given.write(total, "total", Dtype::Long, {kExactSize});
+  auto* sum = given.write<int64_t>(total, "total", {kExactSize});
   STD_TORCH_CHECK(factors.empty() || factors.size() == values.size(),
                   "fastseed.exact_sum: factors must be none or as many as values");
   check_terms(values, values, "values", given);
@@ -55,11 +54,11 @@ void exact_sum(const Tensor& total, std::vector<Tensor> values, std::vector<Tens
     });
   }
   if (!Device::kIsCuda) {
-    carry_exact(longs_of(total));
+    carry_exact(sum);
   }
-  std::apply([&](const auto&... each) { (add_parts<Device>(each, total), ...); }, parts);
+  std::apply([&](const auto&... each) { (add_parts<Device>(each, sum, total), ...); }, parts);
   if (!Device::kIsCuda) {
-    carry_exact(longs_of(total));
+    carry_exact(sum);
   }
 }
 

@@ -12,8 +12,7 @@ union DirectNumber {
   uint64_t word;
 };
 
-// An operator that writes to one tensor of the CPU, an AtenTensorHandle that it takes over, of a
-// dtype and a shape that are right. It does not count the write for autograd.
+// An operator that writes to one tensor of the CPU, an AtenTensorHandle that it takes over.
 struct DirectOperator {
   const char* name;
   int numbers;  // the other arguments
@@ -27,6 +26,7 @@ struct LoopTable {
   decltype(&fastseed::mt19937_init_width) init_width;
   const DirectOperator* operators;
   size_t operator_count;
+  void (**count_write)(void* tensor);  // to be set: see tensor_checks.h
 };
 
 }  // namespace fastseed

@@ -26,100 +26,88 @@ inline Stream stream_of(int64_t key, int64_t tweak, int64_t rank_word, int64_t w
                 checked_word(worker, op, "worker")};
 }
 
-template <class Device>
-struct KeyOps {
-  // Below this a second thread costs more than it brings (about 20 microseconds of work).
-  static constexpr int64_t kGrain = 1 << 15;
+// Below this a second thread costs more than it brings (about 20 microseconds of work).
+constexpr int64_t kKeyGrain = 1 << 15;
 
-  static void derive_keys(const Tensor& out, int64_t key, int64_t tweak, int64_t rank_word,
-                          int64_t worker, int64_t start) {
-    Arguments given("derive_keys", out);
-    given.write(out, "out", Dtype::UInt64, {kAnySize, 2});
-    const Stream stream = stream_of(key, tweak, rank_word, worker, "derive_keys");
-    given.mark_written();
-    write_keys(out, stream, static_cast<uint64_t>(start));
-  }
+// The streams of a bank, which become those of a launch.
+struct Bank {
+  Arguments given;
+  uint64_t* keys;
+  int64_t n;
+  int64_t* positions;
 
-  static void write_keys(const Tensor& out, const Stream& stream, uint64_t start) {
-    Device::run(out, out.size(0), kGrain, [&](auto where) {
-      launch_derive_keys(stream, start, out.size(0), words_of(out), where);
-    });
-  }
-
-  static void derive_seeds(const Tensor& out, int64_t key, int64_t tweak, int64_t rank_word,
-                           int64_t worker, int64_t start) {
-    Arguments given("derive_seeds", out);
-    given.write(out, "out", Dtype::UInt64, {kAnySize});
-    const Stream stream = stream_of(key, tweak, rank_word, worker, "derive_seeds");
-    given.mark_written();
-    write_seeds(out, stream, static_cast<uint64_t>(start));
-  }
-
-  static void write_seeds(const Tensor& out, const Stream& stream, uint64_t start) {
-    Device::run(out, out.size(0), kGrain, [&](auto where) {
-      launch_derive_seeds(stream, start, out.size(0), words_of(out), where);
-    });
-  }
-
-  static Arguments bank(const Tensor& keys, const Tensor& positions, const char* op) {
-    Arguments given(op, keys);
-    given.write(keys, "keys", Dtype::UInt64, {kAnySize, 2});
-    given.write(positions, "positions", Dtype::Long, {keys.size(0)});
-    return given;
-  }
-
-  static void reseed_streams(const Tensor& keys, const Tensor& positions, int64_t key,
-                             int64_t tweak, int64_t rank_word, int64_t worker, int64_t start) {
-    const Arguments given = bank(keys, positions, "reseed_streams");
-    reseed(given, keys, positions, stream_of(key, tweak, rank_word, worker, "reseed_streams"),
-           start);
-  }
-
-  static void reseed_streams_at(const Tensor& keys, const Tensor& positions, const Tensor& scope,
-                                int64_t name_lo, int64_t name_hi, int64_t rank_word, int64_t worker,
-                                int64_t start) {
-    constexpr const char* kOp = "reseed_streams_at";
-    const Arguments given = bank(keys, positions, kOp);
-    given.read(scope, "scope", Dtype::UInt64, {2});
-    const StreamAt stream{words_of(scope), name_of(name_lo, name_hi),
-                          checked_word(rank_word, kOp, "rank_word"),
-                          checked_word(worker, kOp, "worker")};
-    reseed(given, keys, positions, stream, start);
-  }
-
-  template <class S>  // a Stream, or a StreamAt
-  static void reseed(const Arguments& given, const Tensor& keys, const Tensor& positions,
-                     const S& stream, int64_t start) {
-    given.mark_written();
-    Device::run(keys, keys.size(0), kGrain, [&](auto where) {
-      launch_reseed(stream, static_cast<uint64_t>(start), keys.size(0), words_of(keys),
-                    longs_of(positions), where);
-    });
-  }
-
-  static void reseed_streams_from(const Tensor& keys, const Tensor& positions, const Tensor& seeds,
-                                  std::optional<Tensor> indices, int64_t name_lo, int64_t name_hi) {
-    const Arguments given = bank(keys, positions, "reseed_streams_from");
-    given.read(seeds, "seeds", Dtype::UInt64, {keys.size(0)});
-    if (indices.has_value()) {
-      given.read(*indices, "indices", Dtype::Long, {keys.size(0)});
-    }
-    given.mark_written();
-    Device::run(keys, keys.size(0), kGrain, [&](auto where) {
-      launch_reseed_from(words_of(seeds), indices.has_value() ? longs_of(*indices) : nullptr,
-                         name_of(name_lo, name_hi), keys.size(0), words_of(keys),
-                         longs_of(positions), where);
-    });
-  }
+  Bank(const Tensor& all, const Tensor& at, const char* op)
+      : given(op, all),
+        keys(given.write<uint64_t>(all, "keys", {kAnySize, 2})),
+        n(all.size(0)),
+        positions(given.write<int64_t>(at, "positions", {n})) {}
 };
 
 template <class Device>
+void derive_keys(const Tensor& out, int64_t key, int64_t tweak, int64_t rank_word, int64_t worker,
+                 int64_t start) {
+  Arguments given("derive_keys", out);
+  auto* data = given.write<uint64_t>(out, "out", {kAnySize, 2});
+  const Stream stream = stream_of(key, tweak, rank_word, worker, "derive_keys");
+  given.run<Device>(out.size(0), kKeyGrain, [&](auto where) {
+    launch_derive_keys(stream, static_cast<uint64_t>(start), out.size(0), data, where);
+  });
+}
+
+template <class Device>
+void derive_seeds(const Tensor& out, int64_t key, int64_t tweak, int64_t rank_word, int64_t worker,
+                  int64_t start) {
+  Arguments given("derive_seeds", out);
+  auto* data = given.write<uint64_t>(out, "out", {kAnySize});
+  const Stream stream = stream_of(key, tweak, rank_word, worker, "derive_seeds");
+  given.run<Device>(out.size(0), kKeyGrain, [&](auto where) {
+    launch_derive_seeds(stream, static_cast<uint64_t>(start), out.size(0), data, where);
+  });
+}
+
+template <class Device>
+void reseed_streams(const Tensor& keys, const Tensor& positions, int64_t key, int64_t tweak,
+                    int64_t rank_word, int64_t worker, int64_t start) {
+  const Bank bank(keys, positions, "reseed_streams");
+  const Stream stream = stream_of(key, tweak, rank_word, worker, "reseed_streams");
+  bank.given.run<Device>(bank.n, kKeyGrain, [&](auto where) {
+    launch_reseed(stream, static_cast<uint64_t>(start), bank.n, bank.keys, bank.positions, where);
+  });
+}
+
+template <class Device>
+void reseed_streams_at(const Tensor& keys, const Tensor& positions, const Tensor& scope,
+                       int64_t name_lo, int64_t name_hi, int64_t rank_word, int64_t worker,
+                       int64_t start) {
+  constexpr const char* kOp = "reseed_streams_at";
+  const Bank bank(keys, positions, kOp);
+  const StreamAt stream{bank.given.read<uint64_t>(scope, "scope", {2}), name_of(name_lo, name_hi),
+                        checked_word(rank_word, kOp, "rank_word"),
+                        checked_word(worker, kOp, "worker")};
+  bank.given.run<Device>(bank.n, kKeyGrain, [&](auto where) {
+    launch_reseed(stream, static_cast<uint64_t>(start), bank.n, bank.keys, bank.positions, where);
+  });
+}
+
+template <class Device>
+void reseed_streams_from(const Tensor& keys, const Tensor& positions, const Tensor& seeds,
+                         std::optional<Tensor> indices, int64_t name_lo, int64_t name_hi) {
+  const Bank bank(keys, positions, "reseed_streams_from");
+  const auto* from = bank.given.read<uint64_t>(seeds, "seeds", {bank.n});
+  const auto* at = bank.given.read<int64_t>(indices, "indices", {bank.n});
+  bank.given.run<Device>(bank.n, kKeyGrain, [&](auto where) {
+    launch_reseed_from(from, at, name_of(name_lo, name_hi), bank.n, bank.keys, bank.positions,
+                       where);
+  });
+}
+
+template <class Device>
 void register_keys(Library& m) {
-  m.impl("derive_keys", TORCH_BOX(&KeyOps<Device>::derive_keys));
-  m.impl("derive_seeds", TORCH_BOX(&KeyOps<Device>::derive_seeds));
-  m.impl("reseed_streams", TORCH_BOX(&KeyOps<Device>::reseed_streams));
-  m.impl("reseed_streams_at", TORCH_BOX(&KeyOps<Device>::reseed_streams_at));
-  m.impl("reseed_streams_from", TORCH_BOX(&KeyOps<Device>::reseed_streams_from));
+  m.impl("derive_keys", TORCH_BOX(&derive_keys<Device>));
+  m.impl("derive_seeds", TORCH_BOX(&derive_seeds<Device>));
+  m.impl("reseed_streams", TORCH_BOX(&reseed_streams<Device>));
+  m.impl("reseed_streams_at", TORCH_BOX(&reseed_streams_at<Device>));
+  m.impl("reseed_streams_from", TORCH_BOX(&reseed_streams_from<Device>));
 }
 
 }  // namespace fastseed

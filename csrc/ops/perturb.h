@@ -16,9 +16,9 @@ void perturb(std::vector<Tensor> tensors, std::vector<Tensor> bytes, std::vector
   const bool is_recorded = action == Perturb::kRecord;
   const bool has_bytes = is_recorded || action == Perturb::kUndo;
   const auto count = static_cast<int64_t>(tensors.size());
-  check_tensor(scales, kOp, "scales", Dtype::Double, {kAnySize}, keys);
+  const auto* factors = checked<double>(scales, kOp, "scales", {kAnySize}, keys);
   const int64_t entries = scales.size(0);
-  check_tensor(keys, kOp, "keys", Dtype::UInt64, {count * entries, 2}, keys);
+  const auto* words = checked<uint64_t>(keys, kOp, "keys", {count * entries, 2}, keys);
   STD_TORCH_CHECK(number >= 0 && action <= Perturb::kUndo && (entries == 1 || !has_bytes) &&
                       bytes.size() == (has_bytes ? tensors.size() : 0) &&
                       lists.size() == (is_recorded ? tensors.size() : 0),
@@ -37,7 +37,7 @@ void perturb(std::vector<Tensor> tensors, std::vector<Tensor> bytes, std::vector
       given.write_any(bytes[i], "bytes");
     }
     if (is_recorded) {
-      given.write(lists[i], "lists", Dtype::Long, {kAnySize, 2});
+      given.write<int64_t>(lists[i], "lists", {kAnySize, 2});
       STD_TORCH_CHECK(lists[i].size(0) > 0, "fastseed.perturb: lists must have a row or more");
     }
     given.keep_apart(keys, "keys", bytes_of(keys));
@@ -61,11 +61,11 @@ void perturb(std::vector<Tensor> tensors, std::vector<Tensor> bytes, std::vector
             is_each ? Perturb::kAdd : action,
             rademacher,
             is_each ? 1 : entries,
-            words_of(keys) + 2 * (entries * static_cast<int64_t>(i) + e),
-            doubles_of(scales) + e,
+            words + 2 * (entries * static_cast<int64_t>(i) + e),
+            factors + e,
             data,
             has_bytes ? static_cast<int8_t*>(bytes[i].data_ptr()) : nullptr,
-            is_recorded ? longs_of(lists[i]) : nullptr,
+            is_recorded ? static_cast<int64_t*>(lists[i].data_ptr()) : nullptr,
             is_recorded ? lists[i].size(0) - 1 : 0};
         Device::run(tensors[i], tensors[i].numel(), kGrain,
                     [&](auto where) { launch_perturb(what, found[i], where); });

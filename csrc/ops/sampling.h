@@ -39,22 +39,10 @@ inline void check_numbers(const Tensor& numbers, int64_t first, const char* op) 
 // Calls `run` with the NumberRows of the dtype, of numbers that were checked.
 template <class F>
 void for_numbers(const Tensor& numbers, int64_t first, const char* op, const F& run) {
-  const auto rows = [&](auto* data) {
+  for_types<float, Half, BFloat16>(numbers, op, "numbers", [&](const auto* data) {
     using T = std::remove_const_t<std::remove_pointer_t<decltype(data)>>;
-    return NumberRows<T>{data, numbers.stride(0), numbers.size(0), numbers.size(1), first};
-  };
-  const void* data = numbers.data_ptr();
-  switch (numbers.scalar_type()) {
-    case Dtype::Float:
-      return run(rows(static_cast<const float*>(data)));
-    case Dtype::Half:
-      return run(rows(static_cast<const Half*>(data)));
-    case Dtype::BFloat16:
-      return run(rows(static_cast<const BFloat16*>(data)));
-    default:
-      STD_TORCH_CHECK(false, "fastseed.", op,
-                      ": numbers must be of dtype float32, float16 or bfloat16");
-  }
+    run(NumberRows<T>{data, numbers.stride(0), numbers.size(0), numbers.size(1), first});
+  });
 }
 
 template <class Device>
@@ -65,23 +53,19 @@ void sampling_race(const Tensor& scores, const Tensor& tokens, const Tensor& num
   check_numbers(numbers, first, op);
   const int64_t rows = numbers.size(0);
   Arguments given(op, numbers);
-  given.write(scores, "scores", Dtype::Double, {rows, kAnySize});
-  const int64_t parts = scores.size(1);
+  WinnersOut out{given.write<double>(scores, "scores", {rows, kAnySize}), nullptr, scores.size(1)};
+  const int64_t parts = out.parts;
   STD_TORCH_CHECK(parts >= 1, "fastseed.", op,
                   ": scores must be of shape (B, parts), parts at least 1");
-  given.write(tokens, "tokens", Dtype::Long, {rows, parts});
+  out.tokens = given.write<int64_t>(tokens, "tokens", {rows, parts});
   given.keep_apart(numbers, "numbers", bytes_between(numbers));
-  given.read(keys, "keys", Dtype::UInt64, {rows, 2});
-  given.read(positions, "positions", Dtype::Long, {rows});
-  given.read(temperature, "temperature", Dtype::Double, {rows});
-  given.read(threshold, "threshold", Dtype::Long, {rows});
-  const RaceRows races{words_of(keys), longs_of(positions), doubles_of(temperature),
-                       longs_of(threshold)};
-  const WinnersOut out{doubles_of(scores), longs_of(tokens), parts};
+  const RaceRows races{given.read<uint64_t>(keys, "keys", {rows, 2}),
+                       given.read<int64_t>(positions, "positions", {rows}),
+                       given.read<double>(temperature, "temperature", {rows}),
+                       given.read<int64_t>(threshold, "threshold", {rows})};
   for_numbers(numbers, first, op, [&](const auto& found) {
-    given.mark_written();
-    Device::run(numbers, rows * parts, sampling_grain((found.size + parts - 1) / parts),
-                [&](auto where) { launch_race(found, races, out, where); });
+    given.run<Device>(rows * parts, sampling_grain((found.size + parts - 1) / parts),
+                      [&](auto where) { launch_race(found, races, out, where); });
   });
 }
 
@@ -93,24 +77,18 @@ void sampling_threshold(const Tensor& out, const Tensor& numbers, const Tensor& 
   check_numbers(numbers, first, op);
   const int64_t rows = numbers.size(0);
   Arguments given(op, numbers);
-  given.write(out, "out", Dtype::Long, {rows});
+  auto* found = given.write<int64_t>(out, "out", {rows});
   given.keep_apart(numbers, "numbers", bytes_between(numbers));
-  given.read(floor, "floor", Dtype::Long, {rows});
-  given.read(wanted, "wanted", Dtype::Double, {rows});
-  given.read(temperature, "temperature", Dtype::Double, {rows});
-  if (greatest.has_value()) {
-    given.read(*greatest, "greatest", Dtype::Float, {rows});
-  }
-  const ThresholdRows search{
-      longs_of(floor), doubles_of(wanted),
-      greatest.has_value() ? static_cast<const float*>(greatest->data_ptr()) : nullptr,
-      doubles_of(temperature), longs_of(out)};
+  const ThresholdRows search{given.read<int64_t>(floor, "floor", {rows}),
+                             given.read<double>(wanted, "wanted", {rows}),
+                             given.read<float>(greatest, "greatest", {rows}),
+                             given.read<double>(temperature, "temperature", {rows}), found};
   const int64_t together = Device::kIsCuda ? std::min(rows, kThresholdRows) : 0;
   const Tensor scratch = torch::stable::new_empty(out, {together * kThresholdScratch});
-  for_numbers(numbers, first, op, [&](const auto& found) {
-    given.mark_written();
-    Device::run(out, rows, sampling_grain(found.size),
-                [&](auto where) { launch_threshold(found, search, longs_of(scratch), where); });
+  auto* bins = static_cast<int64_t*>(scratch.data_ptr());
+  for_numbers(numbers, first, op, [&](const auto& given_rows) {
+    given.run<Device>(rows, sampling_grain(given_rows.size),
+                      [&](auto where) { launch_threshold(given_rows, search, bins, where); });
   });
 }
 

@@ -18,7 +18,7 @@ template <class Device>
 void shuffle(const Tensor& out, int64_t lo, int64_t hi, int64_t n, int64_t start, int64_t stride) {
   constexpr const char* kOp = "shuffle";
   Arguments given(kOp, out);
-  given.write(out, "out", Dtype::Long, {kAnySize});
+  auto* data = given.write<int64_t>(out, "out", {kAnySize});
   const Shuffle order = checked_shuffle(lo, hi, n, kOp);
   const int64_t count = out.size(0);
   STD_TORCH_CHECK(start >= 0 && start <= n, "fastseed.shuffle: start must be in [0, ", n, "], got ",
@@ -29,9 +29,8 @@ void shuffle(const Tensor& out, int64_t lo, int64_t hi, int64_t n, int64_t start
                   "fastseed.shuffle: out must be of no more elements than there are positions from "
                   "start below n, got ",
                   count);
-  given.mark_written();
-  Device::run(out, count, kShuffleGrain, [&](auto where) {
-    launch_shuffle(order, Positions{start, stride, count}, longs_of(out), where);
+  given.run<Device>(count, kShuffleGrain, [&](auto where) {
+    launch_shuffle(order, Positions{start, stride, count}, data, where);
   });
 }
 
@@ -40,12 +39,11 @@ void shuffle_positions(const Tensor& out, const Tensor& samples, int64_t lo, int
                        int64_t n) {
   constexpr const char* kOp = "shuffle_positions";
   Arguments given(kOp, out);
-  given.write(out, "out", Dtype::Long, {kAnySize});
-  given.read(samples, "samples", Dtype::Long, {out.size(0)});
+  auto* data = given.write<int64_t>(out, "out", {kAnySize});
+  const auto* numbers = given.read<int64_t>(samples, "samples", {out.size(0)});
   const Shuffle order = checked_shuffle(lo, hi, n, kOp);
-  given.mark_written();
-  Device::run(out, out.size(0), kShuffleGrain, [&](auto where) {
-    launch_shuffle_positions(order, longs_of(samples), out.size(0), longs_of(out), where);
+  given.run<Device>(out.size(0), kShuffleGrain, [&](auto where) {
+    launch_shuffle_positions(order, numbers, out.size(0), data, where);
   });
 }
 

@@ -38,6 +38,14 @@ bool is_whole(const at::Tensor& tensor) {
              static_cast<size_t>(tensor.storage_offset() + tensor.numel()) * tensor.itemsize();
 }
 
+// Counts a write to the tensor of an AtenTensorHandle for autograd.
+void count_write(void* handle) {
+  const at::Tensor& tensor = *static_cast<at::Tensor*>(handle);
+  if (!tensor.is_inference()) {
+    tensor.unsafeGetTensorImpl()->bump_version();
+  }
+}
+
 // (which of the table's operators, tensor, numbers): runs it and returns True; or False, where it
 // takes torch's way to the operator.
 PyObject* call_directly(PyObject*, PyObject* const* args, Py_ssize_t given) {
@@ -71,9 +79,6 @@ PyObject* call_directly(PyObject*, PyObject* const* args, Py_ssize_t given) {
       release.emplace();
     }
     op.run(new at::Tensor(out), numbers);
-  }
-  if (!out.is_inference()) {
-    out.unsafeGetTensorImpl()->bump_version();
   }
   Py_RETURN_TRUE;
   END_HANDLE_TH_ERRORS

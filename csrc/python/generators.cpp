@@ -238,6 +238,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
         pool.manual_seed(static_cast<const uint64_t*>(info.ptr));
       });
 
-  m.def("connect",
-        [](intptr_t loop_table) { loops = reinterpret_cast<const LoopTable*>(loop_table); });
+  m.def("connect", [](intptr_t loop_table) {
+    loops = reinterpret_cast<const LoopTable*>(loop_table);
+    *loops->count_write = &count_write;
+  });
 }
