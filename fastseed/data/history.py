@@ -53,7 +53,6 @@ class Entry(NamedTuple):
         return facts | {"batch_size": self.batch_size} if self.slots else facts
 
     def layout(self, n: int) -> StepLayout:
-        """Return the cut of an order of n positions."""
         flags = bool(self.drop_last), bool(self.ranks_drop_last)
         return StepLayout(n, self.batch_size, self.ranks, self.slots, *flags, self.assignment)
 
@@ -194,7 +193,6 @@ class History(NamedTuple):
             yield range(first, end)
 
     def _cut(self, entry: Entry, step: int, last: int) -> Iterator[Span]:
-        """Yield the spans of the steps of an entry from ``step`` to ``last - 1``."""
         epoch, spec = entry.epoch, self.orders[entry.order]
         while (step := self.first_kept(epoch, step)) < last:
             i, count = bisect.bisect(self.skips, (epoch, step)), self.quarantines_at(epoch, step)

@@ -50,7 +50,6 @@ def _order_to_dict(spec: OrderSpec) -> JSON:
 
 
 def to_json(history: History) -> str:
-    """Return the journal as JSON text; ``from_json`` reads it."""
     return json.dumps(to_dict(history), separators=(",", ":"), ensure_ascii=False)
 
 
@@ -65,7 +64,6 @@ def from_json(function: str, argument: str, text: str | bytes) -> History:
 
 
 def from_dict(function: str, argument: str, given: JSON) -> History:
-    """Read a journal; TypeError or ValueError if it is damaged."""
     validation.check_instance(function, argument, given, dict, "a journal, an object of JSON")
     for field, value in _VERSIONS.items():
         if given.get(field) != value:

@@ -113,7 +113,6 @@ class MicroBatches(Iterator[Any]):
 
 
 def loader_of(function: str, loader: Any, slots: int | SlotSource | None) -> Loader:
-    """Return the ``Loader`` of a loop over the steps of a DataLoader."""
     if slots is not None:
         number, assignment = slots, "blocks"
         if isinstance(slots, SlotSource):

@@ -113,7 +113,6 @@ class Plan(NamedTuple):
                 raise validation.value_error(function, argument, rule, saved.get(name))
 
     def position_after(self, batches: int) -> int:
-        """Return the position after so many batches of this rank."""
         if self.layout.slots:
             batches //= max(1, len(self.layout.slots_of(self.rank)))
         return self.layout.position_after(self.start, batches)
@@ -178,7 +177,7 @@ def plan_of(loader: DataLoader[Any], seeder: Seeder | None) -> Plan:
         layout = StepLayout(source.n, size, job, 0, drops, source.drop_last)
         spec: OrderSpec = source.spec
         if isinstance(batches, SlotSampler):
-            layout, is_batched = batches.layout._replace(ranks=job), True
+            layout = batches.layout._replace(ranks=job)
         elif not (source.task is None and source.epoch is None):
             spec = OtherSpec(spec.describe(), source.n)
         return Plan(samplers, spec, layout, source, rank, True, is_batched)
@@ -224,7 +223,6 @@ def compare_ranks(function: str, loader: DataLoader[Any], plan: Plan, *at: int) 
 
 
 def _subsets(dataset: Any) -> Iterator[Any]:
-    """Yield the indices of each Subset in a dataset."""
     if isinstance(dataset, DatasetWrapper):
         yield from _subsets(dataset._wrapped)
     elif isinstance(dataset, Subset):
@@ -242,7 +240,6 @@ def is_ours(sampler: Any) -> bool:
 
 
 def length(data: Any) -> int:
-    """Return ``len(data)``, or UNKNOWN."""
     try:
         return len(data)
     except TypeError:

@@ -235,7 +235,6 @@ class StepLoop:
             )
 
     def _has_step_left(self) -> bool:
-        """Return True if the epoch may have another step."""
         over = self._loaded is not None and self._loaded.get("over")
         if over or self._limits.left(self._done, self.step) == 0:
             return False
@@ -284,7 +283,6 @@ class StepLoop:
         return {**beside, **_FORMAT, "before": self._before, "journal": to_json(history)}
 
     def _state_after(self, after: tuple[int, int]) -> StateDict:
-        """Return the state after a step that was given before."""
         function, rule = f"{_NAME}.state_dict", "(epoch, step), as the loop yields them"
         if not (isinstance(after, tuple) and [*map(type, after)] == [int, int]):
             raise validation.type_error(function, "after", rule, after)
@@ -302,7 +300,6 @@ class StepLoop:
         return {**state, "before": before, "journal": to_json(history.until(epoch, step + 1))}
 
     def _beside_position(self, plan: Plan) -> StateDict:
-        """Return what only a dataset of its own state, or another sampler, can say."""
         own, is_ahead = self._own, False
         if own is not None and not own.plan.is_ours:  # after an interrupt
             is_ahead = own.position > self._current_history().position_at(self.epoch, self.step)

@@ -286,7 +286,6 @@ class SlotGradients:
 
     @contextlib.contextmanager
     def _left_on_error(self) -> Iterator[None]:
-        """Leave the step that is under way if the block raises."""
         number = self._steps
         try:
             yield

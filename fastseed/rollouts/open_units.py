@@ -44,7 +44,6 @@ class OpenUnits:
         self._open(state.holes, state.frontier // plan.samples)
 
     def state(self, batches: int) -> State:
-        """Return the state after so many batches."""
         state = State(batches, *self._holes(), self.versions, self.dropped)
         state.expired, state.regenerated = self.expired, self.regenerated
         return state
@@ -95,7 +94,6 @@ class OpenUnits:
             raise LeaseError(f"fastseed.{function}: unit {number} {self._reason(number)}")
 
     def _reason(self, number: int) -> str:
-        """Return why a lease does not hold its unit."""
         if number in self.generated:
             return "is generated already"
         if number in self.leases:
@@ -170,7 +168,6 @@ class OpenUnits:
             self._settle(group)
 
     def finish(self, number: int) -> None:
-        """Forget a unit that was trained."""
         self.generated.pop(number, None)
         self.versions.pop(number, None)
         self._ready.pop(number // self.plan.samples, None)

@@ -337,7 +337,6 @@ class Loader(DataLoader[Any]):
         self._loaded = self._latest = None
 
     def _has_batch_left(self, task: int, epoch: int, plan: Plan) -> bool:
-        """Return True if an epoch may have a batch after a plan's start."""
         if plan.is_ours:
             return plan.layout.steps_left(plan.start) > 0
         if plan.source is None:
@@ -388,7 +387,6 @@ def loader_settings(function: str, loader: Any, name: str | None = None) -> Sett
 
 
 def slot_loader(function: str, loader: Any, slots: int, assignment: str) -> Loader:
-    """Return a ``Loader`` of the slots of this rank."""
     plain = Loader(**loader_settings(function, loader))  # with the order of shuffle=True
     if isinstance(plain.dataset, IterableDataset) or plain.batch_size is None:
         rule = "of a map-style dataset, with batch_size and no batch_sampler, for slots"

@@ -128,7 +128,6 @@ class WorkerPlaces:
         return is_new
 
     def state_dict(self) -> StateDict:
-        """Return where the loop is."""
         drop = sorted(self._to_drop | self._round | self._ended)
         return {**self._at, "states": list(self.states), "drop": drop}
 

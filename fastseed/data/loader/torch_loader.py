@@ -99,7 +99,6 @@ class IndexRequests:
         self.has_failed = False  # a worker may have died, for which torch would wait
 
     def announce(self) -> None:
-        """Write the scope of the iteration for the workers."""
         if self.scope is not None:
             self.scope.write(self.iteration.scope)
 

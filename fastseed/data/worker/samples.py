@@ -134,7 +134,6 @@ class PerSample(DatasetWrapper, Dataset[object]):
         return self._fetch((index,), is_one=True)
 
     def __getitems__(self, indices: Iterable[SupportsIndex]) -> Any:
-        """Return a batch."""
         return self._fetch(indices)
 
     @eager

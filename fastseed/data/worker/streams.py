@@ -54,7 +54,6 @@ class SampleStreams:
         return [entry.name for entry in self.others if id(entry.generator) not in known]
 
     def reseed(self, index: int, occurrence: int, scope: ScopeKey | None = None) -> None:
-        """Give every generator its stream of this sample."""
         scope = self.scope if scope is None else scope
         blocks.enter_sample(scope, index, occurrence)
         failures = GENERATORS.reseed_sample(scope, index, occurrence)
