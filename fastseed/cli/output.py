@@ -58,7 +58,6 @@ def add_program(parser: argparse.ArgumentParser) -> None:
 
 
 def program_of(args: argparse.Namespace, *, needed: bool = True) -> list[str]:
-    """Return the program and its arguments; ``args.module`` says whether it is a module."""
     words: list[str] = args.program[1:] if args.program[:1] == ["--"] else args.program
     if words[:1] == ["-m"] and not args.module:
         args.module, words = True, words[1:]
@@ -132,7 +131,6 @@ def table(
 
 
 def _on_terminal(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> bool:
-    """Print a table that is wrapped and coloured; False where there is no terminal or no rich."""
     if json_only or not sys.stdout.isatty():
         return False
     try:

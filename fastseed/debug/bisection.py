@@ -146,7 +146,6 @@ def bisect(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Bisection:
 
 
 def _note_of_calls(runs: tuple[Recording, Recording], step: int) -> list[str]:
-    """Return why no call of a module is the first difference, if both runs recorded calls."""
     if not all(set(CALLS) & set(run.header["groups"]) for run in runs):
         return []
     has_calls = any(one.group in CALLS for run in runs for one in run.values(step).entries)

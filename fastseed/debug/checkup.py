@@ -37,10 +37,8 @@ def check(
 
     Args:
         run: a function to call first, such as two steps of training. Rows of the topic ``use`` name
-            generators that it drew from and that fastseed does not control, calls that seeded a
-            default generator, draws before ``init``, scopes that were reseeded twice, and training
-            that draws and never calls ``reseed``. Generators of modules and classes of installed
-            packages are left out.
+            what it used that fastseed does not control, but for generators of installed packages:
+            other generators, calls that seed, draws before ``init``, scopes reseeded twice.
         module: with ``ranks``, anything that ``digest`` takes: it must be the same on all ranks.
         ranks: whether to check that all ranks agree; then every rank has to make this call. None:
             if there are several ranks.

@@ -118,7 +118,6 @@ def _controlled() -> list[object]:
 
 
 def _living(more: Iterable[object] = ()) -> list[object]:
-    """Return every generator that the garbage collector can reach, and ``more``."""
     found = {id(one): one for one in more}
     objects, classes = gc.get_objects(), tuple(ADAPTERS)
     for first in range(0, len(objects), _CHUNK):
@@ -165,7 +164,6 @@ def _is_standard(module: str) -> bool:
 
 
 def is_library(file: str) -> bool:
-    """Return whether a source file is of the standard library or of an installed package."""
     if file.startswith("<frozen ") or "site-packages" in file or "dist-packages" in file:
         return True  # also those of the user, and of an environment below this one
     folders = {sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")}

@@ -256,7 +256,6 @@ def _chosen(argument: str, given: Any, known: Collection[str], rule: str) -> set
 
 
 def _states(names: Mapping[int, str], optimizers: list[Any]) -> Iterator[tuple[str, object]]:
-    """Yield hyperparameters, then the state of each parameter under its name in the model."""
     for i, optimizer in enumerate(optimizers):
         before = f"{i}." if len(optimizers) > 1 else ""
         for j, group in enumerate(optimizer.param_groups):

@@ -18,7 +18,6 @@ INIT, TRAIN, VALIDATE, TEST, PREDICT = range(5)
 
 
 def import_framework(module: str, extra: str) -> Any:
-    """Import a framework; an ImportError says what to install if it is not there."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -49,7 +48,6 @@ def ensure_seeder(function: str, master_seed: int | None, rank: int, world_size:
 
 
 def order_key(function: str, name: str, task: int, epoch: int = 0) -> int:
-    """Return the key of the order of a framework's sampler, which all ranks share."""
     at = scopes.Scope(task, epoch, 0)
     return streams.stream(current_seeder(function).master_seed, at, name, scopes.SHARED).key()
 

@@ -54,8 +54,8 @@ class FastseedCallback(_base()):  # type: ignore[misc]
 
     - ``setup``: ``init``, unless the script has called it, and ``reseed(task=0)``. Each epoch:
       ``reseed(1, epoch)``, before its DataLoader is iterated.
-    - Validation in ``fit`` runs at task 2 and the epoch; then training continues exactly
-      where it was. ``trainer.validate``, ``test`` and ``predict`` run at epoch 0 of tasks 2 to 4.
+    - Validation in ``fit`` runs at task 2 and the epoch; ``trainer.validate``, ``test`` and
+      ``predict`` run at epoch 0 of tasks 2 to 4.
     - Checkpoints hold the exact states of all ranks. ``fit(ckpt_path=...)`` resumes from there, on
       any number of ranks, also mid-epoch if the DataLoader does (``fastseed.data.Loader``).
 

@@ -47,7 +47,6 @@ def reshard(model: torch.nn.Module) -> None:
 
 
 def check_prefix(function: str, prefix: object) -> str:
-    """Return the prefix of qualified names with its dot; users write it with or without."""
     if isinstance(prefix, str) and not prefix:
         return ""
     text = validation.check_text(function, "prefix", prefix).removesuffix(".")
@@ -57,7 +56,6 @@ def check_prefix(function: str, prefix: object) -> str:
 
 
 def check_shards(function: str, shards: Mapping[str, Shard] | None) -> dict[str, Shard]:
-    """Return the argument ``shards``, whose values are checked with their parameters."""
     given = {} if shards is None else shards
     return dict(validation.check_instance(function, "shards", given, Mapping, "a dict"))
 

@@ -290,12 +290,12 @@ def keep_part(
     tensors.check_memory(function, "tensor", layout.local_part(tensor))
     with torch.inference_mode(tensor.is_inference()), torch.no_grad():
         local, pieces = layout.of_tensor(function, tensor, shard)
-        flat = whole.reshape(-1)
+        flat = whole.contiguous().view(-1)
         for box, sizes, strides, offset in pieces:
             view = local[box] if box else local
             part = flat[offset : offset + view.numel()]
             if sizes:
-                part = flat.as_strided(sizes, strides, offset)
+                part = flat.as_strided(sizes, strides, flat.storage_offset() + offset)
             part = part.reshape(view.shape).to(view.device)
             view.masked_fill_(part, 0) if as_zeros else view.copy_(part)
         if local is not tensor and not tensor.is_inference():

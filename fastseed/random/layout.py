@@ -92,7 +92,6 @@ def of_tensor(
 
 
 def of_shard(function: str, shape: Sequence[int], shard: object) -> list[Piece]:
-    """The values of a tensor of ``shape`` that is the part ``shard``; arguments are checked."""
     validation.check_instance(function, "shard", shard, Shard, "a fastseed.random.Shard or None")
     sizes, offsets = (_integers(function, name, getattr(shard, name)) for name in Shard._fields)
     inside = len(sizes) == len(offsets) == len(shape) and all(
@@ -254,7 +253,7 @@ def _grouped(runs: list[Run]) -> Iterator[_Group]:
         step = first - group.first - (group.runs - 1) * group.step
         if length == group.length and (group.runs == 1 or step == group.step):
             group = group._replace(runs=group.runs + 1, step=step)
-        elif length > 0:
+        else:
             if group.length > 0:
                 yield group
             group = _Group(at, first, 1, 0, length)

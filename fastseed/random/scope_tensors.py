@@ -66,7 +66,6 @@ def words() -> tuple[int, ...]:
 
 
 def check_not_compiling(function: str, device: torch.device) -> None:
-    """RuntimeError where a tensor would have to be made in compiled code."""
     if torch.compiler.is_compiling():
         raise RuntimeError(
             f"fastseed.{function}: call fastseed.reseed when {device} is in use, in the thread of "

@@ -94,7 +94,6 @@ def _is_number(value: object) -> bool:
 
 
 def _events(path: Path) -> list[Path]:
-    """Return TensorBoard's files: the path itself, or those in this folder."""
     files = sorted(path.iterdir()) if path.is_dir() else [path]
     return [file for file in files if file.name.startswith(_EVENTS)]
 

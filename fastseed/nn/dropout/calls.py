@@ -137,7 +137,6 @@ def _in_forward_of(calls: Calls) -> Iterator[None]:
 
 
 def is_of_torch(cls: Any) -> bool:
-    """Return whether the forward of a class is torch's own, which draws in training only."""
     home = getattr(cls.forward, "__module__", None) or ""  # None: generated, as by fx
     return home.startswith("torch.")
 

@@ -271,7 +271,6 @@ class _Placed(NamedTuple):
         return self.dim != 0 or self.here.step != 1
 
     def check(self, layer: LayerName, label_index: int) -> None:
-        """RuntimeError for rows past the batch, or that the layer had in this scope."""
         here, start, step = self.here, 0, 1
         if here is not None and self.dim is not None:
             start, step = here.start, here.step

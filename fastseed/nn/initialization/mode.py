@@ -83,7 +83,6 @@ class InitializationMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _watch_copies(
         self, view: OpOverload, views: Any, whole: DTensor, dim: Any = 0, *at: Any
     ) -> None:
-        """Watch the views of a parameter that are copies: along dimensions that are cut."""
         copied, owner = self._copies.get(id(whole)), self.owners.owner_of(whole)
         indices: Sequence[int] | None = None
         if owner is not None and view is _ATEN.slice.Tensor:
@@ -139,7 +138,6 @@ class InitializationMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return tensor
 
     def whole(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a tensor of the shape of which ``tensor`` may be a part by ``shards``."""
         owner = self.owners.owner_of(tensor)
         if owner is None or owner.shard is None or not owner.is_all(tensor):
             return tensor

@@ -85,7 +85,6 @@ def noted(name: str, problems: list[str]) -> Iterator[None]:
 
 
 def _distributed(path: str, below: str, problems: list[str]) -> Iterator[Part]:
-    """Yield the entries of a folder of torch.distributed.checkpoint that are small enough."""
     name = os.path.join(below, ".metadata")
     with noted(name, problems), open_file(os.path.join(path, name)) as file:
         root = read_tree(file)

@@ -98,7 +98,6 @@ def _below(node: object) -> Iterator[tuple[str, object]]:
 
 
 def _states(path: Path, node: object) -> Iterator[tuple[str, str, GeneratorState]]:
-    """Yield owner, stream and state if a node is one; of several GPUs there may be several."""
     if not isinstance(node, Tensor):
         with contextlib.suppress(TypeError, ValueError, LookupError, RecursionError):  # of no state
             yield from _host_states(node)

@@ -90,7 +90,6 @@ def diff(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> list[Differenc
 
 
 def collect() -> tuple[dict[str, Section], dict[str, str]]:
-    """Return the sections, and uncommitted changes by repository; what is missing is no error."""
     environment = dict(os.environ)
     repositories = sources.Repositories()
     collectors: dict[str, Callable[[], Section]] = {

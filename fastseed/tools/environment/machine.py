@@ -117,7 +117,6 @@ def hardware() -> dict[str, JSON]:
 
 
 def gpus() -> dict[str, JSON]:
-    """Return GPUs and driver; initializes no GPU."""
     query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     found = [line.rpartition(", ") for line in (run(query) or "").splitlines()]
     return {"driver": found[0][2] if found else None, "names": [name for name, _, _ in found]}

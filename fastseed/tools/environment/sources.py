@@ -73,7 +73,6 @@ def _origin(distribution: importlib.metadata.Distribution) -> StateDict:
 
 
 def modules(environment: Mapping[str, str]) -> dict[str, JSON]:
-    """Return the loaded environment modules, as the shell records them: name -> version."""
     loaded = [name for name in environment.get("LOADEDMODULES", "").split(":") if name]
     plain = [name if _MODULE.fullmatch(name) else REDACTED for name in loaded]
     return {name.rpartition("/")[0] or name: name for name in plain}

@@ -22,12 +22,11 @@ _GROUPS = STATE[1:]  # generators may differ between ranks
 
 def compare_whole(a: Run, b: Run) -> str | None:
     """Return the first difference of two whole runs in a sentence; None if they are equal."""
+    text = None
     if a.losses.values or b.losses.values:
         text = _compare_losses(a.name, a.losses.values, b)
-    else:
-        count = _common(a.lines, b.lines, (a.seed, b.seed))
-        is_same = count == len(a.lines) == len(b.lines)
-        text = None if is_same else _line_differs(a, b, count)
+    elif (n := _common(a.lines, b.lines, (a.seed, b.seed))) < max(len(a.lines), len(b.lines)):
+        text = _line_differs(a, b, n)
     return _with_recordings(text, a, b)
 
 
@@ -199,7 +198,6 @@ def _differences(
 
 
 def _merged(run: list[Recording], step: int) -> tuple[Table, str | None]:
-    """Return the digests of all ranks at a step, and the first name on which ranks differ."""
     found: Table = {}
     conflict = None
     for one in run:

@@ -79,7 +79,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _last_lines(folder: Path) -> str:
-    """Return the end of a run's output, for an error: of each rank that has any, under torchrun."""
     ranks = sorted(folder.glob("ranks/**/stderr.log"), key=lambda path: path.stat().st_mtime)
     found = [text for path in ranks if (text := _tail(path))][:_RANKS]  # first who failed first
     return "".join(found) or _tail(folder / ERR) or _tail(folder / OUT) or "; it printed nothing"

@@ -85,11 +85,9 @@ class Report:
         }
 
     def losses_of(self, run: Run) -> dict[str, float]:
-        """Return the losses of a run: those that have steps, else those that it printed."""
         return run.losses.values or printed(run.lines, self.value)
 
     def experiments(self) -> list[tuple[str, int, int, str, str]]:
-        """Return name, number of runs, lines, last losses and time of each experiment."""
         rows = []
         for name in dict.fromkeys(run.experiment for run in self.runs):
             runs = [run for run in self.runs if run.experiment == name]
@@ -153,7 +151,6 @@ def with_reach(report: Report, seeds: Sequence[int], allow: Mapping[str, str]) -
 
 
 def _parts(run: Run, seed: int, first: Run, first_seed: int) -> dict[str, Seen]:
-    """Return what a run printed, its losses if it has any, and what each rank recorded."""
     parts = {"losses": Seen(repr(run.losses.values), is_long=True)}
     if not first.losses.values:
         pairs = itertools.zip_longest(run.lines, first.lines, fillvalue="")

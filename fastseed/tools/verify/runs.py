@@ -88,7 +88,6 @@ class Starter:
         kill_when: Callable[[Path], bool] | None = None,
         variables: Mapping[str, str] | None = None,
     ) -> Run:
-        """Run a command; ``{run}`` is an empty folder, or ``place`` of an earlier run."""
         name = f"{experiment}-{number}"
         folder = self.root / name
         place = place or folder / "run"
@@ -126,7 +125,6 @@ class Starter:
         return [one for one in place.glob(self.log) if one.is_file()] if self.log else []
 
     def _losses(self, name: str, place: Path, earlier: bytes, is_whole: bool) -> Losses:
-        """Return the losses of a run, without those that an earlier one left in the log."""
         if self.log is None:
             return read_losses(self.root / name / OUT, self.value)
         files, found = self._logs(place), Losses({}, 0)
