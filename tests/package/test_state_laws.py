@@ -49,11 +49,15 @@ def pool():
     return "GeneratorPool.load_state_dict", pool, moves
 
 
-def loader():
+def loader(shuffle=True):
     fastseed.init(42, rank=0, world_size=1)
     fastseed.reseed(1, 0)
-    loader = Loader(Plain(20), 4, shuffle=True, collate_fn=same)
+    loader = Loader(Plain(20), 4, shuffle=shuffle, collate_fn=same)
     return "data.Loader.load_state_dict", loader, (batch for each in [loader] for batch in each)
+
+
+def loader_of_torch():
+    return loader(shuffle=False)  # its state has a digest of what the sampler yielded
 
 
 def loop():
@@ -76,7 +80,7 @@ def ledger():
     return "rollouts.Ledger.load_state_dict", book, train()
 
 
-OBJECTS = job, seeder, tensors, bank, pool, loader, loop, ledger
+OBJECTS = job, seeder, tensors, bank, pool, loader, loader_of_torch, loop, ledger
 each_object = pytest.mark.parametrize("make", OBJECTS, ids=lambda make: make.__name__)
 
 
@@ -118,8 +122,10 @@ def other_than(state):
     for field, value in state.items():
         if not MAY_LACK.match(field):
             yield {key: state[key] for key in state if key != field}
-        for bad in (FREED, torch.tensor(1), np.ones(3), None, "other", -1, 2**64, 1.0):
+        for bad in (FREED, torch.tensor(1), np.ones(3), None, -1, 2**64, 1.0):
             yield {**state, field: bad}
+        if field != "read":  # which the next iteration compares
+            yield {**state, field: "other"}
         if type(value) is int:
             yield {**state, field: str(value)}
             if field.endswith("version"):
