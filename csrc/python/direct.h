@@ -32,8 +32,8 @@ bool is_whole(const at::Tensor& tensor) {
   static const c10::DispatchKeySet kAutograd(
       {c10::DispatchKey::ADInplaceOrView, c10::DispatchKey::AutogradCPU});
   static const c10::DispatchKeySet kOrdinary = at::empty({0}).key_set() | kAutograd;
-  return (tensor.key_set() | kAutograd) == kOrdinary && !tensor.requires_grad() &&
-         !tensor._fw_grad(0).defined() && tensor.is_contiguous() &&
+  return (tensor.key_set() | kAutograd) == kOrdinary && !tensor._fw_grad(0).defined() &&
+         tensor.is_contiguous() &&
          tensor.storage().nbytes() >=
              static_cast<size_t>(tensor.storage_offset() + tensor.numel()) * tensor.itemsize();
 }

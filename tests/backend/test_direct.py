@@ -42,10 +42,6 @@ def test_derived_words_are_those_of_the_operator(name):
         assert torch.equal(out, expected), numbers
 
 
-def needs_a_gradient():
-    return torch.zeros(4).requires_grad_()
-
-
 def with_a_tangent():
     return forward_ad.make_dual(torch.zeros(4), torch.ones(4))
 
@@ -61,7 +57,6 @@ def of_a_subclass():
 
 
 LEFT = {
-    "needs a gradient": needs_a_gradient,
     "has a tangent": with_a_tangent,
     "has half of its memory": freed,
     "is of a subclass": of_a_subclass,
@@ -116,6 +111,12 @@ def test_a_transform_sees_the_operator():
     torch.func.functionalize(draw_one)(torch.zeros(3))
     torch.jit.trace(draw_one, torch.zeros(3), check_trace=False)
     assert seen == [False] * 3
+
+
+def test_a_parameter_is_filled_without_a_gradient():
+    parameter = torch.nn.Parameter(torch.zeros(4))
+    assert DIRECT_DRAW["normal"](parameter, *KEY, 0.0, 1.0)
+    assert parameter.is_leaf and parameter.grad_fn is None and parameter._version == 1
 
 
 @pytest.mark.parametrize("grad", [torch.no_grad, torch.inference_mode, contextlib.nullcontext])
