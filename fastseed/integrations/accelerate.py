@@ -17,12 +17,12 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from .._utils import StateDict, validation
 from ..data.loader.states import check_state
-from ..data.loader.torch_loader import settings_of
+from ..data.loader.torch_loader import settings_of, without_samplers
 from ..data.order.samplers import samplers_in
 from ..seeder.seeder import current_seeder
 from . import _common
 from ._common import INIT, TRAIN, move_to
-from .accelerate_loaders import Base, Order, Position, keyed, without_samplers
+from .accelerate_loaders import Base, Order, Position, keyed
 
 if TYPE_CHECKING:
     from accelerate import Accelerator

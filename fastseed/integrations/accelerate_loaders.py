@@ -17,7 +17,7 @@ from .._utils.log import warn_once
 from ..data import Loader, ShuffleSampler
 from ..data.loader.iteration import iterate
 from ..data.loader.states import check_state
-from ..data.loader.torch_loader import OF_SAMPLERS, settings_of
+from ..data.loader.torch_loader import without_samplers
 from ..data.order.samplers import RANDOM_SAMPLERS, samplers_in
 from ..data.plan import compare_ranks, length, plan_of
 from ..data.worker.scope import required_scope
@@ -30,10 +30,6 @@ _ORDER = "accelerate.order"  # the stream of samplers with a generator
 _FETCH = 1 << 16  # a dataset read in the main process draws in this task, plus that of its loader
 _FIELDS = {"order": str, "n": int, "epoch": int, "step": int, "done": int, "read": str}
 _END = object()
-
-
-def without_samplers(loader: Any) -> dict[str, Any]:
-    return {name: v for name, v in settings_of(loader).items() if name not in OF_SAMPLERS}
 
 
 class Position:

@@ -12,10 +12,11 @@ from collections.abc import Callable
 import torch
 
 from .._backend import private_torch, tensors
+from .._backend.ops.draws import DIRECT_DRAW, DRAW
 from .._utils import validation
 from . import distributions, functional, layout
 from .distributions import Distribution
-from .functional import Key
+from .functional import LOW64, Key
 from .layout import Shard
 
 
@@ -153,10 +154,13 @@ def _fill(
     if not is_plain:
         parameters = tuple(map(distributions.constant, parameters))
     distribution = make(function, tensor.dtype, *parameters)
-    if is_plain and shard is None and functional.is_key(key) and tensors.is_whole(tensor):
-        words = functional.words_of(key)  # nearly every call
-        distribution.op(tensor, words, None, (), (), 0, *distribution.parameters)
-    else:
+    is_drawn = (  # nearly every call
+        is_plain
+        and shard is None
+        and functional.is_key(key)
+        and DIRECT_DRAW[distribution.name](tensor, key & LOW64, key >> 64, *distribution.parameters)
+    )
+    if not is_drawn:
         with torch.no_grad():
             _write(function, distribution, tensor, key, shard)
     return tensor
@@ -180,7 +184,7 @@ def _write(
         direct = view.is_contiguous() and not private_torch.has_tangents()  # which copy_ zeroes
         direct = direct and (torch.compiler.is_compiling() or not view.is_neg())
         out = view if direct else view.new_empty(view.shape)
-        distribution.op(out, keys, None, sizes, strides, offset, *distribution.parameters)
+        DRAW[distribution.name](out, keys, None, sizes, strides, offset, *distribution.parameters)
         if not direct:
             view.copy_(out)
     if local is not tensor and not tensor.is_inference():  # the DTensor around it

@@ -183,7 +183,7 @@ def locate(lineage: Lineage, number: int) -> Point:
 
 def _counts(lineage: Lineage, epochs: int) -> Iterator[tuple[range, int]]:
     """Yield ranges of epochs with the number of steps that each has, with those skipped."""
-    history = dataclasses.replace(lineage.history, skips=())
+    history = lineage.history._replace(skips=())
     for alike in history.ranges_alike(range(epochs)):
         yield alike, max((span.last for span in history.spans(alike.start)), default=0)
 
