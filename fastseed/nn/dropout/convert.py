@@ -46,6 +46,7 @@ def convert(model: nn.Module, *, prefix: str = "", batch_dim: int | None = 0) ->
     calls are replaced has a subclass of its class.
 
     Args:
+        model: any module.
         prefix: what stands before the names, with or without its dot: for a pipeline stage its
             place in the whole model, for a second model a word. What is converted already, as in a
             copy of a converted model, keeps its name.
@@ -97,6 +98,9 @@ def revert(model: nn.Module) -> nn.Module:
     Layers of ``fastseed.nn`` that the model had before are replaced too. A class that torch has
     put on a module since, as ``fully_shard`` and parametrizations do, stays.
 
+    Args:
+        model: a module.
+
     Examples:
         >>> import torch
         >>> fastseed.nn.revert(fastseed.nn.convert(torch.nn.Dropout(0.1)))
@@ -136,6 +140,7 @@ def shard_inputs(module: nn.Module, mesh: DeviceMesh, placements: Sequence[Place
 
     Args:
         module: a converted module; it and all modules below it are meant.
+        mesh: a ``DeviceMesh``.
         placements: one ``Shard`` or ``Replicate`` for each dimension of ``mesh``.
 
     Raises:
