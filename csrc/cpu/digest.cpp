@@ -75,8 +75,8 @@ class Stage {
 
 }  // namespace
 
-void launch_digest(uint64_t key, const DigestRows& rows, int64_t begin, int64_t end,
-                   uint64_t* total) {
+void digest_rows(uint64_t key, const DigestRows& rows, int64_t begin, int64_t end,
+                 uint64_t* total) {
   const DigestGroups add = cpu_path().digest;
   const int64_t per_row = row_groups(rows.row_bytes);
   if (end <= begin || per_row == 0) {
@@ -111,6 +111,19 @@ void launch_digest(uint64_t key, const DigestRows& rows, int64_t begin, int64_t 
     i += n;
   }
   stage.flush();
+}
+
+void launch_digest(const DigestPlan& plan, uint64_t* sums, Range part) {
+  plan.each_entry(part.begin, part.end,
+                  [&](int64_t i, const DigestEntry& entry, int64_t begin, int64_t end) {
+                    uint64_t total[2] = {};
+                    digest_rows(entry.key, entry.rows, begin, end, total);
+                    // Each addition hands its own carry on: any order of any threads gives the sum.
+                    uint64_t* sum = sums + 2 * i;
+                    const uint64_t low = __atomic_add_fetch(sum, total[0], __ATOMIC_RELAXED);
+                    const uint64_t high = total[1] + (low < total[0] ? 1 : 0);
+                    __atomic_add_fetch(sum + 1, high, __ATOMIC_RELAXED);
+                  });
 }
 
 }  // namespace fastseed

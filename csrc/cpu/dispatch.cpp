@@ -1,4 +1,5 @@
 // Chooses the kernels for this CPU and cuts the work to their shape.
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -88,17 +89,33 @@ int mt19937_init_width() {
   return cpu_path().init_width;
 }
 
-void launch_derive_keys(const Stream& stream, uint64_t start, int64_t n, uint64_t* out) {
-  cpu_path().derive_keys(range_of(stream, start), n, out, stores_for(16 * n));
+void launch_derive_keys(const Stream& stream, uint64_t start, int64_t, uint64_t* out, Range part) {
+  cpu_path().derive_keys(range_of(stream, start + static_cast<uint64_t>(part.begin)), part.size(),
+                         out + 2 * part.begin, stores_for(16 * part.size()));
 }
 
-void launch_derive_seeds(const Stream& stream, uint64_t start, int64_t n, uint64_t* out) {
-  cpu_path().derive_seeds(range_of(stream, start), n, out, stores_for(8 * n));
+void launch_derive_seeds(const Stream& stream, uint64_t start, int64_t, uint64_t* out, Range part) {
+  cpu_path().derive_seeds(range_of(stream, start + static_cast<uint64_t>(part.begin)), part.size(),
+                          out + part.begin, stores_for(8 * part.size()));
 }
 
-void launch_keys_of_seeds(const uint64_t* seeds, const int64_t* indices, const Name& name,
-                          int64_t n, uint64_t* out) {
-  cpu_path().keys_of_seeds(seeds, indices, name, n, out);
+void launch_reseed(const Stream& stream, uint64_t start, int64_t n, uint64_t* keys,
+                   int64_t* positions, Range part) {
+  launch_derive_keys(stream, start, n, keys, part);
+  std::fill(positions + part.begin, positions + part.end, 0);
+}
+
+void launch_reseed(const StreamAt& stream, uint64_t start, int64_t n, uint64_t* keys,
+                   int64_t* positions, Range part) {
+  const NameKey name = name_key(ScopeKey{stream.scope[0], stream.scope[1]}, stream.name);
+  launch_reseed(Stream{name, stream.rank_word, stream.worker}, start, n, keys, positions, part);
+}
+
+void launch_reseed_from(const uint64_t* seeds, const int64_t* indices, const Name& name, int64_t,
+                        uint64_t* keys, int64_t* positions, Range part) {
+  cpu_path().keys_of_seeds(seeds + part.begin, indices == nullptr ? nullptr : indices + part.begin,
+                           name, part.size(), keys + 2 * part.begin);
+  std::fill(positions + part.begin, positions + part.end, 0);
 }
 
 void launch_mt19937_expand(Key key, uint32_t* state) {

@@ -3,7 +3,7 @@
 #include "../core/exact_sum.h"
 
 #include <algorithm>
-#include <cstring>
+#include <tuple>
 #include <type_traits>
 
 #include "dispatch.h"
@@ -151,59 +151,59 @@ void add_blocks(const ExactLoopsOf<T>& loops, int depth, bool squares, const Fro
   }
 }
 
-void add_piece(const float* x, bool squares, int64_t n, int64_t* total) {
+template <class T>
+void add_values(const T* x, bool squares, int64_t n, int64_t* total) {
   const ExactLoops& loops = cpu_path().exact;
-  add_blocks(loops.floats, loops.depth, squares, x, n, total,
-             [](const float* from, int64_t size, float* to) { std::copy_n(from, size, to); });
-}
-void add_piece(const double* x, bool squares, int64_t n, int64_t* total) {
-  const ExactLoops& loops = cpu_path().exact;
-  if (squares) {
-    for (int64_t i = 0; i < n; ++i) {
-      add_product_exactly(x[i], x[i], add_to(total));
-    }
-    return;
+  if constexpr (std::is_same_v<T, Half>) {
+    add_blocks(loops.floats, loops.depth, squares, x, n, total, loops.halves);
+  } else if constexpr (std::is_same_v<T, BFloat16>) {
+    add_blocks(loops.floats, loops.depth, squares, x, n, total, loops.bfloats);
+  } else {
+    const auto& own = std::get<const ExactLoopsOf<T>&>(std::tie(loops.floats, loops.doubles));
+    add_blocks(own, loops.depth, squares, x, n, total, std::copy_n<const T*, int64_t, T*>);
   }
-  add_blocks(loops.doubles, loops.depth, false, x, n, total,
-             [](const double* from, int64_t size, double* to) { std::copy_n(from, size, to); });
-}
-void add_piece(const Half* x, bool squares, int64_t n, int64_t* total) {
-  const ExactLoops& loops = cpu_path().exact;
-  add_blocks(loops.floats, loops.depth, squares, x, n, total, loops.halves);
-}
-void add_piece(const BFloat16* x, bool squares, int64_t n, int64_t* total) {
-  const ExactLoops& loops = cpu_path().exact;
-  add_blocks(loops.floats, loops.depth, squares, x, n, total, loops.bfloats);
 }
 
-double to_double(double x) {
-  return x;
-}
+// Values of a part, at most kMostUncarried.
 template <class T>
-double to_double(T x) {
-  return static_cast<double>(to_float(x));
+void add_piece(const ExactPart<T>& piece, int64_t* total) {
+  const bool squares = piece.factors == piece.values;
+  if (piece.factors == nullptr || (squares && !std::is_same_v<T, double>)) {
+    add_values(piece.values, squares, piece.n, total);
+    return;
+  }
+  for (int64_t i = 0; i < piece.n; ++i) {
+    add_product_exactly(static_cast<double>(to_real(piece.values[i])),
+                        static_cast<double>(to_real(piece.factors[i])), add_to(total));
+  }
 }
 
 }  // namespace
 
 template <class T>
-void launch_exact_sum(const T* values, const T* factors, int64_t n, int64_t* total) {
-  total[kExactCount] += n;
-  for (int64_t at = 0; at < n; at += kMostUncarried) {
-    const int64_t size = std::min(n - at, kMostUncarried);
-    if (factors == nullptr || factors == values) {
-      add_piece(values + at, factors != nullptr, size, total);
-    } else {
-      for (int64_t i = at; i < at + size; ++i) {
-        add_product_exactly(to_double(values[i]), to_double(factors[i]), add_to(total));
-      }
+void launch_exact_sum(const std::vector<ExactPart<T>>& parts, int64_t* total, Range part) {
+  int64_t own[kExactSize] = {};
+  int64_t at = part.begin, left = part.size();
+  for (const ExactPart<T>& p : parts) {
+    while (at < p.n && left > 0) {
+      const int64_t n = std::min({p.n - at, left, kMostUncarried});
+      add_piece(ExactPart<T>{p.values + at, p.factors == nullptr ? nullptr : p.factors + at, n},
+                own);
+      carry_exact(own);
+      at += n;
+      left -= n;
     }
-    carry_exact(total);
+    at -= p.n;
+  }
+  own[kExactCount] = part.size();
+  for (int i = 0; i < kExactSize; ++i) {
+    __atomic_add_fetch(total + i, own[i], __ATOMIC_RELAXED);
   }
 }
 
-#define FS_INSTANTIATE(T) template void launch_exact_sum<T>(const T*, const T*, int64_t, int64_t*);
-FS_EACH_EXACT(FS_INSTANTIATE)
+#define FS_INSTANTIATE(T) \
+  template void launch_exact_sum<T>(const std::vector<ExactPart<T>>&, int64_t*, Range);
+FS_EACH_REAL(FS_INSTANTIATE)
 #undef FS_INSTANTIATE
 
 }  // namespace fastseed

@@ -4,6 +4,7 @@
 // the upper half of a token's word says whether it may beat the best so far.
 #include "../core/sampling.h"
 
+#include <algorithm>
 #include <cstring>
 #include <numeric>
 
@@ -40,14 +41,11 @@ class TokenWords {
   const uint32_t* read(int64_t first, int64_t n) {
     const int64_t block = first / 4, skip = first % 4;
     const int64_t blocks = (skip + n + 3) / 4;
-    const BlockRange range{stream_.lo, 0, static_cast<uint32_t>(stream_.hi),
-                           static_cast<uint32_t>(stream_.hi >> 32), static_cast<uint64_t>(block)};
-    path_.derive_keys(range, blocks, reinterpret_cast<Pair*>(words_), Stores::kCached);
+    fill_words(path_, stream_, static_cast<uint64_t>(block), blocks, words_);
     return words_ + skip;
   }
 
  private:
-  typedef uint64_t __attribute__((may_alias)) Pair;
   const CpuPath& path_;
   Key stream_;
   alignas(64) uint32_t words_[kChunk + 8];
@@ -90,7 +88,7 @@ class PartRace {
 
  private:
   int64_t length(int64_t at) const {
-    return n_ - at < kChunk ? n_ - at : kChunk;
+    return std::min(n_ - at, kChunk);
   }
 
   // Also the chunk that has the greatest number first.
@@ -99,7 +97,7 @@ class PartRace {
     for (int64_t at = 0; at < n_; at += kChunk) {
       const OrderRange part =
           loops_.order_range(chunk_.read(numbers_ + at, length(at)), length(at));
-      all.least = part.least < all.least ? part.least : all.least;
+      all.least = std::min(all.least, part.least);
       if (part.greatest > all.greatest) {
         all.greatest = part.greatest;
         greatest_at_ = at;
@@ -134,8 +132,7 @@ class PartRace {
     const uint32_t* words = words_.read(first_ + at, n);
     // Short steps first: after m tokens the best of them beats the next m but for about one.
     for (int64_t i = 0; i < n;) {
-      const int64_t so_far = at + i, step = so_far < 64 ? 64 : so_far;
-      const int64_t count = n - i < step ? n - i : step;
+      const int64_t count = std::min(n - i, std::max(at + i, int64_t{64}));
       const ScoreBound bound = bound_;  // raised meanwhile
       const int64_t some = loops_.candidates(bound, x + i, words + i, count, found_);
       for (int64_t k = 0; k < some; ++k) {
@@ -174,7 +171,7 @@ class Histogram {
     const uint32_t low = static_cast<uint32_t>(codes.low >> kIndexBits);
     const uint32_t high = static_cast<uint32_t>((codes.high - 1) >> kIndexBits);
     for (int64_t at = 0; at < numbers_.size; at += kChunk) {
-      const int64_t n = numbers_.size - at < kChunk ? numbers_.size - at : kChunk;
+      const int64_t n = std::min(numbers_.size - at, kChunk);
       const float* x = chunk_.read(numbers_.row(row) + at, n);
       const int64_t count = loops_.select(x, n, low, high, found_);
       const bool many = rows_.greatest != nullptr && count > n / 8;
@@ -210,25 +207,25 @@ class Histogram {
 
 template <class T>
 void launch_race(const NumberRows<T>& numbers, const RaceRows& races, const WinnersOut& out,
-                 int64_t begin, int64_t end) {
+                 Range part) {
   const int64_t size = (numbers.size + out.parts - 1) / out.parts;
-  for (int64_t i = begin; i < end; ++i) {
+  for (int64_t i = part.begin; i < part.end; ++i) {
     const int64_t row = i / out.parts, at = i % out.parts * size;
-    const int64_t rest = numbers.size > at ? numbers.size - at : 0;
+    const int64_t rest = std::max(numbers.size - at, int64_t{0});
     const Race race = races.race(row);
-    PartRace<T> part(race, numbers.row(row) + (rest > 0 ? at : 0), numbers.first + at,
-                     rest < size ? rest : size);
-    const Winner winner = part.run();
+    PartRace<T> own(race, numbers.row(row) + (rest > 0 ? at : 0), numbers.first + at,
+                    std::min(rest, size));
+    const Winner winner = own.run();
     out.scores[i] = winner.score;
     out.tokens[i] = winner.token;
   }
 }
 
 template <class T>
-void launch_threshold(const NumberRows<T>& numbers, const ThresholdRows& rows, int64_t begin,
-                      int64_t end) {
+void launch_threshold(const NumberRows<T>& numbers, const ThresholdRows& rows, int64_t*,
+                      Range part) {
   Histogram<T> histogram(numbers, rows);
-  for (int64_t row = begin; row < end; ++row) {
+  for (int64_t row = part.begin; row < part.end; ++row) {
     Digits found{0, 0};
     for (int digit = kDigits - 1; digit >= 0; --digit) {
       const int64_t* bins = histogram.count(row, found.prefix, digit);
@@ -245,10 +242,9 @@ void launch_threshold(const NumberRows<T>& numbers, const ThresholdRows& rows, i
   }
 }
 
-#define FS_INSTANTIATE(T)                                                                         \
-  template void launch_race<T>(const NumberRows<T>&, const RaceRows&, const WinnersOut&, int64_t, \
-                               int64_t);                                                          \
-  template void launch_threshold<T>(const NumberRows<T>&, const ThresholdRows&, int64_t, int64_t);
+#define FS_INSTANTIATE(T)                                                                        \
+  template void launch_race<T>(const NumberRows<T>&, const RaceRows&, const WinnersOut&, Range); \
+  template void launch_threshold<T>(const NumberRows<T>&, const ThresholdRows&, int64_t*, Range);
 FS_EACH_NUMBER(FS_INSTANTIATE)
 #undef FS_INSTANTIATE
 

@@ -175,15 +175,14 @@ def _exp(x: torch.Tensor) -> torch.Tensor:
 
 def scaled(tensor: torch.Tensor, key: Key, mean: object, std: object) -> None:
     """Fill as ``torch.normal`` does where ``mean`` or ``std`` is a tensor."""
-    wide: list[Any] = [
+    means, stds = (
         v.detach().double() if isinstance(v, torch.Tensor) else check_real(_FUNCTION, name, v)
         for name, v in (("mean", mean), ("std", std))
-    ]
-    _check_values(
-        "std", torch.as_tensor(wide[1], device=tensor.device), lambda std: std >= 0, "0 or more"
     )
+    values = torch.as_tensor(stds, device=tensor.device)
+    _check_values("std", values, lambda std: std >= 0, "0 or more")
     inplace.normal_(tensor, key)
-    write(tensor, tensor.double() * wide[1] + wide[0])
+    write(tensor, tensor.double() * stds + means)
 
 
 def multinomial(
@@ -213,7 +212,6 @@ def multinomial(
 def check_weights(
     function: str, weights: torch.Tensor, num_samples: int, replacement: bool
 ) -> None:
-    """Check the arguments of ``multinomial``."""
     tensors.check_dtype(function, "input", weights, *REALS)
     tensors.check_dense(function, "input", weights)
     if layout.is_dtensor(weights) or weights.dim() not in (1, 2):
@@ -222,13 +220,13 @@ def check_weights(
     most = 2**31 if replacement else weights.size(-1)
     if not isinstance(num_samples, torch.SymInt):
         validation.check_int(function, "num_samples", num_samples, 1, most)
+
+    def are_weights(found: torch.Tensor) -> torch.Tensor:
+        sums = found.sum(-1)
+        return (found >= 0).all(-1) & (sums > 0) & sums.isfinite()
+
     rule = "0 or more, with a sum above 0 and finite"
-    _check_values("input", weights.detach().double(), _are_weights, rule)
-
-
-def _are_weights(weights: torch.Tensor) -> torch.Tensor:
-    sums = weights.sum(-1)
-    return (weights >= 0).all(-1) & (sums > 0) & sums.isfinite()
+    _check_values("input", weights.detach().double(), are_weights, rule)
 
 
 def _check_values(
@@ -292,12 +290,12 @@ def keep_part(
     tensors.check_memory(function, "tensor", layout.local_part(tensor))
     with torch.inference_mode(tensor.is_inference()), torch.no_grad():
         local, pieces = layout.of_tensor(function, tensor, shard)
-        flat = whole.reshape(-1)
+        flat = whole.contiguous().view(-1)
         for box, sizes, strides, offset in pieces:
             view = local[box] if box else local
             part = flat[offset : offset + view.numel()]
             if sizes:
-                part = flat.as_strided(sizes, strides, offset)
+                part = flat.as_strided(sizes, strides, flat.storage_offset() + offset)
             part = part.reshape(view.shape).to(view.device)
             view.masked_fill_(part, 0) if as_zeros else view.copy_(part)
         if local is not tensor and not tensor.is_inference():
@@ -306,7 +304,6 @@ def keep_part(
 
 
 def _check_weight(tensor: torch.Tensor, dimensions: tuple[int, int], rule: str) -> None:
-    """Check dtype and dimensions of a weight, from and to; ``rule`` names these."""
     tensors.check_dtype(_INITIALIZE, "tensor", tensor, *REALS)
     if not dimensions[0] <= tensor.dim() <= dimensions[1]:
         raise validation.value_error(_INITIALIZE, "tensor", rule, tensor)

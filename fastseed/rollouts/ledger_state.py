@@ -93,7 +93,7 @@ def read(function: str, plan: Plan, state: object) -> State:
     """Return what ``write`` was called with; an error if it is of another job, or was changed."""
     given = validation.check_instance(function, "state", state, Mapping, "a dict")
     check(function, "state", header(plan), given)
-    entries: dict[str, Any] = {name: given.get(name) for name in write(plan, State())}
+    entries: dict[str, Any] = {**given}
     if not strict_json.is_whole(entries):
         rule = "as state_dict returned it"
         raise validation.value_error(function, "state", rule, "one with another SHA-256")

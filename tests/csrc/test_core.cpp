@@ -211,7 +211,7 @@ void check_seeds(Columns& row) {
   for (const std::string& name : simd_paths()) {
     set_simd_path(name);
     Poisoned<uint64_t> out(n, 3);
-    launch_derive_seeds(stream, start, n, out.data());
+    launch_derive_seeds(stream, start, n, out.data(), Range{0, n});
     out.check_margins();
     check(std::equal(seeds.begin(), seeds.end(), out.data()), name.c_str());
   }

@@ -76,7 +76,8 @@ def test_a_tensor_without_memory_is_refused(call):
             if tensor is FREED or written:
                 with pytest.raises(ValueError, match="must have memory for all of its elements"):
                     call(tensor)
-        assert torch.rand_like(FREED).shape == torch.normal(zeros, 1.0).shape == (4,)
+        for draw in (torch.rand_like, torch.randn_like, lambda t: torch.randint_like(t, 3)):
+            assert draw(FREED).shape == torch.normal(zeros, 1.0).shape == (4,)
 
 
 @pytest.mark.parametrize(("call", "message"), WRONG.values(), ids=WRONG)

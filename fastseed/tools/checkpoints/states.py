@@ -45,7 +45,6 @@ class Found(NamedTuple):
 
 
 def states_in(part: Part, problems: list[str]) -> Iterator[Found]:
-    """Yield the states in a part of a checkpoint; what is damaged is added to ``problems``."""
     for path, node in _nodes(part):
         source = _source(part, path)
         with noted(source, problems):
@@ -73,7 +72,6 @@ def _source(part: Part, path: Path) -> str:
 
 
 def _nodes(part: Part) -> Iterator[tuple[Path, Any]]:
-    """Yield each node that may be or hold a state, with its path."""
     seen: set[int] = set()  # objects may contain each other
 
     def visit(path: Path, node: object) -> Iterator[tuple[Path, Any]]:
@@ -87,7 +85,6 @@ def _nodes(part: Part) -> Iterator[tuple[Path, Any]]:
 
 
 def _below(node: object) -> Iterator[tuple[str, object]]:
-    """Yield what is in a node and may hold a state, with its key."""
     items: Iterable[tuple[object, object]] = ()
     if isinstance(node, dict):
         items = node.items()
@@ -101,7 +98,6 @@ def _below(node: object) -> Iterator[tuple[str, object]]:
 
 
 def _states(path: Path, node: object) -> Iterator[tuple[str, str, GeneratorState]]:
-    """Yield owner, stream and state if a node is one; of several GPUs there may be several."""
     if not isinstance(node, Tensor):
         with contextlib.suppress(TypeError, ValueError, LookupError, RecursionError):  # of no state
             yield from _host_states(node)
