@@ -75,11 +75,10 @@ class Bisection:
         if self.step is None:
             return f"all {self.compared} common steps are equal"
         where = f"step {self.step}" + (" (before the first recorded one)" if self.start else "")
-        more = len(self.differences) - 1
         call = f"; {self.call}" if self.call else ""
-        return f"the first difference is at {where}, rank {self.rank}: {self.first}{call}" + (
-            f"; and {more} more at this step" if more else ""
-        )
+        rest = len(self.differences) - 1
+        more = f"; and {rest} more at this step" if rest else ""
+        return f"the first difference is at {where}, rank {self.rank}: {self.first}{call}{more}"
 
 
 def bisect(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Bisection:

@@ -187,15 +187,12 @@ class Watch:
 
     def close(self) -> None:
         """Stop recording; a second call does nothing."""
-        if self._calls is not None:
-            self._calls.remove()
-            self._calls = None
-        if self._hook is not None:
-            self._hook.remove()
-            self._hook = None
+        for hooks in (self._calls, self._hook):
+            if hooks is not None:
+                hooks.remove()
         if self._writer is not None:
             self._writer.close()
-            self._writer = None
+        self._calls = self._hook = self._writer = None
 
     __del__ = close  # a Watch that is dropped leaves no hook and no open file
 

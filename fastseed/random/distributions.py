@@ -21,14 +21,14 @@ from .._utils.validation import type_error, value_error
 MAX_WORDS = 2**56  # of one stream: the end of the range of positions
 
 # For each dtype: bits of precision, the exponent of its smallest number, the largest number.
-_FORMATS = {
+FORMATS = {
     torch.float16: (11, -24, 65504.0),
     torch.bfloat16: (8, -133, math.ldexp(255.0, 120)),
     torch.float32: (24, -149, math.ldexp(2.0**24 - 1, 104)),
     torch.float64: (53, -1074, math.ldexp(2.0**53 - 1, 971)),
 }
-_WORDS = {dtype: 2 if dtype == torch.float64 else 1 for dtype in _FORMATS}
-_INTEGERS = {torch.uint8: (0, 2**8), torch.int32: (-(2**31), 2**31), torch.int64: (-(2**63), 2**63)}
+_WORDS = {dtype: 2 if dtype == torch.float64 else 1 for dtype in FORMATS}
+INTEGERS = {torch.uint8: (0, 2**8), torch.int32: (-(2**31), 2**31), torch.int64: (-(2**63), 2**63)}
 _INTEGER_TYPES = (int, np.integer, torch.SymInt)
 _REAL_TYPES = (int, float, np.integer, np.floating, torch.SymInt, torch.SymFloat)
 
@@ -63,7 +63,7 @@ def uniform(function: str, dtype: torch.dtype | None, low: object, high: object)
     if not rounded(low, dtype) < top:
         raise value_error(function, "high", f"above low ({low}) in {dtype}", high)
     computed_in = torch.float64 if dtype == torch.float64 else torch.float32
-    if high - low > _FORMATS[computed_in][2] and math.isinf(rounded(high - low, computed_in)):
+    if high - low > FORMATS[computed_in][2] and math.isinf(rounded(high - low, computed_in)):
         raise value_error(function, "high - low", f"finite in {dtype}", high - low)
     return Distribution("uniform", dtype, _WORDS[dtype], (high - low, low, below(top, dtype)))
 
@@ -152,10 +152,10 @@ def bernoulli(function: str, dtype: torch.dtype | None, p: object) -> Distributi
 
 def randint(function: str, dtype: torch.dtype | None, low: object, high: object) -> Distribution:
     """Integers of [low, high), all in ``dtype``: uint8, int32 or int64 (the default)."""
-    dtype = _check_dtype(function, dtype, torch.int64, tuple(_INTEGERS))
+    dtype = _check_dtype(function, dtype, torch.int64, tuple(INTEGERS))
     low = _check_integer(function, "low", low)
     high = _check_integer(function, "high", high)
-    bottom, top = _INTEGERS[dtype]
+    bottom, top = INTEGERS[dtype]
     if not bottom <= low < top:
         raise value_error(function, "low", f"in [{bottom}, {top}) for {dtype}", low)
     if not low < high <= top:
@@ -198,7 +198,7 @@ def _check_integer(function: str, argument: str, value: object) -> int:
 
 def rounded(x: float, dtype: torch.dtype) -> float:
     """Return the number of ``dtype`` nearest to ``x``, ties to even; infinite past the largest."""
-    digits, lowest, largest = _FORMATS[dtype]
+    digits, lowest, largest = FORMATS[dtype]
     if x == 0 or digits == 53:
         return x
     if abs(x) > 2 * largest:
@@ -210,7 +210,7 @@ def rounded(x: float, dtype: torch.dtype) -> float:
 
 def below(x: float, dtype: torch.dtype) -> float:
     """Return the largest number of ``dtype`` below ``x``, which is one of its numbers."""
-    digits, lowest, _ = _FORMATS[dtype]
+    digits, lowest, _ = FORMATS[dtype]
     mantissa, exponent = math.frexp(x)
     # Below a power of two numbers lie twice as close.
     unit = max(exponent - digits - (mantissa == 0.5), lowest) if x else lowest
@@ -224,7 +224,7 @@ def _largest(x: float, dtype: torch.dtype) -> float:
 
 
 def _finite(function: str, argument: str, value: object, dtype: torch.dtype) -> float:
-    if type(value) is float and abs(value) <= _FORMATS[dtype][2]:  # nearly every call
+    if type(value) is float and abs(value) <= FORMATS[dtype][2]:  # nearly every call
         return value
     x = check_real(function, argument, value)
     if x != x or rounded(x, dtype) in (math.inf, -math.inf):

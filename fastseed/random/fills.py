@@ -17,7 +17,7 @@ from .._backend.ops.draws import DRAW, REALS
 from .._backend.ops.shuffle import shuffle_of_key
 from .._utils import validation
 from . import inplace, layout
-from .distributions import check_real
+from .distributions import FORMATS, INTEGERS, check_real
 from .functional import Key, check_keys
 from .layout import Shard
 
@@ -27,14 +27,6 @@ Fill = Callable[..., object]
 """A function of a tensor, a key and parameters that writes random numbers; False: it drew none."""
 
 _FUNCTION, _INITIALIZE = "random.keyed", "nn.initialize"
-_INTEGERS = (torch.uint8, torch.int32, torch.int64)  # that randint writes itself
-_DIGITS = {
-    torch.bool: 0,
-    torch.float16: 11,
-    torch.bfloat16: 8,
-    torch.float32: 24,
-    torch.float64: 53,
-}
 
 
 def normal(tensor: torch.Tensor, key: Key, mean: float = 0.0, std: float = 1.0) -> None:
@@ -89,7 +81,7 @@ def _in_parts(fill: Fill, tensor: torch.Tensor, key: Key, *parameters: float) ->
 def randint(tensor: torch.Tensor, key: Key, low: int = 0, high: int | None = None) -> None:
     """Fill as ``random_`` does: up to the largest integer of the dtype where no bound is given."""
     high = _end(tensor.dtype) if high is None else high
-    if tensor.dtype in _INTEGERS:
+    if tensor.dtype in INTEGERS:
         inplace.randint_(tensor, key, low, high)
         return
     whole = torch.empty_like(tensor, dtype=torch.int64)
@@ -106,8 +98,9 @@ def randint(tensor: torch.Tensor, key: Key, low: int = 0, high: int | None = Non
 
 def _end(dtype: torch.dtype) -> int:
     """Return the end of the integers from 0 on that a dtype holds, all of them."""
-    digits = _DIGITS.get(dtype)
-    return torch.iinfo(dtype).max + 1 if digits is None else 2**digits + 1
+    if dtype in FORMATS:
+        return (1 << FORMATS[dtype][0]) + 1
+    return 2 if dtype == torch.bool else torch.iinfo(dtype).max + 1
 
 
 def bernoulli(tensor: torch.Tensor, key: Key, p: float | torch.Tensor = 0.5) -> None:

@@ -96,6 +96,7 @@ def test_a_call_that_torch_refuses_raises_and_counts_nothing(call, message):
     [
         lambda: torch.bernoulli(HALF.t()),
         lambda: HALF.t().bernoulli(0.5),
+        lambda: torch.empty(9, dtype=torch.bool).random_(),
         lambda: torch.randperm(2049, dtype=torch.float16, requires_grad=True),
         lambda: torch.randperm(5, out=torch.empty(0, dtype=torch.int32), dtype=torch.int32),
         lambda: torch.normal(torch.tensor(0.0), torch.tensor(1.0), (3,)),

@@ -20,7 +20,7 @@ from .pickles import Opaque, Tensor, check_sha256, read_tree
 
 _MAX_DEPTH = 24
 _ACCELERATORS = re.compile("cuda|xpu|mlu|musa|npu|hpu")
-_RANDOM = re.compile("cuda|xpu|mlu|musa|npu|hpu|rng|random|seed|generator", re.IGNORECASE)
+_RANDOM = re.compile(f"{_ACCELERATORS.pattern}|rng|random|seed|generator", re.IGNORECASE)
 # The exact state of a rank in a state of fastseed, and a tensor of fastseed.checkpoint.
 _FASTSEED_STATE = re.compile(r"rng\.(\d{1,9})\.(.+)$")
 _FASTSEED_TENSOR = re.compile(r"(^|\.)fastseed_(job|rank_\d{1,9})$")

@@ -78,7 +78,7 @@ def test_a_program_that_is_killed_and_started_again(row):
     [
         ("value += os.getpid()", "", JSON, "repeat", "at step 0: "),
         ("value += os.getpid()", "", TEXT, "repeat", "line 1 of whole-0 and whole-1: 'step 0"),
-        ("", "print(name)", TEXT, "repeat", "line 9 of whole-0 and whole-1: 'whole-0' and"),
+        ("", "name == 'whole-1' and print(name)", TEXT, "repeat", "the output has ended and 'who"),
         ("value += name.startswith('stopped')", "", JSON, "stop", "at step 0: "),
         ("value += name.startswith('stopped')", "", TEXT, "stop", "line 1 of stopped-0 and who"),
         ("begin -= name.startswith('resumed')", "", TEXT, "", ""),
