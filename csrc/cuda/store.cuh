@@ -67,10 +67,10 @@ struct Inside {
 };
 
 // Values of a block: by 16 bytes if all are inside, else one by one.
-template <Read kRead = Read::kSoon, class T, int kCount>
+template <class T, int kCount>
 FS_DEVICE void load_inside(const T* at, T (&values)[kCount], Inside inside, bool all) {
   if (all) {
-    load_all<kRead>(at, values);
+    load_all(at, values);
     return;
   }
 #pragma unroll
