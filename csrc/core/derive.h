@@ -123,7 +123,9 @@ void launch_reseed_from(const uint64_t* seeds, const int64_t* indices, const Nam
 void launch_reseed_from(const uint64_t* seeds, const int64_t* indices, const Name& name, int64_t n,
                         uint64_t* keys, int64_t* positions, CudaStream cuda);
 
-// state[0..623] = the expansion of `key`.
+// state[0..623] = the expansion of `key`: all 128 bits of it, four words a block. The top bit of
+// word 0 (the only one of it that the recurrence reads) is set, so that the state can never be all
+// zero.
 void launch_mt19937_expand(Key key, uint32_t* state);
 
 // states[i][0..623] = mt19937_init(seeds[i]), 0 <= i < n. Works on several states side by side;
@@ -137,12 +139,13 @@ constexpr int kMaxInitWidth = 16;  // the largest of all paths
 
 // The instruction sets with kernels of their own that this CPU can run, slowest first.
 std::vector<std::string> simd_paths();
+std::string joined_simd_paths(const char* between);
 
 // The one in use: the fastest, or what FASTSEED_SIMD or set_simd_path name. Throws
 // std::invalid_argument for a name that is not in simd_paths().
 std::string simd_path();
 
 // "" goes back to the fastest.
-void set_simd_path(const std::string& name);
+void set_simd_path(std::string name);
 
 }  // namespace fastseed

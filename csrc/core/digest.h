@@ -10,7 +10,6 @@ namespace fastseed {
 
 // Philox4x32 with as few rounds as pass every test of BigCrush (Salmon et al., SC'11, table 2).
 constexpr int kDigestRounds = 7;
-constexpr int kGroupBytes = 16;
 
 // The sum of the blocks' four words, each in 64 bits, and for how many groups these have room.
 constexpr int64_t kMaxGroupsPerSum = int64_t{1} << 32;

@@ -23,14 +23,6 @@ const CpuPath* const kPaths[] = {
 // Beyond this an output is not expected to be found in a cache by its reader.
 constexpr int64_t kStreamingBytes = int64_t{4} << 20;
 
-std::string join_names() {
-  std::string names;
-  for (const std::string& name : simd_paths()) {
-    names += (names.empty() ? "" : ", ") + name;
-  }
-  return names;
-}
-
 const CpuPath* find_path(const std::string& name) {
   const CpuPath* found = nullptr;
   for (const CpuPath* path : kPaths) {
@@ -39,8 +31,8 @@ const CpuPath* find_path(const std::string& name) {
     }
   }
   if (found == nullptr) {
-    throw std::invalid_argument("fastseed: FASTSEED_SIMD must be one of " + join_names() +
-                                " on this CPU, got " + name);
+    throw std::invalid_argument("fastseed: FASTSEED_SIMD must be one of " +
+                                joined_simd_paths(", ") + " on this CPU, got " + name);
   }
   return found;
 }
@@ -77,11 +69,19 @@ std::vector<std::string> simd_paths() {
   return names;
 }
 
+std::string joined_simd_paths(const char* between) {
+  std::string names;
+  for (const std::string& name : simd_paths()) {
+    names += (names.empty() ? "" : between) + name;
+  }
+  return names;
+}
+
 std::string simd_path() {
   return cpu_path().name;
 }
 
-void set_simd_path(const std::string& name) {
+void set_simd_path(std::string name) {
   chosen.store(find_path(name), std::memory_order_release);
 }
 

@@ -41,21 +41,22 @@ void add_one_by_one(const T* x, int64_t n, int64_t* total) {
 }
 
 template <class T>
-class BlockSum {
- public:
-  BlockSum(const ExactLoopsOf<T>& loops, int depth, bool squares, int64_t* total)
-      : loops_(loops), depth_(depth), squares_(squares), total_(total) {}
+struct BlockSum {
+  const ExactLoopsOf<T>& loops;
+  int depth;  // of the loops
+  bool squares;
+  int64_t* total;
 
   // n numbers, a multiple of kExactMultiple of at most kExactBlock.
   void add(const T* x, int64_t n) {
     alignas(64) T within[kExactBlock];
     alignas(64) T small[kExactBlock];
     while (n > 0) {
-      const MagnitudeRange range = loops_.magnitudes(x, n);
+      const MagnitudeRange range = loops.magnitudes(x, n);
       if (range.greatest >= kInfinity) {
         count_not_finite(x, n);
         const int64_t padded =
-            pad(small, loops_.split_small(x, n, kInfinity, kInfinity, within, small));
+            pad(small, loops.split_small(x, n, kInfinity, kInfinity, within, small));
         x = small;
         n = padded;
         continue;
@@ -65,7 +66,7 @@ class BlockSum {
       }
       const int top = top_of(range.greatest);
       if (top < kLowestTop || top > kHighestTop) {
-        add_one_by_one(x, n, total_);
+        add_one_by_one(x, n, total);
         return;
       }
       const uint64_t floor = floor_of(top);
@@ -73,7 +74,7 @@ class BlockSum {
         add_close(x, n, top);
         return;
       }
-      const int64_t left = loops_.split_small(x, n, floor, kInfinity, within, small);
+      const int64_t left = loops.split_small(x, n, floor, kInfinity, within, small);
       add_close(within, n, top);
       n = pad(small, left);
       x = small;
@@ -93,24 +94,24 @@ class BlockSum {
   // All terms are below 2^top.
   int top_of(uint64_t greatest) const {
     const int top = F::field(greatest) - F::kBias + 1;
-    return squares_ ? 2 * top : top;
+    return squares ? 2 * top : top;
   }
 
   // The least magnitude whose term is a multiple of the last digit of `low` in add_close.
   uint64_t floor_of(int top) const {
-    const int digit = top + 2 * depth_ - 103;
-    const int last = squares_ ? digit - (digit >> 1) : digit;  // rounded up
+    const int digit = top + 2 * depth - 103;
+    const int last = squares ? digit - (digit >> 1) : digit;  // rounded up
     return F::bits(int64_t{last} + F::kBias + F::kFraction);
   }
 
   // A lane's sum of 2^depth terms is below 2^(top + depth), and what `high` leaves of each is at
   // most half of its last digit.
   void add_close(const T* x, int64_t n, int top) const {
-    const int high = top + depth_ + 1, low = high - 53 + depth_ + 1;
+    const int high = top + depth + 1, low = high - 53 + depth + 1;
     uint64_t sums[2];
-    (squares_ ? loops_.squares : loops_.values)(x, n, anchor(high), anchor(low), sums);
-    add_scaled(static_cast<int64_t>(sums[0]), high - 52, add_to(total_));
-    add_scaled(static_cast<int64_t>(sums[1]), low - 52, add_to(total_));
+    (squares ? loops.squares : loops.values)(x, n, anchor(high), anchor(low), sums);
+    add_scaled(static_cast<int64_t>(sums[0]), high - 52, add_to(total));
+    add_scaled(static_cast<int64_t>(sums[1]), low - 52, add_to(total));
   }
 
   static double anchor(int exponent) {  // 1.5 * 2^exponent
@@ -121,15 +122,10 @@ class BlockSum {
     for (int64_t i = 0; i < n; ++i) {
       const double value = static_cast<double>(x[i]);
       if (!is_finite(value)) {
-        ++total_[exact_kind(squares_ ? value * value : value)];
+        ++total[exact_kind(squares ? value * value : value)];
       }
     }
   }
-
-  const ExactLoopsOf<T>& loops_;
-  int depth_;
-  bool squares_;
-  int64_t* total_;
 };
 
 // n numbers in blocks; convert(from, n, to) puts those that are not T into a buffer.
@@ -137,7 +133,7 @@ template <class T, class From, class Convert>
 void add_blocks(const ExactLoopsOf<T>& loops, int depth, bool squares, const From* x, int64_t n,
                 int64_t* total, const Convert& convert) {
   alignas(64) T buffer[kExactBlock];
-  BlockSum<T> sum(loops, depth, squares, total);
+  BlockSum<T> sum{loops, depth, squares, total};
   for (int64_t at = 0; at < n; at += kExactBlock) {
     const int64_t size = std::min(n - at, kExactBlock);
     if constexpr (std::is_same_v<T, From>) {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <type_traits>
 
 #include "dispatch.h"
 
@@ -16,52 +17,23 @@ namespace {
 constexpr int64_t kChunk = kSamplingChunk;
 constexpr int64_t kFew = kChunk / 32;  // survivors of a chunk that are scored without its words
 
+// n numbers as float32: themselves, or converted into a buffer of kChunk.
 template <class T>
-struct Chunk {
-  alignas(64) float widened[kChunk];
-
-  const float* read(const T* from, int64_t n) {
-    if constexpr (sizeof(T) == 4) {
-      (void)n;
-      return from;
-    } else {
-      for (int64_t i = 0; i < n; ++i) {
-        widened[i] = to_float(from[i]);
-      }
-      return widened;
-    }
+const float* widened(const T* from, int64_t n, float* buffer) {
+  if constexpr (std::is_same_v<T, float>) {
+    return from;
+  } else {
+    std::transform(from, from + n, buffer, [](T x) { return to_float(x); });
+    return buffer;
   }
-};
-
-// Upper halves of the words of consecutive tokens.
-class TokenWords {
- public:
-  TokenWords(const CpuPath& path, Key stream) : path_(path), stream_(stream) {}
-
-  const uint32_t* read(int64_t first, int64_t n) {
-    const int64_t block = first / 4, skip = first % 4;
-    const int64_t blocks = (skip + n + 3) / 4;
-    fill_words(path_, stream_, static_cast<uint64_t>(block), blocks, words_);
-    return words_ + skip;
-  }
-
- private:
-  const CpuPath& path_;
-  Key stream_;
-  alignas(64) uint32_t words_[kChunk + 8];
-};
+}
 
 // The race of one part of a row.
 template <class T>
 class PartRace {
  public:
   PartRace(const Race& race, const T* numbers, int64_t first, int64_t n)
-      : race_(race),
-        numbers_(numbers),
-        first_(first),
-        n_(n),
-        bound_(race),
-        words_(cpu_path(), race.stream) {}
+      : race_(race), numbers_(numbers), first_(first), n_(n), bound_(race) {}
 
   Winner run() {
     if (!is_temperature(race_.temperature)) {
@@ -75,7 +47,7 @@ class PartRace {
     if (all.greatest < least) {
       return best_;
     }
-    const float* x = chunk_.read(numbers_ + greatest_at_, length(greatest_at_));
+    const float* x = read(greatest_at_);
     (void)loops_.select(x, length(greatest_at_), all.greatest, all.greatest, found_);
     consider(x, greatest_at_, found_[0]);
     if (race_.temperature != 0.0) {
@@ -91,12 +63,22 @@ class PartRace {
     return std::min(n_ - at, kChunk);
   }
 
+  const float* read(int64_t at) {
+    return widened(numbers_ + at, length(at), chunk_);
+  }
+
+  // The upper halves of the words of n tokens.
+  const uint32_t* read_words(int64_t first, int64_t n) {
+    const int64_t skip = first % 4;
+    fill_words(path_, race_.stream, static_cast<uint64_t>(first / 4), (skip + n + 3) / 4, words_);
+    return words_ + skip;
+  }
+
   // Also the chunk that has the greatest number first.
   OrderRange find_greatest() {
     OrderRange all{0xffffffffu, 0};
     for (int64_t at = 0; at < n_; at += kChunk) {
-      const OrderRange part =
-          loops_.order_range(chunk_.read(numbers_ + at, length(at)), length(at));
+      const OrderRange part = loops_.order_range(read(at), length(at));
       all.least = std::min(all.least, part.least);
       if (part.greatest > all.greatest) {
         all.greatest = part.greatest;
@@ -119,7 +101,7 @@ class PartRace {
 
   void run_chunk(int64_t at, uint32_t least) {
     const int64_t n = length(at);
-    const float* x = chunk_.read(numbers_ + at, n);
+    const float* x = read(at);
     if (least > kLeastOrder) {
       const int64_t count = loops_.select(x, n, least, kInfinityOrder, found_);
       if (count <= kFew) {
@@ -129,7 +111,7 @@ class PartRace {
         return;
       }
     }
-    const uint32_t* words = words_.read(first_ + at, n);
+    const uint32_t* words = read_words(first_ + at, n);
     // Short steps first: after m tokens the best of them beats the next m but for about one.
     for (int64_t i = 0; i < n;) {
       const int64_t count = std::min(n - i, std::max(at + i, int64_t{64}));
@@ -142,15 +124,16 @@ class PartRace {
     }
   }
 
-  const SamplingLoops& loops_ = cpu_path().sampling;
+  const CpuPath& path_ = cpu_path();
+  const SamplingLoops& loops_ = path_.sampling;
   const Race& race_;
   const T* numbers_;
   int64_t first_, n_;
   int64_t greatest_at_ = 0;
   Winner best_ = Winner::none();
   ScoreBound bound_;
-  Chunk<T> chunk_;
-  TokenWords words_;
+  alignas(64) float chunk_[kChunk];
+  alignas(64) uint32_t words_[kChunk + 8];
   int32_t found_[kChunk];
 };
 
@@ -172,7 +155,7 @@ class Histogram {
     const uint32_t high = static_cast<uint32_t>((codes.high - 1) >> kIndexBits);
     for (int64_t at = 0; at < numbers_.size; at += kChunk) {
       const int64_t n = std::min(numbers_.size - at, kChunk);
-      const float* x = chunk_.read(numbers_.row(row) + at, n);
+      const float* x = widened(numbers_.row(row) + at, n, chunk_);
       const int64_t count = loops_.select(x, n, low, high, found_);
       const bool many = rows_.greatest != nullptr && count > n / 8;
       if (many) {
@@ -197,7 +180,7 @@ class Histogram {
   const SamplingLoops& loops_ = cpu_path().sampling;
   const NumberRows<T>& numbers_;
   const ThresholdRows& rows_;
-  Chunk<T> chunk_;
+  alignas(64) float chunk_[kChunk];
   int32_t found_[kChunk];
   int64_t masses_[kChunk];
   int64_t bins_[kBins];

@@ -7,12 +7,6 @@
 namespace fastseed {
 namespace {
 
-struct Loaded {
-  FS_DEVICE uint64_t operator()(const uint64_t* at) const {
-    return load(at);
-  }
-};
-
 template <class T>
 struct Drop {
   static constexpr int kMinBlocks = 6;
@@ -23,7 +17,7 @@ struct Drop {
   T* out;
 
   FS_DEVICE DropoutKey open(int64_t row) const {
-    return keys.row(row, Loaded());
+    return keys.row(row, [](const uint64_t* at) { return load(at); });
   }
 
   FS_DEVICE void write(const DropoutKey& key, uint64_t block, int64_t at, Inside inside) const {

@@ -197,7 +197,14 @@ struct ExactTiles {
     for (int v = 0; v < kVectors<T>; ++v) {
       const int64_t at = first + v * (kNumbers * kThreads);
       T values[kNumbers];
-      load_inside<Read::kLater>(numbers + at, values, Inside{at, n}, whole);
+      if (whole) {
+        load_all<Read::kLater>(numbers + at, values);
+      } else {
+#pragma unroll
+        for (int k = 0; k < kNumbers; ++k) {
+          values[k] = at + k < n ? numbers[at + k] : T{};
+        }
+      }
 #pragma unroll
       for (int k = 0; k < kNumbers; ++k) {
         out[v * kNumbers + k] = bits_of(values[k]);

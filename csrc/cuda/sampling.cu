@@ -44,18 +44,8 @@ struct LaneRace {
   const T* numbers;
   int64_t first;
   int64_t begin, end;
-  Winner best;
-  uint32_t least, greatest;  // orders
-
-  FS_DEVICE LaneRace(const Race& of, const T* row, int64_t token, int64_t from, int64_t to)
-      : race(of),
-        numbers(row),
-        first(token),
-        begin(from),
-        end(to),
-        best(Winner::none()),
-        least(0xffffffffu),
-        greatest(0) {}
+  Winner best = Winner::none();
+  uint32_t least = 0xffffffffu, greatest = 0;  // orders
 
   FS_DEVICE void try_block(int64_t block, const ScoreBound& bound) {
     const int64_t column = 4 * block - first;
@@ -124,7 +114,7 @@ struct RaceParts {
     const Race race = races.race(row);
     const int64_t begin = part * part_size;
     const int64_t end = begin + part_size < numbers.size ? begin + part_size : numbers.size;
-    LaneRace<T> mine(race, numbers.row(row), numbers.first, begin, end);
+    LaneRace<T> mine{race, numbers.row(row), numbers.first, begin, end};
     const int64_t first_block = (numbers.first + begin) / 4;
     const int64_t blocks = begin < end ? (numbers.first + end + 3) / 4 - first_block : 0;
     ScoreBound bound(race);

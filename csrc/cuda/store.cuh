@@ -1,5 +1,8 @@
 // Values of any type from and to the device's memory, several at a time.
 #pragma once
+#include <cstring>
+#include <type_traits>
+
 #include "../core/float16.h"
 #include "device.cuh"
 
@@ -23,37 +26,17 @@ FS_DEVICE void store_value(T* at, T value) {
   put<kRead>(at, bits_of(value));
 }
 
-// Word i of values that lie one after another in little-endian memory.
-template <class T, int kCount>
-FS_DEVICE uint32_t packed(const T (&values)[kCount], int i) {
-  if constexpr (sizeof(T) == 8) {
-    return static_cast<uint32_t>(bits_of(values[i / 2]) >> (i % 2 * 32));
-  } else {
-    constexpr int kEach = 4 / static_cast<int>(sizeof(T));
-    uint32_t word = static_cast<uint32_t>(bits_of(values[kEach * i]));
-#pragma unroll
-    for (int k = 1; k < kEach; ++k) {
-      word |= static_cast<uint32_t>(bits_of(values[kEach * i + k])) << (32 / kEach * k);
-    }
-    return word;
-  }
-}
-
 // All of them, to an address of that alignment: 4, 8 or 16 bytes, or more in several stores.
 template <Read kRead = Read::kLater, class T, int kCount>
 FS_DEVICE void store_all(T* at, const T (&values)[kCount]) {
   constexpr int kBytes = kCount * static_cast<int>(sizeof(T));
-  if constexpr (kBytes == 4) {
-    put<kRead>(at, packed(values, 0));
-  } else if constexpr (kBytes == 8) {
-    put<kRead>(at, make_uint2(packed(values, 0), packed(values, 1)));
-  } else {
+  using V =
+      std::conditional_t<kBytes == 4, uint32_t, std::conditional_t<kBytes == 8, uint2, uint4>>;
 #pragma unroll
-    for (int i = 0; i < kBytes / 4; i += 4) {
-      put<kRead>(reinterpret_cast<uint4*>(at) + i / 4,
-                 make_uint4(packed(values, i), packed(values, i + 1), packed(values, i + 2),
-                            packed(values, i + 3)));
-    }
+  for (int i = 0; i < kBytes / static_cast<int>(sizeof(V)); ++i) {
+    V v;
+    std::memcpy(&v, reinterpret_cast<const char*>(values) + i * sizeof(V), sizeof(V));
+    put<kRead>(reinterpret_cast<V*>(at) + i, v);
   }
 }
 
@@ -65,13 +48,7 @@ FS_DEVICE void load_all(const T* at, T (&values)[kCount]) {
   for (int v = 0; v < kCount / kEach; ++v) {
     const uint4* from = reinterpret_cast<const uint4*>(at) + v;
     const uint4 words = kRead == Read::kLater ? __ldcs(from) : *from;
-    const uint64_t halves[2] = {words.x | static_cast<uint64_t>(words.y) << 32,
-                                words.z | static_cast<uint64_t>(words.w) << 32};
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      values[v * kEach + i] =
-          same_bits<T>(static_cast<Pattern<T>>(halves[2 * i / kEach] >> (8 * sizeof(T) * i) % 64));
-    }
+    std::memcpy(values + v * kEach, &words, kVectorBytes);
   }
 }
 
@@ -90,10 +67,10 @@ struct Inside {
 };
 
 // Values of a block: by 16 bytes if all are inside, else one by one.
-template <Read kRead = Read::kSoon, class T, int kCount>
+template <class T, int kCount>
 FS_DEVICE void load_inside(const T* at, T (&values)[kCount], Inside inside, bool all) {
   if (all) {
-    load_all<kRead>(at, values);
+    load_all(at, values);
     return;
   }
 #pragma unroll

@@ -48,16 +48,8 @@ void advise_huge_pages(const Tensor& out) {
   ask_for_huge_pages(out.data_ptr(), bytes_of(out));
 }
 
-std::string join_simd_paths() {
-  std::string names;
-  for (const std::string& name : simd_paths()) {
-    names += (names.empty() ? "" : " ") + name;
-  }
-  return names;
-}
-
-void choose_simd_path(std::string name) {
-  set_simd_path(name);
+std::string names_of_simd_paths() {
+  return joined_simd_paths(" ");
 }
 
 void derive_range(const Stream& stream, uint64_t start, int64_t n, uint64_t* out) {
@@ -85,7 +77,7 @@ STABLE_TORCH_LIBRARY_IMPL(fastseed, CPU, m) {
 
 STABLE_TORCH_LIBRARY_IMPL(fastseed, CompositeExplicitAutograd, m) {
   m.impl("simd_path", TORCH_BOX(&fastseed::simd_path));
-  m.impl("simd_paths", TORCH_BOX(&fastseed::join_simd_paths));
-  m.impl("choose_simd_path", TORCH_BOX(&fastseed::choose_simd_path));
+  m.impl("simd_paths", TORCH_BOX(&fastseed::names_of_simd_paths));
+  m.impl("choose_simd_path", TORCH_BOX(&fastseed::set_simd_path));
   m.impl("loop_table", TORCH_BOX(&fastseed::loop_table));
 }

@@ -20,11 +20,11 @@ inline void check_terms(const std::vector<Tensor>& tensors, const std::vector<Te
   }
 }
 
-// The values of all tensors of one dtype. The first launch is there without any: each call carries.
+// The values of all tensors of one dtype.
 template <class Device, class T>
 void add_parts(const std::vector<ExactPart<T>>& parts, int64_t* sum, const Tensor& total) {
   constexpr int64_t kGrain = 1 << 16;  // values: some ten microseconds
-  if (parts.empty() && !std::is_same_v<T, float>) {
+  if (parts.empty()) {
     return;
   }
   int64_t n = 0;
@@ -52,6 +52,9 @@ void exact_sum(const Tensor& total, std::vector<Tensor> values, std::vector<Tens
       const auto* others = factors.empty() ? nullptr : static_cast<const T*>(factors[i].data_ptr());
       std::get<std::vector<ExactPart<T>>>(parts).push_back({data, others, values[i].numel()});
     });
+  }
+  if (values.empty()) {  // each call carries
+    std::get<std::vector<ExactPart<float>>>(parts).push_back({});
   }
   if (!Device::kIsCuda) {
     carry_exact(sum);

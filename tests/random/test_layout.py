@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from helpers.parallel import fsdp, fsdp_over_tensor_parallel, hybrid, tensor_parallel
+from helpers import parallel
 from helpers.ranks import ranks
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -231,18 +231,6 @@ FILLS = {
     "bernoulli_": (torch.uint8, (0.25,)),
     "randint_": (torch.int64, (-5, 2**40)),
 }
-# Ways to lay a matrix of 13 x 6 or 3 x 2 out, even and uneven, with empty shards.
-PLACEMENTS = {
-    (4,): [[Replicate()], [Cut(0)], [Cut(1)]],
-    (2, 2): [
-        [Replicate(), Cut(0)],
-        [Cut(0), Replicate()],
-        [Cut(0), Cut(0)],
-        [Cut(1), Cut(0)],
-        [Cut(1), Cut(1)],
-        [_StridedShard(0, split_factor=2), Cut(0)],
-    ],
-}
 
 
 def same(a, b):
@@ -251,10 +239,10 @@ def same(a, b):
     return torch.equal(a, b)
 
 
-def fill_layouts(mesh_shape):
-    mesh = init_device_mesh("cpu", mesh_shape)
-    for along in PLACEMENTS[mesh_shape]:
-        for shape in ((13, 6), (3, 2)):
+def fill_layouts():
+    for shape in ((13, 6), (3, 2)):
+        strided = [_StridedShard(0, split_factor=2), Cut(0)]
+        for mesh, along in (*parallel.layouts(shape), (parallel.mesh(2, 2), strided)):
             for name, (dtype, arguments) in FILLS.items():
                 fill, zeros = getattr(fastseed.random, name), torch.zeros(shape, dtype=dtype)
                 tensor = distribute_tensor(zeros, mesh, along, src_data_rank=None)
@@ -263,9 +251,8 @@ def fill_layouts(mesh_shape):
                 assert same(tensor.full_tensor(), alone), (along, shape, name)
 
 
-@pytest.mark.parametrize("mesh", PLACEMENTS)
-def test_gathered_tensors_are_those_of_one_process(mesh):
-    ranks(4, fill_layouts, mesh)
+def test_gathered_tensors_are_those_of_one_process():
+    ranks(4, fill_layouts)
 
 
 class Block(nn.Module):
@@ -288,9 +275,9 @@ def fill_module(parallelise):
         assert same(full, whole[name])
 
 
-@pytest.mark.parametrize("parallelise", [fsdp, tensor_parallel, fsdp_over_tensor_parallel, hybrid])
-def test_parameters_of_a_parallel_module_are_those_of_one_process(parallelise):
-    ranks(4, fill_module, parallelise)
+@pytest.mark.parametrize("name", ("fsdp", "tensor_parallel", "fsdp_over_tensor_parallel", "hybrid"))
+def test_parameters_of_a_parallel_module_are_those_of_one_process(name):
+    ranks(4, fill_module, getattr(parallel, name))
 
 
 def fill_sum():
