@@ -55,7 +55,7 @@ def run(command: Sequence[str], cwd: Path | None = None) -> str | None:
     own = {k: v for k, v in os.environ.items() if not re.match("GIT_(?!CONFIG)", k)}
     try:
         done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True,
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
             cwd=cwd, env=own | _FIXED, timeout=TIMEOUT, check=False,
         )  # fmt: skip
     except OSError:
