@@ -107,6 +107,7 @@ def test_what_draws_nothing_does_not_count():
     with keyed("flow"):
         functional.dropout(ONES, 0.5, training=False)
         functional.dropout(ONES, 0.0)
+        torch.native_dropout(ONES, 0.5, False)
         nn.AlphaDropout(0.5).eval()(ONES)
         functional.scaled_dot_product_attention(HEADS, HEADS, HEADS)
         nn.LSTM(3, 3, 2, dropout=0.5).eval()
