@@ -194,8 +194,8 @@ def test_ranks_share_the_order_and_resume_with_other_ranks(drop_last):
     assert dealt(after) == whole[1120 : 1120 + expected]  # the tail continues, nothing repeats
     assert len(set(whole)) == len(whole)
     start(5)
-    for weights, shuffle in (({**WEIGHTS, "web": 1.0}, True), (WEIGHTS, False)):
-        other = MixtureSampler(SIZES, weights, n=2500, drop_last=drop_last, shuffle=shuffle)
+    for weights, mixes in (({**WEIGHTS, "web": 1.0}, True), (WEIGHTS, False)):
+        other = MixtureSampler(SIZES, weights, n=2500, drop_last=drop_last, shuffle=mixes)
         with pytest.raises(ValueError, match=r"state\['journal'\] must be of order .*web"):
             Loader(data, 4, sampler=other).load_state_dict(state)
 
