@@ -26,10 +26,11 @@ from ..worker.scope import IterationScope, epoch_scope, wrapped
 from . import states
 from .iteration import Iteration
 from .seekable import Seekable, can_seek
-from .torch_loader import Settings, TorchLoader, check_dataset, settings_of, without_samplers
+from .torch_loader import Settings, TorchLoader, settings_of, without_samplers
 
 _CLASS = "data.Loader"
 _FORMAT: dict[str, str | int] = {"format": "fastseed.loader", "version": 3}
+_RULE = "a dataset with __getitem__, an IterableDataset or a DataLoader of torch.utils.data"
 _ORDER = "shuffle"  # the name of an order that has none of its own
 _DEFAULTS = (1, None, None, None)  # batch_size, shuffle, sampler, batch_sampler
 _stream_users: StreamUsers[Loader] = StreamUsers(
@@ -105,7 +106,10 @@ class Loader(DataLoader[Any]):
                 raise validation.type_error(_CLASS, "dataset", rule, dataset)
             self.__init__(**loader_settings(_CLASS, dataset, name))  # type: ignore[misc]
             return
-        check_dataset(dataset)
+        pipes = torch_data.IterDataPipe, torch_data.MapDataPipe  # which torch has deprecated
+        is_kind = isinstance(dataset, IterableDataset) or hasattr(dataset, "__getitem__")
+        if isinstance(dataset, pipes) or not is_kind:
+            raise validation.type_error(_CLASS, "dataset", _RULE, dataset)
         if not (batch_size is None or isinstance(batch_size, int)):
             raise validation.type_error(_CLASS, "batch_size", "an integer or None", batch_size)
         if shuffle is not None:

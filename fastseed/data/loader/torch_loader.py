@@ -13,7 +13,6 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from ..._backend import private_torch
 from ..._backend.compile import eager
-from ..._utils import validation
 from ..._utils.log import logger
 from ...seeder.fork_rng import open_blocks
 from ..worker.samples import PerSample
@@ -23,7 +22,6 @@ from ..worker.streams import CheckedCollate
 from .iteration import Iteration
 from .states import collate_placed, load_place
 
-_CLASS = "data.Loader"
 Settings = dict[str, Any]  # the arguments of a DataLoader
 
 _OF_SAMPLERS = ("self", "batch_size", "drop_last", "sampler", "batch_sampler", "shuffle")
@@ -200,37 +198,23 @@ def killed_workers(batches: object) -> list[str]:
 def settings_of(loader: DataLoader[Any]) -> Settings:
     """Return the arguments that make another DataLoader like ``loader``."""
     found, sampler, batches = without_samplers(loader), loader.sampler, loader.batch_sampler
+    dataset: Any = loader.dataset
     made_by_torch = type(batches) is BatchSampler and batches.sampler is sampler
     if batches is not None and not (made_by_torch and loader.batch_size is not None):
         return {**found, "batch_sampler": batches}
     found |= {"batch_size": loader.batch_size, "drop_last": loader.drop_last}
-    if isinstance(loader.dataset, IterableDataset):
+    if isinstance(dataset, IterableDataset):
         return found  # torch makes the samplers
-    order = {"shuffle": True} if _is_shuffle(sampler, loader) else {"sampler": sampler}
-    return {**found, **order}
-
-
-def without_samplers(loader: DataLoader[Any]) -> Settings:
-    """Return those of the arguments that do not choose samplers."""
-    return {name: getattr(loader, name) for name in _OTHERS if hasattr(loader, name)}
-
-
-def _is_shuffle(sampler: Any, loader: DataLoader[Any]) -> bool:
-    """Return True for the sampler that DataLoader makes of ``shuffle=True``."""
-    dataset: Any = loader.dataset
-    return (
+    is_of_shuffle = (  # the sampler that DataLoader makes of shuffle=True
         type(sampler) is torch_data.RandomSampler
         and sampler.data_source is dataset
         and sampler.generator is loader.generator
         and not sampler.replacement
         and sampler.num_samples == len(dataset)
     )
+    return {**found, **({"shuffle": True} if is_of_shuffle else {"sampler": sampler})}
 
 
-def check_dataset(dataset: Any) -> None:
-    """TypeError for a dataset that torch refuses later, or in a worker."""
-    pipes = (torch_data.IterDataPipe, torch_data.MapDataPipe)  # which torch has deprecated
-    is_pipe = isinstance(dataset, pipes)
-    if is_pipe or not (isinstance(dataset, IterableDataset) or hasattr(dataset, "__getitem__")):
-        rule = "a dataset with __getitem__, an IterableDataset or a DataLoader of torch.utils.data"
-        raise validation.type_error(_CLASS, "dataset", rule, dataset)
+def without_samplers(loader: DataLoader[Any]) -> Settings:
+    """Return those of the arguments that do not choose samplers."""
+    return {name: getattr(loader, name) for name in _OTHERS if hasattr(loader, name)}

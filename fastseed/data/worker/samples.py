@@ -62,16 +62,8 @@ class PerSample(DatasetWrapper, Dataset[object]):
     def __init__(
         self, dataset: object, generator: str | None, transform: Transform | None, name: str | None
     ) -> None:
-        super().__init__(
-            dataset,
-            _generator=generator,
-            _transform=transform,
-            _name=name,
-            _scope=ScopeInSharedMemory(),
-            _seeder=None,
-            _streams=None,
-            _checked_in=0,
-        )
+        own = {"_generator": generator, "_transform": transform, "_name": name, "_checked_in": 0}
+        super().__init__(dataset, **own, _scope=ScopeInSharedMemory(), _seeder=None, _streams=None)
 
     def __repr__(self) -> str:
         return f"per_sample({self._wrapped!r}, {self._generator!r}, name={self._name!r})"
