@@ -3,14 +3,13 @@
 #pragma once
 #include <cstdint>
 
-#include "macros.h"
+#include "device.h"
 #include "philox.h"
 
 namespace fastseed {
 
 // Philox4x32 with as few rounds as pass every test of BigCrush (Salmon et al., SC'11, table 2).
 constexpr int kDigestRounds = 7;
-constexpr int kGroupBytes = 16;
 
 // The sum of the blocks' four words, each in 64 bits, and for how many groups these have room.
 constexpr int64_t kMaxGroupsPerSum = int64_t{1} << 32;
@@ -45,23 +44,69 @@ struct DigestRows {
   uint64_t group_stride;  // from one row's first group to the next one's
 };
 
-// Adds the groups [begin, end) of all of them, counted row after row. The sum does not depend on
-// how the groups are split over calls.
-void launch_digest(uint64_t key, const DigestRows& rows, int64_t begin, int64_t end,
-                   uint64_t* total);
-
 // Bytes [row_bytes * row + ...) of a row in groups: at least one group, unless the row is empty.
 FS_HD int64_t row_groups(int64_t row_bytes) {
   return (row_bytes + 15) / 16;
 }
 
-// The same of all entries on a CUDA device, in one launch that nothing waits for. `plan` is in the
-// device's memory, kDigestColumns words an entry: its key, the six fields of DigestRows, and how
-// many tiles come before its first one. An entry has its groups / kDigestTile tiles, rounded up;
-// all have `tiles`. Adds the sum of entry i to sums[2 i] | sums[2 i + 1] << 64.
-constexpr int kDigestColumns = 8;
-constexpr int kDigestTile = 1024;
-void launch_digest_cuda(const int64_t* plan, int64_t entries, int64_t tiles, uint64_t* sums,
-                        void* cuda_stream);
+// What is digested in one launch: entries, as kDigestColumns words each. An entry has its groups /
+// kDigestTile tiles, rounded up.
+constexpr int kDigestColumns = 8;  // the key, the six fields of DigestRows, the first tile
+constexpr int64_t kDigestTile = 1024;
+
+struct DigestEntry {
+  uint64_t key;
+  DigestRows rows;
+  int64_t first_tile;  // counted over all entries
+
+  FS_HD int64_t groups() const {
+    return rows.rows * row_groups(rows.row_bytes);
+  }
+  // The group that a tile begins with, or the end of all.
+  FS_HD int64_t group_at(int64_t tile) const {
+    const int64_t group = (tile - first_tile) * kDigestTile, all = groups();
+    return group < all ? group : all;
+  }
+};
+
+struct DigestPlan {
+  const int64_t* words;
+  int64_t entries;
+  int64_t tiles;  // of all
+
+  FS_HD int64_t first_tile(int64_t i) const {
+    return i < entries ? words[kDigestColumns * i + 7] : tiles;
+  }
+  FS_HD DigestEntry entry(int64_t i) const {
+    const int64_t* at = words + kDigestColumns * i;
+    const auto* bytes = reinterpret_cast<const uint8_t*>(static_cast<uintptr_t>(at[1]));
+    const DigestRows rows{
+        bytes, at[2], at[3], at[4], static_cast<uint64_t>(at[5]), static_cast<uint64_t>(at[6])};
+    return DigestEntry{static_cast<uint64_t>(at[0]), rows, at[7]};
+  }
+
+  // f(i, entry i, begin, end) of the groups of each entry that lie in the tiles [begin, end).
+  template <class F>
+  FS_HD void each_entry(int64_t begin, int64_t end, const F& f) const {
+    int64_t low = 0, high = entries;  // the last entry that begins at this tile or before
+    while (high - low > 1) {
+      const int64_t middle = low + (high - low) / 2;
+      (first_tile(middle) <= begin ? low : high) = middle;
+    }
+    for (int64_t i = low; begin < end; ++i) {
+      const int64_t next = first_tile(i + 1), stop = next < end ? next : end;
+      if (begin < stop) {  // some entries have no groups
+        const DigestEntry e = entry(i);
+        f(i, e, e.group_at(begin), e.group_at(stop));
+        begin = stop;
+      }
+    }
+  }
+};
+
+// Adds the sum of entry i to sums[2 i] | sums[2 i + 1] << 64; items are tiles. The sums do not
+// depend on how tiles are split over calls, nor on their order.
+void launch_digest(const DigestPlan& plan, uint64_t* sums, Range part);
+void launch_digest(const DigestPlan& plan, uint64_t* sums, CudaStream cuda);
 
 }  // namespace fastseed

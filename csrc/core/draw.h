@@ -1,7 +1,8 @@
 // From the words of a stream to values: docs/spec/random.md is the specification; frozen like the
 // derivation.
 //
-// A distribution is a small struct: `Value` is what it makes, `kWords` how many 32-bit words one
+// A distribution is a small struct: `kName` is its operator where its parameters are reals, `Value`
+// what it makes, `kWords` how many 32-bit words one
 // value takes, `kResident` how many blocks of 256 threads a multiprocessor has to hold (65,536
 // registers are 32 a thread for 8), and `operator()` turns one block into the `4 / kWords` values
 // that lie in it.
@@ -47,15 +48,6 @@ struct Drawn {
   FS_HD uint64_t pair(int i) const {
     return i == 0 ? words.lo() : words.hi();
   }
-};
-
-template <class T>
-struct Compute {
-  using Type = float;
-};
-template <>
-struct Compute<double> {
-  using Type = double;
 };
 
 template <class T>
@@ -106,7 +98,8 @@ FS_HD uint64_t word(const Drawn& d, int i, double) {
 template <class T>
 struct Uniform {
   using Value = T;
-  using Real = typename Compute<T>::Type;
+  static constexpr const char* kName = "draw_uniform";
+  using Real = RealOf<T>;
   static constexpr int kWords = sizeof(Real) / 4;
   static constexpr int kResident = 8;
   Real span, shift, cap;
@@ -114,7 +107,7 @@ struct Uniform {
   FS_HD void operator()(const Drawn& d, T (&out)[4 / kWords]) const {
     for (int i = 0; i < 4 / kWords; ++i) {
       const Real x = add(mul(unit(word(d, i, Real())), span), shift);
-      out[i] = Rounded<T>::of(x < cap ? x : cap);
+      out[i] = rounded<T>(x < cap ? x : cap);
     }
   }
 };
@@ -123,7 +116,8 @@ struct Uniform {
 template <class T>
 struct Normal {
   using Value = T;
-  using Real = typename Compute<T>::Type;
+  static constexpr const char* kName = "draw_normal";
+  using Real = RealOf<T>;
   static constexpr int kWords = sizeof(Real) / 4;
   static constexpr int kResident = kWords == 2 ? 5 : 6;
   Real mean, std;
@@ -133,8 +127,8 @@ struct Normal {
       const Real e = negative_log(word(d, i, Real()));
       const Real radius = square_root(add(e, e));
       const CosSin<Real> angle = cos_sin(word(d, i + 1, Real()));
-      out[i] = Rounded<T>::of(add(mul(mul(radius, angle.cos), std), mean));
-      out[i + 1] = Rounded<T>::of(add(mul(mul(radius, angle.sin), std), mean));
+      out[i] = rounded<T>(add(mul(mul(radius, angle.cos), std), mean));
+      out[i + 1] = rounded<T>(add(mul(mul(radius, angle.sin), std), mean));
     }
   }
 };
@@ -145,7 +139,8 @@ struct Normal {
 template <class T>
 struct TruncNormal {
   using Value = T;
-  using Real = typename Compute<T>::Type;
+  static constexpr const char* kName = "draw_trunc_normal";
+  using Real = RealOf<T>;
   static constexpr int kWords = sizeof(Real) / 4;
   static constexpr int kResident = kWords == 2 ? 3 : 4;  // 64 registers are enough
   Real mean, std, middle, span, below, above, low, high;
@@ -164,7 +159,7 @@ struct TruncNormal {
   FS_HD T value(const Drawn& d, int i) const {
     const Real x = add(mul(standard(word(d, i, Real())), std), mean);
     const Real raised = x < low ? low : x;
-    return Rounded<T>::of(raised < high ? raised : high);
+    return rounded<T>(raised < high ? raised : high);
   }
   FS_HD Real standard(uint32_t w) const {
     const uint32_t odd = w | 1u;  // as a signed number of 2^-32, the place from the middle
@@ -194,14 +189,15 @@ struct TruncNormal {
 template <class T>
 struct Exponential {
   using Value = T;
-  using Real = typename Compute<T>::Type;
+  static constexpr const char* kName = "draw_exponential";
+  using Real = RealOf<T>;
   static constexpr int kWords = sizeof(Real) / 4;
   static constexpr int kResident = kWords == 2 ? 5 : 6;
   Real scale;
 
   FS_HD void operator()(const Drawn& d, T (&out)[4 / kWords]) const {
     for (int i = 0; i < 4 / kWords; ++i) {
-      out[i] = Rounded<T>::of(mul(negative_log(word(d, i, Real())), scale));
+      out[i] = rounded<T>(mul(negative_log(word(d, i, Real())), scale));
     }
   }
 };
@@ -305,16 +301,17 @@ template <class T>
 using RandIntWide = RandInt<T, uint64_t>;
 
 // Every distribution in every type that has loops and kernels.
-#define FS_EACH_REAL(apply, D) apply(D<float>) apply(D<double>) apply(D<Half>) apply(D<BFloat16>)
+#define FS_OF_EACH_REAL(apply, D) apply(D<float>) apply(D<double>) apply(D<Half>) apply(D<BFloat16>)
 
 #define FS_EACH_INTEGER(apply)                                                              \
   apply(RandIntNarrow<uint8_t>) apply(RandIntNarrow<int32_t>) apply(RandIntNarrow<int64_t>) \
       apply(RandIntWide<int64_t>)
 
-#define FS_EACH_DISTRIBUTION(apply)                                                               \
-  apply(Bits<uint32_t>) apply(Bits<uint64_t>) FS_EACH_REAL(apply, Uniform)                        \
-      FS_EACH_REAL(apply, Normal) FS_EACH_REAL(apply, Exponential) FS_EACH_REAL(apply, Bernoulli) \
-          apply(Bernoulli<uint8_t>) FS_EACH_INTEGER(apply) FS_EACH_REAL(apply, TruncNormal)
+#define FS_EACH_DISTRIBUTION(apply)                                                          \
+  apply(Bits<uint32_t>) apply(Bits<uint64_t>) FS_OF_EACH_REAL(apply, Uniform)                \
+      FS_OF_EACH_REAL(apply, Normal) FS_OF_EACH_REAL(apply, Exponential)                     \
+          FS_OF_EACH_REAL(apply, Bernoulli) apply(Bernoulli<uint8_t>) FS_EACH_INTEGER(apply) \
+              FS_OF_EACH_REAL(apply, TruncNormal)
 
 // Row r of an output is drawn from key (keys[2 r], keys[2 r + 1]) at positions[r], or 0 if null.
 struct Streams {
@@ -323,15 +320,13 @@ struct Streams {
   int64_t count;
 };
 
-// Writes values begin to end - 1 of the output, which has streams.count * layout.runs *
-// layout.length of them, and nothing else: out points to the first of all, not to `begin`.
+// Writes values of the output, which has streams.count * layout.runs * layout.length of them, and
+// nothing else: out points to the first of all.
 template <class D>
-void launch_draw(const D& distribution, const Streams& streams, const Layout& layout, int64_t begin,
-                 int64_t end, typename D::Value* out);
-
-// The whole output, on a CUDA stream (a cudaStream_t). All pointers are the device's.
+void launch_draw(const D& distribution, const Streams& streams, const Layout& layout,
+                 typename D::Value* out, Range part);
 template <class D>
-void launch_draw_cuda(const D& distribution, const Streams& streams, const Layout& layout,
-                      typename D::Value* out, void* cuda_stream);
+void launch_draw(const D& distribution, const Streams& streams, const Layout& layout,
+                 typename D::Value* out, CudaStream cuda);
 
 }  // namespace fastseed

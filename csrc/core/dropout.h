@@ -17,19 +17,11 @@ FS_HD uint32_t dropout_number(const Block& block, int i) {
   return block.w[i / 2] >> (i % 2 * 16) & 0xffffu;
 }
 
-FS_HD double to_real(double x) {
-  return x;
-}
-template <class T>
-FS_HD float to_real(T x) {
-  return to_float(x);
-}
-
 // Elements whose number is below `threshold` become 0, the others are scaled; NaNs keep their bits.
 template <class T>
 struct Dropout {
   using Value = T;
-  using Real = typename Compute<T>::Type;
+  using Real = RealOf<T>;
   uint32_t threshold;  // of 2^16
   Real scale;
 
@@ -41,7 +33,7 @@ struct Dropout {
 
   FS_HD T operator()(T x, uint32_t number) const {
     const Real real = to_real(x);
-    const T kept = real != real ? x : Rounded<T>::of(mul(real, scale));
+    const T kept = real != real ? x : rounded<T>(mul(real, scale));
     return number < threshold ? T{} : kept;
   }
 };
@@ -82,21 +74,19 @@ FS_HD DropoutKey layer_key(const ScopeKey& scope, const LayerCall& call, uint64_
   return DropoutKey{stream_key(stream, index), count * call.row_elements};
 }
 
-// Writes elements begin to end - 1 of the output, which has keys.count * layout.runs *
-// layout.length of them: `in` and `out` point to the first of all.
+// Writes elements of the output, which has keys.count * layout.runs * layout.length of them: `in`
+// and `out` point to the first of all.
 template <class T>
 void launch_dropout(const Dropout<T>& rule, const DropoutKeys& keys, const Layout& layout,
-                    int64_t begin, int64_t end, const T* in, T* out);
-
-// The whole output, on a CUDA stream (a cudaStream_t). All pointers are the device's.
+                    const T* in, T* out, Range part);
 template <class T>
-void launch_dropout_cuda(const Dropout<T>& rule, const DropoutKeys& keys, const Layout& layout,
-                         const T* in, T* out, void* cuda_stream);
+void launch_dropout(const Dropout<T>& rule, const DropoutKeys& keys, const Layout& layout,
+                    const T* in, T* out, CudaStream cuda);
 
-// out[0], [1], [2] = layer_key(...) of the scope and the count, which are on the device.
-void launch_layer_key_cuda(const uint64_t* scope, const int64_t* count, const LayerCall& call,
-                           uint64_t* out, void* cuda_stream);
-
-#define FS_EACH_DROPOUT(apply) apply(float) apply(double) apply(Half) apply(BFloat16)
+// out[0], [1], [2] = layer_key(...) of a scope and a count.
+void launch_layer_key(const uint64_t* scope, const int64_t* count, const LayerCall& call,
+                      uint64_t* out, Range part);
+void launch_layer_key(const uint64_t* scope, const int64_t* count, const LayerCall& call,
+                      uint64_t* out, CudaStream cuda);
 
 }  // namespace fastseed

@@ -4,7 +4,9 @@
 // Pure integers: any order of any parts gives the same number.
 #pragma once
 #include <cstdint>
+#include <vector>
 
+#include "device.h"
 #include "float16.h"
 
 namespace fastseed {
@@ -40,19 +42,19 @@ struct ExactParts {
 };
 
 FS_HD ExactParts exact_parts(double x) {
-  const uint64_t bits = double_bits(x), fraction = bits & 0xfffffffffffffu;
+  const uint64_t bits = bits_of(x), fraction = bits & 0xfffffffffffffu;
   const int field = static_cast<int>(bits >> 52 & 0x7ffu);
   return ExactParts{field == 0 ? fraction : fraction | uint64_t{1} << 52,
                     (field == 0 ? 1 : field) - 1075, (bits >> 63) != 0};
 }
 
 FS_HD bool is_finite(double x) {
-  return (double_bits(x) >> 52 & 0x7ffu) != 0x7ffu;
+  return (bits_of(x) >> 52 & 0x7ffu) != 0x7ffu;
 }
 
 // Which count a value has that is not finite.
 FS_HD int exact_kind(double x) {
-  const uint64_t bits = double_bits(x);
+  const uint64_t bits = bits_of(x);
   return (bits & 0xfffffffffffffu) != 0 ? kExactNan
          : bits >> 63 == 0              ? kExactPositiveInfinity
                                         : kExactNegativeInfinity;
@@ -93,26 +95,20 @@ FS_HD void carry_exact(int64_t* total) {
   }
 }
 
-#define FS_EACH_EXACT(M) M(float) M(double) M(Half) M(BFloat16)
-
-// Adds n values to `total`, or their products with as many factors; those that are the values
-// themselves give squares. Limbs have to be carried before, and are afterwards. The total does not
-// depend on how values are split over calls and added up.
+// n values of a sum, or their products with as many factors; those that are the values themselves
+// give squares. All parts of a call have factors, or none.
 template <class T>
-void launch_exact_sum(const T* values, const T* factors, int64_t n, int64_t* total);
-
-// Parts of a sum on a CUDA device, of one dtype and with factors for all of them or none.
-constexpr int kMostExactParts = 32;
-template <class T>
-struct ExactTable {
-  int count;
-  const T* values[kMostExactParts];
-  const T* factors[kMostExactParts];
-  int64_t sizes[kMostExactParts];
+struct ExactPart {
+  const T* values;
+  const T* factors;
+  int64_t n;
 };
 
-// The same of at most kMostUncarried values in all, on a CUDA device.
+// Adds the values of all parts, one part after the other, to `total`. On the CPU its limbs have to
+// be carried before, and again when all ranges have been added; a device carries them.
 template <class T>
-void launch_exact_sum_cuda(const ExactTable<T>& parts, int64_t* total, void* cuda_stream);
+void launch_exact_sum(const std::vector<ExactPart<T>>& parts, int64_t* total, Range part);
+template <class T>
+void launch_exact_sum(const std::vector<ExactPart<T>>& parts, int64_t* total, CudaStream cuda);
 
 }  // namespace fastseed

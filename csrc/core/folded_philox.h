@@ -71,6 +71,16 @@ struct FoldedBlock {
   typename V::Word w0, w1, w2, w3;
 };
 
+template <class V>
+FS_ROUNDS void philox_round(FoldedBlock<V>& b, typename V::Word k0, typename V::Word k1) {
+  const typename V::Product p0 = V::mul(V::set(kPhiloxM0), b.w0);
+  const typename V::Product p1 = V::mul(V::set(kPhiloxM1), b.w2);
+  b.w0 = V::xor3(V::high(p1), b.w1, k0);
+  b.w1 = V::low(p1);
+  b.w2 = V::xor3(V::high(p0), b.w3, k1);
+  b.w3 = V::low(p0);
+}
+
 // All rounds but the last of blocks whose first words are their w0. `second` and `third` are k1[1]
 // and k1[2], or what other blocks with the same keys have there. The blocks take every step
 // together, so that their dependent chains of products run side by side.
@@ -99,11 +109,7 @@ FS_ROUNDS void folded_rounds(const Keys& k, typename V::Word second, typename V:
   }
   FS_UNROLL for (int r = 3; r < kPhiloxRounds - 1; ++r) {
     FS_UNROLL for (auto& b : blocks) {
-      const Product p0 = V::mul(m0, b.w0), p1 = V::mul(m1, b.w2);
-      b.w0 = V::xor3(V::high(p1), b.w1, k.k0[r]);
-      b.w1 = V::low(p1);
-      b.w2 = V::xor3(V::high(p0), b.w3, k.k1[r]);
-      b.w3 = V::low(p0);
+      philox_round(b, k.k0[r], k.k1[r]);
     }
   }
 }

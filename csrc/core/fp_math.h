@@ -70,7 +70,7 @@ FS_HD T square_root(T a) {
 // those of the lower ones that rounding cannot carry, is converted: the exponent is its place.
 FS_HD int leading_zeros(uint32_t x) {
   const int32_t top = static_cast<int32_t>((x & ~(x >> 1)) >> 1);
-  return x == 1u ? 31 : 157 - static_cast<int>(float_bits(static_cast<float>(top)) >> 23);
+  return x == 1u ? 31 : 157 - static_cast<int>(bits_of(static_cast<float>(top)) >> 23);
 }
 // x rounded once. By halves, as numbers above 2^84 and 2^52: few CPUs convert vectors of 64 bits.
 FS_HD double to_double(int64_t x) {
@@ -80,7 +80,7 @@ FS_HD double to_double(int64_t x) {
 }
 FS_HD int64_t leading_zeros(uint64_t x) {  // of x > 0, the same way
   const int64_t top = static_cast<int64_t>((x & ~(x >> 1)) >> 1);
-  return x == 1u ? 63 : 1085 - static_cast<int64_t>(double_bits(to_double(top)) >> 52);
+  return x == 1u ? 63 : 1085 - static_cast<int64_t>(bits_of(to_double(top)) >> 52);
 }
 #endif
 
@@ -119,7 +119,7 @@ FS_HD float negative_log(uint32_t w) {
 // -ln t of a normal number t above 0.
 FS_HD float negative_log(float t) {
   constexpr uint32_t kRootHalf = 0x3f3504f4u;  // the bits of the least number above sqrt(1/2)
-  const uint32_t x = float_bits(t) + (0x3f800000u - kRootHalf);
+  const uint32_t x = bits_of(t) + (0x3f800000u - kRootHalf);
   const float scaled = bits_float((x & 0x007fffffu) + kRootHalf);
   return negative_log(add(scaled, -1.0f), static_cast<float>(127 - static_cast<int32_t>(x >> 23)));
 }
@@ -151,7 +151,7 @@ FS_HD double negative_log(uint64_t a) {
 
 FS_HD double negative_log(double t) {
   constexpr uint64_t kRootHalf = 0x3fe6a09e667f3bcdu;
-  const uint64_t x = double_bits(t) + (0x3ff0000000000000u - kRootHalf);
+  const uint64_t x = bits_of(t) + (0x3ff0000000000000u - kRootHalf);
   const double scaled = bits_double((x & 0x000fffffffffffffu) + kRootHalf);
   return negative_log(add(scaled, -1.0), to_double(1023 - static_cast<int64_t>(x >> 52)));
 }

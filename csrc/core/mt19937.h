@@ -18,18 +18,6 @@ FS_HD Block mt19937_counter(Key key, uint32_t j) {
                 static_cast<uint32_t>(key.hi >> 32)}};
 }
 
-// All 624 words from all 128 bits. The top bit of word 0 (the only one of it that the recurrence
-// reads) is set, so that the state can never be all zero.
-FS_HD void mt19937_expand(Key key, uint32_t* state) {
-  for (uint32_t j = 0; j < kMtBlocks; ++j) {
-    const Block r = philox4x32(key.lo, mt19937_counter(key, j));
-    for (int k = 0; k < 4; ++k) {
-      state[4 * j + k] = r.w[k];
-    }
-  }
-  state[0] |= kMtTopBit;
-}
-
 // One step of init_genrand of mt19937ar.c (2002): word j from word j - 1.
 FS_HD uint32_t mt19937_init_step(uint32_t previous, uint32_t j) {
   return kMtInitMultiplier * (previous ^ (previous >> 30)) + j;

@@ -1,8 +1,6 @@
 // Noise added to numbers, and undone to the bit: docs/spec/perturb.md is the specification.
 #pragma once
 #include <cstdint>
-#include <cstring>
-#include <type_traits>
 
 #include "draw.h"
 #include "dropout.h"
@@ -14,19 +12,8 @@ namespace fastseed {
 template <class T, class Real>
 FS_HD T moved(T p, Real d) {
   const Real x = add(to_real(p), d);
-  const T r = Rounded<T>::of(x);
+  const T r = rounded<T>(x);
   return x == x ? r : p;
-}
-
-template <class T>
-using Pattern = std::conditional_t<sizeof(T) == 8, uint64_t,
-                                   std::conditional_t<sizeof(T) == 4, uint32_t, uint16_t>>;
-
-template <class To, class From>
-FS_HD To same_bits(From x) {
-  To y;
-  std::memcpy(&y, &x, sizeof(x));
-  return y;
 }
 
 // The bits of a number as an integer that counts through all numbers in their order, and back.
@@ -43,8 +30,7 @@ constexpr int8_t kUnmoved = -127;  // as far, and the list was full
 template <class T, class Real>
 FS_HD int8_t byte_of(T before, T after, Real d) {
   using U = Pattern<T>;
-  const U step =
-      static_cast<U>(in_order(same_bits<U>(before)) - in_order(same_bits<U>(moved(after, -d))));
+  const U step = static_cast<U>(in_order(bits_of(before)) - in_order(bits_of(moved(after, -d))));
   return static_cast<U>(step + 126) <= 253 ? static_cast<int8_t>(step) : kListed;
 }
 
@@ -52,7 +38,7 @@ template <class T, class Real>
 FS_HD T moved_back(T after, Real d, int8_t byte) {
   using U = Pattern<T>;
   const U step = static_cast<U>(static_cast<int16_t>(byte));
-  const U order = static_cast<U>(in_order(same_bits<U>(moved(after, -d))) + step);
+  const U order = static_cast<U>(in_order(bits_of(moved(after, -d))) + step);
   return byte == kUnmoved ? after : same_bits<T>(in_order(order));
 }
 
@@ -81,12 +67,9 @@ struct Perturbation {
   int64_t capacity;
 };
 
-// Numbers begin to end - 1 of those that the layout has.
 template <class T>
-void launch_perturb(const Perturbation<T>& what, const Layout& layout, int64_t begin, int64_t end);
-
-// All of them, on a CUDA stream (a cudaStream_t). All pointers are the device's.
+void launch_perturb(const Perturbation<T>& what, const Layout& layout, Range part);
 template <class T>
-void launch_perturb_cuda(const Perturbation<T>& what, const Layout& layout, void* cuda_stream);
+void launch_perturb(const Perturbation<T>& what, const Layout& layout, CudaStream cuda);
 
 }  // namespace fastseed

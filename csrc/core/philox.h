@@ -16,6 +16,10 @@ constexpr int kPhiloxRounds = 10;
 struct Block {
   uint32_t w[4];
 
+  // Word i: devices have no registers with an index.
+  FS_HD uint32_t word(uint64_t i) const {
+    return i < 2 ? (i == 0 ? w[0] : w[1]) : (i == 2 ? w[2] : w[3]);
+  }
   FS_HD uint64_t lo() const {
     return w[0] | static_cast<uint64_t>(w[1]) << 32;
   }
@@ -36,6 +40,21 @@ FS_HD uint32_t low_word(uint64_t x) {
 #endif
 }
 
+// One round, as 64-bit products: a single wide multiply each on every target.
+FS_HD Block philox_round(Block c, uint32_t k0, uint32_t k1) {
+  const uint64_t p0 = static_cast<uint64_t>(kPhiloxM0) * c.w[0];
+  const uint64_t p1 = static_cast<uint64_t>(kPhiloxM1) * c.w[2];
+  return Block{{static_cast<uint32_t>(p1 >> 32) ^ c.w[1] ^ k0, static_cast<uint32_t>(p1),
+                static_cast<uint32_t>(p0 >> 32) ^ c.w[3] ^ k1, static_cast<uint32_t>(p0)}};
+}
+
+// How many of `n` numbers from `first` on, modulo 2^64, have its upper half: up to a multiple of
+// 2^32.
+FS_HD int64_t same_upper_half(uint64_t first, int64_t n) {
+  const int64_t left = static_cast<int64_t>((uint64_t{1} << 32) - (first & 0xffffffffu));
+  return n < left ? n : left;
+}
+
 // 128 bits of output for (key, counter). Total, stateless, endian-free.
 template <int kRounds = kPhiloxRounds>
 FS_HD Block philox4x32(uint64_t key, Block counter) {
@@ -43,11 +62,7 @@ FS_HD Block philox4x32(uint64_t key, Block counter) {
   uint32_t k1 = static_cast<uint32_t>(key >> 32);
   Block c = counter;
   for (int round = 0; round < kRounds; ++round) {
-    // Written as one 64-bit product: a single wide multiply on every target.
-    const uint64_t p0 = static_cast<uint64_t>(kPhiloxM0) * c.w[0];
-    const uint64_t p1 = static_cast<uint64_t>(kPhiloxM1) * c.w[2];
-    c = Block{{static_cast<uint32_t>(p1 >> 32) ^ c.w[1] ^ k0, static_cast<uint32_t>(p1),
-               static_cast<uint32_t>(p0 >> 32) ^ c.w[3] ^ k1, static_cast<uint32_t>(p0)}};
+    c = philox_round(c, k0, k1);
     k0 += kPhiloxW0;
     k1 += kPhiloxW1;
   }

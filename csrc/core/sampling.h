@@ -21,22 +21,17 @@ FS_HD Key token_stream(Key key, uint64_t position) {
   return Key{b.lo(), b.hi()};
 }
 
-// Word i of a block; devices have no registers with an index.
-FS_HD uint32_t word_of(const Block& b, uint32_t i) {
-  return i < 2 ? (i == 0 ? b.w[0] : b.w[1]) : (i == 2 ? b.w[2] : b.w[3]);
-}
-
 // Word `token` of the stream, above word token + 2^34.
 FS_HD uint64_t token_word(Key stream, uint32_t token) {
   const uint64_t block = token / 4;
   const uint32_t i = token % 4;
-  const uint64_t high = word_of(draw_block(stream, block), i);
-  return high << 32 | word_of(draw_block(stream, block | uint64_t{1} << 32), i);
+  const uint64_t high = draw_block(stream, block).word(i);
+  return high << 32 | draw_block(stream, block | uint64_t{1} << 32).word(i);
 }
 
 // ln x of a normal x > 0.
 FS_HD double natural_log(double x) {
-  const uint64_t bits = double_bits(x);
+  const uint64_t bits = bits_of(x);
   const double e = static_cast<double>(static_cast<int32_t>(bits >> 52) - 1022);
   const uint64_t fraction = (bits & 0xfffffffffffffu) | uint64_t{1} << 52;
   return add(mul(e, kLn2), -negative_log(fraction << 11));
@@ -52,7 +47,7 @@ FS_HD bool is_temperature(double t) {
 
 // A pattern that orders as the reals do; -0 is 0. NaN is below all of them, or above.
 FS_HD uint32_t order_of(float x) {
-  const uint32_t bits = float_bits(x) == 0x80000000u ? 0u : float_bits(x);
+  const uint32_t bits = bits_of(x) == 0x80000000u ? 0u : bits_of(x);
   return bits ^ ((bits >> 31) != 0 ? 0xffffffffu : 0x80000000u);
 }
 
@@ -92,9 +87,9 @@ FS_HD int64_t token_mass(float x, float max, double t) {
   const double sum = add(mul(y, 0x1.71547652b82fep+0), kRound);
   const double n = add(sum, -kRound);
   const double r = add(add(y, -mul(n, 0x1.62e42fefa2000p-1)), -mul(n, 0x1.9ef35793c7673p-41));
-  const uint64_t exponent = double_bits(sum) - double_bits(kRound) + (1023 + 38);
+  const uint64_t exponent = bits_of(sum) - bits_of(kRound) + (1023 + 38);
   const double mass = mul(polynomial(kInverse, r), bits_double(exponent << 52));
-  const uint64_t rounded = double_bits(add(mass, 0x1p52)) & 0xfffffffffffffu;
+  const uint64_t rounded = bits_of(add(mass, 0x1p52)) & 0xfffffffffffffu;
   const uint64_t greedy = x == max ? uint64_t{1} << 38 : 0;
   return static_cast<int64_t>(t == 0.0 ? greedy : y >= -27.0 ? rounded : 0);
 }
@@ -260,26 +255,24 @@ struct CodeRange {
   }
 };
 
-// Winners begin to end - 1 of all rows * parts.
+// The winners of all rows * parts.
 template <class T>
 void launch_race(const NumberRows<T>& numbers, const RaceRows& races, const WinnersOut& out,
-                 int64_t begin, int64_t end);
-
-// Thresholds of rows begin to end - 1.
+                 Range part);
 template <class T>
-void launch_threshold(const NumberRows<T>& numbers, const ThresholdRows& rows, int64_t begin,
-                      int64_t end);
+void launch_race(const NumberRows<T>& numbers, const RaceRows& races, const WinnersOut& out,
+                 CudaStream cuda);
 
-// All of them, on a CUDA stream (a cudaStream_t). All pointers are the device's.
-template <class T>
-void launch_race_cuda(const NumberRows<T>& numbers, const RaceRows& races, const WinnersOut& out,
-                      void* cuda_stream);
-// `scratch` has kThresholdScratch integers for each of at least kThresholdRows rows, or of all.
+// The thresholds of all rows. On a device `scratch` has kThresholdScratch integers for each of at
+// least kThresholdRows rows, or of all.
 constexpr int64_t kThresholdScratch = kDigits * (kBins + 2);
 constexpr int64_t kThresholdRows = 256;
 template <class T>
-void launch_threshold_cuda(const NumberRows<T>& numbers, const ThresholdRows& rows,
-                           int64_t* scratch, void* cuda_stream);
+void launch_threshold(const NumberRows<T>& numbers, const ThresholdRows& rows, int64_t* scratch,
+                      Range part);
+template <class T>
+void launch_threshold(const NumberRows<T>& numbers, const ThresholdRows& rows, int64_t* scratch,
+                      CudaStream cuda);
 
 #define FS_EACH_NUMBER(apply) apply(float) apply(Half) apply(BFloat16)
 

@@ -150,15 +150,14 @@ struct Positions {
   }
 };
 
-// out[k] = the number at position k of `at`. Any split of `at` gives the same.
-void launch_shuffle(const Shuffle& shuffle, const Positions& at, int64_t* out);
-void launch_shuffle_cuda(const Shuffle& shuffle, const Positions& at, int64_t* out,
-                         void* cuda_stream);
+// out[k] = the number at position k of `at`.
+void launch_shuffle(const Shuffle& shuffle, const Positions& at, int64_t* out, Range part);
+void launch_shuffle(const Shuffle& shuffle, const Positions& at, int64_t* out, CudaStream cuda);
 
 // out[k] = the position of numbers[k], -1 if that is not in [0, n). No overlap but out == numbers.
 void launch_shuffle_positions(const Shuffle& shuffle, const int64_t* numbers, int64_t count,
-                              int64_t* out);
-void launch_shuffle_positions_cuda(const Shuffle& shuffle, const int64_t* numbers, int64_t count,
-                                   int64_t* out, void* cuda_stream);
+                              int64_t* out, Range part);
+void launch_shuffle_positions(const Shuffle& shuffle, const int64_t* numbers, int64_t count,
+                              int64_t* out, CudaStream cuda);
 
 }  // namespace fastseed

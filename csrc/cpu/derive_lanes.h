@@ -113,16 +113,14 @@ FS_LANES void segment(const BlockRange& range, uint64_t first, int64_t n, uint64
 }
 
 template <class V, bool kBoth>
-FS_LANES void lanes_range(const BlockRange& range, int64_t n, uint64_t* out, Stores stores) {
+FS_TARGET void lanes_range(const BlockRange& range, int64_t n, uint64_t* out, Stores stores) {
   constexpr int64_t kWords = kBoth ? 2 : 1;
   const bool whole_words = reinterpret_cast<uintptr_t>(out) % sizeof(uint64_t) == 0;
   const bool stream =
       stores == Stores::kStreaming && whole_words && V::words_to_aligned(out) % kWords == 0;
   for (int64_t at = 0; at < n;) {
     const uint64_t first = range.start + static_cast<uint64_t>(at);
-    const uint64_t to_boundary = (uint64_t{1} << 32) - (first & 0xffffffffu);
-    const uint64_t rest = static_cast<uint64_t>(n - at);
-    const int64_t count = static_cast<int64_t>(rest < to_boundary ? rest : to_boundary);
+    const int64_t count = same_upper_half(first, n - at);
     if (stream) {
       segment<V, kBoth, true>(range, first, count, out + kWords * at);
     } else {
@@ -135,25 +133,16 @@ FS_LANES void lanes_range(const BlockRange& range, int64_t n, uint64_t* out, Sto
   }
 }
 
-// One vector of blocks: a word in the low half of each lane, and anything above it.
-template <class V>
-struct LaneBlocks {
-  typename V::Type w[4];
-};
-
 // Blocks of which each has a key of its own, k0 | k1 << 32.
 template <class V>
-FS_LANES LaneBlocks<V> philox_keyed(typename V::Type k0, typename V::Type k1, LaneBlocks<V> c) {
-  const typename V::Type m0 = V::set(kPhiloxM0), m1 = V::set(kPhiloxM1);
+FS_LANES FoldedBlock<V> philox_keyed(typename V::Type k0, typename V::Type k1, FoldedBlock<V> b) {
   const typename V::Type step0 = V::set(kPhiloxW0), step1 = V::set(kPhiloxW1);
   for (int r = 0; r < kPhiloxRounds; ++r) {
-    const typename V::Type p0 = V::mul(m0, c.w[0]), p1 = V::mul(m1, c.w[2]);
-    c = LaneBlocks<V>{{V::xor3(V::shift_right_32(p1), c.w[1], k0), p1,
-                       V::xor3(V::shift_right_32(p0), c.w[3], k1), p0}};
+    philox_round(b, k0, k1);
     k0 = V::add(k0, step0);
     k1 = V::add(k1, step1);
   }
-  return c;
+  return b;
 }
 
 // The keys of V::kLanes seeds: scope, name and stream.
@@ -161,25 +150,25 @@ template <class V>
 FS_LANES void group_of_seeds(const uint64_t* seeds, const uint64_t* indices, const Name& name,
                              uint64_t* out) {
   const typename V::Type seed = V::load(seeds), index = V::load(indices), zero = V::set(0);
-  const LaneBlocks<V> s = philox_keyed<V>(
-      seed, V::shift_right_32(seed), {{zero, zero, zero, V::set(with_domain(0, Domain::kScope))}});
-  const LaneBlocks<V> n = philox_keyed<V>(
-      s.w[0], s.w[1],
-      {{V::bit_xor(s.w[2], V::set(static_cast<uint32_t>(name.lo))),
-        V::bit_xor(s.w[3], V::set(static_cast<uint32_t>(name.lo >> 32))),
-        V::set(static_cast<uint32_t>(name.hi)), V::set(static_cast<uint32_t>(name.hi >> 32))}});
-  const LaneBlocks<V> k =
-      philox_keyed<V>(n.w[0], n.w[1],
-                      {{V::bit_xor(n.w[2], index), V::bit_xor(n.w[3], V::shift_right_32(index)),
-                        V::set(with_domain(kSharedRank, Domain::kStream)), zero}});
-  const typename V::Type lo = V::join(k.w[0], k.w[1]), hi = V::join(k.w[2], k.w[3]);
+  const FoldedBlock<V> s = philox_keyed<V>(
+      seed, V::shift_right_32(seed), {zero, zero, zero, V::set(with_domain(0, Domain::kScope))});
+  const FoldedBlock<V> n = philox_keyed<V>(
+      s.w0, s.w1,
+      {V::bit_xor(s.w2, V::set(static_cast<uint32_t>(name.lo))),
+       V::bit_xor(s.w3, V::set(static_cast<uint32_t>(name.lo >> 32))),
+       V::set(static_cast<uint32_t>(name.hi)), V::set(static_cast<uint32_t>(name.hi >> 32))});
+  const FoldedBlock<V> k =
+      philox_keyed<V>(n.w0, n.w1,
+                      {V::bit_xor(n.w2, index), V::bit_xor(n.w3, V::shift_right_32(index)),
+                       V::set(with_domain(kSharedRank, Domain::kStream)), zero});
+  const typename V::Type lo = V::join(k.w0, k.w1), hi = V::join(k.w2, k.w3);
   V::store(out, V::zip_low(lo, hi));
   V::store(out + V::kLanes, V::zip_high(lo, hi));
 }
 
 template <class V>
-FS_LANES void lanes_of_seeds(const uint64_t* seeds, const int64_t* indices, const Name& name,
-                             int64_t n, uint64_t* out) {
+FS_TARGET void lanes_of_seeds(const uint64_t* seeds, const int64_t* indices, const Name& name,
+                              int64_t n, uint64_t* out) {
   uint64_t seed[V::kLanes] = {}, index[V::kLanes] = {}, keys[2 * V::kLanes];
   for (int64_t i = 0; i < n; i += V::kLanes) {
     const int64_t count = n - i < V::kLanes ? n - i : V::kLanes;
@@ -198,7 +187,7 @@ FS_LANES void lanes_of_seeds(const uint64_t* seeds, const int64_t* indices, cons
 // each square of words so that a state's words lie one after another. Each step also asks for one
 // cache line of each of the `next` states, so that they have arrived when their turn comes.
 template <class W>
-FS_LANES void lanes_init(const uint32_t* seeds, uint32_t* const* states, uint32_t* const* next) {
+FS_TARGET void lanes_init(const uint32_t* seeds, uint32_t* const* states, uint32_t* const* next) {
   constexpr int kLanes = W::kLanes;
   static_assert(kMtWords % kLanes == 0, "a state is a whole number of squares");
   typename W::Type square[kLanes];

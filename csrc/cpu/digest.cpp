@@ -37,46 +37,45 @@ void copy_part(uint8_t* to, const uint8_t* from, int64_t n) {
 }
 
 // Groups of rows that are no whole number of them, or short: put side by side first.
-class Stage {
- public:
-  Stage(uint64_t key, DigestGroups add, uint64_t* total) : key_(key), add_(add), total_(total) {}
+struct Stage {
+  uint64_t key;
+  DigestGroups add_groups;
+  uint64_t* total;
+  uint64_t place = 0;
+  int64_t count = 0;
+  alignas(64) uint8_t buffer[16 * kStagedGroups];
+
+  Stage(uint64_t key, DigestGroups add, uint64_t* total)
+      : key(key), add_groups(add), total(total) {}
 
   void add(uint64_t group_number, const uint8_t* bytes, int64_t n) {
     const int64_t groups = row_groups(n), whole = n / 16;
-    if (group_number != place_ + static_cast<uint64_t>(count_) || count_ + groups > kStagedGroups) {
+    if (group_number != place + static_cast<uint64_t>(count) || count + groups > kStagedGroups) {
       flush();
-      place_ = group_number;
+      place = group_number;
     }
-    uint8_t* at = buffer_ + 16 * count_;
+    uint8_t* at = buffer + 16 * count;
     for (int64_t k = 0; k < whole; ++k) {
       std::memcpy(at + 16 * k, bytes + 16 * k, 16);
     }
     if (whole < groups) {
       copy_part(at + 16 * whole, bytes + 16 * whole, n - 16 * whole);
     }
-    count_ += groups;
+    count += groups;
   }
 
   void flush() {
-    if (count_ > 0) {
-      add_(key_, place_, buffer_, count_, total_);
-      count_ = 0;
+    if (count > 0) {
+      add_groups(key, place, buffer, count, total);
+      count = 0;
     }
   }
-
- private:
-  uint64_t key_;
-  DigestGroups add_;
-  uint64_t* total_;
-  uint64_t place_ = 0;
-  int64_t count_ = 0;
-  alignas(64) uint8_t buffer_[16 * kStagedGroups];
 };
 
 }  // namespace
 
-void launch_digest(uint64_t key, const DigestRows& rows, int64_t begin, int64_t end,
-                   uint64_t* total) {
+void digest_rows(uint64_t key, const DigestRows& rows, int64_t begin, int64_t end,
+                 uint64_t* total) {
   const DigestGroups add = cpu_path().digest;
   const int64_t per_row = row_groups(rows.row_bytes);
   if (end <= begin || per_row == 0) {
@@ -111,6 +110,19 @@ void launch_digest(uint64_t key, const DigestRows& rows, int64_t begin, int64_t 
     i += n;
   }
   stage.flush();
+}
+
+void launch_digest(const DigestPlan& plan, uint64_t* sums, Range part) {
+  plan.each_entry(part.begin, part.end,
+                  [&](int64_t i, const DigestEntry& entry, int64_t begin, int64_t end) {
+                    uint64_t total[2] = {};
+                    digest_rows(entry.key, entry.rows, begin, end, total);
+                    // Each addition hands its own carry on: any order of any threads gives the sum.
+                    uint64_t* sum = sums + 2 * i;
+                    const uint64_t low = __atomic_add_fetch(sum, total[0], __ATOMIC_RELAXED);
+                    const uint64_t high = total[1] + (low < total[0] ? 1 : 0);
+                    __atomic_add_fetch(sum + 1, high, __ATOMIC_RELAXED);
+                  });
 }
 
 }  // namespace fastseed

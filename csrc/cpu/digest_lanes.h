@@ -14,11 +14,6 @@ namespace {
 
 constexpr unsigned kPrefetchDistance = 8192;  // bytes; measured: 5% of what comes from memory
 
-template <class V>
-struct LaneWords {
-  typename V::Type c0, c1, c2, c3;
-};
-
 // kLanes * kSideBySide groups; k0 holds the low words of their keys and moves past them. `counted`
 // has the bits of the lanes' words that are added.
 template <class V, int kSideBySide>
@@ -26,9 +21,8 @@ FS_LANES void digest_lanes(const uint8_t* bytes, typename V::Type& k0,
                            const typename V::Type (&k1)[kDigestRounds], typename V::Type counted,
                            typename V::Type (&sums)[4]) {
   using T = typename V::Type;
-  const T m0 = V::set(kPhiloxM0), m1 = V::set(kPhiloxM1);
   const T w0 = V::set(kPhiloxW0), step = V::set(V::kLanes);
-  LaneWords<V> x[kSideBySide];
+  FoldedBlock<V> x[kSideBySide];
   T k[kSideBySide];
   _Pragma("GCC unroll 8") for (int g = 0; g < kSideBySide; ++g) {
     const uint8_t* from = bytes + 16 * V::kLanes * g;
@@ -38,27 +32,23 @@ FS_LANES void digest_lanes(const uint8_t* bytes, typename V::Type& k0,
         __builtin_prefetch(reinterpret_cast<const void*>(ahead + line));
       }
     }
-    V::load_groups(from, &x[g].c0, &x[g].c2);
-    x[g].c1 = V::shift_right_32(x[g].c0);
-    x[g].c3 = V::shift_right_32(x[g].c2);
+    V::load_groups(from, &x[g].w0, &x[g].w2);
+    x[g].w1 = V::shift_right_32(x[g].w0);
+    x[g].w3 = V::shift_right_32(x[g].w2);
     k[g] = k0;
     k0 = V::add(k0, step);
   }
   _Pragma("GCC unroll 16") for (int r = 0; r < kDigestRounds; ++r) {
     _Pragma("GCC unroll 8") for (int g = 0; g < kSideBySide; ++g) {
-      const T p0 = V::mul(m0, x[g].c0), p1 = V::mul(m1, x[g].c2);
-      x[g].c0 = V::xor3(V::shift_right_32(p1), x[g].c1, k[g]);
-      x[g].c2 = V::xor3(V::shift_right_32(p0), x[g].c3, k1[r]);
-      x[g].c1 = p1;
-      x[g].c3 = p0;
+      philox_round(x[g], k[g], k1[r]);
       k[g] = V::add(k[g], w0);
     }
   }
   _Pragma("GCC unroll 8") for (int g = 0; g < kSideBySide; ++g) {
-    sums[0] = V::add(sums[0], V::bit_and(x[g].c0, counted));
-    sums[1] = V::add(sums[1], V::bit_and(x[g].c1, counted));
-    sums[2] = V::add(sums[2], V::bit_and(x[g].c2, counted));
-    sums[3] = V::add(sums[3], V::bit_and(x[g].c3, counted));
+    sums[0] = V::add(sums[0], V::bit_and(x[g].w0, counted));
+    sums[1] = V::add(sums[1], V::bit_and(x[g].w1, counted));
+    sums[2] = V::add(sums[2], V::bit_and(x[g].w2, counted));
+    sums[3] = V::add(sums[3], V::bit_and(x[g].w3, counted));
   }
 }
 
@@ -99,13 +89,11 @@ FS_LANES void digest_segment(uint64_t key, const uint8_t* bytes, int64_t groups,
 }
 
 template <class V>
-FS_LANES void digest_range(uint64_t key, uint64_t group_number, const uint8_t* bytes,
-                           int64_t groups, uint64_t* total) {
+FS_TARGET void digest_range(uint64_t key, uint64_t group_number, const uint8_t* bytes,
+                            int64_t groups, uint64_t* total) {
   for (int64_t at = 0; at < groups;) {
     const uint64_t first = key + group_number + static_cast<uint64_t>(at);
-    const uint64_t to_boundary = (uint64_t{1} << 32) - (first & 0xffffffffu);
-    const uint64_t rest = static_cast<uint64_t>(groups - at);
-    const int64_t count = static_cast<int64_t>(rest < to_boundary ? rest : to_boundary);
+    const int64_t count = same_upper_half(first, groups - at);
     digest_segment<V>(first, bytes + 16 * at, count, total);
     at += count;
   }

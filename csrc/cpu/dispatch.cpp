@@ -1,4 +1,5 @@
 // Chooses the kernels for this CPU and cuts the work to their shape.
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -22,14 +23,6 @@ const CpuPath* const kPaths[] = {
 // Beyond this an output is not expected to be found in a cache by its reader.
 constexpr int64_t kStreamingBytes = int64_t{4} << 20;
 
-std::string join_names() {
-  std::string names;
-  for (const std::string& name : simd_paths()) {
-    names += (names.empty() ? "" : ", ") + name;
-  }
-  return names;
-}
-
 const CpuPath* find_path(const std::string& name) {
   const CpuPath* found = nullptr;
   for (const CpuPath* path : kPaths) {
@@ -38,8 +31,8 @@ const CpuPath* find_path(const std::string& name) {
     }
   }
   if (found == nullptr) {
-    throw std::invalid_argument("fastseed: FASTSEED_SIMD must be one of " + join_names() +
-                                " on this CPU, got " + name);
+    throw std::invalid_argument("fastseed: FASTSEED_SIMD must be one of " +
+                                joined_simd_paths(", ") + " on this CPU, got " + name);
   }
   return found;
 }
@@ -76,11 +69,19 @@ std::vector<std::string> simd_paths() {
   return names;
 }
 
+std::string joined_simd_paths(const char* between) {
+  std::string names;
+  for (const std::string& name : simd_paths()) {
+    names += (names.empty() ? "" : between) + name;
+  }
+  return names;
+}
+
 std::string simd_path() {
   return cpu_path().name;
 }
 
-void set_simd_path(const std::string& name) {
+void set_simd_path(std::string name) {
   chosen.store(find_path(name), std::memory_order_release);
 }
 
@@ -88,17 +89,33 @@ int mt19937_init_width() {
   return cpu_path().init_width;
 }
 
-void launch_derive_keys(const Stream& stream, uint64_t start, int64_t n, uint64_t* out) {
-  cpu_path().derive_keys(range_of(stream, start), n, out, stores_for(16 * n));
+void launch_derive_keys(const Stream& stream, uint64_t start, int64_t, uint64_t* out, Range part) {
+  cpu_path().derive_keys(range_of(stream, start + static_cast<uint64_t>(part.begin)), part.size(),
+                         out + 2 * part.begin, stores_for(16 * part.size()));
 }
 
-void launch_derive_seeds(const Stream& stream, uint64_t start, int64_t n, uint64_t* out) {
-  cpu_path().derive_seeds(range_of(stream, start), n, out, stores_for(8 * n));
+void launch_derive_seeds(const Stream& stream, uint64_t start, int64_t, uint64_t* out, Range part) {
+  cpu_path().derive_seeds(range_of(stream, start + static_cast<uint64_t>(part.begin)), part.size(),
+                          out + part.begin, stores_for(8 * part.size()));
 }
 
-void launch_keys_of_seeds(const uint64_t* seeds, const int64_t* indices, const Name& name,
-                          int64_t n, uint64_t* out) {
-  cpu_path().keys_of_seeds(seeds, indices, name, n, out);
+void launch_reseed(const Stream& stream, uint64_t start, int64_t n, uint64_t* keys,
+                   int64_t* positions, Range part) {
+  launch_derive_keys(stream, start, n, keys, part);
+  std::fill(positions + part.begin, positions + part.end, 0);
+}
+
+void launch_reseed(const StreamAt& stream, uint64_t start, int64_t n, uint64_t* keys,
+                   int64_t* positions, Range part) {
+  const NameKey name = name_key(ScopeKey{stream.scope[0], stream.scope[1]}, stream.name);
+  launch_reseed(Stream{name, stream.rank_word, stream.worker}, start, n, keys, positions, part);
+}
+
+void launch_reseed_from(const uint64_t* seeds, const int64_t* indices, const Name& name, int64_t,
+                        uint64_t* keys, int64_t* positions, Range part) {
+  cpu_path().keys_of_seeds(seeds + part.begin, indices == nullptr ? nullptr : indices + part.begin,
+                           name, part.size(), keys + 2 * part.begin);
+  std::fill(positions + part.begin, positions + part.end, 0);
 }
 
 void launch_mt19937_expand(Key key, uint32_t* state) {

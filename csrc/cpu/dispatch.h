@@ -28,6 +28,12 @@ struct BlockRange {
   uint64_t start;
 };
 
+// Blocks of a key's own stream.
+inline BlockRange range_of(Key key, uint64_t block) {
+  return BlockRange{key.lo, 0, static_cast<uint32_t>(key.hi), static_cast<uint32_t>(key.hi >> 32),
+                    block};
+}
+
 // Stores that pass the caches by pay off only when the output would not stay there.
 enum class Stores { kCached, kStreaming };
 
@@ -62,9 +68,6 @@ using DigestGroups = void (*)(uint64_t key, uint64_t group_number, const uint8_t
 template <class T>
 using DropoutLoop = void (*)(const Dropout<T>& rule, const uint16_t* numbers, int64_t n,
                              const T* in, T* out);
-
-using DropoutLoops =
-    std::tuple<DropoutLoop<float>, DropoutLoop<double>, DropoutLoop<Half>, DropoutLoop<BFloat16>>;
 
 // Smallest and greatest order of some numbers.
 struct OrderRange {
@@ -115,7 +118,7 @@ struct ExactLoops {
 // Loops over n numbers and their noise z, or the words whose bits are its signs.
 template <class T>
 struct PerturbLoopsOf {
-  using Real = typename Compute<T>::Type;
+  using Real = RealOf<T>;
   void (*add)(const Real* z, Real scale, int64_t n, T* p);
   void (*add_signs)(const uint32_t* words, Real scale, int64_t n, T* p);
   // Returns whether any byte is kListed.
@@ -123,8 +126,9 @@ struct PerturbLoopsOf {
   void (*undo)(const Real* z, Real scale, int64_t n, const int8_t* bytes, T* p);
 };
 
-using PerturbLoops = std::tuple<PerturbLoopsOf<float>, PerturbLoopsOf<double>, PerturbLoopsOf<Half>,
-                                PerturbLoopsOf<BFloat16>>;
+// One of each type of reals.
+template <template <class> class F>
+using ForReals = std::tuple<F<float>, F<double>, F<Half>, F<BFloat16>>;
 
 struct CpuPath {
   const char* name;
@@ -133,25 +137,34 @@ struct CpuPath {
   void (*derive_seeds)(const BlockRange&, int64_t n, uint64_t* out, Stores);  // one word a block
   // two words a block; `out` need not be aligned
   void (*derive_keys)(const BlockRange&, int64_t n, uint64_t* out, Stores);
-  // as launch_keys_of_seeds
+  // the keys of launch_reseed_from
   void (*keys_of_seeds)(const uint64_t* seeds, const int64_t* indices, const Name&, int64_t n,
                         uint64_t* out);
   // `init_width` MT19937 states side by side; `next` as many addresses to prefetch, or null
   void (*mt19937_init)(const uint32_t* seeds, uint32_t* const* states, uint32_t* const* next);
-  // as launch_shuffle, of n > 1 numbers
+  // as launch_shuffle, of all of n > 1 numbers
   void (*shuffle)(const Shuffle&, const Positions&, int64_t* out);
   // replaces `count` of n > 1 numbers by their positions
   void (*shuffle_positions)(const Shuffle&, int64_t count, int64_t* numbers);
   DigestGroups digest;
   DrawLoops draws;
   SamplingLoops sampling;
-  DropoutLoops dropout;
+  ForReals<DropoutLoop> dropout;
   ExactLoops exact;
-  PerturbLoops perturb;
+  ForReals<PerturbLoopsOf> perturb;
 };
 
 // The one in use.
 const CpuPath& cpu_path();
+
+// The words of a key's stream, four a block, from block `block` on.
+inline void fill_words(const CpuPath& path, Key key, uint64_t block, int64_t blocks, void* words) {
+  typedef uint64_t __attribute__((may_alias)) Pair;
+  path.derive_keys(range_of(key, block), blocks, static_cast<Pair*>(words), Stores::kCached);
+}
+
+// Groups [begin, end) of rows, counted row after row, added to total[0] | total[1] << 64.
+void digest_rows(uint64_t key, const DigestRows& rows, int64_t begin, int64_t end, uint64_t* total);
 
 extern const CpuPath kPortablePath;
 #if defined(__x86_64__)

@@ -1,8 +1,8 @@
 // The loops of DrawLoops, for compilers to make vector code of: the functions of core/draw.h
 // themselves, a block an iteration, no branch between.
 //
-// The including file defines FS_DRAW_TARGET, the attribute of its instruction set. The functions of
-// core/ are inlined into what has that attribute; copies that are not are code for any CPU.
+// The functions of core/ are inlined into what has FS_TARGET; copies that are not are code for any
+// CPU.
 #pragma once
 #include <cstring>
 
@@ -12,9 +12,9 @@ namespace fastseed {
 namespace {
 
 template <class D>
-FS_DRAW_TARGET inline void each_block(const D& distribution, Key key, uint64_t block,
-                                      const uint32_t* __restrict words, int64_t blocks,
-                                      typename D::Value* __restrict out) {
+FS_TARGET inline void each_block(const D& distribution, Key key, uint64_t block,
+                                 const uint32_t* __restrict words, int64_t blocks,
+                                 typename D::Value* __restrict out) {
   constexpr int kEach = 4 / D::kWords;
   const D copy = distribution;  // `out` cannot be a part of it
   for (int64_t b = 0; b < blocks; ++b) {
@@ -29,9 +29,9 @@ FS_DRAW_TARGET inline void each_block(const D& distribution, Key key, uint64_t b
 
 // Integers as if no word were rejected. Returns whether that is so.
 template <class T>
-FS_DRAW_TARGET inline bool accepted(const RandIntNarrow<T>& distribution,
-                                    const uint32_t* __restrict words, int64_t blocks,
-                                    T* __restrict out) {
+FS_TARGET inline bool accepted(const RandIntNarrow<T>& distribution,
+                               const uint32_t* __restrict words, int64_t blocks,
+                               T* __restrict out) {
   const uint64_t low = static_cast<uint64_t>(distribution.low);
   const uint32_t range = distribution.range, threshold = distribution.threshold;
   uint32_t rejected = 0;
@@ -44,9 +44,9 @@ FS_DRAW_TARGET inline bool accepted(const RandIntNarrow<T>& distribution,
 }
 
 template <class D>
-FS_DRAW_TARGET bool convert(const D& distribution, Key key, uint64_t block,
-                            const uint32_t* __restrict words, int64_t blocks,
-                            typename D::Value* __restrict out) {
+FS_TARGET bool convert(const D& distribution, Key key, uint64_t block,
+                       const uint32_t* __restrict words, int64_t blocks,
+                       typename D::Value* __restrict out) {
   if constexpr (kRetries<D> && D::kWords == 1) {
     constexpr int64_t kStep = 16;  // so that one rejected word costs little
     bool all = true;
@@ -65,8 +65,8 @@ FS_DRAW_TARGET bool convert(const D& distribution, Key key, uint64_t block,
   }
 }
 
-FS_DRAW_TARGET void row_words(const uint64_t* __restrict keys, const uint64_t* __restrict firsts,
-                              int64_t rows, int64_t per_row, uint32_t* __restrict words) {
+FS_TARGET void row_words(const uint64_t* __restrict keys, const uint64_t* __restrict firsts,
+                         int64_t rows, int64_t per_row, uint32_t* __restrict words) {
   alignas(64) uint32_t column[4 * kSideBySide];  // block k of each row
   for (int64_t k = 0; k < per_row; ++k) {
     for (int64_t row = 0; row < rows; ++row) {

@@ -1,6 +1,7 @@
 // Cuts a draw into rows, runs and whole blocks, for the loops of the instruction set in use.
 #include "../core/draw.h"
 
+#include <algorithm>
 #include <cstring>
 #include <tuple>
 
@@ -15,9 +16,7 @@ constexpr int64_t kFewBlocks = 2;  // not worth a vector
 constexpr int64_t kShortRow = 8;   // blocks; streams that give no more are drawn side by side
 static_assert(kSideBySide * kShortRow <= kChunk, "their words have to fit");
 
-// BlockWords that CpuPath::derive_keys writes as halves of 64 bits.
 struct BlockWords {
-  typedef uint64_t __attribute__((may_alias)) Pair;
   alignas(64) uint32_t w[4 * kChunk];
 
   // How many blocks to convert for the sake of these: vector loops are best without a rest.
@@ -26,12 +25,6 @@ struct BlockWords {
     const int64_t rest = kRetries<D> ? 0 : -blocks & (kWide - 1);
     std::memset(w + 4 * blocks, 0, static_cast<size_t>(rest) * 16);
     return blocks + rest;
-  }
-
-  void fill(const CpuPath& path, Key key, uint64_t block, int64_t blocks) {
-    const BlockRange range{key.lo, 0, static_cast<uint32_t>(key.hi),
-                           static_cast<uint32_t>(key.hi >> 32), block};
-    path.derive_keys(range, blocks, reinterpret_cast<Pair*>(w), Stores::kCached);
   }
 };
 
@@ -45,10 +38,10 @@ void draw_run(const D& distribution, const CpuPath& path, Key key, uint64_t begi
   BlockWords words;
   typename D::Value values[kEach * kChunk];
   for (int64_t block = first / kEach; block < end; block += kChunk) {
-    const int64_t blocks = end - block < kChunk ? end - block : kChunk;
+    const int64_t blocks = std::min(end - block, kChunk);
     const uint64_t from_block = begin + static_cast<uint64_t>(block);
-    const int64_t from = first > block * kEach ? first : block * kEach;
-    const int64_t to = last < (block + blocks) * kEach ? last : (block + blocks) * kEach;
+    const int64_t from = std::max(first, block * kEach);
+    const int64_t to = std::min(last, (block + blocks) * kEach);
     if (blocks <= kFewBlocks) {
       for (int64_t b = 0; b < blocks; ++b) {
         const uint64_t at = from_block + static_cast<uint64_t>(b);
@@ -57,7 +50,7 @@ void draw_run(const D& distribution, const CpuPath& path, Key key, uint64_t begi
         std::memcpy(values + kEach * b, made, sizeof(made));
       }
     } else {
-      words.fill(path, key, from_block, blocks);
+      fill_words(path, key, from_block, blocks, words.w);
       if (to - from == blocks * kEach && blocks % kWide == 0) {
         convert(distribution, key, from_block, words.w, blocks, out + (from - first));
         continue;
@@ -88,7 +81,7 @@ void draw_rows(const D& distribution, const CpuPath& path, const Streams& stream
   BlockWords words;
   typename D::Value values[kEach * kChunk];
   for (int64_t row = first; row < last; row += kSideBySide) {
-    const int64_t rows = last - row < kSideBySide ? last - row : kSideBySide;
+    const int64_t rows = std::min(last - row, kSideBySide);
     uint64_t firsts[kSideBySide];
     for (int64_t r = 0; r < rows; ++r) {
       firsts[r] = block_of(streams, row + r) + skip;
@@ -116,16 +109,16 @@ void draw_rows(const D& distribution, const CpuPath& path, const Streams& stream
 }  // namespace
 
 template <class D>
-void launch_draw(const D& distribution, const Streams& streams, const Layout& layout, int64_t begin,
-                 int64_t end, typename D::Value* out) {
+void launch_draw(const D& distribution, const Streams& streams, const Layout& layout,
+                 typename D::Value* out, Range part) {
   constexpr int64_t kEach = 4 / D::kWords;
   const CpuPath& path = cpu_path();
   const bool short_rows = layout.runs == 1 && layout.offset % kEach == 0 &&
                           layout.length <= kShortRow * kEach && streams.count > 1;
-  for (int64_t at = begin; at < end;) {
+  for (int64_t at = part.begin; at < part.end;) {
     const int64_t run = at / layout.length;
     const int64_t skip = at % layout.length;
-    const int64_t whole_rows = (end - at) / layout.length;
+    const int64_t whole_rows = (part.end - at) / layout.length;
     if (short_rows && skip == 0 && whole_rows > 1) {
       draw_rows(distribution, path, streams, static_cast<uint64_t>(layout.offset / kEach),
                 layout.length, run, run + whole_rows, out + at);
@@ -133,7 +126,7 @@ void launch_draw(const D& distribution, const Streams& streams, const Layout& la
       continue;
     }
     const int64_t row = run / layout.runs;
-    const int64_t count = end - at < layout.length - skip ? end - at : layout.length - skip;
+    const int64_t count = std::min(part.end - at, layout.length - skip);
     const int64_t first = layout.start(run % layout.runs) + skip;
     draw_run(distribution, path, key_of(streams, row), block_of(streams, row), first, first + count,
              out + at);
@@ -141,9 +134,8 @@ void launch_draw(const D& distribution, const Streams& streams, const Layout& la
   }
 }
 
-#define FS_INSTANTIATE(D)                                                                 \
-  template void launch_draw<D>(const D&, const Streams&, const Layout&, int64_t, int64_t, \
-                               D::Value*);
+#define FS_INSTANTIATE(D) \
+  template void launch_draw<D>(const D&, const Streams&, const Layout&, D::Value*, Range);
 FS_EACH_DISTRIBUTION(FS_INSTANTIATE)
 #undef FS_INSTANTIATE
 

@@ -10,37 +10,7 @@ namespace {
 
 constexpr int64_t kSame = 256;    // copies of a number at a time
 constexpr uint64_t kChunk = 512;  // blocks at a time: their words stay in the cache
-
-// Words that CpuPath::derive_keys writes as halves of 64 bits, read as 16-bit numbers.
-typedef uint64_t __attribute__((may_alias)) Pair;
-
-void write_numbers(const CpuPath& path, Key key, uint64_t block, uint64_t blocks,
-                   uint16_t* numbers) {
-  const BlockRange range{key.lo, 0, static_cast<uint32_t>(key.hi),
-                         static_cast<uint32_t>(key.hi >> 32), block};
-  path.derive_keys(range, static_cast<int64_t>(blocks), reinterpret_cast<Pair*>(numbers),
-                   Stores::kCached);
-}
-
-// `count` elements whose indices are those from `first` on, modulo 2^64.
-template <class T>
-void drop_run(const Dropout<T>& rule, const CpuPath& path, Key key, uint64_t first, int64_t count,
-              const T* in, T* out) {
-  const auto loop = std::get<DropoutLoop<T>>(path.dropout);
-  alignas(64) uint16_t numbers[kDropoutEach * kChunk];
-  for (int64_t done = 0; done < count;) {
-    const uint64_t at = first + static_cast<uint64_t>(done);
-    const uint64_t skip = at % kDropoutEach;
-    const uint64_t block = at / kDropoutEach;
-    const uint64_t wanted =
-        (skip + static_cast<uint64_t>(count - done) + kDropoutEach - 1) / kDropoutEach;
-    const uint64_t blocks = std::min({wanted, kChunk, kDropoutBlocks - block});
-    write_numbers(path, key, block, blocks, numbers);
-    const int64_t n = std::min(count - done, static_cast<int64_t>(blocks * kDropoutEach - skip));
-    loop(rule, numbers + skip, n, in + done, out + done);
-    done += n;
-  }
-}
+constexpr int64_t kMostNumbers = kDropoutEach * static_cast<int64_t>(kChunk);  // of drop_again
 
 // `count` elements, of which each `repeats` neighbours have one number, as those of a channel. The
 // first of them is element `skip` of the repetitions of index `first`.
@@ -57,7 +27,7 @@ void drop_repeated(const Dropout<T>& rule, const CpuPath& path, Key key, uint64_
       const uint64_t wanted = static_cast<uint64_t>((count - done) / repeats) + 2;
       const uint64_t block = first / kDropoutEach;
       const uint64_t blocks = std::min({wanted / kDropoutEach + 2, kChunk, kDropoutBlocks - block});
-      write_numbers(path, key, block, blocks, numbers);
+      fill_words(path, key, block, blocks, numbers);
       next = first % kDropoutEach;
       left = blocks * kDropoutEach - next;
     }
@@ -81,9 +51,9 @@ void drop_again(const Dropout<T>& rule, const CpuPath& path, Key key, uint64_t f
   const uint64_t wanted =
       (first % kDropoutEach + static_cast<uint64_t>(length) - 1) / kDropoutEach + 1;
   const uint64_t until_end = std::min(wanted, kDropoutBlocks - block);
-  write_numbers(path, key, block, until_end, numbers);
+  fill_words(path, key, block, until_end, numbers);
   if (until_end < wanted) {
-    write_numbers(path, key, 0, wanted - until_end, numbers + until_end * kDropoutEach);
+    fill_words(path, key, 0, wanted - until_end, numbers + until_end * kDropoutEach);
   }
   const uint16_t* const all = numbers + first % kDropoutEach;
   for (int64_t done = 0; done < count;) {
@@ -91,6 +61,17 @@ void drop_again(const Dropout<T>& rule, const CpuPath& path, Key key, uint64_t f
     loop(rule, all + skip, n, in + done, out + done);
     done += n;
     skip = 0;
+  }
+}
+
+// `count` elements whose indices are those from `first` on, modulo 2^64.
+template <class T>
+void drop_run(const Dropout<T>& rule, const CpuPath& path, Key key, uint64_t first, int64_t count,
+              const T* in, T* out) {
+  for (int64_t done = 0; done < count; done += kMostNumbers) {
+    const int64_t n = std::min(count - done, kMostNumbers);
+    drop_again(rule, path, key, first + static_cast<uint64_t>(done), n, 0, n, in + done,
+               out + done);
   }
 }
 
@@ -106,7 +87,7 @@ struct Stretch {
       return;
     }
     if (layout.length > 1) {
-      runs = layout.length <= kDropoutEach * static_cast<int64_t>(kChunk) ? layout.sizes[last] : 1;
+      runs = layout.length <= kMostNumbers ? layout.sizes[last] : 1;
       length *= runs;
       return;
     }
@@ -119,13 +100,13 @@ struct Stretch {
 
 template <class T>
 void launch_dropout(const Dropout<T>& rule, const DropoutKeys& keys, const Layout& layout,
-                    int64_t begin, int64_t end, const T* in, T* out) {
+                    const T* in, T* out, Range part) {
   const CpuPath& path = cpu_path();
   const Stretch stretch(layout);
-  for (int64_t at = begin; at < end;) {
+  for (int64_t at = part.begin; at < part.end;) {
     const int64_t skip = at % stretch.length;
     const int64_t run = (at - skip) / layout.length;
-    const int64_t count = std::min(end - at, stretch.length - skip);
+    const int64_t count = std::min(part.end - at, stretch.length - skip);
     const DropoutKey row = keys.row(run / layout.runs, [](const uint64_t* word) { return *word; });
     const uint64_t first = row.first + static_cast<uint64_t>(layout.start(run % layout.runs));
     if (stretch.repeats > 1) {
@@ -141,10 +122,19 @@ void launch_dropout(const Dropout<T>& rule, const DropoutKeys& keys, const Layou
   }
 }
 
-#define FS_INSTANTIATE(T)                                                                        \
-  template void launch_dropout<T>(const Dropout<T>&, const DropoutKeys&, const Layout&, int64_t, \
-                                  int64_t, const T*, T*);
-FS_EACH_DROPOUT(FS_INSTANTIATE)
+void launch_layer_key(const uint64_t* scope, const int64_t* count, const LayerCall& call,
+                      uint64_t* out, Range) {
+  const DropoutKey made =
+      layer_key(ScopeKey{scope[0], scope[1]}, call, static_cast<uint64_t>(*count));
+  out[0] = made.key.lo;
+  out[1] = made.key.hi;
+  out[2] = made.first;
+}
+
+#define FS_INSTANTIATE(T)                                                                         \
+  template void launch_dropout<T>(const Dropout<T>&, const DropoutKeys&, const Layout&, const T*, \
+                                  T*, Range);
+FS_EACH_REAL(FS_INSTANTIATE)
 #undef FS_INSTANTIATE
 
 }  // namespace fastseed

@@ -1,6 +1,4 @@
 // The loops of DropoutLoops, for compilers to make vector code of.
-//
-// The including file defines FS_DRAW_TARGET, the attribute of its instruction set.
 #pragma once
 #include "dispatch.h"
 
@@ -8,15 +6,16 @@ namespace fastseed {
 namespace {
 
 template <class T>
-FS_DRAW_TARGET void drop(const Dropout<T>& rule, const uint16_t* __restrict numbers, int64_t n,
-                         const T* __restrict in, T* __restrict out) {
+FS_TARGET void drop(const Dropout<T>& rule, const uint16_t* __restrict numbers, int64_t n,
+                    const T* __restrict in, T* __restrict out) {
   const Dropout<T> copy = rule;  // `out` cannot be a part of it
   for (int64_t i = 0; i < n; ++i) {
     out[i] = copy(in[i], numbers[i]);
   }
 }
 
-constexpr DropoutLoops kDropoutLoops{&drop<float>, &drop<double>, &drop<Half>, &drop<BFloat16>};
+constexpr ForReals<DropoutLoop> kDropoutLoops{&drop<float>, &drop<double>, &drop<Half>,
+                                              &drop<BFloat16>};
 
 }  // namespace
 }  // namespace fastseed

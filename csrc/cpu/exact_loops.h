@@ -1,6 +1,5 @@
-// The loops of ExactLoops. The including file defines FS_DRAW_TARGET, the attribute of its
-// instruction set, and with FS_VECTOR also FS_MULTIPLY_ADD and FS_LOAD_FLOATS, the instructions of
-// its vectors of float64.
+// The loops of ExactLoops. The including file defines with FS_VECTOR also FS_MULTIPLY_ADD and
+// FS_LOAD_FLOATS, the instructions of its vectors of float64.
 //
 // Each lane adds to two numbers of float64 whose last digits are worth fixed powers of two. The
 // first one takes what an addition to it does not round away, the second one the rest: both
@@ -32,34 +31,23 @@ constexpr int kExactSide = kExactBytes == 64 ? 8 : 4;  // vectors side by side, 
   }
 #endif
 
-FS_DRAW_TARGET inline Doubles load_doubles(const float* at) {
+FS_TARGET inline Doubles load_doubles(const float* at) {
   return FS_LOAD_FLOATS(at);
 }
-FS_DRAW_TARGET inline Doubles load_doubles(const double* at) {
+FS_TARGET inline Doubles load_doubles(const double* at) {
   Doubles found;
   std::memcpy(&found, at, sizeof(found));
   return found;
 }
 
 template <class T>
-struct BitsOf {
-  using Type = uint32_t;
-};
-template <>
-struct BitsOf<double> {
-  using Type = uint64_t;
-};
-
-template <class T>
-FS_DRAW_TARGET inline typename BitsOf<T>::Type magnitude_of(T x) {
-  typename BitsOf<T>::Type bits;
-  std::memcpy(&bits, &x, sizeof(bits));
-  return bits & static_cast<typename BitsOf<T>::Type>(-1) >> 1;
+FS_TARGET inline Pattern<T> magnitude_of(T x) {
+  return bits_of(x) & static_cast<Pattern<T>>(-1) >> 1;
 }
 
 template <class T>
-FS_DRAW_TARGET MagnitudeRange magnitudes(const T* __restrict x, int64_t n) {
-  using Bits = typename BitsOf<T>::Type;
+FS_TARGET MagnitudeRange magnitudes(const T* __restrict x, int64_t n) {
+  using Bits = Pattern<T>;
   Bits least = static_cast<Bits>(-1), greatest = 0;
   for (int64_t i = 0; i < n; ++i) {
     const Bits bits = magnitude_of(x[i]), before = bits - 1;  // of 0 it is the greatest
@@ -70,8 +58,8 @@ FS_DRAW_TARGET MagnitudeRange magnitudes(const T* __restrict x, int64_t n) {
 }
 
 template <class T, bool kSquares>
-FS_DRAW_TARGET void add_in_two(const T* __restrict x, int64_t n, double high, double low,
-                               uint64_t* __restrict sums) {
+FS_TARGET void add_in_two(const T* __restrict x, int64_t n, double high, double low,
+                          uint64_t* __restrict sums) {
   const Doubles one = Doubles{} + 1.0;  // CPUs multiply and add beside what they only add
   Doubles highs[kExactSide], lows[kExactSide];
   for (int k = 0; k < kExactSide; ++k) {
@@ -95,8 +83,8 @@ FS_DRAW_TARGET void add_in_two(const T* __restrict x, int64_t n, double high, do
     low_bits += reinterpret_cast<DoubleBits>(lows[k]);
   }
   constexpr uint64_t kLanes = kExactSide * kExactWidth;
-  sums[0] = 0 - kLanes * double_bits(high);
-  sums[1] = 0 - kLanes * double_bits(low);
+  sums[0] = 0 - kLanes * bits_of(high);
+  sums[1] = 0 - kLanes * bits_of(low);
   for (int j = 0; j < kExactWidth; ++j) {
     sums[0] += high_bits[j];
     sums[1] += low_bits[j];
@@ -104,8 +92,8 @@ FS_DRAW_TARGET void add_in_two(const T* __restrict x, int64_t n, double high, do
 }
 
 template <class T>
-FS_DRAW_TARGET int64_t part_small(const T* x, int64_t n, uint64_t floor, uint64_t ceiling,
-                                  T* __restrict within, T* small) {
+FS_TARGET int64_t part_small(const T* x, int64_t n, uint64_t floor, uint64_t ceiling,
+                             T* __restrict within, T* small) {
   int64_t count = 0;
   for (int64_t i = 0; i < n; ++i) {
     const T value = x[i];
@@ -118,7 +106,7 @@ FS_DRAW_TARGET int64_t part_small(const T* x, int64_t n, uint64_t floor, uint64_
 }
 
 template <class T>
-FS_DRAW_TARGET void widen(const T* __restrict x, int64_t n, float* __restrict out) {
+FS_TARGET void widen(const T* __restrict x, int64_t n, float* __restrict out) {
   for (int64_t i = 0; i < n; ++i) {
     out[i] = to_float(x[i]);
   }

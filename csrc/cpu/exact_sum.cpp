@@ -3,7 +3,7 @@
 #include "../core/exact_sum.h"
 
 #include <algorithm>
-#include <cstring>
+#include <tuple>
 #include <type_traits>
 
 #include "dispatch.h"
@@ -41,21 +41,22 @@ void add_one_by_one(const T* x, int64_t n, int64_t* total) {
 }
 
 template <class T>
-class BlockSum {
- public:
-  BlockSum(const ExactLoopsOf<T>& loops, int depth, bool squares, int64_t* total)
-      : loops_(loops), depth_(depth), squares_(squares), total_(total) {}
+struct BlockSum {
+  const ExactLoopsOf<T>& loops;
+  int depth;  // of the loops
+  bool squares;
+  int64_t* total;
 
   // n numbers, a multiple of kExactMultiple of at most kExactBlock.
   void add(const T* x, int64_t n) {
     alignas(64) T within[kExactBlock];
     alignas(64) T small[kExactBlock];
     while (n > 0) {
-      const MagnitudeRange range = loops_.magnitudes(x, n);
+      const MagnitudeRange range = loops.magnitudes(x, n);
       if (range.greatest >= kInfinity) {
         count_not_finite(x, n);
         const int64_t padded =
-            pad(small, loops_.split_small(x, n, kInfinity, kInfinity, within, small));
+            pad(small, loops.split_small(x, n, kInfinity, kInfinity, within, small));
         x = small;
         n = padded;
         continue;
@@ -65,7 +66,7 @@ class BlockSum {
       }
       const int top = top_of(range.greatest);
       if (top < kLowestTop || top > kHighestTop) {
-        add_one_by_one(x, n, total_);
+        add_one_by_one(x, n, total);
         return;
       }
       const uint64_t floor = floor_of(top);
@@ -73,7 +74,7 @@ class BlockSum {
         add_close(x, n, top);
         return;
       }
-      const int64_t left = loops_.split_small(x, n, floor, kInfinity, within, small);
+      const int64_t left = loops.split_small(x, n, floor, kInfinity, within, small);
       add_close(within, n, top);
       n = pad(small, left);
       x = small;
@@ -93,24 +94,24 @@ class BlockSum {
   // All terms are below 2^top.
   int top_of(uint64_t greatest) const {
     const int top = F::field(greatest) - F::kBias + 1;
-    return squares_ ? 2 * top : top;
+    return squares ? 2 * top : top;
   }
 
   // The least magnitude whose term is a multiple of the last digit of `low` in add_close.
   uint64_t floor_of(int top) const {
-    const int digit = top + 2 * depth_ - 103;
-    const int last = squares_ ? digit - (digit >> 1) : digit;  // rounded up
+    const int digit = top + 2 * depth - 103;
+    const int last = squares ? digit - (digit >> 1) : digit;  // rounded up
     return F::bits(int64_t{last} + F::kBias + F::kFraction);
   }
 
   // A lane's sum of 2^depth terms is below 2^(top + depth), and what `high` leaves of each is at
   // most half of its last digit.
   void add_close(const T* x, int64_t n, int top) const {
-    const int high = top + depth_ + 1, low = high - 53 + depth_ + 1;
+    const int high = top + depth + 1, low = high - 53 + depth + 1;
     uint64_t sums[2];
-    (squares_ ? loops_.squares : loops_.values)(x, n, anchor(high), anchor(low), sums);
-    add_scaled(static_cast<int64_t>(sums[0]), high - 52, add_to(total_));
-    add_scaled(static_cast<int64_t>(sums[1]), low - 52, add_to(total_));
+    (squares ? loops.squares : loops.values)(x, n, anchor(high), anchor(low), sums);
+    add_scaled(static_cast<int64_t>(sums[0]), high - 52, add_to(total));
+    add_scaled(static_cast<int64_t>(sums[1]), low - 52, add_to(total));
   }
 
   static double anchor(int exponent) {  // 1.5 * 2^exponent
@@ -121,15 +122,10 @@ class BlockSum {
     for (int64_t i = 0; i < n; ++i) {
       const double value = static_cast<double>(x[i]);
       if (!is_finite(value)) {
-        ++total_[exact_kind(squares_ ? value * value : value)];
+        ++total[exact_kind(squares ? value * value : value)];
       }
     }
   }
-
-  const ExactLoopsOf<T>& loops_;
-  int depth_;
-  bool squares_;
-  int64_t* total_;
 };
 
 // n numbers in blocks; convert(from, n, to) puts those that are not T into a buffer.
@@ -137,7 +133,7 @@ template <class T, class From, class Convert>
 void add_blocks(const ExactLoopsOf<T>& loops, int depth, bool squares, const From* x, int64_t n,
                 int64_t* total, const Convert& convert) {
   alignas(64) T buffer[kExactBlock];
-  BlockSum<T> sum(loops, depth, squares, total);
+  BlockSum<T> sum{loops, depth, squares, total};
   for (int64_t at = 0; at < n; at += kExactBlock) {
     const int64_t size = std::min(n - at, kExactBlock);
     if constexpr (std::is_same_v<T, From>) {
@@ -151,59 +147,59 @@ void add_blocks(const ExactLoopsOf<T>& loops, int depth, bool squares, const Fro
   }
 }
 
-void add_piece(const float* x, bool squares, int64_t n, int64_t* total) {
+template <class T>
+void add_values(const T* x, bool squares, int64_t n, int64_t* total) {
   const ExactLoops& loops = cpu_path().exact;
-  add_blocks(loops.floats, loops.depth, squares, x, n, total,
-             [](const float* from, int64_t size, float* to) { std::copy_n(from, size, to); });
-}
-void add_piece(const double* x, bool squares, int64_t n, int64_t* total) {
-  const ExactLoops& loops = cpu_path().exact;
-  if (squares) {
-    for (int64_t i = 0; i < n; ++i) {
-      add_product_exactly(x[i], x[i], add_to(total));
-    }
-    return;
+  if constexpr (std::is_same_v<T, Half>) {
+    add_blocks(loops.floats, loops.depth, squares, x, n, total, loops.halves);
+  } else if constexpr (std::is_same_v<T, BFloat16>) {
+    add_blocks(loops.floats, loops.depth, squares, x, n, total, loops.bfloats);
+  } else {
+    const auto& own = std::get<const ExactLoopsOf<T>&>(std::tie(loops.floats, loops.doubles));
+    add_blocks(own, loops.depth, squares, x, n, total, std::copy_n<const T*, int64_t, T*>);
   }
-  add_blocks(loops.doubles, loops.depth, false, x, n, total,
-             [](const double* from, int64_t size, double* to) { std::copy_n(from, size, to); });
-}
-void add_piece(const Half* x, bool squares, int64_t n, int64_t* total) {
-  const ExactLoops& loops = cpu_path().exact;
-  add_blocks(loops.floats, loops.depth, squares, x, n, total, loops.halves);
-}
-void add_piece(const BFloat16* x, bool squares, int64_t n, int64_t* total) {
-  const ExactLoops& loops = cpu_path().exact;
-  add_blocks(loops.floats, loops.depth, squares, x, n, total, loops.bfloats);
 }
 
-double to_double(double x) {
-  return x;
-}
+// Values of a part, at most kMostUncarried.
 template <class T>
-double to_double(T x) {
-  return static_cast<double>(to_float(x));
+void add_piece(const ExactPart<T>& piece, int64_t* total) {
+  const bool squares = piece.factors == piece.values;
+  if (piece.factors == nullptr || (squares && !std::is_same_v<T, double>)) {
+    add_values(piece.values, squares, piece.n, total);
+    return;
+  }
+  for (int64_t i = 0; i < piece.n; ++i) {
+    add_product_exactly(static_cast<double>(to_real(piece.values[i])),
+                        static_cast<double>(to_real(piece.factors[i])), add_to(total));
+  }
 }
 
 }  // namespace
 
 template <class T>
-void launch_exact_sum(const T* values, const T* factors, int64_t n, int64_t* total) {
-  total[kExactCount] += n;
-  for (int64_t at = 0; at < n; at += kMostUncarried) {
-    const int64_t size = std::min(n - at, kMostUncarried);
-    if (factors == nullptr || factors == values) {
-      add_piece(values + at, factors != nullptr, size, total);
-    } else {
-      for (int64_t i = at; i < at + size; ++i) {
-        add_product_exactly(to_double(values[i]), to_double(factors[i]), add_to(total));
-      }
+void launch_exact_sum(const std::vector<ExactPart<T>>& parts, int64_t* total, Range part) {
+  int64_t own[kExactSize] = {};
+  int64_t at = part.begin, left = part.size();
+  for (const ExactPart<T>& p : parts) {
+    while (at < p.n && left > 0) {
+      const int64_t n = std::min({p.n - at, left, kMostUncarried});
+      add_piece(ExactPart<T>{p.values + at, p.factors == nullptr ? nullptr : p.factors + at, n},
+                own);
+      carry_exact(own);
+      at += n;
+      left -= n;
     }
-    carry_exact(total);
+    at -= p.n;
+  }
+  own[kExactCount] = part.size();
+  for (int i = 0; i < kExactSize; ++i) {
+    __atomic_add_fetch(total + i, own[i], __ATOMIC_RELAXED);
   }
 }
 
-#define FS_INSTANTIATE(T) template void launch_exact_sum<T>(const T*, const T*, int64_t, int64_t*);
-FS_EACH_EXACT(FS_INSTANTIATE)
+#define FS_INSTANTIATE(T) \
+  template void launch_exact_sum<T>(const std::vector<ExactPart<T>>&, int64_t*, Range);
+FS_EACH_REAL(FS_INSTANTIATE)
 #undef FS_INSTANTIATE
 
 }  // namespace fastseed

@@ -1,4 +1,4 @@
-// What is written alike for every vector type. The including file defines FS_LANES, the attribute
+// What is written alike for every vector type. The including file defines FS_TARGET, the attribute
 // of its instruction set, and FS_VECTOR, its type of integers.
 //
 // In an anonymous namespace, as everything that one translation unit compiles for its own target.
@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 
+#define FS_LANES FS_TARGET __attribute__((always_inline)) inline
 #include "../core/folded_philox.h"
 #include "../core/mt19937.h"
 

@@ -2,9 +2,8 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-#define FS_TARGET __attribute__((target("avx2")))
-#define FS_LANES __attribute__((target("avx2"), always_inline)) inline
-#define FS_DRAW_TARGET __attribute__((target("avx2,fma")))
+#define FS_PATH kAvx2Path
+#define FS_TARGET __attribute__((target("avx2,fma")))
 #define FS_VECTOR __m256i
 #define FS_MULTIPLY_ADD(x, y, z) _mm256_fmadd_pd(x, y, z)
 #define FS_LOAD_FLOATS(at) _mm256_cvtps_pd(_mm_loadu_ps(at))
@@ -105,6 +104,5 @@ struct Lanes32 : CommonLanes32 {
 }  // namespace
 }  // namespace fastseed
 
-#define FS_PATH kAvx2Path
 #include "path.h"
 #endif

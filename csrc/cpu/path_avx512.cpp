@@ -8,14 +8,13 @@
 #endif
 #include <immintrin.h>
 
-#define FS_TARGET __attribute__((target("avx512f")))
-#define FS_LANES __attribute__((target("avx512f"), always_inline)) inline
-// The draws' loops are the compiler's vector code, and take what came with AVX-512F in servers.
+#define FS_PATH kAvx512Path
+// With what came with AVX-512F in servers.
 #if defined(__clang__)  // refuses the preference, and the whole list with it
-#define FS_DRAW_TARGET \
+#define FS_TARGET \
   __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl"), min_vector_width(512)))
 #else
-#define FS_DRAW_TARGET \
+#define FS_TARGET \
   __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")))
 #endif
 #define FS_VECTOR __m512i
@@ -119,6 +118,5 @@ struct Lanes32 : CommonLanes32 {
 }  // namespace
 }  // namespace fastseed
 
-#define FS_PATH kAvx512Path
 #include "path.h"
 #endif

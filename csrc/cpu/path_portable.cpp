@@ -2,16 +2,11 @@
 #include <algorithm>
 #include <cstring>
 
-#include "../core/digest.h"
 #include "../core/mt19937.h"
 #include "dispatch.h"
 
-#define FS_DRAW_TARGET
-#include "draw_loops.h"
-#include "dropout_loops.h"
-#include "exact_loops.h"
-#include "perturb_loops.h"
-#include "sampling_loops.h"
+#define FS_PATH kPortablePath
+#define FS_TARGET
 
 namespace fastseed {
 namespace {
@@ -20,6 +15,9 @@ Key block_at(const BlockRange& range, int64_t i) {
   const Stream stream{{range.key, range.tweak}, range.w2, range.w3};
   return stream_key(stream, range.start + static_cast<uint64_t>(i));
 }
+
+constexpr const char* kName = "portable";
+constexpr int kInitWidth = 1;
 
 bool supported() {
   return true;
@@ -49,8 +47,8 @@ void keys_of_seeds(const uint64_t* seeds, const int64_t* indices, const Name& na
   }
 }
 
-void mt19937_init(const uint32_t* seeds, uint32_t* const* states, uint32_t* const*) {
-  fastseed::mt19937_init(seeds[0], states[0]);
+void init_states(const uint32_t* seeds, uint32_t* const* states, uint32_t* const*) {
+  mt19937_init(seeds[0], states[0]);
 }
 
 // Side by side, since each is one long chain of dependent steps.
@@ -102,17 +100,6 @@ void shuffle_positions(const Shuffle& s, int64_t count, int64_t* numbers) {
   }
 }
 
-Block load_group(const uint8_t* bytes) {
-  Block block;
-  for (int k = 0; k < 4; ++k) {
-    block.w[k] = static_cast<uint32_t>(bytes[4 * k]) |
-                 static_cast<uint32_t>(bytes[4 * k + 1]) << 8 |
-                 static_cast<uint32_t>(bytes[4 * k + 2]) << 16 |
-                 static_cast<uint32_t>(bytes[4 * k + 3]) << 24;
-  }
-  return block;
-}
-
 void digest(uint64_t key, uint64_t group_number, const uint8_t* bytes, int64_t groups,
             uint64_t* total) {
   for (int64_t at = 0; at < groups; at += kMaxGroupsPerSum) {
@@ -120,7 +107,9 @@ void digest(uint64_t key, uint64_t group_number, const uint8_t* bytes, int64_t g
     WordSums sums = {};
     for (int64_t i = at; i < end; ++i) {
       const uint64_t here = group_number + static_cast<uint64_t>(i);
-      const Block r = digest_group(key, here, load_group(bytes + 16 * i));
+      Block block;
+      std::memcpy(block.w, bytes + 16 * i, sizeof(block.w));
+      const Block r = digest_group(key, here, block);
       for (int k = 0; k < 4; ++k) {
         sums.w[k] += r.w[k];
       }
@@ -130,11 +119,6 @@ void digest(uint64_t key, uint64_t group_number, const uint8_t* bytes, int64_t g
 }
 
 }  // namespace
-
-const CpuPath kPortablePath = {"portable",    supported,   1,
-                               derive_seeds,  derive_keys, keys_of_seeds,
-                               mt19937_init,  shuffle,     shuffle_positions,
-                               digest,        kDrawLoops,  kSamplingLoops,
-                               kDropoutLoops, kExactLoops, kPerturbLoops};
-
 }  // namespace fastseed
+
+#include "path.h"

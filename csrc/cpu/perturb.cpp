@@ -21,7 +21,7 @@ void list_far(const Perturbation<T>& what, int64_t at, int64_t n, T* out) {
     const int64_t row = __atomic_add_fetch(what.list, 1, __ATOMIC_RELAXED);
     if (row <= what.capacity) {
       what.list[2 * row] = i;
-      what.list[2 * row + 1] = static_cast<int64_t>(same_bits<Pattern<T>>(what.numbers[i]));
+      what.list[2 * row + 1] = static_cast<int64_t>(bits_of(what.numbers[i]));
     } else {
       out[i - at] = what.numbers[i];
       what.bytes[i] = kUnmoved;
@@ -32,8 +32,8 @@ void list_far(const Perturbation<T>& what, int64_t at, int64_t n, T* out) {
 }  // namespace
 
 template <class T>
-void launch_perturb(const Perturbation<T>& what, const Layout& layout, int64_t begin, int64_t end) {
-  using Real = typename Compute<T>::Type;
+void launch_perturb(const Perturbation<T>& what, const Layout& layout, Range part) {
+  using Real = RealOf<T>;
   const auto& loops = std::get<PerturbLoopsOf<T>>(cpu_path().perturb);
   const auto& loops_of_sums = std::get<PerturbLoopsOf<Real>>(cpu_path().perturb);
   const bool is_added = what.action == Perturb::kAdd;
@@ -41,10 +41,10 @@ void launch_perturb(const Perturbation<T>& what, const Layout& layout, int64_t b
   alignas(64) Real z[kChunk], sums[kChunk];
   alignas(64) T out[kChunk];
   alignas(64) uint32_t words[kChunk / 32 + 1];
-  for (int64_t at = begin, n; at < end; at += n) {
+  for (int64_t at = part.begin, n; at < part.end; at += n) {
     const int64_t skip = at % layout.length;
     const int64_t first = layout.start(at / layout.length) + skip;
-    n = std::min({end - at, layout.length - skip, kChunk - first % kChunk});
+    n = std::min({part.end - at, layout.length - skip, kChunk - first % kChunk});
     T* const p = what.numbers + at;
     if (is_summed) {
       std::transform(p, p + n, sums, [](T x) { return to_real(x); });
@@ -56,9 +56,9 @@ void launch_perturb(const Perturbation<T>& what, const Layout& layout, int64_t b
       if (what.rademacher) {
         const int64_t needed = (bit + n + 31) / 32;
         const Layout bits{needed, 1, first / 32, 0, {}, {}};
-        launch_draw(Bits<uint32_t>{}, key, bits, 0, needed, words);
+        launch_draw(Bits<uint32_t>{}, key, bits, words, Range{0, needed});
       } else {
-        launch_draw(Normal<Real>{0, 1}, key, Layout{n, 1, first, 0, {}, {}}, 0, n, z);
+        launch_draw(Normal<Real>{0, 1}, key, Layout{n, 1, first, 0, {}, {}}, z, Range{0, n});
       }
       if (what.rademacher && is_added && bit == 0) {
         is_summed ? loops_of_sums.add_signs(words, scale, n, sums)
@@ -80,14 +80,14 @@ void launch_perturb(const Perturbation<T>& what, const Layout& layout, int64_t b
       }
     }
     for (int64_t i = 0; i < n && is_summed; ++i) {
-      p[i] = sums[i] == sums[i] ? Rounded<T>::of(sums[i]) : p[i];
+      p[i] = sums[i] == sums[i] ? rounded<T>(sums[i]) : p[i];
     }
   }
 }
 
 #define FS_INSTANTIATE(T) \
-  template void launch_perturb<T>(const Perturbation<T>&, const Layout&, int64_t, int64_t);
-FS_INSTANTIATE(float) FS_INSTANTIATE(double) FS_INSTANTIATE(Half) FS_INSTANTIATE(BFloat16)
+  template void launch_perturb<T>(const Perturbation<T>&, const Layout&, Range);
+FS_EACH_REAL(FS_INSTANTIATE)
 #undef FS_INSTANTIATE
 
 }  // namespace fastseed

@@ -1,6 +1,4 @@
 // The loops of PerturbLoops, for compilers to make vector code of.
-//
-// The including file defines FS_DRAW_TARGET, the attribute of its instruction set.
 #pragma once
 #include "dispatch.h"
 
@@ -20,15 +18,15 @@ alignas(64) constexpr Bit kBits;
 
 template <class T>
 struct PerturbLoop {
-  using Real = typename Compute<T>::Type;
+  using Real = RealOf<T>;
 
-  FS_DRAW_TARGET static void add(const Real* __restrict z, Real scale, int64_t n, T* __restrict p) {
+  FS_TARGET static void add(const Real* __restrict z, Real scale, int64_t n, T* __restrict p) {
     for (int64_t i = 0; i < n; ++i) {
       p[i] = moved(p[i], mul(scale, z[i]));
     }
   }
-  FS_DRAW_TARGET static void add_signs(const uint32_t* __restrict words, Real scale, int64_t n,
-                                       T* __restrict p) {
+  FS_TARGET static void add_signs(const uint32_t* __restrict words, Real scale, int64_t n,
+                                  T* __restrict p) {
     for (; n >= 32; n -= 32, p += 32, ++words) {
       for (int i = 0; i < 32; ++i) {
         p[i] = moved(p[i], (*words & kBits.of[i]) == 0 ? scale : -scale);
@@ -38,9 +36,8 @@ struct PerturbLoop {
       p[i] = moved(p[i], mul(scale, sign_of<Real>(*words, i)));
     }
   }
-  FS_DRAW_TARGET static bool record(const Real* __restrict z, Real scale, int64_t n,
-                                    const T* __restrict p, T* __restrict out,
-                                    int8_t* __restrict bytes) {
+  FS_TARGET static bool record(const Real* __restrict z, Real scale, int64_t n,
+                               const T* __restrict p, T* __restrict out, int8_t* __restrict bytes) {
     uint8_t listed = 0;
     for (int64_t i = 0; i < n; ++i) {
       const Real d = mul(scale, z[i]);
@@ -50,8 +47,8 @@ struct PerturbLoop {
     }
     return listed != 0;
   }
-  FS_DRAW_TARGET static void undo(const Real* __restrict z, Real scale, int64_t n,
-                                  const int8_t* __restrict bytes, T* __restrict p) {
+  FS_TARGET static void undo(const Real* __restrict z, Real scale, int64_t n,
+                             const int8_t* __restrict bytes, T* __restrict p) {
     for (int64_t i = 0; i < n; ++i) {
       p[i] = moved_back(p[i], mul(scale, z[i]), bytes[i]);
     }
@@ -59,8 +56,9 @@ struct PerturbLoop {
   static constexpr PerturbLoopsOf<T> kAll{add, add_signs, record, undo};
 };
 
-constexpr PerturbLoops kPerturbLoops{PerturbLoop<float>::kAll, PerturbLoop<double>::kAll,
-                                     PerturbLoop<Half>::kAll, PerturbLoop<BFloat16>::kAll};
+constexpr ForReals<PerturbLoopsOf> kPerturbLoops{PerturbLoop<float>::kAll,
+                                                 PerturbLoop<double>::kAll, PerturbLoop<Half>::kAll,
+                                                 PerturbLoop<BFloat16>::kAll};
 
 }  // namespace
 }  // namespace fastseed

@@ -4,8 +4,10 @@
 // the upper half of a token's word says whether it may beat the best so far.
 #include "../core/sampling.h"
 
+#include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <type_traits>
 
 #include "dispatch.h"
 
@@ -15,55 +17,23 @@ namespace {
 constexpr int64_t kChunk = kSamplingChunk;
 constexpr int64_t kFew = kChunk / 32;  // survivors of a chunk that are scored without its words
 
+// n numbers as float32: themselves, or converted into a buffer of kChunk.
 template <class T>
-struct Chunk {
-  alignas(64) float widened[kChunk];
-
-  const float* read(const T* from, int64_t n) {
-    if constexpr (sizeof(T) == 4) {
-      (void)n;
-      return from;
-    } else {
-      for (int64_t i = 0; i < n; ++i) {
-        widened[i] = to_float(from[i]);
-      }
-      return widened;
-    }
+const float* widened(const T* from, int64_t n, float* buffer) {
+  if constexpr (std::is_same_v<T, float>) {
+    return from;
+  } else {
+    std::transform(from, from + n, buffer, [](T x) { return to_float(x); });
+    return buffer;
   }
-};
-
-// Upper halves of the words of consecutive tokens.
-class TokenWords {
- public:
-  TokenWords(const CpuPath& path, Key stream) : path_(path), stream_(stream) {}
-
-  const uint32_t* read(int64_t first, int64_t n) {
-    const int64_t block = first / 4, skip = first % 4;
-    const int64_t blocks = (skip + n + 3) / 4;
-    const BlockRange range{stream_.lo, 0, static_cast<uint32_t>(stream_.hi),
-                           static_cast<uint32_t>(stream_.hi >> 32), static_cast<uint64_t>(block)};
-    path_.derive_keys(range, blocks, reinterpret_cast<Pair*>(words_), Stores::kCached);
-    return words_ + skip;
-  }
-
- private:
-  typedef uint64_t __attribute__((may_alias)) Pair;
-  const CpuPath& path_;
-  Key stream_;
-  alignas(64) uint32_t words_[kChunk + 8];
-};
+}
 
 // The race of one part of a row.
 template <class T>
 class PartRace {
  public:
   PartRace(const Race& race, const T* numbers, int64_t first, int64_t n)
-      : race_(race),
-        numbers_(numbers),
-        first_(first),
-        n_(n),
-        bound_(race),
-        words_(cpu_path(), race.stream) {}
+      : race_(race), numbers_(numbers), first_(first), n_(n), bound_(race) {}
 
   Winner run() {
     if (!is_temperature(race_.temperature)) {
@@ -77,7 +47,7 @@ class PartRace {
     if (all.greatest < least) {
       return best_;
     }
-    const float* x = chunk_.read(numbers_ + greatest_at_, length(greatest_at_));
+    const float* x = read(greatest_at_);
     (void)loops_.select(x, length(greatest_at_), all.greatest, all.greatest, found_);
     consider(x, greatest_at_, found_[0]);
     if (race_.temperature != 0.0) {
@@ -90,16 +60,26 @@ class PartRace {
 
  private:
   int64_t length(int64_t at) const {
-    return n_ - at < kChunk ? n_ - at : kChunk;
+    return std::min(n_ - at, kChunk);
+  }
+
+  const float* read(int64_t at) {
+    return widened(numbers_ + at, length(at), chunk_);
+  }
+
+  // The upper halves of the words of n tokens.
+  const uint32_t* read_words(int64_t first, int64_t n) {
+    const int64_t skip = first % 4;
+    fill_words(path_, race_.stream, static_cast<uint64_t>(first / 4), (skip + n + 3) / 4, words_);
+    return words_ + skip;
   }
 
   // Also the chunk that has the greatest number first.
   OrderRange find_greatest() {
     OrderRange all{0xffffffffu, 0};
     for (int64_t at = 0; at < n_; at += kChunk) {
-      const OrderRange part =
-          loops_.order_range(chunk_.read(numbers_ + at, length(at)), length(at));
-      all.least = part.least < all.least ? part.least : all.least;
+      const OrderRange part = loops_.order_range(read(at), length(at));
+      all.least = std::min(all.least, part.least);
       if (part.greatest > all.greatest) {
         all.greatest = part.greatest;
         greatest_at_ = at;
@@ -121,7 +101,7 @@ class PartRace {
 
   void run_chunk(int64_t at, uint32_t least) {
     const int64_t n = length(at);
-    const float* x = chunk_.read(numbers_ + at, n);
+    const float* x = read(at);
     if (least > kLeastOrder) {
       const int64_t count = loops_.select(x, n, least, kInfinityOrder, found_);
       if (count <= kFew) {
@@ -131,11 +111,10 @@ class PartRace {
         return;
       }
     }
-    const uint32_t* words = words_.read(first_ + at, n);
+    const uint32_t* words = read_words(first_ + at, n);
     // Short steps first: after m tokens the best of them beats the next m but for about one.
     for (int64_t i = 0; i < n;) {
-      const int64_t so_far = at + i, step = so_far < 64 ? 64 : so_far;
-      const int64_t count = n - i < step ? n - i : step;
+      const int64_t count = std::min(n - i, std::max(at + i, int64_t{64}));
       const ScoreBound bound = bound_;  // raised meanwhile
       const int64_t some = loops_.candidates(bound, x + i, words + i, count, found_);
       for (int64_t k = 0; k < some; ++k) {
@@ -145,15 +124,16 @@ class PartRace {
     }
   }
 
-  const SamplingLoops& loops_ = cpu_path().sampling;
+  const CpuPath& path_ = cpu_path();
+  const SamplingLoops& loops_ = path_.sampling;
   const Race& race_;
   const T* numbers_;
   int64_t first_, n_;
   int64_t greatest_at_ = 0;
   Winner best_ = Winner::none();
   ScoreBound bound_;
-  Chunk<T> chunk_;
-  TokenWords words_;
+  alignas(64) float chunk_[kChunk];
+  alignas(64) uint32_t words_[kChunk + 8];
   int32_t found_[kChunk];
 };
 
@@ -174,8 +154,8 @@ class Histogram {
     const uint32_t low = static_cast<uint32_t>(codes.low >> kIndexBits);
     const uint32_t high = static_cast<uint32_t>((codes.high - 1) >> kIndexBits);
     for (int64_t at = 0; at < numbers_.size; at += kChunk) {
-      const int64_t n = numbers_.size - at < kChunk ? numbers_.size - at : kChunk;
-      const float* x = chunk_.read(numbers_.row(row) + at, n);
+      const int64_t n = std::min(numbers_.size - at, kChunk);
+      const float* x = widened(numbers_.row(row) + at, n, chunk_);
       const int64_t count = loops_.select(x, n, low, high, found_);
       const bool many = rows_.greatest != nullptr && count > n / 8;
       if (many) {
@@ -200,7 +180,7 @@ class Histogram {
   const SamplingLoops& loops_ = cpu_path().sampling;
   const NumberRows<T>& numbers_;
   const ThresholdRows& rows_;
-  Chunk<T> chunk_;
+  alignas(64) float chunk_[kChunk];
   int32_t found_[kChunk];
   int64_t masses_[kChunk];
   int64_t bins_[kBins];
@@ -210,25 +190,25 @@ class Histogram {
 
 template <class T>
 void launch_race(const NumberRows<T>& numbers, const RaceRows& races, const WinnersOut& out,
-                 int64_t begin, int64_t end) {
+                 Range part) {
   const int64_t size = (numbers.size + out.parts - 1) / out.parts;
-  for (int64_t i = begin; i < end; ++i) {
+  for (int64_t i = part.begin; i < part.end; ++i) {
     const int64_t row = i / out.parts, at = i % out.parts * size;
-    const int64_t rest = numbers.size > at ? numbers.size - at : 0;
+    const int64_t rest = std::max(numbers.size - at, int64_t{0});
     const Race race = races.race(row);
-    PartRace<T> part(race, numbers.row(row) + (rest > 0 ? at : 0), numbers.first + at,
-                     rest < size ? rest : size);
-    const Winner winner = part.run();
+    PartRace<T> own(race, numbers.row(row) + (rest > 0 ? at : 0), numbers.first + at,
+                    std::min(rest, size));
+    const Winner winner = own.run();
     out.scores[i] = winner.score;
     out.tokens[i] = winner.token;
   }
 }
 
 template <class T>
-void launch_threshold(const NumberRows<T>& numbers, const ThresholdRows& rows, int64_t begin,
-                      int64_t end) {
+void launch_threshold(const NumberRows<T>& numbers, const ThresholdRows& rows, int64_t*,
+                      Range part) {
   Histogram<T> histogram(numbers, rows);
-  for (int64_t row = begin; row < end; ++row) {
+  for (int64_t row = part.begin; row < part.end; ++row) {
     Digits found{0, 0};
     for (int digit = kDigits - 1; digit >= 0; --digit) {
       const int64_t* bins = histogram.count(row, found.prefix, digit);
@@ -245,10 +225,9 @@ void launch_threshold(const NumberRows<T>& numbers, const ThresholdRows& rows, i
   }
 }
 
-#define FS_INSTANTIATE(T)                                                                         \
-  template void launch_race<T>(const NumberRows<T>&, const RaceRows&, const WinnersOut&, int64_t, \
-                               int64_t);                                                          \
-  template void launch_threshold<T>(const NumberRows<T>&, const ThresholdRows&, int64_t, int64_t);
+#define FS_INSTANTIATE(T)                                                                        \
+  template void launch_race<T>(const NumberRows<T>&, const RaceRows&, const WinnersOut&, Range); \
+  template void launch_threshold<T>(const NumberRows<T>&, const ThresholdRows&, int64_t*, Range);
 FS_EACH_NUMBER(FS_INSTANTIATE)
 #undef FS_INSTANTIATE
 

@@ -156,7 +156,7 @@ FS_LANES void shuffle_all(const Shuffle& s, Source source, int64_t count, int64_
 }
 
 template <class V>
-FS_LANES void shuffle_range(const Shuffle& s, const Positions& at, int64_t* out) {
+FS_TARGET void shuffle_range(const Shuffle& s, const Positions& at, int64_t* out) {
   alignas(64) int64_t first[V::kLanes];
   for (int i = 0; i < V::kLanes; ++i) {
     first[i] = at[i];
@@ -166,7 +166,7 @@ FS_LANES void shuffle_range(const Shuffle& s, const Positions& at, int64_t* out)
 }
 
 template <class V>
-FS_LANES void shuffle_array_back(const Shuffle& s, int64_t count, int64_t* numbers) {
+FS_TARGET void shuffle_array_back(const Shuffle& s, int64_t count, int64_t* numbers) {
   shuffle_all<V>(s, InPlace<V>{}, count, numbers);
 }
 

@@ -12,8 +12,6 @@
 namespace fastseed {
 namespace {
 
-constexpr int64_t kTile = 2 * kThreads;  // indices a block of threads takes at a time
-
 // The block of the counter (w0, w1, w2, w3); `hi` is 0 unless kBoth.
 template <bool kBoth>
 FS_DEVICE Key folded_block(const FoldedKeys& k, uint32_t w0) {
@@ -70,48 +68,23 @@ struct FromMemory {
 };
 
 // ---------------------------------------------------------------- kernels
-// Each writes `tiles` full tiles with 16-byte stores, and then one by one what lies before and
-// behind them: everything, where the address allows no such store.
-
-struct Span {
-  int64_t n;
-  int64_t tiles;
-  int64_t head;  // indices before the first tile
-
-  int64_t rest() const {
-    return n - tiles * kTile;
-  }
-  FS_DEVICE int64_t index_of_rest(int64_t r) const {
-    return r < head ? r : r + tiles * kTile;
-  }
-  int64_t blocks() const {
-    return tiles + (rest() + kThreads - 1) / kThreads;
-  }
-};
 
 struct DeriveSeeds {
   static constexpr int kMinBlocks = 8;
   FromValue source;
   uint32_t first;
-  Span span;
+  Tiles tiles;
   uint64_t* out;
 
   FS_DEVICE void operator()(ThreadIndex at) const {
-#pragma unroll 1
-    for (int64_t tile = at.block; tile < span.tiles; tile += at.blocks) {
-      const int64_t i = span.head + tile * kTile + 2 * at.thread;
+    const auto two = [&](int64_t tile) {
+      const int64_t i = tile + 2 * at.thread;
       const uint32_t low = first + static_cast<uint32_t>(i);
-      const Key a = source.key<false>(low);
-      const Key b = source.key<false>(low + 1);
-      store(out + i, a.lo, b.lo);
-    }
-    const int64_t rest = span.n - span.tiles * kTile;
-#pragma unroll 1
-    for (int64_t r = int64_t{at.block} * kThreads + at.thread; r < rest;
-         r += int64_t{at.blocks} * kThreads) {
-      const int64_t i = span.index_of_rest(r);
+      store(out + i, source.key<false>(low).lo, source.key<false>(low + 1).lo);
+    };
+    tiles.each(at, two, [&](int64_t i) {
       store(out + i, source.key<false>(first + static_cast<uint32_t>(i)).lo);
-    }
+    });
   }
 };
 
@@ -121,36 +94,31 @@ struct DeriveKeys {
   static constexpr int kMinBlocks = 8;
   Source source;
   uint32_t first;
-  Span span;
+  Tiles tiles;
   uint64_t* out;
   uint64_t* positions;
 
   FS_DEVICE void operator()(ThreadIndex at) const {
     const auto& from = source.open();
-#pragma unroll 1
-    for (int64_t tile = at.block; tile < span.tiles; tile += at.blocks) {
-      const int64_t i = tile * kTile + at.thread;
+    const auto two = [&](int64_t tile) {
+      const int64_t i = tile + at.thread;
       const uint32_t low = first + static_cast<uint32_t>(i);
       const Key a = from.template key<true>(low);
       const Key b = from.template key<true>(low + kThreads);
       store(out + 2 * i, a.lo, a.hi);
       store(out + 2 * (i + kThreads), b.lo, b.hi);
       if (kPositions) {
-        store(positions + tile * kTile + 2 * at.thread, 0, 0);
+        store(positions + tile + 2 * at.thread, 0, 0);
       }
-    }
-    const int64_t rest = span.n - span.tiles * kTile;
-#pragma unroll 1
-    for (int64_t r = int64_t{at.block} * kThreads + at.thread; r < rest;
-         r += int64_t{at.blocks} * kThreads) {
-      const int64_t i = span.index_of_rest(r);
+    };
+    tiles.each(at, two, [&](int64_t i) {
       const Key key = from.template key<true>(first + static_cast<uint32_t>(i));
       store(out + 2 * i, key.lo);
       store(out + 2 * i + 1, key.hi);
       if (kPositions) {
         store(positions + i, 0);
       }
-    }
+    });
   }
 };
 
@@ -165,9 +133,7 @@ struct ReseedFrom {
   bool aligned;
 
   FS_DEVICE void operator()(ThreadIndex at) const {
-#pragma unroll 1
-    for (int64_t i = int64_t{at.block} * kThreads + at.thread; i < n;
-         i += int64_t{at.blocks} * kThreads) {
+    each_index(at, n, [&](int64_t i) {
       const uint64_t index =
           indices == nullptr ? 0 : load(reinterpret_cast<const uint64_t*>(indices) + i);
       const Key key = key_of_seed(load(seeds + i), name, index);
@@ -178,7 +144,7 @@ struct ReseedFrom {
         store(keys + 2 * i + 1, key.hi);
       }
       store(reinterpret_cast<uint64_t*>(positions) + i, 0);
-    }
+    });
   }
 };
 
@@ -190,60 +156,54 @@ template <class F>
 void each_part(uint64_t start, int64_t n, const F& f) {
   for (int64_t done = 0; done < n;) {
     const uint64_t first = start + static_cast<uint64_t>(done);
-    const int64_t left = static_cast<int64_t>((uint64_t{1} << 32) - (first & 0xFFFFFFFFu));
-    const int64_t count = n - done < left ? n - done : left;
+    const int64_t count = same_upper_half(first, n - done);
     f(first, done, count);
     done += count;
   }
 }
 
 template <class Source, bool kPositions, class S>
-void derive_keys(const S& stream, uint64_t start, int64_t n, uint64_t* out, uint64_t* positions,
-                 const char* op, void* cuda_stream) {
+void derive_keys(const S& stream, uint64_t start, int64_t n, uint64_t* out, int64_t* positions,
+                 const char* op, CudaStream cuda) {
   each_part(start, n, [&](uint64_t first, int64_t at, int64_t count) {
-    uint64_t* zeros = kPositions ? positions + at : nullptr;
-    const bool vectors = is_aligned(out, kVectorBytes) && is_aligned(zeros, kVectorBytes);
-    const Span span{count, vectors ? count / kTile : 0, 0};
-    launch(DeriveKeys<Source, kPositions>{Source(stream, first), static_cast<uint32_t>(first), span,
-                                          out + 2 * at, zeros},
-           span.blocks(), op, cuda_stream);
+    auto* zeros = kPositions ? reinterpret_cast<uint64_t*>(positions + at) : nullptr;
+    const Tiles tiles(count, is_aligned(out, kVectorBytes) && is_aligned(zeros, kVectorBytes));
+    launch(DeriveKeys<Source, kPositions>{Source(stream, first), static_cast<uint32_t>(first),
+                                          tiles, out + 2 * at, zeros},
+           tiles.blocks(), op, cuda);
   });
 }
 
 }  // namespace
 
-void launch_derive_keys_cuda(const Stream& stream, uint64_t start, int64_t n, uint64_t* out,
-                             void* cuda_stream) {
-  derive_keys<FromValue, false>(stream, start, n, out, nullptr, "derive_keys", cuda_stream);
+void launch_derive_keys(const Stream& stream, uint64_t start, int64_t n, uint64_t* out,
+                        CudaStream cuda) {
+  derive_keys<FromValue, false>(stream, start, n, out, nullptr, "derive_keys", cuda);
 }
 
-void launch_derive_seeds_cuda(const Stream& stream, uint64_t start, int64_t n, uint64_t* out,
-                              void* cuda_stream) {
+void launch_derive_seeds(const Stream& stream, uint64_t start, int64_t n, uint64_t* out,
+                         CudaStream cuda) {
   each_part(start, n, [&](uint64_t first, int64_t at, int64_t count) {
-    const bool words = is_aligned(out, sizeof(uint64_t));
-    const int64_t head = is_aligned(out + at, kVectorBytes) ? 0 : 1;
-    const Span span{count, words ? (count - head) / kTile : 0, head};
-    launch(DeriveSeeds{FromValue(stream, first), static_cast<uint32_t>(first), span, out + at},
-           span.blocks(), "derive_seeds", cuda_stream);
+    const Tiles tiles(count, out + at);
+    launch(DeriveSeeds{FromValue(stream, first), static_cast<uint32_t>(first), tiles, out + at},
+           tiles.blocks(), "derive_seeds", cuda);
   });
 }
 
-void launch_reseed_cuda(const Stream& stream, uint64_t start, int64_t n, uint64_t* keys,
-                        int64_t* positions, void* cuda_stream) {
-  derive_keys<FromValue, true>(stream, start, n, keys, reinterpret_cast<uint64_t*>(positions),
-                               "reseed_streams", cuda_stream);
+void launch_reseed(const Stream& stream, uint64_t start, int64_t n, uint64_t* keys,
+                   int64_t* positions, CudaStream cuda) {
+  derive_keys<FromValue, true>(stream, start, n, keys, positions, "reseed_streams", cuda);
 }
 
-void launch_reseed_cuda(const StreamAt& stream, uint64_t start, int64_t n, uint64_t* keys,
-                        int64_t* positions, void* cuda_stream) {
-  derive_keys<FromMemory, true>(stream, start, n, keys, reinterpret_cast<uint64_t*>(positions),
-                                "reseed_streams_at", cuda_stream);
+void launch_reseed(const StreamAt& stream, uint64_t start, int64_t n, uint64_t* keys,
+                   int64_t* positions, CudaStream cuda) {
+  derive_keys<FromMemory, true>(stream, start, n, keys, positions, "reseed_streams_at", cuda);
 }
 
-void launch_reseed_from_cuda(const uint64_t* seeds, const int64_t* indices, const Name& name,
-                             int64_t n, uint64_t* keys, int64_t* positions, void* cuda_stream) {
+void launch_reseed_from(const uint64_t* seeds, const int64_t* indices, const Name& name, int64_t n,
+                        uint64_t* keys, int64_t* positions, CudaStream cuda) {
   launch(ReseedFrom{seeds, indices, name, n, keys, positions, is_aligned(keys, kVectorBytes)},
-         (n + kThreads - 1) / kThreads, "reseed_streams_from", cuda_stream);
+         (n + kThreads - 1) / kThreads, "reseed_streams_from", cuda);
 }
 
 }  // namespace fastseed

@@ -9,10 +9,12 @@
 #pragma once
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <stdexcept>
 #include <string>
 
+#include "../core/device.h"
 #include "../core/macros.h"
 
 #define FS_DEVICE __device__ __forceinline__
@@ -21,6 +23,10 @@ namespace fastseed {
 
 constexpr int kThreads = 256;
 constexpr int kVectorBytes = 16;
+
+FS_HD bool is_aligned(const void* address, int64_t bytes) {
+  return reinterpret_cast<uintptr_t>(address) % static_cast<uintptr_t>(bytes) == 0;
+}
 
 struct ThreadIndex {
   uint32_t block;
@@ -52,23 +58,73 @@ int64_t resident_blocks(const char* op) {
 }
 
 template <class Body>
-void launch_blocks(const Body& body, int64_t blocks, const char* op, void* cuda_stream) {
+void launch_blocks(const Body& body, int64_t blocks, const char* op, CudaStream cuda) {
   Body parameters = body;
   void* arguments[] = {&parameters};
   check_cuda(cudaLaunchKernel(&body_kernel<Body>, dim3(static_cast<unsigned>(blocks)),
-                              dim3(kThreads), arguments, 0, static_cast<cudaStream_t>(cuda_stream)),
+                              dim3(kThreads), arguments, 0, static_cast<cudaStream_t>(cuda.handle)),
              op);
 }
 
 // As many blocks as the device holds at a time, but not more than there is work for. A grid-stride
 // loop in the kernel does the rest.
 template <class Body>
-void launch(const Body& body, int64_t tiles, const char* op, void* cuda_stream) {
+void launch(const Body& body, int64_t tiles, const char* op, CudaStream cuda) {
   if (tiles > 0) {
     const int64_t most = resident_blocks<Body>(op);
-    launch_blocks(body, tiles < most ? tiles : most, op, cuda_stream);
+    launch_blocks(body, std::min(tiles, most), op, cuda);
   }
 }
+
+// f(i) for the indices below n that fall to this thread, of those of the whole grid in turns.
+template <class F>
+FS_DEVICE void each_index(ThreadIndex at, int64_t n, const F& f) {
+#pragma unroll 1
+  for (int64_t i = int64_t{at.block} * kThreads + at.thread; i < n;
+       i += int64_t{at.blocks} * kThreads) {
+    f(i);
+  }
+}
+
+// Share `part` of `parts` runs of n tiles, whose lengths differ by one at most: its first tile.
+FS_HD int64_t first_of_share(int64_t n, uint32_t part, uint32_t parts) {
+  const int64_t each = n / parts, rest = n % parts;
+  return each * part + (part < rest ? part : rest);
+}
+
+// n numbers of 64 bits in tiles of two a thread, for stores of 16 bytes; those before the first
+// tile and behind the last one are taken one by one. All are, where the address allows no such
+// store.
+struct Tiles {
+  static constexpr int64_t kTile = 2 * kThreads;
+  int64_t n;
+  int64_t tiles;
+  int64_t head;  // numbers before the first tile
+
+  Tiles(int64_t n, bool vectors, int64_t head = 0)
+      : n(n), tiles(vectors ? (n - head) / kTile : 0), head(head) {}
+
+  // Of numbers that are written to `out`.
+  Tiles(int64_t n, const void* out)
+      : Tiles(n, is_aligned(out, sizeof(uint64_t)),
+              is_aligned(out, kVectorBytes) || n == 0 ? 0 : 1) {}
+
+  // For launch().
+  int64_t blocks() const {
+    return tiles + (n - tiles * kTile + kThreads - 1) / kThreads;
+  }
+
+  // two(i) for the first of a tile's numbers that fall to this thread, one(i) for each other
+  // number.
+  template <class Two, class One>
+  FS_DEVICE void each(ThreadIndex at, const Two& two, const One& one) const {
+#pragma unroll 1
+    for (int64_t tile = at.block; tile < tiles; tile += at.blocks) {
+      two(head + tile * kTile);
+    }
+    each_index(at, n - tiles * kTile, [&](int64_t i) { one(i < head ? i : i + tiles * kTile); });
+  }
+};
 
 // Stores that are not expected to be read soon: first to leave the caches.
 FS_DEVICE void store(uint64_t* at, uint64_t value) {
@@ -144,10 +200,6 @@ struct SharedSums {
   }
 #endif
 };
-
-inline bool is_aligned(const void* address, int64_t bytes) {
-  return reinterpret_cast<uintptr_t>(address) % static_cast<uintptr_t>(bytes) == 0;
-}
 
 // n / divisor of n < 2^31, as one product and a shift (Granlund and Montgomery, 1994).
 class Divider {

@@ -10,25 +10,6 @@ namespace {
 
 constexpr int kSideBySide = kDigestTile / kThreads;  // groups of a thread in a tile
 
-// A row of the plan.
-struct DigestEntry {
-  uint64_t key;
-  DigestRows rows;
-  int64_t first_tile;
-
-  FS_DEVICE static int64_t tile(const int64_t* plan, int64_t i) {
-    return plan[kDigestColumns * i + 7];
-  }
-
-  FS_DEVICE static DigestEntry read(const int64_t* plan, int64_t i) {
-    const int64_t* at = plan + kDigestColumns * i;
-    const auto* bytes = reinterpret_cast<const uint8_t*>(static_cast<uintptr_t>(at[1]));
-    const DigestRows rows{
-        bytes, at[2], at[3], at[4], static_cast<uint64_t>(at[5]), static_cast<uint64_t>(at[6])};
-    return DigestEntry{static_cast<uint64_t>(at[0]), rows, at[7]};
-  }
-};
-
 FS_DEVICE void add(WordSums& sums, const Block& block) {
 #pragma unroll
   for (int k = 0; k < 4; ++k) {
@@ -105,61 +86,25 @@ FS_DEVICE Block load_any(const uint8_t* at, int n) {
 
 struct DigestTiles {
   static constexpr int kMinBlocks = 3;
-  const int64_t* plan;
-  int64_t entries;
-  int64_t tiles;
+  DigestPlan plan;
   uint64_t* sums;
 
   FS_DEVICE void operator()(ThreadIndex at) const {
-    int64_t begin = share(at.block, at.blocks);
-    const int64_t end = share(at.block + 1, at.blocks);
-    if (begin >= end) {
-      return;
-    }
-    for (int64_t i = entry_of(begin); begin < end; ++i) {
-      const int64_t next = i + 1 < entries ? DigestEntry::tile(plan, i + 1) : tiles;
-      const int64_t stop = next < end ? next : end;
-      if (begin < stop) {  // some entries have no groups
-        const DigestEntry entry = DigestEntry::read(plan, i);
-        const WordSums words =
-            sum(entry, begin - entry.first_tile, stop - entry.first_tile, at.thread);
-        add_of_warp(sums + 2 * i, words, at.thread);
-        begin = stop;
-      }
-    }
+    const int64_t begin = first_of_share(plan.tiles, at.block, at.blocks);
+    const int64_t end = first_of_share(plan.tiles, at.block + 1, at.blocks);
+    plan.each_entry(begin, end, [&](int64_t i, const DigestEntry& entry, int64_t g, int64_t last) {
+      add_of_warp(sums + 2 * i, sum(entry, g + at.thread, last), at.thread);
+    });
   }
 
-  // The first tile of a block of threads.
-  FS_DEVICE int64_t share(uint32_t block, uint32_t blocks) const {
-    const int64_t each = tiles / blocks, rest = tiles % blocks;
-    return each * block + (block < rest ? block : rest);
-  }
-
-  // The last entry that begins at this tile or before.
-  FS_DEVICE int64_t entry_of(int64_t tile) const {
-    int64_t low = 0, high = entries;
-    while (high - low > 1) {
-      const int64_t middle = low + (high - low) / 2;
-      if (DigestEntry::tile(plan, middle) <= tile) {
-        low = middle;
-      } else {
-        high = middle;
-      }
-    }
-    return low;
-  }
-
-  // What one thread sums up of the tiles [first, last) of an entry: fewer than 2^32 groups.
-  FS_DEVICE WordSums sum(const DigestEntry& e, int64_t first, int64_t last, uint32_t thread) const {
+  // What one thread sums up of an entry, of the groups from g on: fewer than 2^32.
+  FS_DEVICE static WordSums sum(const DigestEntry& e, int64_t g, int64_t end) {
     const DigestRows& rows = e.rows;
-    const int64_t per_row = row_groups(rows.row_bytes), all = rows.rows * per_row;
-    const int64_t end = last * kDigestTile < all ? last * kDigestTile : all;
+    const int64_t per_row = row_groups(rows.row_bytes);
     const bool dense = rows.row_bytes == 16 * per_row && rows.stride == rows.row_bytes &&
                        rows.group_stride == static_cast<uint64_t>(per_row);
-    const bool vectors =
-        reinterpret_cast<uintptr_t>(rows.bytes) % kVectorBytes == 0 && (dense || rows.rows == 1);
+    const bool vectors = is_aligned(rows.bytes, kVectorBytes) && (dense || rows.rows == 1);
     WordSums words = {};
-    int64_t g = first * kDigestTile + thread;
     if (vectors) {
       const int64_t inside = dense ? end : rows.row_bytes / 16;
       const int64_t whole = inside < end ? inside : end;
@@ -204,9 +149,8 @@ struct DigestTiles {
 
 }  // namespace
 
-void launch_digest_cuda(const int64_t* plan, int64_t entries, int64_t tiles, uint64_t* sums,
-                        void* cuda_stream) {
-  launch(DigestTiles{plan, entries, tiles, sums}, entries > 0 ? tiles : 0, "digest", cuda_stream);
+void launch_digest(const DigestPlan& plan, uint64_t* sums, CudaStream cuda) {
+  launch(DigestTiles{plan, sums}, plan.tiles, "digest", cuda);
 }
 
 }  // namespace fastseed

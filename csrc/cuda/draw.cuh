@@ -9,7 +9,6 @@
 #pragma once
 #include "../core/draw.h"
 #include "device.cuh"
-#include "store.cuh"
 #include "strided_layout.cuh"
 
 namespace fastseed {
@@ -42,11 +41,7 @@ FS_DEVICE void draw_words(Key key, uint64_t block, uint64_t step, Block (&out)[k
   for (int round = 0; round < kPhiloxRounds; ++round) {
 #pragma unroll
     for (int b = 0; b < kCount; ++b) {
-      const Block c = out[b];
-      const uint64_t p0 = static_cast<uint64_t>(kPhiloxM0) * c.w[0];
-      const uint64_t p1 = static_cast<uint64_t>(kPhiloxM1) * c.w[2];
-      out[b] = Block{{static_cast<uint32_t>(p1 >> 32) ^ c.w[1] ^ k0, static_cast<uint32_t>(p1),
-                      static_cast<uint32_t>(p0 >> 32) ^ c.w[3] ^ k1, static_cast<uint32_t>(p0)}};
+      out[b] = philox_round(out[b], k0, k1);
     }
     k0 += kPhiloxW0;
     k1 += kPhiloxW1;
@@ -196,25 +191,14 @@ struct AnyLayout {
     return Row{row, 0};
   }
 
-  FS_DEVICE void write(const Row& row, uint64_t block, int64_t from, int64_t at,
-                       int64_t length) const {
+  FS_DEVICE void write(const Row& row, uint64_t block, int64_t at, Inside inside) const {
     const Key key = key_of(streams, row.row);
     const uint64_t drawn = block_of(streams, row.row) + block;
     typename D::Value values[kEach];
     distribution(Drawn{draw_block(key, drawn), key, drawn}, values);
-    typename D::Value* to = out + at + from;
     constexpr int kBytes = Chunk<D>::kBlockBytes;
-    constexpr uintptr_t kAlign = kBytes < kVectorBytes ? kBytes : kVectorBytes;
-    if (from >= 0 && from + kEach <= length && reinterpret_cast<uintptr_t>(to) % kAlign == 0) {
-      store_all(to, values);
-      return;
-    }
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      if (from + i >= 0 && from + i < length) {
-        store_value(to + i, values[i]);
-      }
-    }
+    constexpr int kAlign = kBytes < kVectorBytes ? kBytes : kVectorBytes;
+    store_inside(out + at, values, inside, inside.all(kEach, out + at, kAlign));
   }
 };
 
@@ -227,40 +211,39 @@ inline Streams from_row(const Streams& streams, int64_t row, int64_t count) {
 
 template <class D>
 void launch_one_line(const D& distribution, const Streams& streams, const Layout& layout,
-                     typename D::Value* out, void* cuda_stream) {
+                     typename D::Value* out, CudaStream cuda) {
   using C = Chunk<D>;
   const int64_t tiles = layout.length / (C::kTile * C::kValues);
   const int64_t rest = layout.length - tiles * C::kTile * C::kValues;
   launch(OneLine<D>{distribution, streams, static_cast<uint64_t>(layout.offset / C::kBlockValues),
                     tiles, layout.length, out},
          tiles + (rest + kThreads * C::kBlockValues - 1) / (kThreads * C::kBlockValues), "draw",
-         cuda_stream);
+         cuda);
 }
 
 // Rows of at most `most` chunks.
 template <class D>
 void launch_many_lines(const D& distribution, const Streams& streams, const Layout& layout,
-                       typename D::Value* out, void* cuda_stream, int64_t most) {
+                       typename D::Value* out, CudaStream cuda, int64_t most) {
   using C = Chunk<D>;
   const int64_t chunks = layout.length / C::kValues;
   const int64_t per_line = (chunks + C::kPerThread - 1) / C::kPerThread;
   const int64_t together = most / per_line;
   for (int64_t row = 0; row < streams.count; row += together) {
-    const int64_t left = streams.count - row;
-    const int64_t rows = left < together ? left : together;
+    const int64_t rows = std::min(streams.count - row, together);
     const uint32_t line = static_cast<uint32_t>(per_line);
     launch(ManyLines<D>{distribution, from_row(streams, row, rows),
                         static_cast<uint64_t>(layout.offset / C::kBlockValues),
                         static_cast<uint32_t>(rows) * line, line, static_cast<uint32_t>(chunks),
                         Divider(line), out + row * layout.length},
-           (rows * per_line + kThreads - 1) / kThreads, "draw", cuda_stream);
+           (rows * per_line + kThreads - 1) / kThreads, "draw", cuda);
   }
 }
 
 // `most` is for tests: what the output is made of does not depend on it.
 template <class D>
 void draw_cuda(const D& distribution, const Streams& streams, const Layout& layout,
-               typename D::Value* out, void* cuda_stream, int64_t most = kMostItems) {
+               typename D::Value* out, CudaStream cuda, int64_t most = kMostItems) {
   using C = Chunk<D>;
   if (streams.count <= 0 || layout.runs <= 0 || layout.length <= 0) {
     return;
@@ -269,23 +252,22 @@ void draw_cuda(const D& distribution, const Streams& streams, const Layout& layo
       layout.runs == 1 && layout.offset % C::kBlockValues == 0 && is_aligned(out, kVectorBytes);
   const bool whole_chunks = layout.length % C::kValues == 0;
   if (whole_blocks && streams.count > 1 && whole_chunks && layout.length / C::kValues <= most) {
-    launch_many_lines(distribution, streams, layout, out, cuda_stream, most);
+    launch_many_lines(distribution, streams, layout, out, cuda, most);
   } else if (whole_blocks && (streams.count == 1 || whole_chunks)) {
     for (int64_t row = 0; row < streams.count; ++row) {
       launch_one_line(distribution, from_row(streams, row, 1), layout, out + row * layout.length,
-                      cuda_stream);
+                      cuda);
     }
   } else {
-    launch_lines(AnyLayout<D>{distribution, streams, out}, layout, streams.count, "draw",
-                 cuda_stream, most);
+    launch_lines(AnyLayout<D>{distribution, streams, out}, layout, streams.count, "draw", cuda,
+                 most);
   }
 }
 
-#define FS_DEFINE_DRAW_CUDA(D)                                                                  \
-  template <>                                                                                   \
-  void launch_draw_cuda<D>(const D& distribution, const Streams& streams, const Layout& layout, \
-                           D::Value* out, void* cuda_stream) {                                  \
-    draw_cuda(distribution, streams, layout, out, cuda_stream);                                 \
-  }
+template <class D>
+void launch_draw(const D& distribution, const Streams& streams, const Layout& layout,
+                 typename D::Value* out, CudaStream cuda) {
+  draw_cuda(distribution, streams, layout, out, cuda);
+}
 
 }  // namespace fastseed

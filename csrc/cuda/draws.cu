@@ -3,6 +3,9 @@
 
 namespace fastseed {
 
-FS_EACH_DISTRIBUTION(FS_DEFINE_DRAW_CUDA)
+#define FS_INSTANTIATE(D) \
+  template void launch_draw<D>(const D&, const Streams&, const Layout&, D::Value*, CudaStream);
+FS_EACH_DISTRIBUTION(FS_INSTANTIATE)
+#undef FS_INSTANTIATE
 
 }  // namespace fastseed

@@ -2,17 +2,10 @@
 // lie on an aligned address, 16 bytes at once.
 #include "../core/dropout.h"
 #include "device.cuh"
-#include "store.cuh"
 #include "strided_layout.cuh"
 
 namespace fastseed {
 namespace {
-
-struct Loaded {
-  FS_DEVICE uint64_t operator()(const uint64_t* at) const {
-    return load(at);
-  }
-};
 
 template <class T>
 struct Drop {
@@ -24,31 +17,19 @@ struct Drop {
   T* out;
 
   FS_DEVICE DropoutKey open(int64_t row) const {
-    return keys.row(row, Loaded());
+    return keys.row(row, [](const uint64_t* at) { return load(at); });
   }
 
-  FS_DEVICE void write(const DropoutKey& key, uint64_t block, int64_t from, int64_t at,
-                       int64_t length) const {
+  FS_DEVICE void write(const DropoutKey& key, uint64_t block, int64_t at, Inside inside) const {
     const Block words = draw_block(key.key, block % kDropoutBlocks);
-    const T* read = in + at + from;
-    T* to = out + at + from;
-    if (from >= 0 && from + kEach <= length &&
-        (reinterpret_cast<uintptr_t>(read) | reinterpret_cast<uintptr_t>(to)) % kVectorBytes == 0) {
-      T values[kEach];
-      load_all(read, values);
-#pragma unroll
-      for (int i = 0; i < kEach; ++i) {
-        values[i] = rule(values[i], dropout_number(words, i));
-      }
-      store_all<Read::kSoon>(to, values);
-      return;
-    }
+    const bool all = inside.all(kEach, in + at) && is_aligned(out + at, kVectorBytes);
+    T values[kEach];
+    load_inside(in + at, values, inside, all);
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
-      if (from + i >= 0 && from + i < length) {
-        store_value<Read::kSoon>(to + i, rule(read[i], dropout_number(words, i)));
-      }
+      values[i] = rule(values[i], dropout_number(words, i));
     }
+    store_inside<Read::kSoon>(out + at, values, inside, all);
   }
 };
 
@@ -72,17 +53,21 @@ struct LayerKey {
 
 }  // namespace
 
-#define FS_DEFINE_DROPOUT_CUDA(T)                                                             \
-  template <>                                                                                 \
-  void launch_dropout_cuda<T>(const Dropout<T>& rule, const DropoutKeys& keys,                \
-                              const Layout& layout, const T* in, T* out, void* cuda_stream) { \
-    launch_lines(Drop<T>{rule, keys, in, out}, layout, keys.count, "dropout", cuda_stream);   \
-  }
-FS_EACH_DROPOUT(FS_DEFINE_DROPOUT_CUDA)
+template <class T>
+void launch_dropout(const Dropout<T>& rule, const DropoutKeys& keys, const Layout& layout,
+                    const T* in, T* out, CudaStream cuda) {
+  launch_lines(Drop<T>{rule, keys, in, out}, layout, keys.count, "dropout", cuda);
+}
 
-void launch_layer_key_cuda(const uint64_t* scope, const int64_t* count, const LayerCall& call,
-                           uint64_t* out, void* cuda_stream) {
-  launch(LayerKey{scope, count, call, out}, 1, "layer_key", cuda_stream);
+#define FS_INSTANTIATE(T)                                                                         \
+  template void launch_dropout<T>(const Dropout<T>&, const DropoutKeys&, const Layout&, const T*, \
+                                  T*, CudaStream);
+FS_EACH_REAL(FS_INSTANTIATE)
+#undef FS_INSTANTIATE
+
+void launch_layer_key(const uint64_t* scope, const int64_t* count, const LayerCall& call,
+                      uint64_t* out, CudaStream cuda) {
+  launch(LayerKey{scope, count, call, out}, 1, "layer_key", cuda);
 }
 
 }  // namespace fastseed

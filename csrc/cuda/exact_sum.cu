@@ -2,8 +2,8 @@
 // registers, those of a warp are added, then those of a block in its shared memory, and the block
 // adds the limbs that are not 0 to the total. Whoever adds, and in what order, changes no bit.
 #include "../core/exact_sum.h"
-#include "../core/perturb.h"
 #include "device.cuh"
+#include "store.cuh"
 
 namespace fastseed {
 namespace {
@@ -16,7 +16,7 @@ template <class T>
 constexpr int64_t kTile = kVectors<T> * kVectorBytes / static_cast<int>(sizeof(T)) * kThreads;
 
 template <class T>
-int64_t tiles_of(int64_t n) {
+FS_HD int64_t tiles_of(int64_t n) {
   return (n + kTile<T> - 1) / kTile<T>;
 }
 
@@ -27,6 +27,16 @@ constexpr int kFraction = sizeof(T) == 8   ? 52
                                            : 10;
 template <>
 constexpr int kFraction<BFloat16> = 7;
+
+// Parts of a launch, with factors for all of them or none.
+constexpr int kMostParts = 32;
+template <class T>
+struct ExactTable {
+  int count;
+  const T* values[kMostParts];
+  const T* factors[kMostParts];
+  int64_t sizes[kMostParts];
+};
 
 FS_DEVICE bool any_of_warp(bool mine) {
 #if defined(__CUDA_ARCH__)
@@ -149,17 +159,13 @@ struct ExactTiles {
     sums.clear(at.thread);
     Windows windows = {};
     windows.base = 1;
-    const int64_t each = tiles / at.blocks, rest = tiles % at.blocks;
-    int64_t begin = each * at.block + (at.block < rest ? at.block : rest);
-    int64_t end = begin + each + (at.block < rest ? 1 : 0);
+    int64_t begin = first_of_share(tiles, at.block, at.blocks);
+    int64_t end = first_of_share(tiles, at.block + 1, at.blocks);
     for (int i = 0; begin < end; ++i) {
-      const int64_t n = parts.sizes[i], all = (n + kTile<T> - 1) / kTile<T>;
+      const int64_t n = parts.sizes[i], all = tiles_of<T>(n);
       const T* values = parts.values[i];
       const T* factors = kTerms == Terms::kProducts ? parts.factors[i] : values;
-      const bool aligned =
-          (reinterpret_cast<uintptr_t>(values) | reinterpret_cast<uintptr_t>(factors)) %
-              kVectorBytes ==
-          0;
+      const bool aligned = is_aligned(values, kVectorBytes) && is_aligned(factors, kVectorBytes);
 #pragma unroll 1
       for (; begin < end && begin < all; ++begin) {
         const int64_t first = begin * kTile<T> + int64_t{at.thread} * kNumbers;
@@ -171,7 +177,7 @@ struct ExactTiles {
         }
         add_tile(windows, sums, x, kTerms == Terms::kProducts ? y : x, at.thread, [&](int k) {
           const int64_t j = first + k / kNumbers * (kNumbers * kThreads) + k % kNumbers;
-          return Pair{same_bits<Bits>(values[j]), same_bits<Bits>(factors[j])};
+          return Pair{bits_of(values[j]), bits_of(factors[j])};
         });
       }
       begin -= all;
@@ -190,24 +196,18 @@ struct ExactTiles {
 #pragma unroll
     for (int v = 0; v < kVectors<T>; ++v) {
       const int64_t at = first + v * (kNumbers * kThreads);
+      T values[kNumbers];
       if (whole) {
-        const uint4 loaded = __ldcs(reinterpret_cast<const uint4*>(numbers + at));
-        const uint32_t words[4] = {loaded.x, loaded.y, loaded.z, loaded.w};
-#pragma unroll
-        for (int k = 0; k < kNumbers; ++k) {
-          if constexpr (sizeof(T) == 8) {
-            out[v * kNumbers + k] = words[2 * k] | static_cast<uint64_t>(words[2 * k + 1]) << 32;
-          } else {
-            constexpr int kInWord = 4 / static_cast<int>(sizeof(T));
-            out[v * kNumbers + k] =
-                static_cast<Bits>(words[k / kInWord] >> (k % kInWord * 8 * sizeof(T)));
-          }
-        }
+        load_all<Read::kLater>(numbers + at, values);
       } else {
 #pragma unroll
         for (int k = 0; k < kNumbers; ++k) {
-          out[v * kNumbers + k] = at + k < n ? same_bits<Bits>(numbers[at + k]) : Bits{0};
+          values[k] = at + k < n ? numbers[at + k] : T{};
         }
+      }
+#pragma unroll
+      for (int k = 0; k < kNumbers; ++k) {
+        out[v * kNumbers + k] = bits_of(values[k]);
       }
     }
   }
@@ -358,30 +358,56 @@ struct CarryExact {
   }
 };
 
-}  // namespace
-
 template <class T>
-void launch_exact_sum_cuda(const ExactTable<T>& parts, int64_t* total, void* cuda_stream) {
-  int64_t count = 0, tiles = 0;
+void launch_table(const ExactTable<T>& parts, int64_t count, int64_t* total, CudaStream cuda) {
+  int64_t tiles = 0;
   bool products = false;
   for (int i = 0; i < parts.count; ++i) {
-    count += parts.sizes[i];
     tiles += tiles_of<T>(parts.sizes[i]);
     products = products || parts.factors[i] != parts.values[i];
   }
   if (parts.count == 0 || parts.factors[0] == nullptr) {
-    launch(ExactTiles<T, Terms::kValues>{parts, tiles, total}, tiles, "exact_sum", cuda_stream);
+    launch(ExactTiles<T, Terms::kValues>{parts, tiles, total}, tiles, "exact_sum", cuda);
   } else if (!products) {
-    launch(ExactTiles<T, Terms::kSquares>{parts, tiles, total}, tiles, "exact_sum", cuda_stream);
+    launch(ExactTiles<T, Terms::kSquares>{parts, tiles, total}, tiles, "exact_sum", cuda);
   } else {
-    launch(ExactTiles<T, Terms::kProducts>{parts, tiles, total}, tiles, "exact_sum", cuda_stream);
+    launch(ExactTiles<T, Terms::kProducts>{parts, tiles, total}, tiles, "exact_sum", cuda);
   }
-  launch(CarryExact{count, total}, 1, "exact_sum", cuda_stream);
+  launch(CarryExact{count, total}, 1, "exact_sum", cuda);
+}
+
+}  // namespace
+
+// In launches of as many values as limbs have room for, and one at least: it carries.
+template <class T>
+void launch_exact_sum(const std::vector<ExactPart<T>>& parts, int64_t* total, CudaStream cuda) {
+  ExactTable<T> table = {};
+  int64_t room = kMostUncarried;
+  const auto flush = [&] {
+    launch_table(table, kMostUncarried - room, total, cuda);
+    table.count = 0;
+    room = kMostUncarried;
+  };
+  for (const ExactPart<T>& part : parts) {
+    for (int64_t at = 0; at < part.n;) {
+      if (table.count == kMostParts || room == 0) {
+        flush();
+      }
+      const int64_t size = std::min(part.n - at, room);
+      const int i = table.count++;
+      table.values[i] = part.values + at;
+      table.factors[i] = part.factors == nullptr ? nullptr : part.factors + at;
+      table.sizes[i] = size;
+      room -= size;
+      at += size;
+    }
+  }
+  flush();
 }
 
 #define FS_INSTANTIATE(T) \
-  template void launch_exact_sum_cuda<T>(const ExactTable<T>&, int64_t*, void*);
-FS_EACH_EXACT(FS_INSTANTIATE)
+  template void launch_exact_sum<T>(const std::vector<ExactPart<T>>&, int64_t*, CudaStream);
+FS_EACH_REAL(FS_INSTANTIATE)
 #undef FS_INSTANTIATE
 
 }  // namespace fastseed

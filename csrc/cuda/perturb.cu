@@ -2,7 +2,6 @@
 #include "../core/perturb.h"
 
 #include "device.cuh"
-#include "store.cuh"
 #include "strided_layout.cuh"
 
 namespace fastseed {
@@ -10,7 +9,7 @@ namespace {
 
 template <class T>
 struct PerturbLines {
-  using Real = typename Compute<T>::Type;
+  using Real = RealOf<T>;
   static constexpr int kMinBlocks = sizeof(T) == 2 ? 2 : 4;
   static constexpr int kEach = kVectorBytes / static_cast<int>(sizeof(T));
   static constexpr int kDrawn = 4 / Normal<Real>::kWords;  // values of normal noise in a block
@@ -39,29 +38,18 @@ struct PerturbLines {
       }
       return;
     }
-    const Block words = draw_block(key, group / (4 * kGroups));
-    const uint64_t i = group / kGroups % 4;
-    const uint32_t word =
-        i < 2 ? (i == 0 ? words.w[0] : words.w[1]) : (i == 2 ? words.w[2] : words.w[3]);
+    const uint32_t word = draw_block(key, group / (4 * kGroups)).word(group / kGroups % 4);
 #pragma unroll
     for (int k = 0; k < kEach; ++k) {
       z[k] = sign_of<Real>(word, static_cast<int>(group % kGroups) * kEach + k);
     }
   }
 
-  FS_DEVICE void write(const Row&, uint64_t group, int64_t from, int64_t at, int64_t length) const {
-    T* const numbers = what.numbers + at + from;
-    const bool whole = from >= 0 && from + kEach <= length &&
-                       reinterpret_cast<uintptr_t>(numbers) % kVectorBytes == 0;
+  FS_DEVICE void write(const Row&, uint64_t group, int64_t at, Inside inside) const {
+    T* const numbers = what.numbers + at;
+    const bool all = inside.all(kEach, numbers);
     T values[kEach];
-    if (whole) {
-      load_all(numbers, values);
-    } else {
-#pragma unroll
-      for (int k = 0; k < kEach; ++k) {
-        values[k] = from + k >= 0 && from + k < length ? numbers[k] : T{};
-      }
-    }
+    load_inside(numbers, values, inside, all);
     Real sums[kEach], z[kEach] = {};
 #pragma unroll
     for (int k = 0; k < kEach; ++k) {
@@ -79,21 +67,12 @@ struct PerturbLines {
 #pragma unroll
     for (int k = 0; k < kEach; ++k) {
       if (what.action == Perturb::kAdd) {
-        values[k] = sums[k] == sums[k] ? Rounded<T>::of(sums[k]) : values[k];
-      } else if (whole || (from + k >= 0 && from + k < length)) {
-        values[k] = one(at + from + k, values[k], z[k]);
+        values[k] = sums[k] == sums[k] ? rounded<T>(sums[k]) : values[k];
+      } else if (all || inside[k]) {
+        values[k] = one(at + k, values[k], z[k]);
       }
     }
-    if (whole) {
-      store_all<Read::kSoon>(numbers, values);
-      return;
-    }
-#pragma unroll
-    for (int k = 0; k < kEach; ++k) {
-      if (from + k >= 0 && from + k < length) {
-        store_value<Read::kSoon>(numbers + k, values[k]);
-      }
-    }
+    store_inside<Read::kSoon>(numbers, values, inside, all);
   }
 
   // The number at an index, moved by d and recorded, or moved back.
@@ -109,7 +88,7 @@ struct PerturbLines {
           atomicAdd(reinterpret_cast<unsigned long long*>(what.list), 1ull) + 1);
       if (row <= what.capacity) {
         what.list[2 * row] = index;
-        what.list[2 * row + 1] = static_cast<int64_t>(same_bits<Pattern<T>>(before));
+        what.list[2 * row + 1] = static_cast<int64_t>(bits_of(before));
       } else {
         byte = kUnmoved;
         stored = before;
@@ -122,15 +101,14 @@ struct PerturbLines {
 
 }  // namespace
 
-#define FS_DEFINE_PERTURB_CUDA(T)                                                \
-  template <>                                                                    \
-  void launch_perturb_cuda<T>(const Perturbation<T>& what, const Layout& layout, \
-                              void* cuda_stream) {                               \
-    launch_lines(PerturbLines<T>{what}, layout, 1, "perturb", cuda_stream);      \
-  }
-FS_DEFINE_PERTURB_CUDA(float)
-FS_DEFINE_PERTURB_CUDA(double)
-FS_DEFINE_PERTURB_CUDA(Half)
-FS_DEFINE_PERTURB_CUDA(BFloat16)
+template <class T>
+void launch_perturb(const Perturbation<T>& what, const Layout& layout, CudaStream cuda) {
+  launch_lines(PerturbLines<T>{what}, layout, 1, "perturb", cuda);
+}
+
+#define FS_INSTANTIATE(T) \
+  template void launch_perturb<T>(const Perturbation<T>&, const Layout&, CudaStream);
+FS_EACH_REAL(FS_INSTANTIATE)
+#undef FS_INSTANTIATE
 
 }  // namespace fastseed

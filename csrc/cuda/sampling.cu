@@ -44,18 +44,8 @@ struct LaneRace {
   const T* numbers;
   int64_t first;
   int64_t begin, end;
-  Winner best;
-  uint32_t least, greatest;  // orders
-
-  FS_DEVICE LaneRace(const Race& of, const T* row, int64_t token, int64_t from, int64_t to)
-      : race(of),
-        numbers(row),
-        first(token),
-        begin(from),
-        end(to),
-        best(Winner::none()),
-        least(0xffffffffu),
-        greatest(0) {}
+  Winner best = Winner::none();
+  uint32_t least = 0xffffffffu, greatest = 0;  // orders
 
   FS_DEVICE void try_block(int64_t block, const ScoreBound& bound) {
     const int64_t column = 4 * block - first;
@@ -80,8 +70,7 @@ struct LaneRace {
     const bool greedy = race.temperature == 0.0;
 #pragma unroll 1
     for (int i = 0; i < 4; ++i) {
-      const uint32_t word =
-          i < 2 ? (i == 0 ? words.w[0] : words.w[1]) : (i == 2 ? words.w[2] : words.w[3]);
+      const uint32_t word = words.word(static_cast<uint64_t>(i));
       const float value = i < 2 ? (i == 0 ? x[0] : x[1]) : (i == 2 ? x[2] : x[3]);
       const uint32_t token = static_cast<uint32_t>(4 * block + i);
       if (race.survives(value, token) && (greedy || bound.may_win(value, word))) {
@@ -125,7 +114,7 @@ struct RaceParts {
     const Race race = races.race(row);
     const int64_t begin = part * part_size;
     const int64_t end = begin + part_size < numbers.size ? begin + part_size : numbers.size;
-    LaneRace<T> mine(race, numbers.row(row), numbers.first, begin, end);
+    LaneRace<T> mine{race, numbers.row(row), numbers.first, begin, end};
     const int64_t first_block = (numbers.first + begin) / 4;
     const int64_t blocks = begin < end ? (numbers.first + end + 3) / 4 - first_block : 0;
     ScoreBound bound(race);
@@ -279,41 +268,41 @@ struct SearchDigit {
 }  // namespace
 
 template <class T>
-void launch_race_cuda(const NumberRows<T>& numbers, const RaceRows& races, const WinnersOut& out,
-                      void* cuda_stream) {
+void launch_race(const NumberRows<T>& numbers, const RaceRows& races, const WinnersOut& out,
+                 CudaStream cuda) {
   constexpr int64_t kWarps = kThreads / kLanes;
   const int64_t size = (numbers.size + out.parts - 1) / out.parts;
   launch(RaceParts<T>{numbers, races, out, size}, (numbers.rows * out.parts + kWarps - 1) / kWarps,
-         "sampling_race", cuda_stream);
+         "sampling_race", cuda);
 }
 
 template <class T>
-void launch_threshold_cuda(const NumberRows<T>& numbers, const ThresholdRows& rows,
-                           int64_t* scratch, void* cuda_stream) {
+void launch_threshold(const NumberRows<T>& numbers, const ThresholdRows& rows, int64_t* scratch,
+                      CudaStream cuda) {
   constexpr int64_t kColumns = SearchDigit<T>::kAhead * kThreads;
   const char* op = "sampling_threshold";
   const int64_t most = (numbers.size + kColumns - 1) / kColumns;
   for (int64_t row = 0; row < numbers.rows; row += kThresholdRows) {
-    const int64_t left = numbers.rows - row, count = left < kThresholdRows ? left : kThresholdRows;
+    const int64_t count = std::min(numbers.rows - row, kThresholdRows);
     const int64_t parts = resident_blocks<SearchDigit<T>>(op) / count;
-    SearchDigit<T> search{numbers, rows, scratch, row, parts < most ? parts : most, kDigits - 1};
-    search.parts = search.parts < 1 ? 1 : search.parts;
+    SearchDigit<T> search{
+        numbers, rows, scratch, row, std::max(std::min(parts, most), int64_t{1}), kDigits - 1};
     check_cuda(cudaMemsetAsync(scratch, 0, static_cast<size_t>(8 * count * kThresholdScratch),
-                               static_cast<cudaStream_t>(cuda_stream)),
+                               static_cast<cudaStream_t>(cuda.handle)),
                op);
     for (; search.digit >= 0; --search.digit) {
-      launch_blocks(search, count * search.parts, op, cuda_stream);
+      launch_blocks(search, count * search.parts, op, cuda);
     }
     search.parts = 1;
-    launch_blocks(search, count, op, cuda_stream);
+    launch_blocks(search, count, op, cuda);
   }
 }
 
-#define FS_INSTANTIATE(T)                                                                      \
-  template void launch_race_cuda<T>(const NumberRows<T>&, const RaceRows&, const WinnersOut&,  \
-                                    void*);                                                    \
-  template void launch_threshold_cuda<T>(const NumberRows<T>&, const ThresholdRows&, int64_t*, \
-                                         void*);
+#define FS_INSTANTIATE(T)                                                                 \
+  template void launch_race<T>(const NumberRows<T>&, const RaceRows&, const WinnersOut&,  \
+                               CudaStream);                                               \
+  template void launch_threshold<T>(const NumberRows<T>&, const ThresholdRows&, int64_t*, \
+                                    CudaStream);
 FS_EACH_NUMBER(FS_INSTANTIATE)
 #undef FS_INSTANTIATE
 

@@ -6,8 +6,6 @@
 namespace fastseed {
 namespace {
 
-constexpr int64_t kTile = 2 * kThreads;  // positions a block of threads takes at a time
-
 // i / b of i < 2^48 and b in [4, 2^24] (Granlund and Montgomery, 1994): the factor is 2^(64 +
 // shift) / b rounded up, so that the result is less than 2^-(16 + shift) too great, and that is
 // below 1 / b.
@@ -142,63 +140,64 @@ struct Backward {
   }
 };
 
-// Full tiles with 16-byte stores where the address allows them, and the rest one by one.
 template <class Source>
 struct ShuffleBody {
   static constexpr int kMinBlocks = 6;
   ShuffleRounds rounds;
   Source source;
   int64_t n;
-  int64_t count;
-  int64_t tiles;
-  int64_t head;  // elements before the first tile
+  Tiles tiles;
   int64_t* out;
 
+  // The results from k on.
+  template <int kCells>
+  FS_DEVICE void walk(int64_t k, uint64_t (&results)[kCells]) const {
+    Cell cells[kCells];
+#pragma unroll
+    for (int i = 0; i < kCells; ++i) {
+      cells[i] = rounds.cell(source.load(k + i, n));
+    }
+    int64_t found[kCells];
+    rounds.walk<Source::kWay>(cells, n, found);
+#pragma unroll
+    for (int i = 0; i < kCells; ++i) {
+      results[i] = static_cast<uint64_t>(source.result(k + i, found[i], n));
+    }
+  }
+
   FS_DEVICE void operator()(ThreadIndex at) const {
-#pragma unroll 1
-    for (int64_t tile = at.block; tile < tiles; tile += at.blocks) {
-      const int64_t k = head + tile * kTile + 2 * at.thread;
-      Cell cells[2] = {rounds.cell(source.load(k, n)), rounds.cell(source.load(k + 1, n))};
-      int64_t found[2];
-      rounds.walk<Source::kWay>(cells, n, found);
-      store(reinterpret_cast<uint64_t*>(out) + k,
-            static_cast<uint64_t>(source.result(k, found[0], n)),
-            static_cast<uint64_t>(source.result(k + 1, found[1], n)));
-    }
-    const int64_t rest = count - tiles * kTile;
-#pragma unroll 1
-    for (int64_t r = int64_t{at.block} * kThreads + at.thread; r < rest;
-         r += int64_t{at.blocks} * kThreads) {
-      const int64_t k = r < head ? r : r + tiles * kTile;
-      Cell cells[1] = {rounds.cell(source.load(k, n))};
-      int64_t found[1];
-      rounds.walk<Source::kWay>(cells, n, found);
-      store(reinterpret_cast<uint64_t*>(out) + k,
-            static_cast<uint64_t>(source.result(k, found[0], n)));
-    }
+    auto* to = reinterpret_cast<uint64_t*>(out);
+    const auto two = [&](int64_t tile) {
+      const int64_t k = tile + 2 * at.thread;
+      uint64_t results[2];
+      walk(k, results);
+      store(to + k, results[0], results[1]);
+    };
+    tiles.each(at, two, [&](int64_t k) {
+      uint64_t results[1];
+      walk(k, results);
+      store(to + k, results[0]);
+    });
   }
 };
 
 template <class Source>
 void launch_source(const Shuffle& shuffle, const Source& source, int64_t count, int64_t* out,
-                   const char* op, void* cuda_stream) {
-  const int64_t head = is_aligned(out, kVectorBytes) || count == 0 ? 0 : 1;
-  const int64_t tiles = is_aligned(out, sizeof(int64_t)) ? (count - head) / kTile : 0;
-  const int64_t rest = count - tiles * kTile;
-  launch(ShuffleBody<Source>{ShuffleRounds(shuffle), source, shuffle.n, count, tiles, head, out},
-         tiles + (rest + kThreads - 1) / kThreads, op, cuda_stream);
+                   const char* op, CudaStream cuda) {
+  const Tiles tiles(count, out);
+  launch(ShuffleBody<Source>{ShuffleRounds(shuffle), source, shuffle.n, tiles, out}, tiles.blocks(),
+         op, cuda);
 }
 
 }  // namespace
 
-void launch_shuffle_cuda(const Shuffle& shuffle, const Positions& at, int64_t* out,
-                         void* cuda_stream) {
-  launch_source(shuffle, Forward{at}, at.count, out, "shuffle", cuda_stream);
+void launch_shuffle(const Shuffle& shuffle, const Positions& at, int64_t* out, CudaStream cuda) {
+  launch_source(shuffle, Forward{at}, at.count, out, "shuffle", cuda);
 }
 
-void launch_shuffle_positions_cuda(const Shuffle& shuffle, const int64_t* numbers, int64_t count,
-                                   int64_t* out, void* cuda_stream) {
-  launch_source(shuffle, Backward{numbers}, count, out, "shuffle_positions", cuda_stream);
+void launch_shuffle_positions(const Shuffle& shuffle, const int64_t* numbers, int64_t count,
+                              int64_t* out, CudaStream cuda) {
+  launch_source(shuffle, Backward{numbers}, count, out, "shuffle_positions", cuda);
 }
 
 }  // namespace fastseed

@@ -2,6 +2,7 @@
 #pragma once
 #include "../core/strided_layout.h"
 #include "device.cuh"
+#include "store.cuh"
 
 namespace fastseed {
 
@@ -71,8 +72,8 @@ constexpr int64_t kMostItems = int64_t{1} << 30;
 // item one block of a line, which may begin before the line or end behind it. The Body has
 //   open(row)                            what the items of a row share; `first` is the index of its
 //                                        first value in the stream
-//   write(opened, block, from, at, length)   the values of a block, of which the first is value
-//                                        `from` of a line that begins at value `at` of the output
+//   write(opened, block, at, inside)     the values of a block, of which the first is value `at` of
+//                                        the output
 template <class Body>
 struct OverLines {
   static constexpr int kMinBlocks = Body::kMinBlocks;
@@ -103,8 +104,8 @@ struct OverLines {
     const int64_t skip = first_block + (item - local * per_line);
     const int64_t from = skip * kEach - static_cast<int64_t>(start % kEach);
     if (from < layout.length) {
-      body.write(opened, start / kEach + static_cast<uint64_t>(skip), from, line * layout.length,
-                 layout.length);
+      body.write(opened, start / kEach + static_cast<uint64_t>(skip), line * layout.length + from,
+                 Inside{from, layout.length});
     }
   }
 };
@@ -112,20 +113,20 @@ struct OverLines {
 // `most` is for tests: what the output is made of does not depend on it.
 template <class Body>
 void launch_lines(const Body& body, const Layout& layout, int64_t rows, const char* op,
-                  void* cuda_stream, int64_t most = kMostItems) {
+                  CudaStream cuda, int64_t most = kMostItems) {
   constexpr int64_t kEach = Body::kEach;
   const FastLayout fast(layout, rows);
   const int64_t lines = rows * layout.runs;
   const int64_t blocks = (layout.length + kEach - 2) / kEach + 1;  // wherever in one it begins
   for (int64_t b = 0; b < blocks; b += most) {
-    const int64_t per_line = blocks - b < most ? blocks - b : most;
+    const int64_t per_line = std::min(blocks - b, most);
     const int64_t together = most / per_line;
     for (int64_t line = 0; line < lines; line += together) {
-      const int64_t count = lines - line < together ? lines - line : together;
+      const int64_t count = std::min(lines - line, together);
       const uint32_t each = static_cast<uint32_t>(per_line);
       launch(OverLines<Body>{body, fast, line, b, static_cast<uint32_t>(count) * each, each,
                              Divider(each)},
-             (count * per_line + kThreads - 1) / kThreads, op, cuda_stream);
+             (count * per_line + kThreads - 1) / kThreads, op, cuda);
     }
   }
 }

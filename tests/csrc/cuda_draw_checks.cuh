@@ -74,9 +74,9 @@ void check_one(const D& d, int64_t rows, const Layout& layout, bool positions, i
   DeviceArray<typename D::Value> out(rows * layout.runs * layout.length, shift);
   const Streams streams{keys.data(), positions ? at.data() : nullptr, rows};
   if (most == 0) {
-    launch_draw_cuda(d, streams, layout, out.data(), nullptr);
+    launch_draw(d, streams, layout, out.data(), CudaStream{});
   } else {
-    draw_cuda(d, streams, layout, out.data(), nullptr, most);
+    draw_cuda(d, streams, layout, out.data(), CudaStream{}, most);
   }
   expect(d, s, layout, out.read());
 }
@@ -147,7 +147,7 @@ void check_dividers() {
 
 template <class T>
 void check_reals(T one) {
-  using Real = typename Compute<T>::Type;
+  using Real = RealOf<T>;
   check_shapes(Uniform<T>{Real(3.7), Real(-1.3), Real(2.25)});
   check_shapes(Normal<T>{Real(0.3), Real(1.7)});
   check_shapes(Normal<T>{Real(0), Real(1)});

@@ -57,8 +57,8 @@ void check_values(const D& d, const Place64& at, DrawRow& row) {
   DeviceArray<uint64_t> keys(std::vector<uint64_t>{at.key.lo, at.key.hi});
   DeviceArray<int64_t> positions(std::vector<int64_t>{at.position});
   DeviceArray<typename D::Value> out(at.count);
-  launch_draw_cuda(d, Streams{keys.data(), positions.data(), 1},
-                   Layout{at.count, 1, at.first, 0, {}, {}}, out.data(), nullptr);
+  launch_draw(d, Streams{keys.data(), positions.data(), 1},
+              Layout{at.count, 1, at.first, 0, {}, {}}, out.data(), CudaStream{});
   const typename D::Value* values = out.read();
   for (int64_t i = 0; i < at.count; ++i) {
     check(bits_of(values[i]) == row.hex(), "a value of a row");
@@ -67,7 +67,7 @@ void check_values(const D& d, const Place64& at, DrawRow& row) {
 
 template <class T>
 void check_reals_row(const std::string& name, const Place64& at, DrawRow& row, T one) {
-  using Real = typename Compute<T>::Type;
+  using Real = RealOf<T>;
   if (name == "uniform") {
     const Real span = row.real<Real>(), shift = row.real<Real>(), cap = row.real<Real>();
     check_values(Uniform<T>{span, shift, cap}, at, row);
@@ -175,7 +175,7 @@ inline void check_real_row(std::istringstream& stream) {
   const int which = function == "negative_log" ? 0 : function == "cos" ? 1 : 2;
   check(which < 2 || function == "sin", "the name of a function");
   DeviceArray<uint64_t> out(3);
-  launch(RealFunctions{word, dtype == "float64", out.data()}, 1, "real", nullptr);
+  launch(RealFunctions{word, dtype == "float64", out.data()}, 1, "real", CudaStream{});
   check(out.read()[which] == result, "the result of a row");
 }
 

@@ -137,8 +137,8 @@ void check_large(const std::string& name, const std::vector<Key>& expected, uint
   const int64_t n = static_cast<int64_t>(expected.size());
   for (const int shift : {0, 3}) {
     Poisoned<uint64_t> seeds(n, shift), keys(2 * n, shift);
-    launch_derive_seeds(kStream, start, n, seeds.data());
-    launch_derive_keys(kStream, start, n, keys.data());
+    launch_derive_seeds(kStream, start, n, seeds.data(), Range{0, n});
+    launch_derive_keys(kStream, start, n, keys.data(), Range{0, n});
     seeds.check_margins();
     keys.check_margins();
     for (int64_t i = 0; i < n; ++i) {
@@ -163,10 +163,9 @@ void check_splits(const std::string& name, const std::vector<Key>& expected, uin
     Poisoned<uint64_t> seeds(n, trial % 8), keys(2 * n, trial % 8);
     std::vector<std::thread> threads;
     for (size_t k = 0; k + 1 < cuts.size(); ++k) {
-      threads.emplace_back([&, begin = cuts[k], count = cuts[k + 1] - cuts[k]] {
-        const uint64_t first = start + static_cast<uint64_t>(begin);
-        launch_derive_seeds(kStream, first, count, seeds.data() + begin);
-        launch_derive_keys(kStream, first, count, keys.data() + 2 * begin);
+      threads.emplace_back([&, part = Range{cuts[k], cuts[k + 1]}] {
+        launch_derive_seeds(kStream, start, n, seeds.data(), part);
+        launch_derive_keys(kStream, start, n, keys.data(), part);
       });
     }
     for (std::thread& thread : threads) {

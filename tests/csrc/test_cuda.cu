@@ -36,17 +36,17 @@ void check_keys(uint32_t rank_word, uint32_t worker, uint64_t start, int64_t n, 
     seeds.push_back(key.lo);
   }
   DeviceArray<uint64_t> k(2 * n, shift), s(n, shift);
-  launch_derive_keys_cuda(stream, start, n, k.data(), nullptr);
-  launch_derive_seeds_cuda(stream, start, n, s.data(), nullptr);
+  launch_derive_keys(stream, start, n, k.data(), CudaStream{});
+  launch_derive_seeds(stream, start, n, s.data(), CudaStream{});
   check(std::equal(keys.begin(), keys.end(), k.read()), "derive_keys");
   check(std::equal(seeds.begin(), seeds.end(), s.read()), "derive_seeds");
   for (const bool memory : {false, true}) {
     DeviceArray<uint64_t> r(2 * n, shift);
     DeviceArray<int64_t> p(n, shift / 2);
     if (memory) {
-      launch_reseed_cuda(at, start, n, r.data(), p.data(), nullptr);
+      launch_reseed(at, start, n, r.data(), p.data(), CudaStream{});
     } else {
-      launch_reseed_cuda(stream, start, n, r.data(), p.data(), nullptr);
+      launch_reseed(stream, start, n, r.data(), p.data(), CudaStream{});
     }
     check(std::equal(keys.begin(), keys.end(), r.read()), "reseed: keys");
     const std::vector<int64_t> zeros(static_cast<size_t>(n), 0);
@@ -85,8 +85,8 @@ void check_reseed_from() {
       for (const bool indexed : {false, true}) {
         DeviceArray<uint64_t> keys(2 * n, shift);
         DeviceArray<int64_t> positions(n, shift);
-        launch_reseed_from_cuda(from.data(), indexed ? at.data() : nullptr, kName, n, keys.data(),
-                                positions.data(), nullptr);
+        launch_reseed_from(from.data(), indexed ? at.data() : nullptr, kName, n, keys.data(),
+                           positions.data(), CudaStream{});
         const uint64_t* k = keys.read();
         const int64_t* p = positions.read();
         for (size_t i = 0; i < seeds.size(); ++i) {
@@ -105,14 +105,14 @@ void check_failure() {
   DeviceArray<uint64_t> out(4);
   shim_fails = true;
   try {
-    launch_derive_seeds_cuda(Stream{}, 0, 4, out.data(), nullptr);
+    launch_derive_seeds(Stream{}, 0, 4, out.data(), CudaStream{});
     fail("nothing was thrown");
   } catch (const std::runtime_error& error) {
     check(error.what() == std::string("fastseed.derive_seeds: unspecified launch failure"),
           error.what());
   }
   const int before = shim_launches;
-  launch_derive_seeds_cuda(Stream{}, 0, 0, out.data(), nullptr);  // nothing to do, nothing fails
+  launch_derive_seeds(Stream{}, 0, 0, out.data(), CudaStream{});  // nothing to do, nothing fails
   check(shim_launches == before, "an empty launch");
   shim_fails = false;
 #endif
@@ -151,11 +151,11 @@ void check_key_row(std::istringstream& row, Domain domain) {
     DeviceArray<uint64_t> out(2);
     DeviceArray<int64_t> position(1);
     if (memory) {
-      launch_reseed_cuda(StreamAt{scope.data(), at.name, rank_word, word}, index, 1, out.data(),
-                         position.data(), nullptr);
+      launch_reseed(StreamAt{scope.data(), at.name, rank_word, word}, index, 1, out.data(),
+                    position.data(), CudaStream{});
     } else {
-      launch_derive_keys_cuda(Stream{name_key(at.scope, at.name), rank_word, word}, index, 1,
-                              out.data(), nullptr);
+      launch_derive_keys(Stream{name_key(at.scope, at.name), rank_word, word}, index, 1, out.data(),
+                         CudaStream{});
     }
     const uint64_t* key = out.read();
     check(!row.fail() && key[0] == lo && key[1] == hi, "the key of a row");
@@ -186,7 +186,7 @@ void check_seeds_row(std::istringstream& row) {
   const uint32_t rank_word = with_domain(static_cast<uint32_t>(rank), Domain::kStream);
   const Stream stream{name_key(at.scope, at.name), rank_word, static_cast<uint32_t>(worker)};
   DeviceArray<uint64_t> out(n, 1);
-  launch_derive_seeds_cuda(stream, start, n, out.data(), nullptr);
+  launch_derive_seeds(stream, start, n, out.data(), CudaStream{});
   check(!row.fail() && digest_of(out.read(), n) == digest, "the digest of the seeds");
 }
 

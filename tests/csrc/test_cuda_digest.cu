@@ -37,7 +37,7 @@ class Job {
     const uint64_t before = ~uint64_t{0} - 2;
     DeviceArray<int64_t> plan(plan_);
     DeviceArray<uint64_t> sums(std::vector<uint64_t>(2 * expected_.size(), before), 2);
-    launch_digest_cuda(plan.data(), n, tiles_, sums.data(), nullptr);
+    launch_digest(DigestPlan{plan.data(), n, tiles_}, sums.data(), CudaStream{});
     const uint64_t* found = sums.read();
     for (size_t i = 0; i < expected_.size(); ++i) {
       const uint64_t low = expected_[i].w[0] + before;
@@ -99,7 +99,7 @@ void check_failure() {
   shim_fails = false;
   check(said, "fastseed.digest: and what CUDA says");
   const int before = shim_launches;
-  launch_digest_cuda(nullptr, 0, 0, nullptr, nullptr);
+  launch_digest(DigestPlan{}, nullptr, CudaStream{});
   check(shim_launches == before, "an empty launch");
 #endif
 }

@@ -51,10 +51,10 @@ void check_draw(const D& d, int64_t rows, const Layout& layout, int shift,
   int64_t begin = 0;
   for (const int64_t cut : cuts) {
     const int64_t end = cut * total / 100;
-    launch_draw(d, streams, layout, begin, end, out);
+    launch_draw(d, streams, layout, out, Range{begin, end});
     begin = end;
   }
-  launch_draw(d, streams, layout, begin, total, out);
+  launch_draw(d, streams, layout, out, Range{begin, total});
   memory.check_margins();
   const Value* got = out;
   for (int64_t row = 0; row < rows; ++row) {

@@ -22,7 +22,7 @@ std::vector<int64_t> by_the_core(const Shuffle& shuffle, const Positions& at) {
 
 std::vector<int64_t> by_the_kernel(const Shuffle& shuffle, const Positions& at) {
   std::vector<int64_t> found(static_cast<size_t>(at.count), -1);
-  launch_shuffle(shuffle, at, found.data());
+  launch_shuffle(shuffle, at, found.data(), Range{0, at.count});
   return found;
 }
 
@@ -38,7 +38,7 @@ std::vector<int64_t> back_by_the_kernel(const Shuffle& shuffle,
                                         const std::vector<int64_t>& numbers) {
   const auto count = static_cast<int64_t>(numbers.size());
   std::vector<int64_t> found(numbers.size(), -2);
-  launch_shuffle_positions(shuffle, numbers.data(), count, found.data());
+  launch_shuffle_positions(shuffle, numbers.data(), count, found.data(), Range{0, count});
   return found;
 }
 
@@ -53,9 +53,9 @@ void check_inverse(const Shuffle& shuffle, const Positions& at, std::vector<int6
     }
     const int64_t cut = at.count * shift / 9;
     Poisoned<int64_t> out(at.count, shift);
-    launch_shuffle_positions(shuffle, numbers.data(), cut, out.data());
+    launch_shuffle_positions(shuffle, numbers.data(), at.count, out.data(), Range{0, cut});
     std::copy(numbers.begin() + cut, numbers.end(), out.data() + cut);
-    launch_shuffle_positions(shuffle, out.data() + cut, at.count - cut, out.data() + cut);
+    launch_shuffle_positions(shuffle, out.data(), at.count, out.data(), Range{cut, at.count});
     check(std::equal(expected.begin(), expected.end(), out.data()), "a position");
     out.check_margins();
   }
@@ -68,8 +68,8 @@ void check_shapes() {
     for (int shift = 0; shift < 8; shift += 1 + (at.count > 100)) {
       const int64_t cut = at.count * shift / 9;
       Poisoned<int64_t> out(at.count, shift);
-      launch_shuffle(shuffle, Positions{at.start, at.stride, cut}, out.data());
-      launch_shuffle(shuffle, Positions{at[cut], at.stride, at.count - cut}, out.data() + cut);
+      launch_shuffle(shuffle, at, out.data(), Range{0, cut});
+      launch_shuffle(shuffle, at, out.data(), Range{cut, at.count});
       check(std::equal(expected.begin(), expected.end(), out.data()), "a number of the order");
       out.check_margins();
       check_inverse(shuffle, at, expected, shift);

@@ -1,6 +1,8 @@
 """GeneratorPool: the loop over manual_seed bit for bit, and keys of consecutive indices."""
 
+import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -191,6 +193,31 @@ def test_without_generators_it_gives_the_same_states(monkeypatch):
     assert states(members)[:5] + states(members)[6:] == native_states[:5] + native_states[6:]
     key = fastseed.derive_key("pool", task=1, index=5)
     assert states(members[5:6]) == states([torch.Generator().manual_seed(key % 2**64)])
+
+
+def test_without_generators_threads_reseed_pools_of_their_own(monkeypatch):
+    monkeypatch.setattr(native, "generators", None)
+    fastseed.init(42)
+    pools = [GeneratorPool(used(64), name) for name in ("a", "b", "c")]
+    wrong: list[tuple[str, int]] = []
+
+    def work(pool):
+        for epoch in range(40):
+            pool.reseed(1, epoch)
+            for i in (0, 63):
+                if not holds_key(
+                    pool[i], fastseed.derive_key(pool.name, task=1, epoch=epoch, index=i)
+                ):
+                    wrong.append((pool.name, epoch))
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(len(pools)) as executor:
+            list(executor.map(work, pools))
+    finally:
+        sys.setswitchinterval(interval)
+    assert not wrong
 
 
 def test_pool_as_a_sequence():

@@ -229,7 +229,7 @@ def test_reseed_writes_devices_by_value(monkeypatch):
     monkeypatch.setattr(
         scope_tensors.process_state, "devices", dict(scope_tensors.process_state.devices)
     )
-    layer_scope.device_scope(meta, layer_scope.this_thread.scope)
+    nn.Dropout(name="on a new device")(torch.ones(2, device=meta))
     with Recorded():
         fastseed.reseed(1, 0, 9)
         with nn.rows(4, total=8):

@@ -166,6 +166,18 @@ def test_what_would_not_reach_a_shard_is_refused(write, says, as_rank):
         write(model.weight)
 
 
+def test_copies_into_a_parameter_reach_its_part(as_rank):
+    as_rank(0)
+    model, whole = fully_shard(nn.Linear(4, 9)), torch.arange(72.0).view(2, 9, 4)[1]
+    with torch.no_grad(), fastseed.nn.initialize(model):
+        model.weight.copy_(whole)
+        model.bias.copy_(whole[3, :1])
+        again = torch.empty_like(model.weight).copy_(model.weight)
+        model.weight.copy_(again + again)
+    assert torch.equal(model.weight.to_local(), 2 * whole[:5])
+    assert model.bias.to_local().tolist() == [48.0] * 5
+
+
 class Drawn(nn.Module):
     def __init__(self, rows: int = 8, columns: int = 6) -> None:
         super().__init__()

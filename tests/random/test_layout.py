@@ -199,6 +199,14 @@ def test_regular_pieces_are_one_grid():
     assert [piece[1:] for piece in pieces] == [((4, 2, 1, 5), (20, 5, 0, 1), 10)]
 
 
+def test_irregular_runs_are_as_many_grids_as_they_need():
+    runs = [(0, 2), (4, 2), (8, 2), (11, 2), (14, 1), (16, 3), (19, 0)]
+    pieces = layout.pieces((20,), [runs])
+    assert [piece.sizes for piece in pieces] == [(3, 2), (1, 2), (1, 1), (1, 3)]
+    held = torch.cat([torch.arange(first, first + count) for first, count in runs])
+    assert values(held.shape, pieces).equal(held)
+
+
 def test_a_rank_outside_the_mesh_has_nothing_to_fill():
     _, pieces = layout.of_dtensor("f", dtensor(torch.empty(0), (4,), (2,), None, (Cut(0),)))
     assert pieces == []
@@ -206,7 +214,7 @@ def test_a_rank_outside_the_mesh_has_nothing_to_fill():
 
 def test_sums_have_no_elements():
     with pytest.raises(ValueError, match=r"fastseed\.f: tensor must have no placements but"):
-        layout.of_dtensor("f", dtensor(torch.empty(4), (4,), (2,), (0,), (Partial(),)))
+        layout.of_dtensor("f", dtensor(torch.empty(2), (4,), (2, 2), (0, 0), (Cut(0), Partial())))
 
 
 @pytest.mark.parametrize("local", [(3,), (2, 1)])

@@ -49,8 +49,8 @@ void check_all(const Dropout<T>& rule, const std::vector<uint64_t>& words, int64
   for (const std::string& path : simd_paths()) {
     set_simd_path(path);
     std::vector<T> out(in.size());
-    launch_dropout(rule, keys, layout, 0, n / 3, in.data(), out.data());
-    launch_dropout(rule, keys, layout, n / 3, n, in.data(), out.data());
+    launch_dropout(rule, keys, layout, in.data(), out.data(), Range{0, n / 3});
+    launch_dropout(rule, keys, layout, in.data(), out.data(), Range{n / 3, n});
     check(same(out.data(), expected.data(), n), ("the elements on " + path).c_str());
   }
   DeviceArray<uint64_t> device_words(words);
@@ -59,7 +59,7 @@ void check_all(const Dropout<T>& rule, const std::vector<uint64_t>& words, int64
     set_multiprocessors(shift + 1);
     DeviceArray<T> from(in, shift);
     DeviceArray<T> to(n, shift);
-    launch_dropout_cuda(rule, there, layout, from.data(), to.data(), nullptr);
+    launch_dropout<T>(rule, there, layout, from.data(), to.data(), CudaStream{});
     check(same(to.read(), expected.data(), n), "the elements by the kernel");
   }
 }
@@ -107,7 +107,7 @@ template <class T>
 std::vector<T> counted(int64_t n) {
   std::vector<T> values;
   for (int64_t i = 0; i < n; ++i) {
-    values.push_back(Rounded<T>::of(static_cast<typename Compute<T>::Type>(i + 1)));
+    values.push_back(rounded<T>(static_cast<RealOf<T>>(i + 1)));
   }
   return values;
 }
@@ -145,10 +145,15 @@ void check_key(const ScopeKey& scope, const LayerCall& call, uint64_t count,
   const DropoutKey found = layer_key(scope, call, count);
   const uint64_t words[3] = {found.key.lo, found.key.hi, found.first};
   check(same(words, expected, 3), "the key of a layer");
+  uint64_t own[3];
+  const uint64_t at[2] = {scope.key, scope.tweak};
+  const auto times = static_cast<int64_t>(count);
+  launch_layer_key(at, &times, call, own, Range{0, 1});
+  check(same(own, expected, 3), "the key of a layer on the CPU");
   DeviceArray<uint64_t> device_scope(std::vector<uint64_t>{scope.key, scope.tweak});
   DeviceArray<int64_t> device_count(std::vector<int64_t>{static_cast<int64_t>(count)});
   DeviceArray<uint64_t> out(3);
-  launch_layer_key_cuda(device_scope.data(), device_count.data(), call, out.data(), nullptr);
+  launch_layer_key(device_scope.data(), device_count.data(), call, out.data(), CudaStream{});
   check(same(out.read(), expected, 3), "the key of a layer by the kernel");
 }
 

@@ -44,6 +44,13 @@ Total by_the_core(const std::vector<T>& values, const std::vector<T>& factors, c
 }
 
 template <class T>
+std::vector<ExactPart<T>> cut_in_two(const T* values, const T* factors, int64_t n) {
+  const int64_t cut = n / 5;
+  return {{values, factors, cut},
+          {values + cut, factors == nullptr ? nullptr : factors + cut, n - cut}};
+}
+
+template <class T>
 void check_all(const std::vector<T>& values, const std::vector<T>& factors, char terms,
                const Total& expected) {
   const int64_t n = static_cast<int64_t>(values.size());
@@ -54,24 +61,18 @@ void check_all(const std::vector<T>& values, const std::vector<T>& factors, char
     set_simd_path(path);
     Total total(kExactSize);
     const T* second = others(values.data(), factors.data());
-    launch_exact_sum(values.data(), second, n / 3, total.data());
-    launch_exact_sum(values.data() + n / 3, second == nullptr ? nullptr : second + n / 3, n - n / 3,
-                     total.data());
+    const auto parts = cut_in_two(values.data(), second, n);
+    launch_exact_sum(parts, total.data(), Range{0, n / 3});
+    launch_exact_sum(parts, total.data(), Range{n / 3, n});
+    carry_exact(total.data());
     check(total == expected, ("the sum on " + path).c_str());
   }
   for (const int multiprocessors : {1, 3}) {
     set_multiprocessors(multiprocessors);
     DeviceArray<T> from(values, multiprocessors), by(factors, 1);
     DeviceArray<int64_t> total(Total(kExactSize), 1);
-    ExactTable<T> table = {};
-    for (const int64_t end : {n / 5, n}) {  // two parts of one launch
-      const int64_t begin = table.count == 0 ? 0 : n / 5;
-      table.values[table.count] = from.data() + begin;
-      table.factors[table.count] =
-          terms == '-' ? nullptr : (terms == '=' ? from.data() : by.data()) + begin;
-      table.sizes[table.count++] = end - begin;
-    }
-    launch_exact_sum_cuda(table, total.data(), nullptr);
+    const T* second = others(from.data(), by.data());
+    launch_exact_sum(cut_in_two(from.data(), second, n), total.data(), CudaStream{});
     const int64_t* found = total.read();
     check(Total(found, found + kExactSize) == expected, "the sum by the CUDA kernel");
   }

@@ -68,8 +68,8 @@ Call<T> on_the_cpu(Call<T> call, Perturb action) {
   const Perturbation<T> what = call.of(action, call.keys.data(), call.scales.data(),
                                        call.numbers.data(), call.bytes.data(), call.list.data());
   const int64_t n = call.layout.length * call.layout.runs;
-  launch_perturb(what, call.layout, 0, n / 3);
-  launch_perturb(what, call.layout, n / 3, n);
+  launch_perturb(what, call.layout, Range{0, n / 3});
+  launch_perturb(what, call.layout, Range{n / 3, n});
   return call;
 }
 
@@ -82,9 +82,9 @@ void check_kernel(const Call<T>& call, Perturb action, const Call<T>& expected, 
   DeviceArray<T> numbers(call.numbers, shift);
   DeviceArray<int8_t> bytes(call.bytes, shift);
   DeviceArray<int64_t> list(call.list);
-  launch_perturb_cuda(
+  launch_perturb(
       call.of(action, keys.data(), scales.data(), numbers.data(), bytes.data(), list.data()),
-      call.layout, nullptr);
+      call.layout, CudaStream{});
   const int64_t* found = list.read();
   const int64_t capacity = static_cast<int64_t>(call.list.size()) / 2 - 1;
   check(found[0] == expected.list[0], "how many numbers a list needs");
@@ -209,8 +209,8 @@ void check_shapes() {
       const double scale = variant < 4 ? 1e-3 : 30.0;
       for (int64_t i = 0; i < n; ++i) {
         const float u = unit(static_cast<uint32_t>(next())) - 0.5f;
-        using Real = typename Compute<T>::Type;
-        call.numbers.push_back(Rounded<T>::of(static_cast<Real>(i % 97 == 3 ? 1e30f : u * 0.1f)));
+        using Real = RealOf<T>;
+        call.numbers.push_back(rounded<T>(static_cast<Real>(i % 97 == 3 ? 1e30f : u * 0.1f)));
         call.bytes.push_back(static_cast<int8_t>(next()));
       }
       for (int entry = 0; entry < (variant % 4 < 2 ? 1 : 3); ++entry) {

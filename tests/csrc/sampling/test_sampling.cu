@@ -50,7 +50,7 @@ Winner by_the_core(const Case<T>& c) {
 
 bool same(const Winner& a, const Winner& b) {
   return a.token == b.token &&
-         (double_bits(a.score) == double_bits(b.score) || (a.is_invalid() && b.is_invalid()));
+         (bits_of(a.score) == bits_of(b.score) || (a.is_invalid() && b.is_invalid()));
 }
 
 template <class T>
@@ -83,8 +83,8 @@ Winner on_the_cpu(const Case<T>& c, int64_t parts) {
   std::vector<double> scores(static_cast<size_t>(parts));
   std::vector<int64_t> tokens(static_cast<size_t>(parts));
   const WinnersOut out{scores.data(), tokens.data(), parts};
-  launch_race(a.numbers, a.races, out, 0, parts / 2);
-  launch_race(a.numbers, a.races, out, parts / 2, parts);
+  launch_race(a.numbers, a.races, out, Range{0, parts / 2});
+  launch_race(a.numbers, a.races, out, Range{parts / 2, parts});
   return merged(scores.data(), tokens.data(), parts);
 }
 
@@ -99,7 +99,7 @@ Winner by_the_kernel(const Case<T>& c, int64_t parts) {
                        threshold.data());
   DeviceArray<double> scores(parts);
   DeviceArray<int64_t> tokens(parts);
-  launch_race_cuda(a.numbers, a.races, WinnersOut{scores.data(), tokens.data(), parts}, nullptr);
+  launch_race(a.numbers, a.races, WinnersOut{scores.data(), tokens.data(), parts}, CudaStream{});
   return merged(scores.read(), tokens.read(), parts);
 }
 
@@ -153,7 +153,7 @@ void check_threshold(const Case<T>& c, double wanted, bool masses) {
     launch_threshold(rows,
                      ThresholdRows{floors.data(), shares.data(), masses ? maxima.data() : nullptr,
                                    heats.data(), found.data()},
-                     0, 2);
+                     nullptr, Range{0, 2});
     check(found == both, ("the threshold on " + path).c_str());
   }
   for (const int multiprocessors : {1, 3}) {
@@ -162,10 +162,10 @@ void check_threshold(const Case<T>& c, double wanted, bool masses) {
     DeviceArray<int64_t> floor(floors), out(2), scratch(2 * kThresholdScratch);
     DeviceArray<float> most(maxima);
     DeviceArray<double> share(shares), temperature(heats);
-    launch_threshold_cuda(NumberRows<T>{numbers.data(), 0, 2, rows.size, c.first},
-                          ThresholdRows{floor.data(), share.data(), masses ? most.data() : nullptr,
-                                        temperature.data(), out.data()},
-                          scratch.data(), nullptr);
+    launch_threshold(NumberRows<T>{numbers.data(), 0, 2, rows.size, c.first},
+                     ThresholdRows{floor.data(), share.data(), masses ? most.data() : nullptr,
+                                   temperature.data(), out.data()},
+                     scratch.data(), CudaStream{});
     const int64_t* found = out.read();
     check(std::vector<int64_t>(found, found + 2) == both, "the kernels' threshold");
   }
@@ -198,7 +198,7 @@ void check_row(Fields& f) {
     const Key stream = token_stream(c.key, static_cast<uint64_t>(c.position));
     const uint32_t token = static_cast<uint32_t>(f.number());
     check(token_word(stream, token) == hex(f.next()), "the word of a token");
-    check(double_bits(token_noise(stream, token)) == hex(f.next()), "the noise of a token");
+    check(bits_of(token_noise(stream, token)) == hex(f.next()), "the noise of a token");
   } else if (kind == "mass") {
     const float x = real32(f.next()), greatest = real32(f.next());
     const double t = bits_double(hex(f.next()));

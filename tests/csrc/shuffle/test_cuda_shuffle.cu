@@ -16,7 +16,7 @@ using namespace fastseed;
 
 std::vector<int64_t> by_the_kernel(const Shuffle& shuffle, const Positions& at, int shift) {
   DeviceArray<int64_t> out(at.count, shift);
-  launch_shuffle_cuda(shuffle, at, out.data(), nullptr);
+  launch_shuffle(shuffle, at, out.data(), CudaStream{});
   const int64_t* found = out.read();
   return std::vector<int64_t>(found, found + at.count);
 }
@@ -25,7 +25,7 @@ std::vector<int64_t> back_by_the_kernel(const Shuffle& shuffle, const std::vecto
                                         int shift) {
   const auto count = static_cast<int64_t>(numbers.size());
   DeviceArray<int64_t> in(numbers, shift), out(count, shift);
-  launch_shuffle_positions_cuda(shuffle, in.data(), count, out.data(), nullptr);
+  launch_shuffle_positions(shuffle, in.data(), count, out.data(), CudaStream{});
   const int64_t* found = out.read();
   return std::vector<int64_t>(found, found + count);
 }
@@ -78,7 +78,7 @@ void check_failure() {
   bool said = false;
   int64_t out[2];
   try {
-    launch_shuffle_cuda(shuffle_of(Key{1, 2}, 9), Positions{0, 1, 2}, out, nullptr);
+    launch_shuffle(shuffle_of(Key{1, 2}, 9), Positions{0, 1, 2}, out, CudaStream{});
   } catch (const std::runtime_error& error) {
     said = std::string(error.what()).find("fastseed.shuffle: ") == 0;
   }

@@ -304,7 +304,7 @@ def test_what_a_run_leaves_behind_is_ended(tmp_path):
 def test_a_run_is_killed_when_it_is_told(tmp_path):
     path = tmp_path / "stdout.txt"
     code = "import time\nwhile True: print('x', flush=True); time.sleep(0.01)"
-    assert ran(tmp_path, code, kill_when=lambda: path.stat().st_size > 10)
+    assert ran(tmp_path, code, kill_when=lambda _: path.stat().st_size > 10)
     assert path.read_text().count("x") > 5
 
 

@@ -1,8 +1,9 @@
-// The arguments of the digest operator, checked once, the same for every device. Uses the stable
-// ABI alone. One call takes all tensors of a model: row i of the plan describes the rows of bytes
-// to read from tensor i (see fastseed/digest/tensors.py), or has a key and kWhole for all of a
-// contiguous tensor.
+// The operator that digests tensors. One call takes all tensors of a model: row i of the plan
+// describes the rows of bytes to read from tensor i (see fastseed/digest/tensors.py), or has a key
+// and kWhole for all of a contiguous tensor.
 #pragma once
+#include <algorithm>
+#include <iterator>
 #include <vector>
 
 #include "../core/digest.h"
@@ -13,16 +14,6 @@ namespace fastseed {
 constexpr int64_t kPlanColumns = 7;  // the key, and the six fields of DigestRows
 constexpr int64_t kWhole = -1;       // in the column of row_bytes
 constexpr int64_t kMostBytes = int64_t{1} << 60;
-
-struct DigestEntry {
-  uint64_t key;
-  DigestRows rows;
-  int64_t begin;  // the first of its groups, counted over all entries
-};
-
-inline int64_t groups_of(const DigestRows& rows) {
-  return rows.rows * row_groups(rows.row_bytes);
-}
 
 // Whether rows that begin at the first element of `memory` lie within its storage.
 inline bool within(const DigestRows& rows, const Tensor& memory) {
@@ -55,23 +46,17 @@ inline DigestRows rows_of(const Tensor& tensor, const int64_t* row) {
   return rows;
 }
 
-// The bytes from the first row to the last one.
-inline int64_t bytes_between(const DigestRows& rows) {
-  return groups_of(rows) == 0 ? 0 : (rows.rows - 1) * rows.stride + rows.row_bytes;
-}
-
-// The entries of a plan, which is in the CPU's memory, and one more that begins where they end.
-inline std::vector<DigestEntry> digest_entries(const Tensor& sums,
-                                               const std::vector<Tensor>& memory,
-                                               const Tensor& plan) {
+// The plan of the launch, in the CPU's memory.
+inline Tensor launch_plan(const Tensor& sums, const std::vector<Tensor>& memory, const Tensor& plan,
+                          int64_t* tiles) {
   const auto count = static_cast<int64_t>(memory.size());
-  check_tensor(plan, "digest", "plan", Dtype::Long, {count, kPlanColumns}, plan);
   STD_TORCH_CHECK(plan.is_cpu(), "fastseed.digest: plan must be on the CPU");
-  check_tensor(sums, "digest", "sums", Dtype::UInt64, {count, 2}, sums);
-  check_disjoint(sums, plan, "digest", "plan");
-  const int64_t* row = longs_of(plan);
-  std::vector<DigestEntry> entries;
-  entries.reserve(memory.size() + 1);
+  const int64_t* row = checked<int64_t>(plan, "digest", "plan", {count, kPlanColumns}, plan);
+  Arguments given("digest", sums);
+  given.write<uint64_t>(sums, "sums", {count, 2});
+  given.keep_apart(plan, "plan", bytes_of(plan));
+  const Tensor made = torch::stable::new_empty(plan, {count, kDigestColumns});
+  auto* out = static_cast<int64_t*>(made.data_ptr());
   int64_t groups = 0;
   for (const Tensor& tensor : memory) {
     STD_TORCH_CHECK(same_device(tensor, sums),
@@ -80,13 +65,41 @@ inline std::vector<DigestEntry> digest_entries(const Tensor& sums,
     STD_TORCH_CHECK(
         rows.rows == 0 || row_groups(rows.row_bytes) <= (kMostBytes - groups) / rows.rows,
         "fastseed.digest: plan must have fewer than 2**60 groups");
-    check_disjoint(sums, tensor, bytes_between(rows), "digest", "memory");
-    entries.push_back(DigestEntry{static_cast<uint64_t>(row[0]), rows, groups});
-    groups += groups_of(rows);
+    const int64_t own = rows.rows * row_groups(rows.row_bytes);
+    given.keep_apart(tensor, "memory",
+                     own == 0 ? 0 : (rows.rows - 1) * rows.stride + rows.row_bytes);
+    const int64_t columns[kDigestColumns] = {
+        row[0],
+        static_cast<int64_t>(reinterpret_cast<intptr_t>(rows.bytes)),
+        rows.row_bytes,
+        rows.rows,
+        rows.stride,
+        static_cast<int64_t>(rows.group_number),
+        static_cast<int64_t>(rows.group_stride),
+        *tiles};
+    out = std::copy(std::begin(columns), std::end(columns), out);
+    *tiles += (own + kDigestTile - 1) / kDigestTile;
+    groups += own;
     row += kPlanColumns;
   }
-  entries.push_back(DigestEntry{0, DigestRows{}, groups});
-  return entries;
+  given.mark_written();
+  return made;
+}
+
+template <class Device>
+void digest(const Tensor& sums, std::vector<Tensor> memory, const Tensor& plan) {
+  constexpr int64_t kGrain = 1 << 4;  // tiles: 256 KiB, some ten microseconds
+  int64_t tiles = 0;
+  const Tensor made = launch_plan(sums, memory, plan, &tiles);
+  const Tensor there = Device::copy(made, sums);
+  const DigestPlan all{static_cast<int64_t*>(there.data_ptr()), made.size(0), tiles};
+  auto* out = static_cast<uint64_t*>(sums.data_ptr());
+  Device::run(sums, tiles, kGrain, [&](auto where) { launch_digest(all, out, where); });
+}
+
+template <class Device>
+void register_digest(Library& m) {
+  m.impl("digest", TORCH_BOX(&digest<Device>));
 }
 
 }  // namespace fastseed

@@ -1,10 +1,11 @@
-// The operators of the order of an epoch and its inverse, for any device: a Device gives the
-// launches.
+// The operators of the order of an epoch and its inverse.
 #pragma once
 #include "../core/shuffle.h"
 #include "tensor_checks.h"
 
 namespace fastseed {
+
+constexpr int64_t kShuffleGrain = 1 << 12;  // positions that a second thread is worth waking for
 
 // Integers of a schema are signed 64-bit; the key's halves are unsigned: same bits.
 inline Shuffle checked_shuffle(int64_t lo, int64_t hi, int64_t n, const char* op) {
@@ -16,7 +17,8 @@ inline Shuffle checked_shuffle(int64_t lo, int64_t hi, int64_t n, const char* op
 template <class Device>
 void shuffle(const Tensor& out, int64_t lo, int64_t hi, int64_t n, int64_t start, int64_t stride) {
   constexpr const char* kOp = "shuffle";
-  check_tensor(out, kOp, "out", Dtype::Long, {kAnySize}, out);
+  Arguments given(kOp, out);
+  auto* data = given.write<int64_t>(out, "out", {kAnySize});
   const Shuffle order = checked_shuffle(lo, hi, n, kOp);
   const int64_t count = out.size(0);
   STD_TORCH_CHECK(start >= 0 && start <= n, "fastseed.shuffle: start must be in [0, ", n, "], got ",
@@ -27,24 +29,28 @@ void shuffle(const Tensor& out, int64_t lo, int64_t hi, int64_t n, int64_t start
                   "fastseed.shuffle: out must be of no more elements than there are positions from "
                   "start below n, got ",
                   count);
-  mark_written(out);
-  Device::shuffle(order, Positions{start, stride, count}, out);
+  given.run<Device>(count, kShuffleGrain, [&](auto where) {
+    launch_shuffle(order, Positions{start, stride, count}, data, where);
+  });
 }
 
 template <class Device>
 void shuffle_positions(const Tensor& out, const Tensor& samples, int64_t lo, int64_t hi,
                        int64_t n) {
   constexpr const char* kOp = "shuffle_positions";
-  check_tensor(out, kOp, "out", Dtype::Long, {kAnySize}, out);
-  check_tensor(samples, kOp, "samples", Dtype::Long, {out.size(0)}, out);
-  check_disjoint(out, samples, kOp, "samples");
+  Arguments given(kOp, out);
+  auto* data = given.write<int64_t>(out, "out", {kAnySize});
+  const auto* numbers = given.read<int64_t>(samples, "samples", {out.size(0)});
   const Shuffle order = checked_shuffle(lo, hi, n, kOp);
-  mark_written(out);
-  Device::shuffle_positions(order, longs_of(samples), out);
+  given.run<Device>(out.size(0), kShuffleGrain, [&](auto where) {
+    launch_shuffle_positions(order, numbers, out.size(0), data, where);
+  });
+}
+
+template <class Device>
+void register_shuffle(Library& m) {
+  m.impl("shuffle", TORCH_BOX(&shuffle<Device>));
+  m.impl("shuffle_positions", TORCH_BOX(&shuffle_positions<Device>));
 }
 
 }  // namespace fastseed
-
-#define FS_REGISTER_SHUFFLE(m, Device)                        \
-  (m).impl("shuffle", TORCH_BOX(&fastseed::shuffle<Device>)); \
-  (m).impl("shuffle_positions", TORCH_BOX(&fastseed::shuffle_positions<Device>))
