@@ -106,8 +106,7 @@ struct Tiles {
 
   // Of numbers that are written to `out`.
   Tiles(int64_t n, const void* out)
-      : Tiles(n, is_aligned(out, sizeof(uint64_t)),
-              is_aligned(out, kVectorBytes) || n == 0 ? 0 : 1) {}
+      : Tiles(n, is_aligned(out, sizeof(uint64_t)), is_aligned(out, kVectorBytes) ? 0 : 1) {}
 
   // For launch().
   int64_t blocks() const {

@@ -17,7 +17,7 @@ FS_DEVICE void put(void* at, V value) {
   if constexpr (kRead == Read::kLater) {
     __stcs(static_cast<V*>(at), value);
   } else {
-    *static_cast<V*>(at) = value;
+    __stwb(static_cast<V*>(at), value);  // an assignment would be several stores
   }
 }
 
@@ -47,7 +47,7 @@ FS_DEVICE void load_all(const T* at, T (&values)[kCount]) {
 #pragma unroll
   for (int v = 0; v < kCount / kEach; ++v) {
     const uint4* from = reinterpret_cast<const uint4*>(at) + v;
-    const uint4 words = kRead == Read::kLater ? __ldcs(from) : *from;
+    const uint4 words = kRead == Read::kLater ? __ldcs(from) : __ldca(from);
     std::memcpy(values + v * kEach, &words, kVectorBytes);
   }
 }

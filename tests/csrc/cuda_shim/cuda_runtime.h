@@ -43,6 +43,14 @@ inline void __stcs(T* at, T value) {
   *at = value;
 }
 template <class T>
+inline void __stwb(T* at, T value) {
+  *at = value;
+}
+template <class T>
+inline T __ldca(const T* at) {
+  return *at;
+}
+template <class T>
 inline T __ldg(const T* at) {
   return *at;
 }

@@ -55,10 +55,11 @@ void check_all(const Dropout<T>& rule, const std::vector<uint64_t>& words, int64
   }
   DeviceArray<uint64_t> device_words(words);
   const DropoutKeys there{device_words.data(), width, count};
-  for (const int shift : {0, 1, 3}) {  // addresses with and without whole vectors
-    set_multiprocessors(shift + 1);
-    DeviceArray<T> from(in, shift);
-    DeviceArray<T> to(n, shift);
+  const int shifts[][2] = {{0, 0}, {1, 1}, {3, 0}, {0, 1}};  // with and without whole vectors
+  for (const auto& shift : shifts) {
+    set_multiprocessors(shift[0] + 1);
+    DeviceArray<T> from(in, shift[0]);
+    DeviceArray<T> to(n, shift[1]);
     launch_dropout<T>(rule, there, layout, from.data(), to.data(), CudaStream{});
     check(same(to.read(), expected.data(), n), "the elements by the kernel");
   }

@@ -43,11 +43,17 @@ Total by_the_core(const std::vector<T>& values, const std::vector<T>& factors, c
   return total;
 }
 
+// The numbers in 40 parts: more than one launch of a device takes.
 template <class T>
-std::vector<ExactPart<T>> cut_in_two(const T* values, const T* factors, int64_t n) {
-  const int64_t cut = n / 5;
-  return {{values, factors, cut},
-          {values + cut, factors == nullptr ? nullptr : factors + cut, n - cut}};
+std::vector<ExactPart<T>> parts_of(const T* values, const T* factors, int64_t n) {
+  constexpr int64_t kParts = 40;
+  std::vector<ExactPart<T>> parts;
+  for (int64_t i = 0; i < kParts; ++i) {
+    const int64_t at = i * n / kParts;
+    parts.push_back(
+        {values + at, factors == nullptr ? nullptr : factors + at, (i + 1) * n / kParts - at});
+  }
+  return parts;
 }
 
 template <class T>
@@ -61,7 +67,7 @@ void check_all(const std::vector<T>& values, const std::vector<T>& factors, char
     set_simd_path(path);
     Total total(kExactSize);
     const T* second = others(values.data(), factors.data());
-    const auto parts = cut_in_two(values.data(), second, n);
+    const auto parts = parts_of(values.data(), second, n);
     launch_exact_sum(parts, total.data(), Range{0, n / 3});
     launch_exact_sum(parts, total.data(), Range{n / 3, n});
     carry_exact(total.data());
@@ -72,7 +78,7 @@ void check_all(const std::vector<T>& values, const std::vector<T>& factors, char
     DeviceArray<T> from(values, multiprocessors), by(factors, 1);
     DeviceArray<int64_t> total(Total(kExactSize), 1);
     const T* second = others(from.data(), by.data());
-    launch_exact_sum(cut_in_two(from.data(), second, n), total.data(), CudaStream{});
+    launch_exact_sum(parts_of(from.data(), second, n), total.data(), CudaStream{});
     const int64_t* found = total.read();
     check(Total(found, found + kExactSize) == expected, "the sum by the CUDA kernel");
   }
@@ -193,6 +199,23 @@ void check_row(const std::string& line) {
   }
 }
 
+// Products and squares in one call: the CPU's sum and the kernel's.
+void check_mixed() {
+  where = "products and squares";
+  set_multiprocessors(2);
+  const std::vector<float> a{1.5f, -3e9f, 7e-20f}, b{2.0f, 0.25f, 1e30f};
+  DeviceArray<float> x(a), y(b);
+  DeviceArray<int64_t> by_kernel(Total(kExactSize), 1);
+  Total total(kExactSize);
+  for (const Range part : {Range{0, 2}, Range{2, 6}}) {
+    launch_exact_sum<float>({{a.data(), b.data(), 3}, {b.data(), b.data(), 3}}, total.data(), part);
+  }
+  launch_exact_sum<float>({{x.data(), y.data(), 3}, {y.data(), y.data(), 3}}, by_kernel.data(),
+                          CudaStream{});
+  const int64_t* found = by_kernel.read();
+  check(Total(found, found + kExactSize) == total, "the sum by the CUDA kernel");
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -212,6 +235,7 @@ int main(int count, char** arguments) {
   check_sizes<double>();
   check_sizes<Half>();
   check_sizes<BFloat16>();
+  check_mixed();
   std::string paths;
   for (const std::string& path : simd_paths()) {
     paths += " " + path;
