@@ -110,12 +110,11 @@ class _Fwr13y:
         self._registered.append((gen, shared))
 
     def unregister_generator(self, gen: object) -> None:
-        for entry in self._registered:
-            if entry[0] == gen:
-                self._registered.remove(entry)
-                return
-        rule = "a registered generator"
-        raise validation.value_error("pyt.unregister_generator", "gen", rule, gen)
+        at = next((i for i, (known, _) in enumerate(self._registered) if known == gen), None)
+        if at is None:
+            rule = "a registered generator"
+            raise validation.value_error("pyt.unregister_generator", "gen", rule, gen)
+        del self._registered[at]
 
     def reseed(self, task: int, epoch: int, step: int) -> None:
         """Set all generators as fwr13y does, and in its order."""
@@ -123,20 +122,17 @@ class _Fwr13y:
         scopes.check_scope("reseed", task, epoch, step)
         if step != 0:
             raise validation.value_error("reseed", "step", "0 under scheme 'fwr13y'", step)
-        functions: dict[str, tuple[Callable[[int], object], bool]] = {
-            "torch": (torch.manual_seed, False),
-            "numpy": (np.random.seed, False),
-            "python": (random.seed, False),
-        }
-        for number, entry in enumerate(self._registered):
-            functions[f"generator/{number}"] = entry
+        functions: list[tuple[str, Callable[[int], object], bool]] = [
+            ("torch", torch.manual_seed, False),
+            ("numpy", np.random.seed, False),
+            ("python", random.seed, False),
+            *((f"generator/{number}", *entry) for number, entry in enumerate(self._registered)),
+        ]
         failures: dict[str, Exception] = {}
         with process.lock:
             process.refuse_nested("reseed")
             with process.reseeding:
-                for name, (function, shared) in sorted(
-                    functions.items(), key=lambda row: row[1][1]
-                ):
+                for name, function, shared in sorted(functions, key=lambda row: row[2]):
                     try:
                         function(self.seed_gen(task, epoch, shared_seed=shared))
                     except Exception as error:

@@ -3,6 +3,7 @@
 #include <iterator>
 
 #include "../core/mt19937.h"
+#include "direct.h"
 #include "interface.h"
 #include "operators.h"
 #include "parallel.h"
@@ -57,8 +58,10 @@ void derive_range(const Stream& stream, uint64_t start, int64_t n, uint64_t* out
 
 // The address of the table for `_generators`.
 int64_t loop_table() {
-  static const LoopTable table = {derive_range, launch_mt19937_expand, launch_mt19937_init,
-                                  mt19937_init_width};
+  static const std::vector<DirectOperator> direct = direct_operators<Cpu>();
+  static const LoopTable table = {derive_range,       launch_mt19937_expand, launch_mt19937_init,
+                                  mt19937_init_width, direct.data(),         direct.size(),
+                                  &count_write};
   return static_cast<int64_t>(reinterpret_cast<intptr_t>(&table));
 }
 

@@ -19,10 +19,21 @@ void check_words(const Distribution&, const Layout& layout, const char* op) {
 // A Draw has the operator's name and `choose(out, launch, parameters...)`, which calls `launch`
 // with the distribution for the dtype of `out` and its data.
 template <class Device, class Draw, class... Parameters>
+void draw_rows(const Arguments& given, const Tensor& out, const Streams& streams,
+               const Layout& layout, Parameters... parameters) {
+  constexpr int64_t kGrain = 1 << 14;  // values that a second thread is worth waking for
+  const auto launch = [&](const auto& distribution, auto* data) {
+    check_words(distribution, layout, Draw::kName);
+    given.run<Device>(out.numel(), kGrain,
+                      [&](auto where) { launch_draw(distribution, streams, layout, data, where); });
+  };
+  Draw::choose(out, launch, parameters...);
+}
+
+template <class Device, class Draw, class... Parameters>
 void draw(const Tensor& out, const Tensor& keys, std::optional<Tensor> positions,
           std::vector<int64_t> sizes, std::vector<int64_t> strides, int64_t offset,
           Parameters... parameters) {
-  constexpr int64_t kGrain = 1 << 14;  // values that a second thread is worth waking for
   constexpr const char* op = Draw::kName;
   Arguments given(op, out);
   given.write_any(out, "out");
@@ -30,12 +41,7 @@ void draw(const Tensor& out, const Tensor& keys, std::optional<Tensor> positions
   const Streams streams{words, given.read<int64_t>(positions, "positions", {keys.size(0)}),
                         keys.size(0)};
   const Layout layout = layout_of(out.numel(), streams.count, sizes, strides, offset, op);
-  const auto launch = [&](const auto& distribution, auto* data) {
-    check_words(distribution, layout, op);
-    given.run<Device>(out.numel(), kGrain,
-                      [&](auto where) { launch_draw(distribution, streams, layout, data, where); });
-  };
-  Draw::choose(out, launch, parameters...);
+  draw_rows<Device, Draw>(given, out, streams, layout, parameters...);
 }
 
 // Of a distribution of reals, with its parameters in order.
@@ -99,21 +105,32 @@ struct DrawRandInt {
   }
 };
 
-template <class Device, class Draw, class... Parameters>
-void register_draw(Library& m) {
-  m.impl(Draw::kName, TORCH_BOX((&draw<Device, Draw, Parameters...>)));
+// Adds each Draw with its parameters.
+template <class To>
+void add_draws(To to) {
+  to.template add<DrawReal<Uniform>, double, double, double>();
+  to.template add<DrawReal<Normal>, double, double>();
+  to.template add<DrawReal<Exponential>, double>();
+  to.template add<DrawReal<TruncNormal>, double, double, double, double, double, double, double,
+                  double>();
+  to.template add<DrawBits>();
+  to.template add<DrawBernoulli, int64_t>();
+  to.template add<DrawRandInt, int64_t, int64_t>();
 }
 
 template <class Device>
+struct RegisteredDraws {
+  Library& m;
+
+  template <class Draw, class... Parameters>
+  void add() {
+    m.impl(Draw::kName, TORCH_BOX((&draw<Device, Draw, Parameters...>)));
+  }
+};
+
+template <class Device>
 void register_draws(Library& m) {
-  register_draw<Device, DrawReal<Uniform>, double, double, double>(m);
-  register_draw<Device, DrawReal<Normal>, double, double>(m);
-  register_draw<Device, DrawReal<Exponential>, double>(m);
-  register_draw<Device, DrawReal<TruncNormal>, double, double, double, double, double, double,
-                double, double>(m);
-  register_draw<Device, DrawBits>(m);
-  register_draw<Device, DrawBernoulli, int64_t>(m);
-  register_draw<Device, DrawRandInt, int64_t, int64_t>(m);
+  add_draws(RegisteredDraws<Device>{m});
 }
 
 }  // namespace fastseed

@@ -32,8 +32,7 @@ void reseed_torch(at::CPUGeneratorImpl& gen, Key key) {
   write_state(gen, key);
 }
 
-// What is called at each reseed, by CPython's own calls: after a training step, whose code and data
-// fill the caches, a call through pybind11 costs more than the derivation.
+// What is called at each reseed, by CPython's own calls.
 struct Names {
   PyObject* acquire = PyUnicode_InternFromString("acquire");
   PyObject* release = PyUnicode_InternFromString("release");
@@ -182,20 +181,4 @@ PyObject* reseed_sample_of_cpu(PyObject*, PyObject* const* args, Py_ssize_t give
 }
 
 }  // namespace
-
-inline void add_default_generators(py::module_& m) {
-  m.def("expand_mt19937", &expand_mt19937);
-  m.def("write_mt19937", &write_mt19937);
-  const auto fast = [](auto* function) {
-    return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
-  };
-  static PyMethodDef functions[] = {
-      {"reseed_defaults_of_cpu", fast(&reseed_defaults_of_cpu), METH_FASTCALL, nullptr},
-      {"reseed_sample_of_cpu", fast(&reseed_sample_of_cpu), METH_FASTCALL, nullptr},
-      {nullptr, nullptr, 0, nullptr}};
-  if (PyModule_AddFunctions(m.ptr(), functions) != 0) {
-    throw py::error_already_set();
-  }
-}
-
 }  // namespace fastseed

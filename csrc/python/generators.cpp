@@ -11,6 +11,7 @@
 #include "../ops/parallel.h"
 #include "cpu_generator.h"
 #include "default_generators.h"
+#include "direct.h"
 
 namespace fastseed {
 namespace {
@@ -169,7 +170,22 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   using namespace fastseed;
   m.doc() = "Keys for the generators of this process (see csrc/python/generators.cpp).";
 
-  add_default_generators(m);
+  // CPython's own calls: after a training step, whose code and data fill the caches, a call through
+  // pybind11 costs more than the derivation.
+  const auto fast = [](auto* function) {
+    return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
+  };
+  static PyMethodDef functions[] = {
+      {"reseed_defaults_of_cpu", fast(&reseed_defaults_of_cpu), METH_FASTCALL, nullptr},
+      {"reseed_sample_of_cpu", fast(&reseed_sample_of_cpu), METH_FASTCALL, nullptr},
+      {"call_directly", fast(&call_directly), METH_FASTCALL, nullptr},
+      {nullptr, nullptr, 0, nullptr}};
+  if (PyModule_AddFunctions(m.ptr(), functions) != 0) {
+    throw py::error_already_set();
+  }
+  m.def("direct_operators", &direct_operators);
+  m.def("expand_mt19937", &expand_mt19937);
+  m.def("write_mt19937", &write_mt19937);
 
   m.def("scope_key", [](uint64_t master, uint32_t task, uint32_t epoch, uint64_t step) {
     const ScopeKey scope = scope_key(master, task, epoch, step);
@@ -222,6 +238,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
         pool.manual_seed(static_cast<const uint64_t*>(info.ptr));
       });
 
-  m.def("connect",
-        [](intptr_t loop_table) { loops = reinterpret_cast<const LoopTable*>(loop_table); });
+  m.def("connect", [](intptr_t loop_table) {
+    loops = reinterpret_cast<const LoopTable*>(loop_table);
+    *loops->count_write = &count_write;
+  });
 }

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import torch
 
@@ -57,7 +55,6 @@ def narrow_seed(name: NameKey, rank_field: int, worker: int, index: int, bits: i
 
 
 def fill(
-    operator: Callable[..., None],
     out: torch.Tensor,
     name: NameKey,
     rank_word: int,
@@ -65,7 +62,9 @@ def fill(
     start: int,
 ) -> torch.Tensor:
     """Return ``out`` with keys, (n, 2), or seeds, (n,), of the indices from ``start`` on."""
-    operator(out, _signed(name[0]), _signed(name[1]), rank_word, worker, _signed(start))
+    operator, directly = keys.DERIVE["derive_keys" if out.dim() == 2 else "derive_seeds"]
+    if not directly(out, *name, rank_word, worker, start):
+        operator(out, _signed(name[0]), _signed(name[1]), rank_word, worker, _signed(start))
     return out
 
 

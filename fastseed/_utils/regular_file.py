@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
-from typing import IO, Any
+from typing import IO
 
 MOST = 1 << 26  # 64 MiB
 _SPARSE = 1 << 30  # a file from this size on must have its bytes on the disk
 
 
-def open_file(path: str | os.PathLike[str], mode: str = "rb", most: int | None = None) -> IO[Any]:
-    """Open a regular file as ``open`` does, without waiting, or raise ValueError."""
-    with contextlib.suppress(FileNotFoundError):  # `open` makes the file, or raises it
-        check(os.stat(path), most)  # opening a device may act on it
-    file = open(path, mode, opener=_open_at_once)  # noqa: SIM115
+def open_file(path: str | os.PathLike[str], most: int | None = None) -> IO[bytes]:
+    """Open a regular file for reading, or raise ValueError."""
+    check(os.stat(path), most)  # opening a device may act on it
+    file = open(path, "rb", opener=_open_at_once)  # noqa: SIM115
     try:
         check(os.fstat(file.fileno()), most)
     except BaseException:
@@ -26,9 +24,9 @@ def open_file(path: str | os.PathLike[str], mode: str = "rb", most: int | None =
 
 def read(path: str | os.PathLike[str], most: int = MOST) -> bytes:
     """Return the bytes of a regular file of at most ``most`` bytes; see ``open_file``."""
-    with open_file(path, "rb", most) as file:
+    with open_file(path, most) as file:
         try:
-            data: bytes = file.read(most + 1)
+            data = file.read(most + 1)
         except OSError as error:  # it names no file
             raise type(error)(error.errno, error.strerror, os.fspath(path)) from error
     if len(data) > most:  # it has grown, or reports no size, as files of /proc
@@ -38,7 +36,7 @@ def read(path: str | os.PathLike[str], most: int = MOST) -> bytes:
 
 def _open_at_once(path: str, flags: int) -> int:
     """Open without waiting for the other end of a pipe that was not there a moment ago."""
-    return os.open(path, flags | os.O_NONBLOCK, 0o666)
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def check(found: os.stat_result, most: int | None = None) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from typing import NoReturn
 
-from . import JSON
+from . import JSON, StateDict
 
 
 class Invalid(ValueError):
@@ -25,6 +26,20 @@ def parse(text: str | bytes) -> JSON:
         raise Invalid("nested less deeply") from None
     except ValueError as error:
         raise Invalid(f"a whole JSON document ({error})") from None
+
+
+def signed(fields: StateDict) -> StateDict:
+    """Return an object with the SHA-256 of its other fields, which finds damage."""
+    text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
+    return {**fields, "sha256": hashlib.sha256(text.encode()).hexdigest()}
+
+
+def is_whole(given: StateDict) -> bool:
+    """Return whether an object is as ``signed`` made it."""
+    try:
+        return signed({k: v for k, v in given.items() if k != "sha256"}) == given
+    except (TypeError, ValueError, RecursionError):  # no JSON
+        return False
 
 
 def _unique(pairs: list[tuple[str, JSON]]) -> dict[str, JSON]:

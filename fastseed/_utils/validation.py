@@ -27,7 +27,6 @@ _PLAIN = (
     *(bool, float, complex, range, type(None), type(Ellipsis), type, pathlib.PurePath),
     *(types.FunctionType, types.BuiltinFunctionType, types.ModuleType),
 )
-_PLAIN_OF_TORCH = ("dtype", "device", "layout", "memory_format")
 
 
 def short_repr(value: object) -> str:
@@ -77,7 +76,7 @@ class _ShortRepr(reprlib.Repr):
         if torch is not None:
             if isinstance(value, torch.Tensor):
                 return f"tensor of shape {tuple(value.shape)} and dtype {value.dtype}"
-            if isinstance(value, tuple(getattr(torch, name) for name in _PLAIN_OF_TORCH)):
+            if isinstance(value, (torch.dtype, torch.device, torch.layout, torch.memory_format)):
                 return repr(value)
         if numpy is not None:
             if isinstance(value, numpy.ndarray):

@@ -111,7 +111,6 @@ def _summary() -> int:
 
 
 def _report(error: BaseException, command: str) -> int:
-    """Print an error that ended the command, by its name, and return the exit code."""
     code = exit_codes.code_of(error)
     if code == exit_codes.PIPE:
         # The interpreter would report the broken pipe again when it flushes at its end.

@@ -63,7 +63,6 @@ def run(args: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _limited(steps: int | None) -> Iterator[None]:
-    """End a program in the block after this number of steps of optimizers."""
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
     done = 0
@@ -82,10 +81,7 @@ def _limited(steps: int | None) -> Iterator[None]:
 
 
 def _run(words: list[str], is_module: bool, names: dict[str, object]) -> tuple[int, str | None]:
-    """Run a program as `python` does; return the exit code and how it failed.
-
-    Its globals are put into ``names``.
-    """
+    """Run a program as `python` does, with globals ``names``; return exit code and failure."""
     before = sys.argv, sys.path[:]
     sys.argv = list(words)
     folder = "" if is_module else os.path.dirname(os.path.abspath(words[0]))
@@ -115,8 +111,7 @@ def _run(words: list[str], is_module: bool, names: dict[str, object]) -> tuple[i
 def _of_all_ranks(rows: list[Any], code: int) -> tuple[list[Any], int] | None:
     """Return the rows of all ranks on rank 0, none on the others, and one exit code.
 
-    They meet in the store of torchrun, since a program may have closed its process group. None
-    where there is no such store.
+    They meet in torchrun's store, if there is one: a program may have closed its process group.
     """
     size = int(os.environ.get("WORLD_SIZE", 1))
     if size == 1 or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
@@ -129,17 +124,17 @@ def _of_all_ranks(rows: list[Any], code: int) -> tuple[list[Any], int] | None:
     agent = dist.TCPStore(*where, is_master=False, timeout=patience)  # type: ignore[attr-defined]
     store = dist.distributed_c10d.PrefixStore(f"fastseed.check/{attempt}", agent)
     store.set(str(rank), json.dumps([code, rows]))
-    found: dict[int, list[Any]] = {}
-    if rank == 0:
-        with contextlib.suppress(dist.DistStoreError):
-            for other in range(size):
-                code_of, found[other] = json.loads(store.get(str(other)))
-                code = max(code, code_of)
-        store.set("code", str(code))
-    else:
+    if rank > 0:
         with contextlib.suppress(dist.DistStoreError):
             code = int(store.get("code"))
-    return (_merged(found, size) if rank == 0 else []), code
+        return [], code
+    found: dict[int, list[Any]] = {}
+    with contextlib.suppress(dist.DistStoreError):
+        for other in range(size):
+            code_of, found[other] = json.loads(store.get(str(other)))
+            code = max(code, code_of)
+    store.set("code", str(code))
+    return _merged(found, size), code
 
 
 def _merged(found: dict[int, list[Any]], size: int) -> list[Any]:

@@ -58,7 +58,6 @@ def add_program(parser: argparse.ArgumentParser) -> None:
 
 
 def program_of(args: argparse.Namespace, *, needed: bool = True) -> list[str]:
-    """Return the program and its arguments; ``args.module`` says whether it is a module."""
     words: list[str] = args.program[1:] if args.program[:1] == ["--"] else args.program
     if words[:1] == ["-m"] and not args.module:
         args.module, words = True, words[1:]
@@ -119,7 +118,10 @@ def table(
 
     Elsewhere text is aligned and never wrapped or cut, so that `grep` works.
     """
-    cells = [[_one_line(cell) for cell in row] for row in rows[:limit]]
+    cells = [
+        [_clean(cell).replace("\n", "\\n").replace("\t", "\\t") for cell in row]
+        for row in rows[:limit]
+    ]
     if not _on_terminal(columns, cells):
         widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
         for line in (columns, ["-" * width for width in widths], *cells):
@@ -129,7 +131,6 @@ def table(
 
 
 def _on_terminal(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> bool:
-    """Print a table that is wrapped and coloured; False where there is no terminal or no rich."""
     if json_only or not sys.stdout.isatty():
         return False
     try:
@@ -143,10 +144,6 @@ def _on_terminal(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> bool
         shown.add_row(*(text.Text(cell, _STYLES.get(cell, "")) for cell in row))
     console.Console().print(shown)
     return True
-
-
-def _one_line(cell: object) -> str:
-    return _clean(cell).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def short(value: object) -> str:

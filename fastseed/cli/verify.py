@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
              "deterministic", "log", "value", "timeout", "out")  # fmt: skip
     given: dict[str, Any] = {name: getattr(args, name) for name in names}
     _end_on_signals()
-    report = verify(command, progress=_print_run, beginning=_print_beginning, **given)
+    report = verify(command, progress=_print_progress, **given)
     if args.out is not None:
         environment.capture(os.path.join(args.out, "environment"))
     output.emit(report.document())
@@ -113,16 +113,14 @@ def _print(report: Report, args: argparse.Namespace) -> None:
     output.say(report.verdict.upper())
 
 
-def _print_run(run: Run) -> None:
-    if not output.json_only:
-        how = "was killed after" if run.killed else "took"
-        output.say(f"{run.name} {how} {run.seconds:.1f} s", error=True)
-
-
-def _print_beginning(text: str) -> None:
-    """Print what begins; on a terminal the next line takes its place."""
-    if not output.json_only and sys.stderr.isatty():
-        output.say(f"{text} ...", error=True, end="\x1b[K\r")
+def _print_progress(event: str | Run) -> None:
+    if output.json_only:
+        return
+    if not isinstance(event, str):
+        how = "was killed after" if event.killed else "took"
+        output.say(f"{event.name} {how} {event.seconds:.1f} s", error=True)
+    elif sys.stderr.isatty():  # what begins, until the next line takes its place
+        output.say(f"{event} ...", error=True, end="\x1b[K\r")
 
 
 def _end_on_signals() -> None:

@@ -16,8 +16,7 @@ from .order.mixture_sampler import MixtureSampler
 from .order.repeats import Repeat, count_occurrences
 from .order.samplers import ShuffleSampler
 from .steps import steps
-from .worker.per_batch import per_batch
-from .worker.per_sample import per_sample
+from .worker.samples import per_batch, per_sample
 from .worker.seeding import worker_init_fn
 
 __all__ = [

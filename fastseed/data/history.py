@@ -7,7 +7,6 @@ attempt resumed are not part of it.
 from __future__ import annotations
 
 import bisect
-import dataclasses
 import itertools
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -54,7 +53,6 @@ class Entry(NamedTuple):
         return facts | {"batch_size": self.batch_size} if self.slots else facts
 
     def layout(self, n: int) -> StepLayout:
-        """Return the cut of an order of n positions."""
         flags = bool(self.drop_last), bool(self.ranks_drop_last)
         return StepLayout(n, self.batch_size, self.ranks, self.slots, *flags, self.assignment)
 
@@ -98,8 +96,7 @@ class Span(NamedTuple):
         return self.layout.positions(self.entry.position, step - self.entry.step)
 
 
-@dataclasses.dataclass(frozen=True)
-class History:
+class History(NamedTuple):
     """What a job did up to (epoch, step), the next step; its methods return another history."""
 
     master_seed: int
@@ -116,14 +113,10 @@ class History:
         """The next step."""
         return self.epoch, self.step
 
-    def at_step(self, epoch: int, step: int) -> History:
-        """Return the history when another step is the next."""
-        return dataclasses.replace(self, epoch=epoch, step=step)
-
     def until(self, epoch: int, step: int) -> History:
         """Return the history when another step was the next."""
         entries = tuple(entry for entry in self.entries if entry.point < (epoch, step))
-        return dataclasses.replace(self, entries=entries, epoch=epoch, step=step)
+        return self._replace(entries=entries, epoch=epoch, step=step)
 
     def with_entry(self, entry: Entry, spec: OrderSpec) -> History:
         """Return the history of a job that continues at ``entry``, whose order is ``spec``.
@@ -132,27 +125,24 @@ class History:
         """
         at = entry.point
         kept = self.entries[: bisect.bisect_left(self.entries, at)]
-        following = self.point if self.has_steps(*self.point) else (self.epoch + 1, 0)
-        if kept and following < at:
-            epoch, step = following
-            kept += (kept[-1]._replace(epoch=epoch, step=step, order=STOPPED),)
+        if kept:
+            epoch, step = self.point if self.has_steps(*self.point) else (self.epoch + 1, 0)
+            if (epoch, step) < at:
+                kept += (kept[-1]._replace(epoch=epoch, step=step, order=STOPPED),)
         done = self.quarantines_at(*at)
         later = tuple(q._replace(epoch=at[0], step=at[1]) for q in self.quarantines[done:])
         orders = self.orders if spec in self.orders else (*self.orders, spec)
         entry = entry._replace(order=orders.index(spec))
-        left = dataclasses.replace(
-            self, orders=orders, entries=kept, epoch=at[0], step=at[1],
-            quarantines=self.quarantines[:done] + later,
-        )  # fmt: skip
+        left = self._replace(orders=orders, entries=kept, epoch=at[0], step=at[1])
+        left = left._replace(quarantines=self.quarantines[:done] + later)
         before = left.entry_at(*at)
         is_alike = before is not None and before[3:] == entry[3:]
         if is_alike and entry.position == left.position_at(*at):
             return left
-        return dataclasses.replace(left, entries=(*kept, entry))
+        return left._replace(entries=(*kept, entry))
 
     @property
     def latest_order(self) -> OrderSpec:
-        """The order of the latest entry."""
         return self.orders[self.entries[-1].order]
 
     def entry_at(self, epoch: int, step: int) -> Entry | None:
@@ -173,16 +163,13 @@ class History:
         Each span ends where another attempt, a skipped range or a quarantine begins.
         """
         first = self.entry_at(epoch, 0)
-        ends = (bisect.bisect_left(self.entries, point) for point in ((epoch, 1), (epoch + 1, 0)))
-        inside = self.entries[slice(*ends)]
-        begins = inside if first is None else (first, *inside)
-        for i, entry in enumerate(begins):
-            if entry.order == STOPPED:
-                continue
-            last = self.end_of(entry)
-            if i + 1 < len(begins):
-                last = min(last, begins[i + 1].step)
-            yield from self._cut(entry, max(entry.step, since), last)
+        i, end = (bisect.bisect_left(self.entries, at) for at in ((epoch, 1), (epoch + 1, 0)))
+        begins = [*([] if first is None else [first]), *self.entries[i:end]]
+        for entry, following in itertools.zip_longest(begins, begins[1:]):
+            if entry.order != STOPPED:
+                end = self.end_of(entry)
+                last = end if following is None else min(end, following.step)
+                yield from self._cut(entry, max(entry.step, since), last)
 
     def end_of(self, entry: Entry) -> int:
         """Return the step after the last one of the epoch in which an entry begins."""
@@ -206,7 +193,6 @@ class History:
             yield range(first, end)
 
     def _cut(self, entry: Entry, step: int, last: int) -> Iterator[Span]:
-        """Yield the spans of the steps of an entry from ``step`` to ``last - 1``."""
         epoch, spec = entry.epoch, self.orders[entry.order]
         while (step := self.first_kept(epoch, step)) < last:
             i, count = bisect.bisect(self.skips, (epoch, step)), self.quarantines_at(epoch, step)
@@ -271,9 +257,9 @@ def indices_of(
     elif not isinstance(given, torch.Tensor):
         given = list(given)
     cpu = torch.device("cpu")
-    found: Any = tensors.as_int64(function, argument, given, len(given), 0, top, cpu).to(cpu)
+    found = tensors.as_int64(function, argument, given, len(given), 0, top, cpu).to(cpu)
     tensors.check_values(function, argument, found, top)
-    return found.numpy()  # type: ignore[no-any-return]
+    return found.numpy()
 
 
 def shift(spec: OrderSpec, samples: Array, source: str | None) -> Array:
@@ -307,7 +293,7 @@ def with_skip(function: str, history: History, epoch: int, first: int, last: int
             rule = f"apart from steps {skip.first} to {skip.last}, which are skipped already"
             raise validation.value_error(function, "first_step", rule, (first, last))
     skips = (*skips[:i], Skip(epoch, first, last), *skips[i:])
-    return dataclasses.replace(history, skips=skips)
+    return history._replace(skips=skips)
 
 
 def with_quarantine(function: str, history: History, samples: Any, source: str | None) -> History:
@@ -327,4 +313,4 @@ def with_quarantine(function: str, history: History, samples: Any, source: str |
         rule = "of at most half of the positions of the order, with those removed before"
         raise validation.value_error(function, "samples", rule, len(gone))
     quarantine = Quarantine(*history.point, tuple(new.tolist()))
-    return dataclasses.replace(history, quarantines=(*history.quarantines, quarantine))
+    return history._replace(quarantines=(*history.quarantines, quarantine))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
 from typing import Any
@@ -24,7 +23,7 @@ _NUMBERS = ("master_seed", "task", "epoch", "step")
 
 def to_dict(history: History) -> JSON:
     """Return the journal as a JSON object; ``from_dict`` reads it."""
-    return signed(
+    return strict_json.signed(
         {
             **_VERSIONS,
             **{name: getattr(history, name) for name in _NUMBERS},
@@ -36,12 +35,6 @@ def to_dict(history: History) -> JSON:
             ],
         }
     )
-
-
-def signed(fields: JSON) -> JSON:
-    """Return the fields of a journal with their digest, which finds damage."""
-    text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
-    return {**fields, "sha256": hashlib.sha256(text.encode()).hexdigest()}
 
 
 def _entry_to_dict(entry: Entry) -> JSON:
@@ -57,7 +50,6 @@ def _order_to_dict(spec: OrderSpec) -> JSON:
 
 
 def to_json(history: History) -> str:
-    """Return the journal as JSON text; ``from_json`` reads it."""
     return json.dumps(to_dict(history), separators=(",", ":"), ensure_ascii=False)
 
 
@@ -72,20 +64,14 @@ def from_json(function: str, argument: str, text: str | bytes) -> History:
 
 
 def from_dict(function: str, argument: str, given: JSON) -> History:
-    """Read a journal; TypeError or ValueError if it is damaged."""
     validation.check_instance(function, argument, given, dict, "a journal, an object of JSON")
     for field, value in _VERSIONS.items():
         if given.get(field) != value:
             rule = f"{value!r}, as of this version of fastseed"
             found = given.get(field)
             raise validation.value_error(function, f"{argument}[{field!r}]", rule, found)
-    try:
-        is_whole = signed({k: v for k, v in given.items() if k != "sha256"}) == given
-    except (TypeError, ValueError, RecursionError):  # no JSON
-        is_whole = False
-    if not is_whole:
-        rule = "the digest of the other fields, one of which is damaged"
-        found = given.get("sha256")
+    if not strict_json.is_whole(given):
+        rule, found = "the digest of the other fields, one of which is damaged", given.get("sha256")
         raise validation.value_error(function, f"{argument}['sha256']", rule, found)
     history = History(
         **{name: given[name] for name in _NUMBERS},
@@ -104,9 +90,8 @@ def from_dict(function: str, argument: str, given: JSON) -> History:
 
 def _order_from_dict(function: str, argument: str, given: JSON) -> OrderSpec:
     fields = dict(given)
-    kind = validation.check_choice(
-        function, f"{argument}['orders'][...]['kind']", fields.pop("kind"), tuple(KINDS)
-    )
+    where = f"{argument}['orders'][...]['kind']"
+    kind = validation.check_choice(function, where, fields.pop("kind"), tuple(KINDS))
     if "sources" in fields:
         fields["sources"] = tuple(Source(**source) for source in fields["sources"])
     make: Any = KINDS[kind]

@@ -83,7 +83,6 @@ class StepLayout(NamedTuple):
         return first, min(end, start + self.samples_left(start) * self.ranks)
 
     def slots_of(self, rank: int) -> range:
-        """Return the slots of a rank."""
         return own_slots(self.slots, rank, self.ranks, self.assignment)
 
     def micro_batches(self, order: Any, rank: int, start: int) -> Iterator[list[int]]:

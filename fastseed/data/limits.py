@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader
 
 from .._utils import validation
 from ..derivation import scopes
-from .history import Entry, History
+from .history import History
 from .layout import SlotSource
 from .loader.loader import Loader, slot_loader
 from .plan import Plan
@@ -23,44 +23,35 @@ class Limits(NamedTuple):
 
     epochs: int | None
     total: int | None  # steps of all epochs
-    per_epoch: int | None  # steps of an epoch
+    steps_per_epoch: int | None
     accumulate: int | None  # batches of a step
 
     @classmethod
     def checked(cls, function: str, **given: int | None) -> Limits:
         """Return them; TypeError or ValueError if one is no number of steps."""
-        found = {}
         for name, value in given.items():
-            low, top = (0, scopes.MAX_EPOCH) if name == "epochs" else (1, scopes.MAX_STEP)
             if value is not None:
-                value = validation.check_int(function, name, value, low, top)
-            found[name.removeprefix("steps_")] = value
-        return cls(**found)
+                low, top = (0, scopes.MAX_EPOCH) if name == "epochs" else (1, scopes.MAX_STEP)
+                given[name] = validation.check_int(function, name, value, low, top)
+        return cls(**given)
 
     def cut(self, plan: Plan) -> Plan:
         """Return a plan whose batches are those of whole steps, for the arithmetic of steps."""
-        if self.accumulate is None:
-            return plan
-        size = plan.layout.batch_size * self.accumulate
-        return plan._replace(layout=plan.layout._replace(batch_size=size))
-
-    def entry(self, plan: Plan, epoch: int, step: int, position: int) -> Entry:
-        """Return the entry of a journal that cuts steps as a plan does, up to the limit."""
-        return plan.entry(epoch, step, position)._replace(steps=self.per_epoch or 0)
+        layout = plan.layout._replace(batch_size=plan.layout.batch_size * (self.accumulate or 1))
+        return plan._replace(layout=layout, steps=self.steps_per_epoch or 0)
 
     def steps_of(self, batches: Iterable[Any], drop_last: bool, left: int | None) -> Iterator[Any]:
         """Yield the batches of a loader, or lists of those of a step, at most ``left`` of them."""
-        found, count = iter(batches), self.accumulate
-        if count is not None:
-            source = found
-            groups = iter(lambda: list(itertools.islice(source, count)), [])
-            found = (one for one in groups if len(one) == count or not drop_last)
-        return itertools.islice(found, left)
+        if self.accumulate is None:
+            return itertools.islice(batches, left)
+        source, count = iter(batches), self.accumulate
+        groups = iter(lambda: list(itertools.islice(source, count)), [])
+        return itertools.islice((g for g in groups if len(g) == count or not drop_last), left)
 
     def left(self, done: int, step: int) -> int | None:
         """Return how many steps an epoch has at most after ``step`` of it and ``done`` in all."""
-        limits = [] if self.per_epoch is None else [self.per_epoch - step]
-        limits += [] if self.total is None else [self.total - done]
+        pairs = (self.steps_per_epoch, step), (self.total, done)
+        limits = [limit - taken for limit, taken in pairs if limit is not None]
         return max(0, min(limits)) if limits else None
 
     def count_epoch(self, history: History, loader: Sized, epoch: int, step: int) -> int:
@@ -69,7 +60,7 @@ class Limits(NamedTuple):
             return sum(span.last - span.first for span in history.spans(epoch, step))
         batches, size = len(loader), self.accumulate or 1
         steps = batches // size if history.entries[-1].drop_last else -(-batches // size)
-        return max(0, min(steps, self.per_epoch or steps) - step)
+        return max(0, min(steps, self.steps_per_epoch or steps) - step)
 
     def count_all(self, history: History, loader: Sized, at: tuple[int, int], done: int) -> int:
         """Return how many steps all epochs have from ``at`` on; ``done`` are before it."""
@@ -77,9 +68,8 @@ class Limits(NamedTuple):
         if self.epochs is not None:
             later = history.ranges_alike(range(at[0] + 1, max(at[0] + 1, self.epochs)))
             steps = self.count_epoch(history, loader, *at) if at[0] < self.epochs else 0
-            totals += [
-                steps + sum(len(r) * self.count_epoch(history, loader, r[0], 0) for r in later if r)
-            ]
+            steps += sum(len(r) * self.count_epoch(history, loader, r[0], 0) for r in later if r)
+            totals.append(steps)
         return max(0, min(totals))
 
 
@@ -123,7 +113,6 @@ class MicroBatches(Iterator[Any]):
 
 
 def loader_of(function: str, loader: Any, slots: int | SlotSource | None) -> Loader:
-    """Return the ``Loader`` of a loop over the steps of a DataLoader."""
     if slots is not None:
         number, assignment = slots, "blocks"
         if isinstance(slots, SlotSource):

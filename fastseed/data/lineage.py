@@ -15,7 +15,7 @@ from .._utils import JSON, atomic_file, regular_file, validation
 from ..derivation import scopes, streams
 from .history import STOPPED, History, Span, check_known, indices_of, shift
 from .journal import from_dict, from_json, to_json
-from .order.permutation import MOST_VISITS, Array, visits_of
+from .order.permutation import MOST_VISITS, Array
 
 _CLASS = "data.Lineage"
 _MOST_BYTES = 1 << 24
@@ -129,11 +129,8 @@ class Lineage:
             rule = f"one of at most {MOST_VISITS} samples"
             raise validation.value_error(function, "step", rule, end - first)
         order = self.history.order(epoch, span.spec, span.quarantines)
-        samples, occurrences = order.entries(first, end - first)
         positions = np.arange(first, end)
-        epochs = np.full_like(positions, epoch)
-        steps = np.full_like(positions, step)
-        return _records(span, epochs, steps, positions, samples, occurrences)
+        return _records(span, epoch, step, positions, *order.entries(first, end - first))
 
     def where(
         self, sample: int | Iterable[int], source: str | None = None, *, epochs: range | None = None
@@ -203,7 +200,9 @@ class Lineage:
         first = span.positions(span.first)[0]
         end = span.positions(span.last - 1)[1]
         orders = [self.history.order(epoch, span.spec, span.quarantines) for epoch in epochs]
-        columns = visits_of(orders, samples, end)
+        parts = [order.visits(samples, end) for order in orders]
+        number = np.repeat(np.arange(len(parts)), [len(part[0]) for part in parts])
+        columns = number, *map(np.concatenate, zip(*parts, strict=True))
         inside = np.flatnonzero(columns[2] >= first)
         inside = inside[np.lexsort((columns[2][inside], columns[0][inside]))]
         number, which, positions, occurrences = (column[inside] for column in columns)
@@ -213,7 +212,7 @@ class Lineage:
 
 
 def _records(
-    span: Span, epochs: Array, steps: Array, positions: Array, samples: Array, occurrences: Array
+    span: Span, epochs: Any, steps: Any, positions: Array, samples: Array, occurrences: Array
 ) -> Visits:
     entry, spec, layout = span.entry, span.spec, span.layout
     start = entry.position + (steps - entry.step) * layout.step_size

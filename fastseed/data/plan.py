@@ -36,19 +36,18 @@ class Plan(NamedTuple):
     Positions count the samples of all ranks; where batches have any size they count batches.
     """
 
+    samplers: list[Any]  # what yields the requests to the dataset, and the samplers in it
     spec: OrderSpec
     layout: StepLayout  # its n is UNKNOWN where only the sampler knows the end
     source: Any  # yields the indices, or batches of any size; None: the dataset is iterable
     rank: int
+    is_ours: bool = False  # the order is computed from any position on
     is_batched: bool = True  # torch's batches of indices from ``source``
     is_divided: bool = True  # by a rule that holds for another number of ranks too
     start: int = 0
     order: Order | None = None  # of a ShuffleSampler, in one epoch
-
-    @property
-    def is_ours(self) -> bool:
-        """True if the order is computed from any position on."""
-        return is_ours(self.source)
+    steps: int = 0  # with which an epoch ends at the latest; 0: with its last position
+    divider: Any = None  # the sampler that divides the order into replicas
 
     @property
     def is_foreign(self) -> bool:
@@ -61,6 +60,13 @@ class Plan(NamedTuple):
         return self.source is None and not self.is_divided
 
     @property
+    def beside_position(self) -> tuple[str, ...]:
+        """What a state has beside the position, which only the dataset or the sampler knows."""
+        if self.has_own_place:
+            return ("dataset", "over")
+        return ("read",) if self.is_foreign else ()
+
+    @property
     def share(self) -> tuple[StepLayout, int] | None:
         """The layout and the rank of a ``Seekable``, which cuts itself."""
         is_one = self.source is None and self.is_divided
@@ -70,8 +76,8 @@ class Plan(NamedTuple):
         """Return the entry of a journal that cuts steps as this plan does."""
         layout = self.layout
         flags = int(layout.drop_last), int(layout.ranks_drop_last)
-        size = layout.batch_size, layout.slots
-        return Entry(epoch, step, position, 0, layout.ranks, *size, *flags, layout.assignment)
+        cut = layout.ranks, layout.batch_size, layout.slots, *flags, layout.assignment
+        return Entry(epoch, step, position, 0, *cut, self.steps)
 
     def parse_history(
         self, function: str, text: Any, master_seed: int, task: int, new_order: bool
@@ -107,22 +113,19 @@ class Plan(NamedTuple):
                 raise validation.value_error(function, argument, rule, saved.get(name))
 
     def position_after(self, batches: int) -> int:
-        """Return the position after so many batches of this rank."""
         if self.layout.slots:
             batches //= max(1, len(self.layout.slots_of(self.rank)))
         return self.layout.position_after(self.start, batches)
 
     def check_ranks(self, function: str, history: History) -> None:
         """Raise RuntimeError if these ranks cannot continue where those of a history were."""
-        here, rule = self.layout.ranks, None
-        if self.is_ours or self.source is None:
-            return
-        ranks, position = history.entries[-1].ranks, history.position_at(*history.point)
+        here, ranks, rule = self.layout.ranks, history.entries[-1].ranks, ""
+        position = history.position_at(*history.point) if self.is_foreign else 0
         if self.is_divided and position % here:
             rule = f"position must be a multiple of the {here} ranks, got {position}"
         elif not self.is_divided and position and here != ranks:
             rule = f"there must be {ranks} ranks, as when the state was saved, got {here}"
-        if rule is not None:
+        if rule:
             raise RuntimeError(
                 f"fastseed.{function}: {rule}; resume with as many ranks as before, or use a "
                 "ShuffleSampler"
@@ -158,29 +161,26 @@ def plan_of(loader: DataLoader[Any], seeder: Seeder | None) -> Plan:
     """Return what a whole epoch of a loader reads; without a seeder on one rank."""
     dataset: Any = loader.dataset
     rank, job = (0, 1) if seeder is None else (seeder.data_rank, seeder.data_world_size)
-    samplers = samplers_of(loader)
-    batches = samplers[0]
+    batches: Any = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
+    samplers = samplers_in(batches)
     source = batches.sampler if type(batches) in (BatchSampler, SlotSampler) else batches
-    size, drops = loader.batch_size or 1, bool(loader.drop_last)
-    if is_ours(source) and source.rank is not None:
-        rank, job = source.rank, source.world_size
-    if is_iterable(loader):
-        is_divided = isinstance(dataset, Seekable)
-        ranks = job if is_divided else 1
-        layout = StepLayout(UNKNOWN, size, ranks, drop_last=drops)
-        own = OtherSpec(type(dataset).__name__, length(dataset))
-        return Plan(own, layout, None, rank, is_divided=is_divided)
-    if isinstance(batches, SlotSampler):
-        return Plan(source.spec, batches.layout._replace(ranks=job), source, rank)
     is_batched = type(batches) is BatchSampler
-    if is_batched:
-        size, drops = batches.batch_size, bool(batches.drop_last)
+    sizes: Any = batches if is_batched else loader
+    size, drops = sizes.batch_size or 1, bool(sizes.drop_last)
+    if isinstance(dataset, IterableDataset):
+        is_divided = isinstance(dataset, Seekable)
+        layout = StepLayout(UNKNOWN, size, job if is_divided else 1, drop_last=drops)
+        own = OtherSpec(type(dataset).__name__, length(dataset))
+        return Plan(samplers, own, layout, None, rank, is_divided=is_divided)
     if is_ours(source):
+        rank, job = (rank, job) if source.rank is None else (source.rank, source.world_size)
         layout = StepLayout(source.n, size, job, 0, drops, source.drop_last)
         spec: OrderSpec = source.spec
-        if not (source.task is None and source.epoch is None):
+        if isinstance(batches, SlotSampler):
+            layout = batches.layout._replace(ranks=job)
+        elif not (source.task is None and source.epoch is None):
             spec = OtherSpec(spec.describe(), source.n)
-        return Plan(spec, layout, source, rank, is_batched)
+        return Plan(samplers, spec, layout, source, rank, True, is_batched)
     behind = samplers[1:] if is_batched else samplers
     one_drops = any(getattr(s, "drop_last", False) is True for s in behind)
     divider: Any = next((s for s in samplers if hasattr(s, "num_replicas")), None)
@@ -188,12 +188,6 @@ def plan_of(loader: DataLoader[Any], seeder: Seeder | None) -> Plan:
     is_regular = is_batched or loader.batch_sampler is None
     layout = StepLayout(UNKNOWN, size, ranks, 0, drops, one_drops)
     is_divided = is_regular and divider is not None
-    name = _spec_of(samplers, dataset, is_regular, divider)
-    return Plan(name, layout, source, rank, is_batched, is_divided)
-
-
-def _spec_of(samplers: list[Any], dataset: object, is_regular: bool, divider: Any) -> OrderSpec:
-    """Return the name of another sampler's order, and how many samples it seems to have."""
     ours = next((s for s in samplers if isinstance(s, ShuffleSampler)), None)
     last = samplers[-1] if divider is None else divider
     name, n = type(last).__name__, length(last if is_regular else dataset)
@@ -201,7 +195,9 @@ def _spec_of(samplers: list[Any], dataset: object, is_regular: bool, divider: An
         name, n = ours.spec.describe(), ours.n
     elif divider is not None:
         n = length(getattr(divider, "dataset", dataset))
-    return OtherSpec(name if is_regular else f"batches of {name}", n)
+    spec = OtherSpec(name if is_regular else f"batches of {name}", n)
+    plan = Plan(samplers, spec, layout, source, rank, False, is_batched, is_divided)
+    return plan._replace(divider=divider)
 
 
 def compare_ranks(function: str, loader: DataLoader[Any], plan: Plan, *at: int) -> None:
@@ -209,8 +205,7 @@ def compare_ranks(function: str, loader: DataLoader[Any], plan: Plan, *at: int) 
     if (size := process_group_size()) == 1:
         return
     seeder = context.current(function)
-    divider = next((s for s in samplers_of(loader) if hasattr(s, "num_replicas")), None)
-    is_shared = plan.is_ours or plan.share is not None or divider is not None
+    is_shared = plan.is_ours or plan.share is not None or plan.divider is not None
     is_of_all = plan.layout.ranks == seeder.data_world_size and size == seeder.world_size
     if not (is_shared and is_of_all):
         return
@@ -218,7 +213,7 @@ def compare_ranks(function: str, loader: DataLoader[Any], plan: Plan, *at: int) 
     for indices in _subsets(loader.dataset):
         digest.update(np.asarray(indices, np.int64).tobytes())
     facts = {"order": plan.spec.describe(), **plan.layout._asdict(), "n": plan.spec.n}
-    facts["seed of the sampler"] = getattr(divider, "seed", None)
+    facts["seed of the sampler"] = getattr(plan.divider, "seed", None)
     facts["indices of Subset"] = digest.hexdigest()[:16]
     advice = (
         "give all ranks the same loader; if each is to have its own, pass check=False to steps, or "
@@ -228,7 +223,6 @@ def compare_ranks(function: str, loader: DataLoader[Any], plan: Plan, *at: int) 
 
 
 def _subsets(dataset: Any) -> Iterator[Any]:
-    """Yield the indices of each Subset in a dataset."""
     if isinstance(dataset, DatasetWrapper):
         yield from _subsets(dataset._wrapped)
     elif isinstance(dataset, Subset):
@@ -245,18 +239,7 @@ def is_ours(sampler: Any) -> bool:
     return is_one and type(sampler).__iter__ is ShuffleSampler.__iter__
 
 
-def is_iterable(loader: DataLoader[Any]) -> bool:
-    """Return True if the dataset of a loader is iterable-style."""
-    return isinstance(loader.dataset, IterableDataset)
-
-
-def samplers_of(loader: DataLoader[Any]) -> list[Any]:
-    """Return what yields the requests to the dataset, and the samplers in it."""
-    return samplers_in(loader.sampler if loader.batch_sampler is None else loader.batch_sampler)
-
-
 def length(data: Any) -> int:
-    """Return ``len(data)``, or UNKNOWN."""
     try:
         return len(data)
     except TypeError:

@@ -20,7 +20,7 @@ from .layout import SlotSource
 from .limits import EpochSteps, Limits, MicroBatches, Step, loader_of
 from .lineage import Lineage
 from .loader.iteration import Iteration
-from .loader.states import beside_position, check_resumable, check_state
+from .loader.states import check_resumable, check_state
 from .order.samplers import SlotSampler
 from .plan import Plan, compare_ranks, plan_of
 
@@ -58,7 +58,7 @@ class StepLoop:
         self._is_changed = False  # what is left out, since the loader's iteration began
         self._loaded: StateDict | None = None  # a state, and no loop began since
         self._own: Iteration | None = None  # the loader's iteration that this loop is in
-        self._given = MicroBatches((), range(0))  # those of the step that the loop is in
+        self._given: MicroBatches | None = None  # those of the step that the loop is in
         self._thread: int | None = None  # of the loop's last next()
 
     @property
@@ -152,7 +152,6 @@ class StepLoop:
             self._leave(epoch + 1)
 
     def _leave(self, epoch: int) -> None:
-        """Go to another epoch."""
         self._earlier, self._before = self._before, self._done
         self.epoch, self.step, self._is_saved = epoch, 0, False
 
@@ -166,14 +165,15 @@ class StepLoop:
                 f"fastseed.{_NAME}: a state was loaded into the loader of this loop: load the "
                 "state of the loop into the loop, or call restart() of the loader"
             )
+        whole = plan_of(loader, context.current(_NAME))
         try:
-            check_resumable(_NAME, loader)
+            check_resumable(_NAME, loader, whole)
         except (TypeError, ValueError) as error:
             warn_once("%s; this loop is iterated, but state_dict() will raise this", error)
-        plan = self._plan()
-        if self._limits.per_epoch is not None and plan.has_own_place:
+        plan = self._limits.cut(whole)
+        if plan.steps and plan.has_own_place:
             rule = "None for an iterable dataset that cannot seek: pass total"
-            raise validation.value_error(_NAME, "steps_per_epoch", rule, self._limits.per_epoch)
+            raise validation.value_error(_NAME, "steps_per_epoch", rule, plan.steps)
         if not plan.has_whole_epoch():
             rule = f"of a step in an epoch, which drop_last gives {plan.layout.step_size} samples"
             raise validation.value_error(_NAME, "loader", rule, f"{plan.spec.n} samples")
@@ -181,13 +181,16 @@ class StepLoop:
             plan = plan._replace(start=plan.source._take_position())  # of the user's seek
         history = self._planned(epoch, first, plan)
         step = history.first_kept(epoch, first)
-        plan = plan._replace(start=history.position_at(epoch, step))
+        if step:
+            plan = plan._replace(start=history.position_at(epoch, step))
         count = history.quarantines_at(epoch, first)
         if count or history.skips:
             check_known(_NAME, "the order of the loader", history.latest_order)
         if count:
             plan = plan._replace(order=history.order(epoch, history.latest_order, count))
-        state = self._loaded or (self._beside_position() if first and self._loaded is None else {})
+        state = self._loaded or {}
+        if first and self._loaded is None:
+            state = self._beside_position(plan)
         is_over = epoch == self.epoch and bool(state.get("over"))
         if epoch != self.epoch:
             if self._is_saved and self._has_step_left():
@@ -201,7 +204,7 @@ class StepLoop:
         if not self._is_compared:  # also the seed that reseed gives a registered sampler
             compare_ranks(_NAME, loader, plan, self._task, epoch, first)
             self._is_compared = True
-        plan = plan._replace(layout=plan_of(loader, context.seeder).layout)
+        plan = plan._replace(layout=whole.layout)
         batches: Iterator[Any] = loader._iterate(self._task, epoch, plan, is_over, state)
         self._continue_at(epoch, step, history)
         self._own = loader._latest
@@ -217,7 +220,7 @@ class StepLoop:
         next(batches, None)  # the end, which the loader notices only then
 
     def _check_taken(self) -> None:
-        if self._given.left:
+        if self._given is not None and self._given.left:
             raise RuntimeError(
                 f"fastseed.{_NAME}: {self._given.left} micro-batches of step {self.step - 1} were "
                 "not taken, and would be skipped: take all before the next step, or load a state"
@@ -232,7 +235,6 @@ class StepLoop:
             )
 
     def _has_step_left(self) -> bool:
-        """Return True if the epoch may have another step."""
         over = self._loaded is not None and self._loaded.get("over")
         if over or self._limits.left(self._done, self.step) == 0:
             return False
@@ -271,16 +273,16 @@ class StepLoop:
     def _state(self) -> StateDict:
         self._check_taken()
         self._check_seed()
-        check_resumable(f"{_NAME}.state_dict", self.loader)
-        history = self._current_history().at_step(self.epoch, self.step)
+        plan = self._plan()
+        check_resumable(f"{_NAME}.state_dict", self.loader, plan)
+        history = self._current_history()._replace(epoch=self.epoch, step=self.step)
         if not history.entries:
             history = self._planned(self.epoch, self.step)
-        beside = self._beside_position() if self._loaded is None else self._loaded
+        beside = self._beside_position(plan) if self._loaded is None else self._loaded
         self._is_saved = self.step > 0
         return {**beside, **_FORMAT, "before": self._before, "journal": to_json(history)}
 
     def _state_after(self, after: tuple[int, int]) -> StateDict:
-        """Return the state after a step that was given before."""
         function, rule = f"{_NAME}.state_dict", "(epoch, step), as the loop yields them"
         if not (isinstance(after, tuple) and [*map(type, after)] == [int, int]):
             raise validation.type_error(function, "after", rule, after)
@@ -297,18 +299,17 @@ class StepLoop:
         before = self._before if epoch == self.epoch else self._earlier
         return {**state, "before": before, "journal": to_json(history.until(epoch, step + 1))}
 
-    def _beside_position(self) -> StateDict:
-        """Return what only a dataset of its own state, or another sampler, can say."""
+    def _beside_position(self, plan: Plan) -> StateDict:
         own, is_ahead = self._own, False
         if own is not None and not own.plan.is_ours:  # after an interrupt
             is_ahead = own.position > self._current_history().position_at(self.epoch, self.step)
         is_lost = is_ahead or own not in (None, self.loader._latest)
-        if is_lost and "dataset" in beside_position(self.loader):
+        if is_lost and plan.has_own_place:
             raise RuntimeError(
                 f"fastseed.{_NAME}: the dataset lost its place, as the loader was iterated outside "
                 "of this loop or next() was interrupted: load an earlier state"
             )
-        return self.loader._beside_position(None if is_ahead else own)
+        return self.loader._beside_position(plan, None if is_ahead else own)
 
     def load_state_dict(self, state: StateDict, *, new_order: bool = False) -> None:
         """Start the next loop after the step in which ``state`` was taken.
@@ -326,16 +327,16 @@ class StepLoop:
         function = f"{_NAME}.load_state_dict"
         seeder = context.current(function)
         new_order = validation.check_bool(function, "new_order", new_order)
-        check_resumable(function, self.loader)
-        beside = beside_position(self.loader)
-        check_state(function, "loop", state, _FORMAT, {"before", "journal", *beside})
+        plan = self._plan()
+        check_resumable(function, self.loader, plan)
+        check_state(function, "loop", state, _FORMAT, {"before", "journal", *plan.beside_position})
         top = scopes.MAX_STEP
         before = validation.check_int(function, "state['before']", state["before"], 0, top)
         job = seeder.master_seed, self._task
-        history = self._plan().parse_history(function, state["journal"], *job, new_order)
+        history = plan.parse_history(function, state["journal"], *job, new_order)
         self._continue_at(*history.point, history)
         self._before, self._is_saved = before, False
-        self._loaded = {name: state[name] for name in beside}
+        self._loaded = {name: state[name] for name in plan.beside_position}
         self._since = history.point
 
     def lineage(self) -> Lineage:
@@ -377,7 +378,6 @@ class StepLoop:
         self._change("skip", with_skip, epoch, first_step, last_step)
 
     def _change(self, method: str, make: Callable[..., History], *arguments: Any) -> None:
-        """Continue with another history."""
         function, before = f"{_NAME}.{method}", self._planned(self.epoch, self.step)
         after = make(function, before, *arguments)
         digest = hash((after.task, after.skips, after.quarantines))  # of integers: on each rank
@@ -387,7 +387,7 @@ class StepLoop:
 
     def _current_history(self) -> History:
         """Return the history; that of a loop without a step needs ``fastseed.init``."""
-        seed, history = context.current(_NAME).master_seed, self._history
+        seed, history = context.current(_NAME).place.master_seed, self._history
         if history is not None and history.master_seed == seed:
             return history
         # Another init is another job. Damaged samples stay damaged; steps get other samples.
@@ -400,11 +400,11 @@ class StepLoop:
         plan = self._plan() if plan is None else plan
         if step:
             self._check_seed()
-        history = self._current_history().at_step(self.epoch, self.step)
+        history = self._current_history()._replace(epoch=self.epoch, step=self.step)
         if self._own is not None and (epoch, step) == history.point and step:
             return history
         position = history.position_at(epoch, step) if step else plan.start
-        return history.with_entry(self._limits.entry(plan, epoch, step, position), plan.spec)
+        return history.with_entry(plan.entry(epoch, step, position), plan.spec)
 
     def _plan(self) -> Plan:
         """Return what a whole epoch reads, in batches as large as the steps."""

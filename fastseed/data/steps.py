@@ -73,11 +73,6 @@ def steps(
         >>> [(epoch, step, batch.tolist()) for epoch, step, batch in resumed]
         [(0, 2, [9, 1])]
     """
-    limits = Limits.checked(
-        "data.steps",
-        epochs=epochs,
-        total=total,
-        steps_per_epoch=steps_per_epoch,
-        accumulate=accumulate,
-    )
+    ends = {"epochs": epochs, "total": total, "steps_per_epoch": steps_per_epoch}
+    limits = Limits.checked("data.steps", **ends, accumulate=accumulate)
     return StepLoop(loader, limits, task, slots, check)

@@ -75,11 +75,10 @@ class Bisection:
         if self.step is None:
             return f"all {self.compared} common steps are equal"
         where = f"step {self.step}" + (" (before the first recorded one)" if self.start else "")
-        more = len(self.differences) - 1
         call = f"; {self.call}" if self.call else ""
-        return f"the first difference is at {where}, rank {self.rank}: {self.first}{call}" + (
-            f"; and {more} more at this step" if more else ""
-        )
+        rest = len(self.differences) - 1
+        more = f"; and {rest} more at this step" if rest else ""
+        return f"the first difference is at {where}, rank {self.rank}: {self.first}{call}{more}"
 
 
 def bisect(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Bisection:
@@ -90,10 +89,9 @@ def bisect(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Bisection:
         b: the same of the other run. Runs of several ranks are compared rank by rank.
 
     Raises:
-        TypeError: ``a`` or ``b`` is not a path.
         OSError: a file cannot be read.
-        ValueError: a path does not exist, a folder has no such files, a file is damaged, or the
-            runs have no step or no rank in common.
+        TypeError, ValueError: no path, or one that does not exist; a folder without such files; a
+            damaged file; runs without a common step or rank.
 
     Examples:
         >>> import tempfile, torch, fastseed
@@ -121,27 +119,23 @@ def bisect(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Bisection:
     differing: set[tuple[int, int]] = set()  # step and rank
     unused: set[str] = set()
     for rank in common:
-        left, right = one[rank], other[rank]
-        notes += _notes(left, right, f"rank {rank}: " if len(common) > 1 else "")
-        steps = left.steps.keys() & right.steps.keys()
+        sides = one[rank], other[rank]
+        notes += _notes(*sides, f"rank {rank}: " if len(common) > 1 else "")
+        steps = sides[0].steps.keys() & sides[1].steps.keys()
         compared |= steps
-        for step in steps:
-            if next(_differing(left, right, step, unused), None) is not None:
-                differing.add((step, rank))
+        differing |= {(step, rank) for step in steps if any(_differing(*sides, step, unused))}
     if not compared:
         raise ValueError(
             f"fastseed.debug.bisect: a and b must have a step in common, got {a!s} and {b!s}"
         )
     step, rank = min(differing, default=(-1, common[0]))
     runs = one[rank], other[rank]
-    notes += [
-        f"{name} differs where nothing draws from it, which changes nothing"
-        for name in sorted(unused)
-    ]
+    changes_nothing = "differs where nothing draws from it, which changes nothing"
+    notes += [f"{name} {changes_nothing}" for name in sorted(unused)]
     if not differing:
         return Bisection(None, False, None, (), None, len(compared), 0, tuple(notes))
-    one_table, other_table = (run.values(step).by_name() for run in runs)
-    found = differences(one_table, other_table, {*_differing(*runs, step, unused)})
+    left, right = (run.values(step).by_name() for run in runs)
+    found = differences(left, right, {*_differing(*runs, step, unused)})
     start = any(run.values(step).start for run in runs)
     call = _first_call(runs[0], step, found)
     if call is None and not start:
@@ -151,7 +145,6 @@ def bisect(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> Bisection:
 
 
 def _note_of_calls(runs: tuple[Recording, Recording], step: int) -> list[str]:
-    """Return why no call of a module is the first difference, if both runs recorded calls."""
     if not all(set(CALLS) & set(run.header["groups"]) for run in runs):
         return []
     has_calls = any(one.group in CALLS for run in runs for one in run.values(step).entries)
@@ -173,7 +166,6 @@ def recordings(function: str, argument: str, given: str | os.PathLike[str]) -> d
 
 
 def _notes(a: Recording, b: Recording, where: str) -> list[str]:
-    """Return the differences between two recordings beyond the digests of common steps."""
     notes = []
     for which, one, other in (("a", a, b), ("b", b, a)):
         only = one.steps.keys() - other.steps.keys()
@@ -209,12 +201,11 @@ def _differing(a: Recording, b: Recording, step: int, unused: set[str]) -> Itera
     if one.start != other.start:  # a schedule may have run between the two
         keys = [key for key in keys if not _SETTING.match(" ".join(key))]
     yield from (key for key in keys if key[0] != "generator")
-    for key in keys:
-        if key[0] == "generator":
-            if _is_used(a, step, key) or _is_used(b, step, key):
-                yield key
-            else:
-                unused.add(" ".join(key))
+    for key in (key for key in keys if key[0] == "generator"):
+        if _is_used(a, step, key) or _is_used(b, step, key):
+            yield key
+        else:
+            unused.add(" ".join(key))
 
 
 def _changed(a: Values, b: Values) -> list[Key]:
@@ -227,7 +218,6 @@ def _changed(a: Values, b: Values) -> list[Key]:
 
 
 def _is_used(recording: Recording, step: int, key: Key) -> bool:
-    """Return whether the state of a generator has changed since the previous recorded step."""
     before = recording.previous.get(step)
     if before is None:
         return True
@@ -235,13 +225,8 @@ def _is_used(recording: Recording, step: int, key: Key) -> bool:
     return now.digest_of(key) != then.digest_of(key)
 
 
-def _group(difference: Difference) -> str:
-    return difference.name.partition(" ")[0]
-
-
 def _first_call(a: Recording, step: int, differences: list[Difference]) -> FirstCall | None:
-    """Return the first call of a module that differs, with what it was given."""
-    found = next((d for d in differences if _group(d) in CALLS), None)
+    found = next((d for d in differences if d.name.partition(" ")[0] in CALLS), None)
     if found is None:
         return None
     direction, _, name = found.name.partition(" ")

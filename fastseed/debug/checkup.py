@@ -37,10 +37,8 @@ def check(
 
     Args:
         run: a function to call first, such as two steps of training. Rows of the topic ``use`` name
-            generators that it drew from and that fastseed does not control, calls that seeded a
-            default generator, draws before ``init``, scopes that were reseeded twice, and training
-            that draws and never calls ``reseed``. Generators of modules and classes of installed
-            packages are left out.
+            what it used that fastseed does not control, but for generators of installed packages:
+            other generators, calls that seed, draws before ``init``, scopes reseeded twice.
         module: with ``ranks``, anything that ``digest`` takes: it must be the same on all ranks.
         ranks: whether to check that all ranks agree; then every rank has to make this call. None:
             if there are several ranks.
@@ -74,9 +72,8 @@ def examine(*, module: object, ranks: bool | None) -> list[Row]:
     current = context.seeder
     rows = list(_build())
     if current is None:
-        rows.append(
-            Row("job", "init", WRONG, "fastseed.init was not called in this process: call it")
-        )
+        detail = "fastseed.init was not called in this process: call it"
+        rows.append(Row("job", "init", WRONG, detail))
     else:
         rows += _job(current)
         if current.scope is not None:
@@ -107,14 +104,12 @@ def _job(current: Seeder) -> Iterator[Row]:
         yield Row("job", "scope", WRONG, "nothing is seeded yet: call fastseed.reseed")
         return
     detail = "task {}, epoch {}, step {}".format(*current.scope)
-    repeats = current.recent_scopes.repeats
-    if repeats:
+    if repeats := current.recent_scopes.repeats:
         detail += f"; {repeats} scopes were used more than once"
     yield Row("job", "scope", NOTE if repeats else FINE, detail)
 
 
 def _streams(current: Seeder) -> Iterator[Row]:
-    """Check that each generator follows from the last reseed."""
     assert current.scope is not None
     own = current.place.fields.default
     if current.place.forks != forks.count:
@@ -133,7 +128,6 @@ def _streams(current: Seeder) -> Iterator[Row]:
 
 
 def _generator(current: Seeder, name: str, generator: Any, rank_field: int) -> Row:
-    """Compare a generator with a copy that is reseeded."""
     if type(generator) not in ADAPTERS:
         detail = f"a {type(generator).__name__}, whose state is not examined"
         return Row("streams", name, FINE, detail)
@@ -145,11 +139,10 @@ def _generator(current: Seeder, name: str, generator: Any, rank_field: int) -> R
         return Row("streams", name, FINE, "nothing drawn since reseed")
     if not is_torch:
         return Row("streams", name, FINE, "drawn from since reseed, or seeded by a later call")
-    if generator.initial_seed() != fresh.initial_seed():
-        return Row(
-            "streams", name, WRONG, "another seed: call reseed after what registers or seeds it"
-        )
-    return Row("streams", name, FINE, "drawn from since reseed")
+    if generator.initial_seed() == fresh.initial_seed():
+        return Row("streams", name, FINE, "drawn from since reseed")
+    detail = "another seed: call reseed after what registers or seeds it"
+    return Row("streams", name, WRONG, detail)
 
 
 def _devices(current: Seeder, accelerator: AcceleratorGenerators) -> Iterator[Row]:

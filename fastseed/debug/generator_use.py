@@ -91,7 +91,6 @@ class _Made(NamedTuple):
 
 
 def _used_outside(generator: object, known: _Made | None) -> list[Row]:
-    """Return the row of a generator if numbers were drawn from it."""
     used = _was_used(generator) if known is None else bytes_of(generator) != known.state
     if not used:
         return []
@@ -119,7 +118,6 @@ def _controlled() -> list[object]:
 
 
 def _living(more: Iterable[object] = ()) -> list[object]:
-    """Return every generator that the garbage collector can reach, and ``more``."""
     found = {id(one): one for one in more}
     objects, classes = gc.get_objects(), tuple(ADAPTERS)
     for first in range(0, len(objects), _CHUNK):
@@ -156,10 +154,9 @@ def _key(names: object, held: object) -> object:
 
 def _is_installed(module: str) -> bool:
     top = module.partition(".")[0]
-    if not top or top == "__main__":
-        return False
     file = getattr(sys.modules.get(top), "__file__", None)
-    return _is_standard(module) or (file is not None and is_library(file))
+    is_package = top != "__main__" and file is not None and is_library(file)
+    return is_package or _is_standard(module)
 
 
 def _is_standard(module: str) -> bool:
@@ -167,7 +164,6 @@ def _is_standard(module: str) -> bool:
 
 
 def is_library(file: str) -> bool:
-    """Return whether a source file is of the standard library or of an installed package."""
     if file.startswith("<frozen ") or "site-packages" in file or "dist-packages" in file:
         return True  # also those of the user, and of an environment below this one
     folders = {sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")}

@@ -14,7 +14,6 @@ _SEEDED = {"Random", "RandomState", "default_rng", "SeedSequence", "PRNGKey", "P
 
 
 def hashed_seeds(script: str | None) -> Iterator[Row]:
-    """Yield a row for each line of a script, or of modules that are not installed."""
     found = {getattr(module, "__file__", None) for module in [*sys.modules.values()]}
     own = {file for file in found if file and file.endswith(".py") and not is_library(file)}
     _, fixed = hash_seed.found()
@@ -39,7 +38,6 @@ def _lines(file: str) -> list[int]:
 
 
 def _seeds(node: ast.AST) -> list[ast.expr]:
-    """Return the expressions that a node uses as seeds."""
     match node:
         case ast.Call():
             named = [k.value for k in node.keywords if k.arg and "seed" in k.arg.lower()]

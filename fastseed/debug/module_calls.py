@@ -177,7 +177,6 @@ class ModuleCalls:
             self._parts[key] = part
 
     def _whole(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a tensor as a part of the whole batch, if the batch is spread over ranks."""
         if self._batch_mesh is None or tensor.dim() == 0 or layout.is_dtensor(tensor):
             return tensor
         from torch.distributed.tensor import DTensor, Shard

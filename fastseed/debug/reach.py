@@ -103,14 +103,12 @@ def seed_reach(
         runs = [_observe(run(seed)) for seed in (*seeds, seeds[0])]
         return judge(runs[:-1], runs[-1], seeds, allow)
     numbers = _different("debug.seed_reach", "epochs", epochs)
-    runs = [
-        _by_epoch([_observe(run(seed, epoch)) for epoch in numbers]) for seed in (*seeds, seeds[0])
-    ]
+    every = ([_observe(run(seed, epoch)) for epoch in numbers] for seed in (*seeds, seeds[0]))
+    runs = [_by_epoch(one) for one in every]
     found = judge(runs[:-1], runs[-1], seeds, allow).rows
     of_epochs = ("shifted", "repeated")  # all else is said of the leaf itself
-    return Reach(tuple(
-        row for row in found if not row.leaf.endswith(_BY_EPOCH) or row.verdict in of_epochs
-    ))  # fmt: skip
+    kept = (one for one in found if not one.leaf.endswith(_BY_EPOCH) or one.verdict in of_epochs)
+    return Reach(tuple(kept))
 
 
 def check_arguments(function: str, seeds: Sequence[int], allow: Mapping[str, str]) -> list[int]:
@@ -164,11 +162,9 @@ def judge(
         verdict = [*left, *found, "good"][0]
         note = "allowed: " if found and not left else ""
         rows.append(Verdict(name, verdict, note + found.get(verdict, ""), not left))
-    for pattern in allow:
-        if not fnmatch.filter(names, pattern):
-            rows.append(
-                Verdict(pattern, "absent", "it is allowed, and nothing has this name", True)
-            )
+    text = "it is allowed, and nothing has this name"
+    unmatched = (pattern for pattern in allow if not fnmatch.filter(names, pattern))
+    rows += (Verdict(pattern, "absent", text, True) for pattern in unmatched)
     return Reach(tuple(rows))
 
 
@@ -229,10 +225,7 @@ def _offset(a: Sequence[Any], b: Sequence[Any]) -> int:
 
 
 def _is_exclusive_or(rows: Sequence[Sequence[object]], seeds: Sequence[int]) -> bool:
-    """Return whether rows and the numbers seed ^ i determine each other, in three cases at least.
-
-    Two orders of one data set have the same rows under numbers that differ.
-    """
+    """Return whether rows and seed ^ i determine each other, which no two orders of data do."""
     pairs = {(row, seed ^ i) for k, seed in enumerate(seeds) for i, row in enumerate(rows[k])}
     found, numbers = (len({*side}) for side in zip(*pairs, strict=True)) if pairs else (0, 0)
     return len(pairs) == found == numbers <= sum(map(len, rows)) - 3

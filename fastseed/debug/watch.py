@@ -30,10 +30,9 @@ _MAX_STEP = 2**62 - 1
 class Watch:
     """Record digests of generators, model, gradients and optimizer state into a small file.
 
-    The state at creation is recorded as the state before the first step, so create it when the
-    model has its weights and is wrapped (DDP, FSDP2). Each step takes 32 bytes a tensor; each rank
-    writes one file. No generator is drawn from. With sharded models, creation and recording are
-    collectives, as ``fastseed.debug.digest`` is.
+    Create it when the model has its weights and is wrapped (DDP, FSDP2): that is recorded as the
+    state before the first step. A step takes 32 bytes a tensor. With sharded models, creation and
+    recording are collectives, as ``fastseed.debug.digest`` is.
 
     Args:
         model: the module whose parameters, buffers and gradients are recorded.
@@ -96,7 +95,6 @@ class Watch:
         self._groups = _chosen("groups", groups, STATE, f"among {', '.join(STATE)}")
         if not self._optimizers:
             self._groups.discard("optimizer")
-        modules = [modules] if isinstance(modules, str) else modules
         names: set[str] | None = None
         if not (modules is None or isinstance(modules, bool)):
             known = {strip_wrappers(name) for name, _ in unwrap(model).named_modules()}
@@ -105,18 +103,16 @@ class Watch:
         if batch_mesh is not None and coordinate() is None:
             raise type_error(_FUNCTION, "batch_mesh", "a DeviceMesh of this rank", batch_mesh)
         calls = CALLS[:1] if modules is None else CALLS if modules is True or names else ()
-        job = discover_rank()
-        self._rank = job.rank
-        self._folder = _folder(path)
-        file = self._folder / PATTERN.replace("*", str(job.rank))
-        if file.exists() and not append:
+        job, folder = discover_rank(), _folder(path)
+        file = folder / PATTERN.replace("*", str(job.rank))
+        is_new = not file.exists()
+        if not (is_new or append):
             raise FileExistsError(
                 f"fastseed.{_FUNCTION}: path must be a folder without {file.name}, got "
-                f"{str(self._folder)!r}; append=True continues the recording"
+                f"{str(folder)!r}; append=True continues the recording"
             )
-        self._folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         start = table_of(self._leaves(start=True))
-        is_new = not file.exists()
         header = {
             "rank": job.rank,
             "world_size": job.world_size,
@@ -191,15 +187,12 @@ class Watch:
 
     def close(self) -> None:
         """Stop recording; a second call does nothing."""
-        if self._calls is not None:
-            self._calls.remove()
-            self._calls = None
-        if self._hook is not None:
-            self._hook.remove()
-            self._hook = None
+        for hooks in (self._calls, self._hook):
+            if hooks is not None:
+                hooks.remove()
         if self._writer is not None:
             self._writer.close()
-            self._writer = None
+        self._calls = self._hook = self._writer = None
 
     __del__ = close  # a Watch that is dropped leaves no hook and no open file
 
@@ -260,7 +253,6 @@ def _chosen(argument: str, given: Any, known: Collection[str], rule: str) -> set
 
 
 def _states(names: Mapping[int, str], optimizers: list[Any]) -> Iterator[tuple[str, object]]:
-    """Yield hyperparameters, then the state of each parameter under its name in the model."""
     for i, optimizer in enumerate(optimizers):
         before = f"{i}." if len(optimizers) > 1 else ""
         for j, group in enumerate(optimizer.param_groups):
@@ -275,7 +267,6 @@ def _states(names: Mapping[int, str], optimizers: list[Any]) -> Iterator[tuple[s
 
 
 def _is_plain(value: object) -> bool:
-    """Return whether a hyperparameter is a value, not a function or another object."""
     if isinstance(value, (list, tuple)):
         return all(map(_is_plain, value))
     return isinstance(value, (int, float, complex, str, torch.Tensor, type(None)))

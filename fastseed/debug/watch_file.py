@@ -96,19 +96,18 @@ class Writer:
     def __init__(self, path: Path, header: StateDict) -> None:
         self.path = path
         self._tables: dict[tuple[Entry, ...], int] = {}
-        old = Recording(path) if path.exists() else None
-        if old is not None:
-            for name in ("every", "groups"):
-                if old.header.get(name) != header[name]:
-                    rule = f"as in the recording to continue, {old.header.get(name)!r}"
-                    raise value_error("debug.Watch", name, rule, header[name])
-            self._tables = {table: i for i, table in enumerate(old.tables)}
-        self._end = 0 if old is None else old.end
-        self._file = open(path, "xb" if old is None else "r+b", buffering=0)  # noqa: SIM115
-        if old is None:
+        if not path.exists():
+            self._end, self._file = 0, open(path, "xb", buffering=0)  # noqa: SIM115
             self._append(line_of({"format": FORMAT, **header}))
-        else:
-            self._cut()
+            return
+        old = Recording(path)
+        for name in ("every", "groups"):
+            if old.header.get(name) != header[name]:
+                rule = f"as in the recording to continue, {old.header.get(name)!r}"
+                raise value_error("debug.Watch", name, rule, header[name])
+        self._tables = {table: i for i, table in enumerate(old.tables)}
+        self._end, self._file = old.end, open(path, "r+b", buffering=0)  # noqa: SIM115
+        self._cut()
 
     def step(self, step: int, table: Mapping[str, Leaf], start: bool) -> None:
         """Append the digests of a step by group and name, with a blank between them."""

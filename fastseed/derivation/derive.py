@@ -7,7 +7,6 @@ from torch.utils.data import get_worker_info
 
 from .._backend import derive, native, recomputation, tensors
 from .._backend.compile import eager, refuse_capture
-from .._backend.ops import keys
 from .._backend.reference.scalar import ScopeKey
 from .._utils import validation
 from . import context, scopes, streams
@@ -217,17 +216,17 @@ def members(
     out: torch.Tensor | None,
 ) -> torch.Tensor:
     """Return the keys, (n, 2), or the seeds, (n,), of n members from ``start`` on."""
-    operator, n = keys.derive_keys if len(shape) == 2 else keys.derive_seeds, shape[0]
+    n = shape[0]
     if not (type(n) is type(start) is int and 0 <= start <= _LOW_INDEX and 0 <= n <= MAX_MEMBERS):
         start = validation.check_int(function, "start", start, 0, MAX_INDEX)
         most = min(MAX_MEMBERS, MAX_INDEX + 1 - start)
         shape = (validation.check_int(function, "n", n, 0, most), *shape[1:])
     at = stream.name_key, stream.rank_word, stream.worker, start
     if out is None:
-        return derive.fill(operator, derive.empty_words(*shape), *at)
+        return derive.fill(derive.empty_words(*shape), *at)
     tensors.check_out(function, out, shape, torch.uint64)
     refuse_capture(function, out.device, "call it outside of the capture")
     kind = out.device.type
     if out.is_contiguous() and (kind == "cpu" or (kind == "cuda" and native.has_cuda)):
-        return derive.fill(operator, out, *at)
-    return out.copy_(derive.fill(operator, derive.empty_words(*shape), *at))
+        return derive.fill(out, *at)
+    return out.copy_(derive.fill(derive.empty_words(*shape), *at))

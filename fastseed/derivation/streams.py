@@ -12,7 +12,6 @@ from typing import NamedTuple
 import torch
 
 from .._backend import derive
-from .._backend.ops.keys import derive_keys
 from .._backend.reference import scalar
 from .scopes import NARROW_BITS, Scope
 
@@ -41,7 +40,7 @@ class Stream(NamedTuple):
     def keys(self, count: int) -> torch.Tensor:
         """Return the keys of the first ``count`` members, (count, 2), of dtype uint64."""
         out = derive.empty_words(count, 2)
-        return derive.fill(derive_keys, out, self.name_key, self.rank_word, self.worker, 0)
+        return derive.fill(out, self.name_key, self.rank_word, self.worker, 0)
 
     def seed(self, bits: int, index: int = 0) -> int:
         """Return the seed of ``bits`` bits of member ``index``.

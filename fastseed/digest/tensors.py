@@ -67,7 +67,6 @@ class Part:
 
 @functools.lru_cache(maxsize=4096)
 def header_of(dtype: torch.dtype, shape: tuple[int, ...]) -> Header:
-    """Return the values that the digest of a tensor takes from its dtype and shape."""
     name, sizes = str(dtype).removeprefix("torch."), tuple(shape)
     text = f"\0tensor\0{name}\0{','.join(map(str, sizes))}"
     sha = hashlib.sha256(NAME + text.encode()).digest()
@@ -242,7 +241,6 @@ def _call(memory: list[torch.Tensor], plan: list[bytes]) -> list[int]:
 
 @functools.lru_cache(maxsize=64)
 def _table(plan: tuple[bytes, ...]) -> torch.Tensor:
-    """Return a plan as the operator reads it."""
     table = torch.from_numpy(np.ndarray((len(plan), 7), np.int64, bytearray().join(plan)))
     if type(table) is not torch.Tensor:  # it would be kept for other calls
         raise RuntimeError(

@@ -195,7 +195,6 @@ def _named(
 
 
 def _array(name: str, array: np.ndarray[Any, Any]) -> torch.Tensor:
-    """Return an array of numbers as a tensor."""
     if array.dtype.kind not in "biufc" or array.dtype.char in "gG":  # long: has padding
         rule = "an array of numbers"
         raise type_error(FUNCTION, f"the leaf at {name!r}", rule, str(array.dtype))
@@ -214,7 +213,6 @@ def leaf_of(part: Part) -> Leaf:
 
 
 def _scalar(leaf: object) -> Leaf:
-    """Return the digest of a leaf that is not a tensor."""
     kind = type(leaf).__name__
     if isinstance(leaf, (Mapping, list, tuple)):  # an empty one
         kinds = {"dict": Mapping, "list": list, "tuple": tuple}

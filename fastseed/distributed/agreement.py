@@ -208,7 +208,6 @@ def _judge(function: str, ranks: list[int], records: list[Record]) -> Record:
 
 
 def _judge_rows(function: str, ranks: list[int], records: list[Record]) -> Record:
-    """Return the error about the first row that differs."""
     tables = [record["rows"] for record in records]
     for number in range(max(map(len, tables))):
         rows = [table[number] if number < len(table) else ["nothing", ""] for table in tables]

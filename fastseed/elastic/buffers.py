@@ -146,7 +146,6 @@ class SlotBuffers:
 
 
 def _value(buffer: _Buffer) -> torch.Tensor:
-    """Return the value that a slot has left."""
     now = private_torch.buffers_of(buffer.owner).get(buffer.name)
     before = buffer.tensor
     kinds = [None if t is None else (t.shape, t.dtype, t.device) for t in (now, before)]

@@ -199,7 +199,6 @@ def weak(method: Callable[..., None], *own: object) -> Callable[..., None]:
 
 
 def check_dense(name: str, gradient: torch.Tensor) -> None:
-    """RuntimeError for a sparse gradient, which has no leaf."""
     if gradient.layout != torch.strided:
         raise RuntimeError(
             f"fastseed.{FUNCTION}: the gradient of {name!r} must be dense, got "

@@ -22,10 +22,9 @@ from ..nn.module_names import sharded_modules
 from . import arguments
 from .buffers import SlotBuffers
 from .collector import Collector, weak
-from .draws import watch_draws
 from .peers import FUNCTION
 from .replicated import ReplicatedCollector
-from .slot import Slot, divisor_of
+from .slot import Slot, divisor_of, watch_draws
 
 Batch = TypeVar("Batch")
 
@@ -287,7 +286,6 @@ class SlotGradients:
 
     @contextlib.contextmanager
     def _left_on_error(self) -> Iterator[None]:
-        """Leave the step that is under way if the block raises."""
         number = self._steps
         try:
             yield

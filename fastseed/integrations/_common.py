@@ -7,13 +7,9 @@ import importlib
 from collections.abc import Iterator
 from typing import Any
 
-import torch.distributed as dist
-
-from .._utils import StateDict, validation
+from .._utils import validation
 from ..derivation import context, scopes, streams
-from ..distributed.rendezvous import collective
 from ..seeder import api
-from ..seeder import state as states
 from ..seeder.seeder import Seeder, current_seeder
 from ..seeder.start import start
 
@@ -22,7 +18,6 @@ INIT, TRAIN, VALIDATE, TEST, PREDICT = range(5)
 
 
 def import_framework(module: str, extra: str) -> Any:
-    """Import a framework; an ImportError says what to install if it is not there."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -48,13 +43,11 @@ def ensure_seeder(function: str, master_seed: int | None, rank: int, world_size:
             f"{seeder.world_size}, but this is rank {rank} of {world_size}: call it with rank= "
             "and world_size="
         )
-    job = seeder.job
-    more = (None, None, job.distinct_over)
-    return start(seeder.master_seed, None, None, rank, world_size, *more)
+    over = seeder.job.distinct_over
+    return start(seeder.master_seed, None, None, rank, world_size, None, None, over)
 
 
 def order_key(function: str, name: str, task: int, epoch: int = 0) -> int:
-    """Return the key of the order of a framework's sampler, which all ranks share."""
     at = scopes.Scope(task, epoch, 0)
     return streams.stream(current_seeder(function).master_seed, at, name, scopes.SHARED).key()
 
@@ -102,14 +95,3 @@ def run_in_task(task: int, epoch: int = 0, step: int = 0) -> Iterator[None]:
         except BaseException:  # an interrupt waits until all is restored
             api.load_state_dict(before)
             raise
-
-
-def gather(function: str, state: StateDict) -> StateDict:
-    """Return a state of this rank with the exact states of every rank (collective)."""
-    if not (dist.is_available() and dist.is_initialized()) or state["world_size"] == 1:
-        return state
-    parts: list[StateDict] = [{}] * dist.get_world_size()
-    collective(function, dist.all_gather_object, parts, state)
-    for part in parts:
-        state = {**state, **{k: v for k, v in part.items() if k.startswith(states.RNG)}}
-    return state

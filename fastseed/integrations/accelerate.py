@@ -17,12 +17,12 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from .._utils import StateDict, validation
 from ..data.loader.states import check_state
-from ..data.loader.torch_loader import settings_of
+from ..data.loader.torch_loader import settings_of, without_samplers
 from ..data.order.samplers import samplers_in
 from ..seeder.seeder import current_seeder
 from . import _common
 from ._common import INIT, TRAIN, move_to
-from .accelerate_loaders import Base, Order, Position, keyed, without_samplers
+from .accelerate_loaders import Base, Order, Position, keyed
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -58,11 +58,9 @@ def attach(accelerator: Accelerator, master_seed: int | None = None) -> Attached
             generators of rank 0; or, from ``prepare``, a dataset is iterable.
         RuntimeError: a loader is prepared already.
     """
-    function = f"{_NAME}.attach"
-    kind = _accelerate.Accelerator
-    validation.check_instance(
-        function, "accelerator", accelerator, kind, "an accelerate.Accelerator"
-    )
+    function, kind = f"{_NAME}.attach", _accelerate.Accelerator
+    rule = "an accelerate.Accelerator"
+    validation.check_instance(function, "accelerator", accelerator, kind, rule)
     kinds = [str(getattr(kind, "value", kind)) for kind in accelerator.rng_types or ()]
     if accelerator.num_processes > 1 and set(kinds) - {"generator"}:
         rule = "None or ['generator'], which leaves every rank its own generators"
@@ -71,9 +69,8 @@ def attach(accelerator: Accelerator, master_seed: int | None = None) -> Attached
         raise RuntimeError(
             f"fastseed.{function}: call it once, before accelerator.prepare is given a loader"
         )
-    _common.ensure_seeder(
-        function, master_seed, accelerator.process_index, accelerator.num_processes
-    )
+    place = accelerator.process_index, accelerator.num_processes
+    _common.ensure_seeder(function, master_seed, *place)
     move_to(INIT, 0)
     job = AttachedJob(accelerator)
     accelerator.prepare_data_loader = job._prepare
@@ -104,12 +101,9 @@ class AttachedJob:
 
     @property
     def _positions(self) -> list[Position]:
+        kinds = (Shard, Dispatcher)
         loaders = self._accelerator._dataloaders
-        return [
-            loader.fastseed_position
-            for loader in loaders
-            if isinstance(loader, (Shard, Dispatcher))
-        ]
+        return [one.fastseed_position for one in loaders if isinstance(one, kinds)]
 
     @property
     def _training(self) -> Position | None:
@@ -117,7 +111,6 @@ class AttachedJob:
         return next((p for p in positions if p.is_random), positions[0] if positions else None)
 
     def _prepare(self, data_loader: Any, *arguments: Any, **more: Any) -> Any:
-        """Prepare a loader as ``accelerator.prepare_data_loader`` does, and count its batches."""
         if isinstance(data_loader, (Shard, Dispatcher)):  # again
             return self._prepare_theirs(data_loader, *arguments, **more)
         function = "integrations.accelerate: accelerator.prepare"

@@ -17,7 +17,7 @@ from .._utils.log import warn_once
 from ..data import Loader, ShuffleSampler
 from ..data.loader.iteration import iterate
 from ..data.loader.states import check_state
-from ..data.loader.torch_loader import OF_SAMPLERS, settings_of
+from ..data.loader.torch_loader import without_samplers
 from ..data.order.samplers import RANDOM_SAMPLERS, samplers_in
 from ..data.plan import compare_ranks, length, plan_of
 from ..data.worker.scope import required_scope
@@ -30,11 +30,6 @@ _ORDER = "accelerate.order"  # the stream of samplers with a generator
 _FETCH = 1 << 16  # a dataset read in the main process draws in this task, plus that of its loader
 _FIELDS = {"order": str, "n": int, "epoch": int, "step": int, "done": int, "read": str}
 _END = object()
-
-
-def without_samplers(loader: Any) -> dict[str, Any]:
-    """Return the arguments of a DataLoader but for those that choose its samples."""
-    return {name: v for name, v in settings_of(loader).items() if name not in OF_SAMPLERS}
 
 
 class Position:
@@ -52,12 +47,11 @@ class Position:
         self._job, self._loader, self._order, self._task = job, loader, order, task
         share = loader.batch_sampler
         self._is_dispatched = is_dispatched
-        is_split = getattr(loader if self._is_dispatched else share, "split_batches", False)
-        ranks = loader.state.num_processes if self._is_dispatched else 0
-        ranks = ranks or getattr(share, "num_processes", 1)
+        is_split = getattr(loader if is_dispatched else share, "split_batches", False)
+        ranks = loader.state.num_processes if is_dispatched else getattr(share, "num_processes", 1)
         batches = 1 if is_split else ranks  # of the order in a step
-        self._taken = batches if self._is_dispatched else 1  # of the base loader in a step
-        self._turns = batches if self._is_dispatched else ranks  # of its plan's positions in a step
+        self._taken = batches if is_dispatched else 1  # of the base loader in a step
+        self._turns = batches if is_dispatched else ranks  # of its plan's positions in a step
         # What the order yields, in a step: samples, or batches of any size.
         self._size = batches * (share.batch_size if is_regular else 1)
         self._drops = bool(getattr(share, "drop_last", False))
@@ -66,7 +60,7 @@ class Position:
         self._n = length(order)
         self._readers = Loader(
             **without_samplers(loader.base_dataloader),
-            batch_sampler=Division(order, share, 1 if self._is_dispatched else ranks),
+            batch_sampler=Division(order, share, 1 if is_dispatched else ranks),
         )
         self.is_random = not isinstance(order.source, SequentialSampler)
         self.is_active = False  # a loop has it
@@ -150,8 +144,7 @@ class Position:
 
     def _fetch(self, step: int, done: int, read: str) -> Iterator[Any]:
         loader, at = self._readers, (self._task, self.epoch)
-        is_aligned = done % self._size == 0
-        first = done // self._size * self._size
+        is_aligned, first = done % self._size == 0, done // self._size * self._size
         if not is_aligned:  # steps begin here, and the last is filled up from the whole first one
             first = max(first, self._size) if self._n >= self._size else 0
         self._order.part = first, done

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import torch.distributed as dist
 from torch.utils._pytree import tree_leaves
 from torch.utils.data.distributed import DistributedSampler
 
@@ -20,6 +21,7 @@ from .._utils import StateDict, validation
 from .._utils.log import warn_once
 from ..data import Loader, ShuffleSampler
 from ..data.order.samplers import samplers_in
+from ..distributed.rendezvous import collective, group_size
 from ..seeder import api
 from ..seeder import state as states
 from ..seeder.seeder import current_seeder
@@ -52,8 +54,8 @@ class FastseedCallback(_base()):  # type: ignore[misc]
 
     - ``setup``: ``init``, unless the script has called it, and ``reseed(task=0)``. Each epoch:
       ``reseed(1, epoch)``, before its DataLoader is iterated.
-    - Validation in ``fit`` runs at task 2 and the epoch; then training continues exactly
-      where it was. ``trainer.validate``, ``test`` and ``predict`` run at epoch 0 of tasks 2 to 4.
+    - Validation in ``fit`` runs at task 2 and the epoch; ``trainer.validate``, ``test`` and
+      ``predict`` run at epoch 0 of tasks 2 to 4.
     - Checkpoints hold the exact states of all ranks. ``fit(ckpt_path=...)`` resumes from there, on
       any number of ranks, also mid-epoch if the DataLoader does (``fastseed.data.Loader``).
 
@@ -146,20 +148,24 @@ class FastseedCallback(_base()):  # type: ignore[misc]
     def on_train_batch_end(self, trainer: Trainer, *event: object) -> None:
         self._over = trainer.is_last_batch
 
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_epoch_end(self, *event: object) -> None:
         self._over = True
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        _check_samplers(trainer.val_dataloaders)
-        _check_samplers(trainer.test_dataloaders)
-        _check_samplers(trainer.predict_dataloaders)
+        every = trainer.val_dataloaders, trainer.test_dataloaders, trainer.predict_dataloaders
+        _check_samplers(every)
 
     on_test_start = on_predict_start = on_validation_start
 
     def state_dict(self) -> StateDict:
         """Return the coordinates of training and the exact states of every rank (collective)."""
         job = self._outer or current_seeder(_NAME).state_dict(rng=True)
-        return {"version": _VERSION, "over": int(self._over), "job": _common.gather(_NAME, job)}
+        parts: list[StateDict] = [{}] * (1 if job["world_size"] == 1 else group_size())
+        if len(parts) > 1:
+            collective(_NAME, dist.all_gather_object, parts, job)
+        for part in parts:
+            job = {**job, **{k: v for k, v in part.items() if k.startswith(states.RNG)}}
+        return {"version": _VERSION, "over": int(self._over), "job": job}
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """Take the state of a checkpoint; ValueError if it is damaged or that of another job."""

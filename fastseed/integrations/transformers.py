@@ -40,20 +40,15 @@ _transformers: Any = _common.import_framework("transformers", "transformers")
 class FastseedCallback(_transformers.TrainerCallback):  # type: ignore[misc]
     """Reseed at each epoch, keep evaluation apart, and make a resumed run exact.
 
-    - When training begins: ``fastseed.init``, unless the script has called it, with the rank and
-      world size of the arguments. Accelerate's sampler and samplers with an attribute ``generator``
-      get seeds from the master seed; on several ranks a warning names the others.
-    - Each epoch: ``reseed(1, epoch)``, when the last step of the epoch before is done.
-    - Evaluation that the Trainer schedules runs at task 2 and the epoch; then training
-      continues exactly where it was. Put ``fastseed.integrations.run_in_task`` around an
-      ``evaluate`` or ``predict`` that the script calls.
+    - When training begins: ``fastseed.init``, unless the script has called it. Accelerate's sampler
+      and samplers with an attribute ``generator`` get seeds from the master seed.
+    - Each epoch: ``reseed(1, epoch)``. Evaluation that the Trainer schedules runs at task 2; put
+      ``fastseed.integrations.run_in_task`` around an ``evaluate`` that the script calls.
     - The epoch of a dataset of ``fastseed.data.per_sample`` is set. Without per_sample, the random
       numbers of the batch that was fetched ahead of a checkpoint differ after resuming.
-    - Checkpoints also hold ``fastseed-<rank>.state``, with the states of all generators, which is
-      loaded when training resumes mid-epoch.
+    - Checkpoints also hold ``fastseed-<rank>.state``, the states of all generators.
 
-    Random numbers before training, as in ``model_init``, follow ``TrainingArguments.seed``. Train
-    in one thread at a time: the phases move the generators of the process.
+    Random numbers before training follow ``TrainingArguments.seed``. Train in one thread at a time.
 
     Args:
         master_seed: for ``init``; None: the one of the script, or a random one.
@@ -145,10 +140,7 @@ class SeededTokens(_transformers.LogitsProcessor):  # type: ignore[misc]
     Args:
         keys: one for each row of the batch, as ``sample`` takes them.
         position: the position of the first token in its request, in [0, 2**56).
-        temperature: as ``sample`` takes it; so are the others.
-        top_k: 0 for all tokens.
-        top_p: in (0, 1].
-        min_p: in [0, 1].
+        temperature, top_k, top_p, min_p: as ``sample`` takes them.
 
     Raises:
         TypeError, ValueError: an argument is invalid; from ``generate``, as ``sample`` does.
@@ -200,7 +192,6 @@ def _folder(args: Args, state: State) -> str:
 
 
 def _saved_file(args: Args, state: State) -> str | None:
-    """Return the file that ``on_save`` wrote into the checkpoint that training resumes from."""
     named = args.resume_from_checkpoint
     folder = named if isinstance(named, str) and os.path.isdir(named) else _folder(args, state)
     names = [_FILE.format(rank=rank) for rank in (0, args.process_index)]

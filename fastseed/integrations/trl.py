@@ -45,19 +45,16 @@ class SeededGRPOTrainer(_trl.GRPOTrainer):  # type: ignore[misc]
     prompts, dropout, evaluation.
 
     - Sample k of row i of the dataset at optimizer step s has the seed
-      ``rollouts.seed(s, i, k, task=1)`` and is sampled by ``SeededTokens``, without
-      dropout. So its tokens depend neither on the batch nor on the ranks, as far as the logits do
-      not.
-    - In an evaluation the task is 2; a prompt of one of several datasets is
-      ``"name/i"``.
+      ``rollouts.seed(s, i, k, task=1)`` and is sampled by ``SeededTokens``, without dropout. So its
+      tokens depend neither on the batch nor on the ranks, as far as the logits do not.
+    - In an evaluation the task is 2; a prompt of one of several datasets is ``"name/i"``.
     - Checkpoints also hold the rollouts that wait for their training steps, one file for each rank:
       with them, a run that was killed and resumed is the uninterrupted run.
     - A ``rollout_func`` finds the seeds of its prompts in ``trainer.rollout_seeds``.
 
-    vLLM, continuous batching, tools and streamed datasets are refused.
-
     Raises:
-        TypeError, ValueError: from ``train`` and ``evaluate``, for one of these.
+        TypeError, ValueError: from ``train`` and ``evaluate``, for vLLM, continuous batching, tools
+            and streamed datasets.
         RuntimeError: TRL generates in a way that is not known (tested with 1.16).
     """
 
@@ -84,14 +81,10 @@ class SeededGRPOTrainer(_trl.GRPOTrainer):  # type: ignore[misc]
         return loader
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        prompts, samples = zip(*(row[_KEY] for row in inputs), strict=True)
         task = _common.TRAIN if self.model.training else _common.VALIDATE
         step = self.state.global_step
         # one by one: a batch that is filled up has a rollout twice
-        self.rollout_seeds = [
-            seed(step, prompt, sample, task=task)
-            for prompt, sample in zip(prompts, samples, strict=True)
-        ]
+        self.rollout_seeds = [seed(step, *row[_KEY], task=task) for row in inputs]
         plain = [{name: row[name] for name in row if name != _KEY} for row in inputs]
         if self.rollout_func is not None:
             found: dict[str, Any] = super()._generate_and_score_completions(plain)
@@ -111,10 +104,8 @@ class SeededGRPOTrainer(_trl.GRPOTrainer):  # type: ignore[misc]
         os.makedirs(folder, exist_ok=True)
         whole = self._step % (self.args.steps_per_generation * self.num_iterations) == 0
         waiting = None if whole else self._buffered_inputs
-        content = io.BytesIO()
-        torch.save(
-            {"step": self._step, "ranks": self.args.world_size, "rollouts": waiting}, content
-        )
+        state = {"step": self._step, "ranks": self.args.world_size, "rollouts": waiting}
+        torch.save(state, content := io.BytesIO())
         path = os.path.join(folder, _FILE.format(rank=self.args.process_index))
         atomic_file.replace(path, content.getvalue())
         super()._save_checkpoint(model, trial)
@@ -144,7 +135,6 @@ class SeededGRPOTrainer(_trl.GRPOTrainer):  # type: ignore[misc]
         self._step, self._buffered_inputs = state["step"], waiting
 
     def _check(self) -> None:
-        """Refuse what would generate without the seeds."""
         callbacks = self.callback_handler.callbacks
         if sum(isinstance(one, FastseedCallback) for one in callbacks) != 1:
             rule = "with one fastseed.integrations.transformers.FastseedCallback"

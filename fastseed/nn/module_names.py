@@ -20,7 +20,6 @@ _WRAPPERS = frozenset({"_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped
 
 @functools.lru_cache(maxsize=2**16)
 def strip_wrappers(name: str) -> str:
-    """Return a qualified name without what ``torch.compile`` and wrappers add to it."""
     return ".".join(part for part in name.split(".") if part not in _WRAPPERS)
 
 
@@ -48,7 +47,6 @@ def reshard(model: torch.nn.Module) -> None:
 
 
 def check_prefix(function: str, prefix: object) -> str:
-    """Return the prefix of qualified names with its dot; users write it with or without."""
     if isinstance(prefix, str) and not prefix:
         return ""
     text = validation.check_text(function, "prefix", prefix).removesuffix(".")
@@ -58,7 +56,6 @@ def check_prefix(function: str, prefix: object) -> str:
 
 
 def check_shards(function: str, shards: Mapping[str, Shard] | None) -> dict[str, Shard]:
-    """Return the argument ``shards``, whose values are checked with their parameters."""
     given = {} if shards is None else shards
     return dict(validation.check_instance(function, "shards", given, Mapping, "a dict"))
 
@@ -66,7 +63,6 @@ def check_shards(function: str, shards: Mapping[str, Shard] | None) -> dict[str,
 def part_of(
     function: str, name: str, tensor: torch.Tensor, shard: Shard | None
 ) -> tuple[torch.Tensor, list[Piece]]:
-    """Return the local part of a named parameter, and the values that it takes."""
     try:
         return layout.of_tensor(function, tensor, shard)
     except (TypeError, ValueError) as error:

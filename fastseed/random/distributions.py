@@ -8,13 +8,12 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
-from .._backend.ops.draws import DRAW, REALS
+from .._backend.ops.draws import REALS
 from .._backend.private_torch import answer_at_trace
 from .._backend.reference.scalar import signed
 from .._utils.validation import type_error, value_error
@@ -22,28 +21,24 @@ from .._utils.validation import type_error, value_error
 MAX_WORDS = 2**56  # of one stream: the end of the range of positions
 
 # For each dtype: bits of precision, the exponent of its smallest number, the largest number.
-_FORMATS = {
+FORMATS = {
     torch.float16: (11, -24, 65504.0),
     torch.bfloat16: (8, -133, math.ldexp(255.0, 120)),
     torch.float32: (24, -149, math.ldexp(2.0**24 - 1, 104)),
     torch.float64: (53, -1074, math.ldexp(2.0**53 - 1, 971)),
 }
-_WORDS = {dtype: 2 if dtype == torch.float64 else 1 for dtype in _FORMATS}
-_INTEGERS = {
-    torch.uint8: (0, 2**8),
-    torch.int32: (-(2**31), 2**31),
-    torch.int64: (-(2**63), 2**63),
-}
+_WORDS = {dtype: 2 if dtype == torch.float64 else 1 for dtype in FORMATS}
+INTEGERS = {torch.uint8: (0, 2**8), torch.int32: (-(2**31), 2**31), torch.int64: (-(2**63), 2**63)}
 _INTEGER_TYPES = (int, np.integer, torch.SymInt)
 _REAL_TYPES = (int, float, np.integer, np.floating, torch.SymInt, torch.SymFloat)
 
 
 class Distribution(NamedTuple):
-    """An operator and what it needs besides tensors."""
+    """The operator ``DRAW[name]`` and what it needs besides tensors."""
 
     # (out, keys, positions, sizes, strides, offset, *parameters): fills a row for each key with the
     # values offset + sum(i_d * strides[d]) over the indices i of sizes, or those from offset on
-    op: Callable[..., None]
+    name: str
     dtype: torch.dtype
     words: int  # of 32 bits that a value takes, 1 or 2
     parameters: tuple[float | int, ...]  # the last arguments of the operator
@@ -56,7 +51,7 @@ class Distribution(NamedTuple):
 def bits(function: str, dtype: torch.dtype | None) -> Distribution:
     """Words of the stream, ``torch.uint32`` (the default) or ``torch.uint64``."""
     dtype = _check_dtype(function, dtype, torch.uint32, (torch.uint32, torch.uint64))
-    return Distribution(DRAW["bits"], dtype, 2 if dtype == torch.uint64 else 1, ())
+    return Distribution("bits", dtype, 2 if dtype == torch.uint64 else 1, ())
 
 
 def uniform(function: str, dtype: torch.dtype | None, low: object, high: object) -> Distribution:
@@ -68,9 +63,9 @@ def uniform(function: str, dtype: torch.dtype | None, low: object, high: object)
     if not rounded(low, dtype) < top:
         raise value_error(function, "high", f"above low ({low}) in {dtype}", high)
     computed_in = torch.float64 if dtype == torch.float64 else torch.float32
-    if high - low > _FORMATS[computed_in][2] and math.isinf(rounded(high - low, computed_in)):
+    if high - low > FORMATS[computed_in][2] and math.isinf(rounded(high - low, computed_in)):
         raise value_error(function, "high - low", f"finite in {dtype}", high - low)
-    return Distribution(DRAW["uniform"], dtype, _WORDS[dtype], (high - low, low, below(top, dtype)))
+    return Distribution("uniform", dtype, _WORDS[dtype], (high - low, low, below(top, dtype)))
 
 
 def normal(function: str, dtype: torch.dtype | None, mean: object, std: object) -> Distribution:
@@ -80,7 +75,7 @@ def normal(function: str, dtype: torch.dtype | None, mean: object, std: object) 
     std = _finite(function, "std", std, dtype)
     if std < 0:
         raise value_error(function, "std", "0 or more", std)
-    return Distribution(DRAW["normal"], dtype, _WORDS[dtype], (mean, std))
+    return Distribution("normal", dtype, _WORDS[dtype], (mean, std))
 
 
 def exponential(function: str, dtype: torch.dtype | None, rate: object) -> Distribution:
@@ -90,7 +85,7 @@ def exponential(function: str, dtype: torch.dtype | None, rate: object) -> Distr
     scale = 1.0 / rate if 0 < rate < math.inf else 0.0  # in steps: 1 / 5e-324 is infinite
     if not 0 < rounded(scale, dtype) < math.inf:
         raise value_error(function, "rate", f"above 0, with 1 / rate finite in {dtype}", rate)
-    return Distribution(DRAW["exponential"], dtype, _WORDS[dtype], (scale,))
+    return Distribution("exponential", dtype, _WORDS[dtype], (scale,))
 
 
 LEAST_SPAN = 2.0**-64  # the least part of the normal distribution that an interval may hold
@@ -143,7 +138,7 @@ def trunc_normal(
     if areas[1] < LEAST_SPAN:
         rule = "an interval that holds at least 2**-64 of the normal distribution"
         raise value_error(function, "[a, b]", rule, [a, b])
-    return Distribution(DRAW["trunc_normal"], dtype, _WORDS[dtype], (mean, std, *areas, low, high))
+    return Distribution("trunc_normal", dtype, _WORDS[dtype], (mean, std, *areas, low, high))
 
 
 def bernoulli(function: str, dtype: torch.dtype | None, p: object) -> Distribution:
@@ -152,15 +147,15 @@ def bernoulli(function: str, dtype: torch.dtype | None, p: object) -> Distributi
     p = check_real(function, "p", p)
     if not 0 <= p <= 1:
         raise value_error(function, "p", "in [0, 1]", p)
-    return Distribution(DRAW["bernoulli"], dtype, 1, (round(p * 2.0**32),))
+    return Distribution("bernoulli", dtype, 1, (round(p * 2.0**32),))
 
 
 def randint(function: str, dtype: torch.dtype | None, low: object, high: object) -> Distribution:
     """Integers of [low, high), all in ``dtype``: uint8, int32 or int64 (the default)."""
-    dtype = _check_dtype(function, dtype, torch.int64, tuple(_INTEGERS))
+    dtype = _check_dtype(function, dtype, torch.int64, tuple(INTEGERS))
     low = _check_integer(function, "low", low)
     high = _check_integer(function, "high", high)
-    bottom, top = _INTEGERS[dtype]
+    bottom, top = INTEGERS[dtype]
     if not bottom <= low < top:
         raise value_error(function, "low", f"in [{bottom}, {top}) for {dtype}", low)
     if not low < high <= top:
@@ -169,7 +164,7 @@ def randint(function: str, dtype: torch.dtype | None, low: object, high: object)
     if dtype != torch.uint8 and size == top - bottom:  # one more than the words can count to
         rule = f"below {'2**64' if dtype == torch.int64 else '2**32'} for {dtype} (or use bits)"
         raise value_error(function, "high - low", rule, size)
-    return Distribution(DRAW["randint"], dtype, 2 if size >= 2**32 else 1, (low, signed(size)))
+    return Distribution("randint", dtype, 2 if size >= 2**32 else 1, (low, signed(size)))
 
 
 def constant(value: object) -> object:
@@ -194,7 +189,6 @@ def check_real(function: str, argument: str, value: object) -> float:
 
 
 def _check_integer(function: str, argument: str, value: object) -> int:
-    """Return ``value`` as an int if it is an integer, or a symbol of compiled code."""
     if type(value) is int:
         return value
     if isinstance(value, bool) or not isinstance(value, _INTEGER_TYPES):
@@ -204,7 +198,7 @@ def _check_integer(function: str, argument: str, value: object) -> int:
 
 def rounded(x: float, dtype: torch.dtype) -> float:
     """Return the number of ``dtype`` nearest to ``x``, ties to even; infinite past the largest."""
-    digits, lowest, largest = _FORMATS[dtype]
+    digits, lowest, largest = FORMATS[dtype]
     if x == 0 or digits == 53:
         return x
     if abs(x) > 2 * largest:
@@ -216,7 +210,7 @@ def rounded(x: float, dtype: torch.dtype) -> float:
 
 def below(x: float, dtype: torch.dtype) -> float:
     """Return the largest number of ``dtype`` below ``x``, which is one of its numbers."""
-    digits, lowest, _ = _FORMATS[dtype]
+    digits, lowest, _ = FORMATS[dtype]
     mantissa, exponent = math.frexp(x)
     # Below a power of two numbers lie twice as close.
     unit = max(exponent - digits - (mantissa == 0.5), lowest) if x else lowest
@@ -230,7 +224,7 @@ def _largest(x: float, dtype: torch.dtype) -> float:
 
 
 def _finite(function: str, argument: str, value: object, dtype: torch.dtype) -> float:
-    if type(value) is float and abs(value) <= _FORMATS[dtype][2]:  # nearly every call
+    if type(value) is float and abs(value) <= FORMATS[dtype][2]:  # nearly every call
         return value
     x = check_real(function, argument, value)
     if x != x or rounded(x, dtype) in (math.inf, -math.inf):

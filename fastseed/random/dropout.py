@@ -97,7 +97,6 @@ def check_input(function: str, input: object, p: object) -> int:
 
 
 def check_probability(function: str, p: object) -> float:
-    """Return a probability as a float."""
     found = check_real(function, "p", p)
     if not 0 <= found <= 1:
         raise validation.value_error(function, "p", "in [0, 1]", found)
@@ -116,12 +115,11 @@ def drop(
 ) -> torch.Tensor:
     """Return the result for ``pieces``: with ``channels``, of the first two dimensions."""
     keys, _, _, offset, threshold = mask
-    if len(pieces) == 1:
-        _, sizes, strides, first = pieces[0]
-        return _apply(input, Mask(keys, sizes, strides, offset + first, threshold), channels)
-    out = torch.zeros_like(input)
+    out = input if len(pieces) == 1 else torch.zeros_like(input)
     for box, sizes, strides, first in pieces:
         part = Mask(keys, sizes, strides, offset + first, threshold)
+        if len(pieces) == 1:
+            return _apply(input, part, channels)
         out[box] = _apply(input[box], part, channels)
     return out
 
@@ -139,7 +137,6 @@ def _apply(input: torch.Tensor, mask: Mask, channels: bool) -> torch.Tensor:
 
 
 def _run(input: torch.Tensor, mask: Mask, channels: bool) -> torch.Tensor:
-    """Return the operator's result, with the strides that torch's dropout gives it."""
     keys, sizes, strides, *rest = mask
     if channels:
         sizes, strides = sizes or (math.prod(input.shape[:2]),), strides or (1,)
@@ -189,8 +186,7 @@ def attend(
         scores = _wide(query) @ _wide(key).transpose(-2, -1)
         scores = scores * (max(query.size(-1), 1) ** -0.5 if scale is None else scale)
         if is_causal:
-            above = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
-            scores = scores.masked_fill(_as(scores, above), -math.inf)
+            scores = scores.masked_fill(_above_diagonal(scores), -math.inf)
         if attn_mask is not None:
             is_bool = attn_mask.dtype == torch.bool
             scores = scores.masked_fill(~attn_mask, -math.inf) if is_bool else scores + attn_mask
@@ -244,8 +240,8 @@ def _repeated_heads(tensor: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
     return tensor.repeat_interleave(query.size(-3) // tensor.size(-3), -3)
 
 
-def _as(scores: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Return a mask that every rank has, as a ``DTensor`` where the scores are one."""
+def _above_diagonal(scores: torch.Tensor) -> torch.Tensor:
+    mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
     if not layout.is_dtensor(scores):
         return mask
     from torch.distributed.tensor import DTensor, Replicate

@@ -91,11 +91,6 @@ def read_attention(func: object, *args: Any, **kwargs: Any) -> dict[str, Any]:
     return {**dict(zip(_ARGUMENTS[func], args, strict=False)), **kwargs}
 
 
-def _drops(input: object, p: float, train: bool) -> bool:
-    """Read the arguments of ``torch.native_dropout``."""
-    return p > 0 and train
-
-
 def _drops_layers(*args: Any, **options: Any) -> bool:
     """Read the arguments of ``torch.lstm`` and its like: the first bool begins the settings.
 
@@ -113,7 +108,7 @@ def _rectifies(*args: Any, training: bool = False, **_: object) -> bool:
 
 
 _READERS: dict[object, Callable[..., bool]] = {
-    torch.native_dropout: _drops,
+    torch.native_dropout: lambda input, p, train: p > 0 and train,
     **dict.fromkeys(RNN, _drops_layers),
     **dict.fromkeys(RRELU, _rectifies),
 }

@@ -17,7 +17,7 @@ from .._backend.ops.draws import DRAW, REALS
 from .._backend.ops.shuffle import shuffle_of_key
 from .._utils import validation
 from . import inplace, layout
-from .distributions import check_real
+from .distributions import FORMATS, INTEGERS, check_real
 from .functional import Key, check_keys
 from .layout import Shard
 
@@ -27,14 +27,6 @@ Fill = Callable[..., object]
 """A function of a tensor, a key and parameters that writes random numbers; False: it drew none."""
 
 _FUNCTION, _INITIALIZE = "random.keyed", "nn.initialize"
-_INTEGERS = (torch.uint8, torch.int32, torch.int64)  # that randint writes itself
-_DIGITS = {
-    torch.bool: 0,
-    torch.float16: 11,
-    torch.bfloat16: 8,
-    torch.float32: 24,
-    torch.float64: 53,
-}
 
 
 def normal(tensor: torch.Tensor, key: Key, mean: float = 0.0, std: float = 1.0) -> None:
@@ -89,7 +81,7 @@ def _in_parts(fill: Fill, tensor: torch.Tensor, key: Key, *parameters: float) ->
 def randint(tensor: torch.Tensor, key: Key, low: int = 0, high: int | None = None) -> None:
     """Fill as ``random_`` does: up to the largest integer of the dtype where no bound is given."""
     high = _end(tensor.dtype) if high is None else high
-    if tensor.dtype in _INTEGERS:
+    if tensor.dtype in INTEGERS:
         inplace.randint_(tensor, key, low, high)
         return
     whole = torch.empty_like(tensor, dtype=torch.int64)
@@ -106,8 +98,9 @@ def randint(tensor: torch.Tensor, key: Key, low: int = 0, high: int | None = Non
 
 def _end(dtype: torch.dtype) -> int:
     """Return the end of the integers from 0 on that a dtype holds, all of them."""
-    digits = _DIGITS.get(dtype)
-    return torch.iinfo(dtype).max + 1 if digits is None else 2**digits + 1
+    if dtype in FORMATS:
+        return (1 << FORMATS[dtype][0]) + 1
+    return 2 if dtype == torch.bool else torch.iinfo(dtype).max + 1
 
 
 def bernoulli(tensor: torch.Tensor, key: Key, p: float | torch.Tensor = 0.5) -> None:
@@ -175,15 +168,14 @@ def _exp(x: torch.Tensor) -> torch.Tensor:
 
 def scaled(tensor: torch.Tensor, key: Key, mean: object, std: object) -> None:
     """Fill as ``torch.normal`` does where ``mean`` or ``std`` is a tensor."""
-    wide: list[Any] = [
+    means, stds = (
         v.detach().double() if isinstance(v, torch.Tensor) else check_real(_FUNCTION, name, v)
         for name, v in (("mean", mean), ("std", std))
-    ]
-    _check_values(
-        "std", torch.as_tensor(wide[1], device=tensor.device), lambda std: std >= 0, "0 or more"
     )
+    values = torch.as_tensor(stds, device=tensor.device)
+    _check_values("std", values, lambda std: std >= 0, "0 or more")
     inplace.normal_(tensor, key)
-    write(tensor, tensor.double() * wide[1] + wide[0])
+    write(tensor, tensor.double() * stds + means)
 
 
 def multinomial(
@@ -213,7 +205,6 @@ def multinomial(
 def check_weights(
     function: str, weights: torch.Tensor, num_samples: int, replacement: bool
 ) -> None:
-    """Check the arguments of ``multinomial``."""
     tensors.check_dtype(function, "input", weights, *REALS)
     tensors.check_dense(function, "input", weights)
     if layout.is_dtensor(weights) or weights.dim() not in (1, 2):
@@ -222,13 +213,13 @@ def check_weights(
     most = 2**31 if replacement else weights.size(-1)
     if not isinstance(num_samples, torch.SymInt):
         validation.check_int(function, "num_samples", num_samples, 1, most)
+
+    def are_weights(found: torch.Tensor) -> torch.Tensor:
+        sums = found.sum(-1)
+        return (found >= 0).all(-1) & (sums > 0) & sums.isfinite()
+
     rule = "0 or more, with a sum above 0 and finite"
-    _check_values("input", weights.detach().double(), _are_weights, rule)
-
-
-def _are_weights(weights: torch.Tensor) -> torch.Tensor:
-    sums = weights.sum(-1)
-    return (weights >= 0).all(-1) & (sums > 0) & sums.isfinite()
+    _check_values("input", weights.detach().double(), are_weights, rule)
 
 
 def _check_values(
@@ -292,12 +283,12 @@ def keep_part(
     tensors.check_memory(function, "tensor", layout.local_part(tensor))
     with torch.inference_mode(tensor.is_inference()), torch.no_grad():
         local, pieces = layout.of_tensor(function, tensor, shard)
-        flat = whole.reshape(-1)
+        flat = whole.contiguous().view(-1)
         for box, sizes, strides, offset in pieces:
             view = local[box] if box else local
             part = flat[offset : offset + view.numel()]
             if sizes:
-                part = flat.as_strided(sizes, strides, offset)
+                part = flat.as_strided(sizes, strides, flat.storage_offset() + offset)
             part = part.reshape(view.shape).to(view.device)
             view.masked_fill_(part, 0) if as_zeros else view.copy_(part)
         if local is not tensor and not tensor.is_inference():
@@ -306,7 +297,6 @@ def keep_part(
 
 
 def _check_weight(tensor: torch.Tensor, dimensions: tuple[int, int], rule: str) -> None:
-    """Check dtype and dimensions of a weight, from and to; ``rule`` names these."""
     tensors.check_dtype(_INITIALIZE, "tensor", tensor, *REALS)
     if not dimensions[0] <= tensor.dim() <= dimensions[1]:
         raise validation.value_error(_INITIALIZE, "tensor", rule, tensor)

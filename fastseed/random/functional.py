@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from .._backend import private_torch, tensors
+from .._backend.ops.draws import DIRECT_DRAW, DRAW
 from .._backend.reference.scalar import signed
 from .._utils import validation
 from . import bank, distributions
@@ -25,6 +26,7 @@ _SIZES = (int, np.integer, torch.SymInt)
 _CPU = torch.device("cpu")
 _UINT64 = np.dtype("<u8")
 MAX_KEY = 2**128 - 1
+LOW64 = 2**64 - 1
 
 Shape = Sequence[int] | int
 Key = int | torch.Tensor
@@ -259,23 +261,25 @@ def _draw(
     distribution = make(function, dtype, *parameters)
     sizes, count = check_shape(function, shape, distribution.words)
     if is_plain and is_key(key):
-        keys = words_of(key)  # nearly every call
         # one by one: torch takes longer to read a tuple of sizes
-        found = keys.new_empty(*sizes or ((),), dtype=distribution.dtype)
-        distribution.op(found, keys, None, (), (), 0, *distribution.parameters)
+        found = torch.empty(*sizes or ((),), dtype=distribution.dtype, device=_CPU)
+        directly = DIRECT_DRAW[distribution.name]
+        if not directly(found, key & LOW64, key >> 64, *distribution.parameters):
+            operator = DRAW[distribution.name]
+            operator(found, words_of(key), None, (), (), 0, *distribution.parameters)
         return found
     if isinstance(key, bank.STREAMS):
         with bank.locked(key):
             keys, positions = bank.begin(function, key)
             found = keys.new_empty((keys.size(0), *sizes), dtype=distribution.dtype)
-            distribution.op(found, keys, positions, (), (), 0, *distribution.parameters)
+            DRAW[distribution.name](found, keys, positions, (), (), 0, *distribution.parameters)
             bank.move(key, positions, distribution.advance(count))
         bank.zero_others(key, found)
         return found
     keys = check_keys(function, "key", key, _CPU)
     refuse_batched(function, keys)
     found = keys.new_empty((*keys.shape[:-1], *sizes), dtype=distribution.dtype)
-    distribution.op(found, keys.view(-1, 2), None, (), (), 0, *distribution.parameters)
+    DRAW[distribution.name](found, keys.view(-1, 2), None, (), (), 0, *distribution.parameters)
     return found
 
 

@@ -1,8 +1,8 @@
 """In-place fills from a key: of a tensor, of a part of a larger one, of a ``DTensor``.
 
 A value is a function of (key, index in the *logical* tensor): parts that are put together
-equal the whole. Ranks do not communicate. Parameters are filled without gradients, as by
-``torch.nn.init``. In compiled code, a key that changes from call to call has to be a tensor.
+equal the whole. Parameters are filled without gradients, as by ``torch.nn.init``. In compiled code,
+a key that changes from call to call has to be a tensor.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from collections.abc import Callable
 import torch
 
 from .._backend import private_torch, tensors
+from .._backend.ops.draws import DIRECT_DRAW, DRAW
 from .._utils import validation
 from . import distributions, functional, layout
 from .distributions import Distribution
-from .functional import Key
+from .functional import LOW64, Key
 from .layout import Shard
 
 
@@ -27,7 +28,7 @@ def uniform_(
     *,
     shard: Shard | None = None,
 ) -> torch.Tensor:
-    """Fill a tensor with uniform random numbers in [low, high), never ``high`` itself.
+    """Fill a tensor with uniform random numbers in [low, high), never ``high``; return it.
 
     Args:
         tensor: the tensor or ``DTensor``; float16, bfloat16, float32 or float64.
@@ -35,9 +36,6 @@ def uniform_(
         low: the lower bound, finite in the tensor's dtype.
         high: the upper bound, above ``low``; ``high - low`` is finite in that dtype.
         shard: which part of a larger tensor this is; None for a ``DTensor``, which records it.
-
-    Returns:
-        ``tensor``.
 
     Raises:
         TypeError, ValueError: an argument or the dtype is invalid; nothing is written.
@@ -58,9 +56,7 @@ def normal_(
     *,
     shard: Shard | None = None,
 ) -> torch.Tensor:
-    """Fill a tensor with normally distributed random numbers, as ``fastseed.random.normal`` does.
-
-    The rest is as for ``fastseed.random.uniform_``.
+    """Fill a tensor as ``normal`` draws; the rest is as for ``fastseed.random.uniform_``.
 
     Examples:
         >>> import torch
@@ -76,9 +72,7 @@ def normal_(
 def exponential_(
     tensor: torch.Tensor, key: Key, rate: float = 1.0, *, shard: Shard | None = None
 ) -> torch.Tensor:
-    """Fill a tensor with exponentially distributed random numbers, as ``exponential`` does.
-
-    The rest is as for ``fastseed.random.uniform_``.
+    """Fill a tensor as ``exponential`` draws; the rest is as for ``fastseed.random.uniform_``.
 
     Examples:
         >>> import torch
@@ -98,9 +92,7 @@ def trunc_normal_(
     *,
     shard: Shard | None = None,
 ) -> torch.Tensor:
-    """Fill a tensor with truncated normally distributed numbers, as ``trunc_normal`` does.
-
-    The rest is as for ``fastseed.random.uniform_``.
+    """Fill a tensor as ``trunc_normal`` draws; the rest is as for ``fastseed.random.uniform_``.
 
     Examples:
         >>> import torch
@@ -114,9 +106,7 @@ def trunc_normal_(
 def bernoulli_(
     tensor: torch.Tensor, key: Key, p: float = 0.5, *, shard: Shard | None = None
 ) -> torch.Tensor:
-    """Fill a tensor with ones (True) and zeros, as ``bernoulli`` does.
-
-    The rest is as for ``fastseed.random.uniform_``.
+    """Fill a tensor as ``bernoulli`` draws; the rest is as for ``fastseed.random.uniform_``.
 
     Examples:
         >>> import torch
@@ -129,9 +119,7 @@ def bernoulli_(
 def randint_(
     tensor: torch.Tensor, key: Key, low: int, high: int, *, shard: Shard | None = None
 ) -> torch.Tensor:
-    """Fill a tensor with random integers of [low, high), as ``randint`` does.
-
-    The rest is as for ``fastseed.random.uniform_``.
+    """Fill a tensor as ``randint`` draws; the rest is as for ``fastseed.random.uniform_``.
 
     Examples:
         >>> import torch
@@ -142,9 +130,7 @@ def randint_(
 
 
 def bits_(tensor: torch.Tensor, key: Key, *, shard: Shard | None = None) -> torch.Tensor:
-    """Fill a tensor with words of the stream, as ``bits`` does.
-
-    The rest is as for ``fastseed.random.uniform_``.
+    """Fill a tensor as ``bits`` draws; the rest is as for ``fastseed.random.uniform_``.
 
     Examples:
         >>> import torch
@@ -168,10 +154,13 @@ def _fill(
     if not is_plain:
         parameters = tuple(map(distributions.constant, parameters))
     distribution = make(function, tensor.dtype, *parameters)
-    if is_plain and shard is None and functional.is_key(key) and tensors.is_whole(tensor):
-        words = functional.words_of(key)  # nearly every call
-        distribution.op(tensor, words, None, (), (), 0, *distribution.parameters)
-    else:
+    is_drawn = (  # nearly every call
+        is_plain
+        and shard is None
+        and functional.is_key(key)
+        and DIRECT_DRAW[distribution.name](tensor, key & LOW64, key >> 64, *distribution.parameters)
+    )
+    if not is_drawn:
         with torch.no_grad():
             _write(function, distribution, tensor, key, shard)
     return tensor
@@ -184,7 +173,6 @@ def _write(
     key: object,
     shard: Shard | None,
 ) -> None:
-    """Fill the part of a logical tensor that this process has."""
     if tensor.is_nested:  # which has no shape for a shard to be compared with
         tensors.check_dense(function, "tensor", tensor)
     local, pieces = layout.of_tensor(function, tensor, shard)
@@ -196,7 +184,7 @@ def _write(
         direct = view.is_contiguous() and not private_torch.has_tangents()  # which copy_ zeroes
         direct = direct and (torch.compiler.is_compiling() or not view.is_neg())
         out = view if direct else view.new_empty(view.shape)
-        distribution.op(out, keys, None, sizes, strides, offset, *distribution.parameters)
+        DRAW[distribution.name](out, keys, None, sizes, strides, offset, *distribution.parameters)
         if not direct:
             view.copy_(out)
     if local is not tensor and not tensor.is_inference():  # the DTensor around it

@@ -58,12 +58,10 @@ WHOLE = [Piece((), (), (), 0)]
 
 
 class _Group(NamedTuple):
-    """``runs`` runs of ``length`` indices along a dimension, ``step`` apart."""
-
     at: int  # in the local tensor
     first: int
-    runs: int
-    step: int
+    runs: int  # runs of so many indices along a dimension
+    step: int  # from one to the next
     length: int
 
 
@@ -94,7 +92,6 @@ def of_tensor(
 
 
 def of_shard(function: str, shape: Sequence[int], shard: object) -> list[Piece]:
-    """The values of a tensor of ``shape`` that is the part ``shard``; arguments are checked."""
     validation.check_instance(function, "shard", shard, Shard, "a fastseed.random.Shard or None")
     sizes, offsets = (_integers(function, name, getattr(shard, name)) for name in Shard._fields)
     inside = len(sizes) == len(offsets) == len(shape) and all(
@@ -141,7 +138,12 @@ def of_dtensor(function: str, tensor: DTensor) -> tuple[torch.Tensor, list[Piece
 def runs_of_dtensor(function: str, tensor: DTensor) -> tuple[torch.Tensor, list[list[Run]]]:
     """(the local shard of a ``DTensor``, the indices that it holds along each dimension)."""
     mesh, placements = tensor.device_mesh, tuple(tensor.placements)
-    dims = [_sharded_dim(function, p, placements) for p in placements]
+    dims = [private_distributed.sharded_dim(placement) for placement in placements]
+    if any(dim is None and not p.is_replicate() for dim, p in zip(dims, placements, strict=True)):
+        raise ValueError(
+            f"fastseed.{function}: tensor must have no placements but Replicate and Shard, "
+            f"got {placements}: a sum of parts has no elements to draw"
+        )
     local: torch.Tensor = tensor.to_local()
     coordinate = mesh.get_coordinate()
     if coordinate is None or local.numel() == 0:  # outside the mesh, or an empty shard
@@ -164,19 +166,6 @@ def runs_of_dtensor(function: str, tensor: DTensor) -> tuple[torch.Tensor, list[
             )
         indices.append(found)
     return local, indices
-
-
-def _sharded_dim(
-    function: str, placement: Placement, placements: Sequence[Placement]
-) -> int | None:
-    """The dimension that a placement cuts; None if it repeats the tensor."""
-    dim = private_distributed.sharded_dim(placement)
-    if dim is not None or placement.is_replicate():
-        return dim
-    raise ValueError(
-        f"fastseed.{function}: tensor must have no placements but Replicate and Shard, "
-        f"got {placements}: a sum of parts has no elements to draw"
-    )
 
 
 # (mesh dimension, its size, our index along it, the placement)
@@ -259,19 +248,15 @@ def pieces(shape: Sequence[int], indices: Sequence[list[Run]]) -> list[Piece]:
 
 def _grouped(runs: list[Run]) -> Iterator[_Group]:
     """Runs of equal lengths and distances put together; empty ones left out."""
-    at, group = 0, None
+    at, group = 0, _Group(0, 0, 0, 0, 0)
     for first, length in runs:
-        if length == 0:
-            continue
-        if group is not None and length == group.length:
-            step = first - group.first - (group.runs - 1) * group.step
-            if group.runs == 1 or step == group.step:
-                group = group._replace(runs=group.runs + 1, step=step)
-                at += length
-                continue
-        if group is not None:
-            yield group
-        group = _Group(at, first, 1, 0, length)
+        step = first - group.first - (group.runs - 1) * group.step
+        if length == group.length and (group.runs == 1 or step == group.step):
+            group = group._replace(runs=group.runs + 1, step=step)
+        else:
+            if group.length > 0:
+                yield group
+            group = _Group(at, first, 1, 0, length)
         at += length
-    if group is not None:
+    if group.length > 0:
         yield group

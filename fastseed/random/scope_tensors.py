@@ -66,7 +66,6 @@ def words() -> tuple[int, ...]:
 
 
 def check_not_compiling(function: str, device: torch.device) -> None:
-    """RuntimeError where a tensor would have to be made in compiled code."""
     if torch.compiler.is_compiling():
         raise RuntimeError(
             f"fastseed.{function}: call fastseed.reseed when {device} is in use, in the thread of "
@@ -75,7 +74,6 @@ def check_not_compiling(function: str, device: torch.device) -> None:
 
 
 def _write() -> None:
-    """Write the new scope to every device."""
     place: Place | None = None if context.seeder is None else context.seeder.place
     process_state.has_keys = place is not None and place.scope is not None
     words = (0, 0) if place is None else place.scope_key

@@ -30,7 +30,7 @@ _FUNCTION = "random.keyed"
 
 def check_memory(func: Any, args: Sequence[object], options: Mapping[str, object]) -> None:
     """ValueError for a tensor that was freed, which torch would read or write all the same."""
-    if func in _OF_A_SHAPE:
+    if func in (torch.rand_like, torch.randn_like, torch.randint_like):  # read its shape alone
         return
     written = options.get("out"), args[0] if args and func.__name__.endswith("_") else None
     for value in (*args, *options.values()):
@@ -41,9 +41,6 @@ def check_memory(func: Any, args: Sequence[object], options: Mapping[str, object
         is_plain = type(local) in (torch.Tensor, torch.nn.Parameter)
         if is_plain and not (is_read and private_torch.is_zero(local)):
             tensors.check_dense(_FUNCTION, f"a tensor of {func.__name__}", local)
-
-
-_OF_A_SHAPE = (torch.rand_like, torch.randn_like, torch.randint_like)  # what they get is not read
 
 
 def _making(fill: Fill, make: Callable[..., torch.Tensor]) -> Handler:
@@ -84,7 +81,6 @@ def _number(value: Any) -> Any:
 
 
 def _give(found: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
-    """Return a result, in ``out`` where the caller has one."""
     return found if out is None else out.resize_(found.shape).copy_(found)
 
 
@@ -190,7 +186,6 @@ def _init_kaiming(
 
 
 def _drop(block: Draws, func: Any, *args: Any, **options: Any) -> object:
-    """Handle a function of dropout."""
     if not dropout_calls.draws(func, args, options):
         return func(*args, **options)
     kind = dropout_calls.DROPOUTS[func]
@@ -232,7 +227,6 @@ def _alpha_dropped(
 
 
 def _attend(block: Draws, func: Any, *args: Any, **options: Any) -> object:
-    """Handle the two functions of attention."""
     if not dropout_calls.draws(func, args, options):
         return func(*args, **options)
     given = dropout_calls.read_attention(func, *args, **options)
@@ -255,11 +249,13 @@ def _gumbel_softmax(
     return one_hot - soft.detach() + soft
 
 
-def _refuse(instead: str, draws: Callable[..., bool] | None = None) -> Handler:
-    """Handle a function without a keyed form; ``draws`` knows the calls that draw."""
+def _refuse(instead: str) -> Handler:
+    """Handle a function without a keyed form, of which some calls draw nothing."""
 
     def handle(_: object, func: Any, *args: Any, **options: Any) -> object:
-        if draws is not None and not draws(func, args, options):
+        has_samples = options.get("_random_samples") is not None  # of fractional pooling
+        is_known = func in dropout_calls.MAY_DRAW
+        if has_samples or (is_known and not dropout_calls.draws(func, args, options)):
             return func(*args, **options)
         raise RuntimeError(
             f"fastseed.{_FUNCTION}: {func.__name__} has no keyed form and would draw from torch's "
@@ -268,12 +264,6 @@ def _refuse(instead: str, draws: Callable[..., bool] | None = None) -> Handler:
 
     return handle
 
-
-def _lacks_samples(_: object, args: Any, options: Any) -> bool:
-    return options.get("_random_samples") is None
-
-
-_OUTSIDE = "draw it outside of the block, from generators that fastseed.reseed sets"
 
 _NAMES = {"from": "low", "to": "high", "lambd": "rate"}  # torch's for parameters of fills
 
@@ -305,28 +295,25 @@ DRAWS: dict[object, Handler] = {
     torch_functional.gumbel_softmax: _gumbel_softmax,
     **dict.fromkeys(
         dropout_calls.RNN,
-        _refuse(
-            "set the layer's dropout to 0, and call F.dropout between layers", dropout_calls.draws
-        ),
+        _refuse("set the layer's dropout to 0, and call F.dropout between layers"),
     ),
-    **dict.fromkeys(dropout_calls.RRELU, _refuse("use leaky_relu", dropout_calls.draws)),
-    torch.native_dropout: _refuse("call torch.nn.functional.dropout", dropout_calls.draws),
+    **dict.fromkeys(dropout_calls.RRELU, _refuse("use leaky_relu")),
+    torch.native_dropout: _refuse("call torch.nn.functional.dropout"),
     **dict.fromkeys(
         (torch_functional.fractional_max_pool2d, torch_functional.fractional_max_pool3d),
-        _refuse("pass _random_samples=torch.rand(N, C, 2 or 3)", _lacks_samples),
+        _refuse("pass _random_samples=torch.rand(N, C, 2 or 3)"),
     ),
     **dict.fromkeys(
         (torch.poisson, torch.binomial, *private_torch.GAMMA_FUNCTIONS),
-        _refuse(_OUTSIDE),
+        _refuse("draw it outside of the block, from generators that fastseed.reseed sets"),
     ),
 }
 
 
 def handler_of_substitute(func: object) -> Handler | None:
-    """Return the handler of what a library puts in the place of a function of ``torch.nn.init``.
+    """Return the handler of what a library, as transformers, puts in place of ``torch.nn.init``.
 
-    transformers does so while it builds a model, and torch's own function, which the substitute
-    calls, then hands over the substitute.
+    Torch's own function, which the substitute calls, then hands over the substitute.
     """
     name = func.__name__ if isinstance(func, FunctionType) else ""
     return _INITIALIZERS.get(name) if vars(init).get(name, name) is func else None

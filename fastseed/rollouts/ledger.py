@@ -346,7 +346,7 @@ class Ledger:
             return {
                 "leased": len(units.leases),
                 "generated": len(units.generated),
-                "trained": units.state(self._version).trained(self._plan),
+                "trained": units.state(self._version).trained,
                 "dropped": sum(units.dropped.values()),
                 "expired": units.expired,
                 "regenerated": units.regenerated,

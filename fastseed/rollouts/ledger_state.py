@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from .._utils import JSON, StateDict, validation
+from .._utils import JSON, StateDict, strict_json, validation
 from .units import Plan
 
 _FORMAT, _VERSION = "fastseed.rollouts.Ledger", 1
@@ -19,15 +17,16 @@ class State:
     """The part of a ledger that a checkpoint has."""
 
     batches: int = 0  # that were trained: the policy version
-    groups: int = 0  # all units from here on are open
+    frontier: int = 0  # all units from here on are open
     holes: list[int] = field(default_factory=list)  # open units below
     versions: dict[int, int] = field(default_factory=dict)  # of open units, where not as planned
     dropped: dict[str, int] = field(default_factory=dict)
     expired: int = 0
     regenerated: int = 0
 
-    def trained(self, plan: Plan) -> int:
-        return self.groups * plan.samples - len(self.holes) - sum(self.dropped.values())
+    @property
+    def trained(self) -> int:
+        return self.frontier - len(self.holes) - sum(self.dropped.values())
 
 
 @dataclass
@@ -41,14 +40,13 @@ class Kept:
 
     def read(self, plan: Plan, state: State, rows: Iterable[tuple[int, StateDict]]) -> None:
         """Keep what is not in the state; the last row of a unit or batch counts."""
-        holes, frontier = set(state.holes), state.groups * plan.samples
-        all_are = True
+        holes, all_are = set(state.holes), True
         for number, row in rows:
             unit = row.get("unit")
             if unit is None:
                 is_in_state = row["batch"] < state.batches
             else:
-                is_in_state = unit < frontier and unit not in holes
+                is_in_state = unit < state.frontier and unit not in holes
             if all_are:
                 all_are, self.settled = is_in_state, number if is_in_state else number - 1
             if is_in_state:
@@ -85,40 +83,21 @@ def check(function: str, argument: str, ours: StateDict, theirs: Mapping[str, An
 
 def write(plan: Plan, state: State) -> StateDict:
     """Return a state as ints, strings and lists of them."""
-    entries = {
-        **header(plan),
-        "batches": state.batches,
-        "frontier": state.groups * plan.samples,
-        "holes": state.holes,
-        "versions": [list(pair) for pair in sorted(state.versions.items())],
-        "dropped": [list(pair) for pair in state.dropped.items()],
-        "expired": state.expired,
-        "regenerated": state.regenerated,
-    }
-    return {**entries, "sha256": _digest(entries)}
-
-
-def _digest(entries: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of the entries as JSON: an edited or damaged state has another one."""
-    text = json.dumps(entries, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
+    versions = [list(pair) for pair in sorted(state.versions.items())]
+    dropped = [list(pair) for pair in state.dropped.items()]
+    own = {**vars(state), "versions": versions, "dropped": dropped}
+    return strict_json.signed({**header(plan), **own})
 
 
 def read(function: str, plan: Plan, state: object) -> State:
     """Return what ``write`` was called with; an error if it is of another job, or was changed."""
     given = validation.check_instance(function, "state", state, Mapping, "a dict")
     check(function, "state", header(plan), given)
-    entries: dict[str, Any] = {name: given.get(name) for name in write(plan, State())}
-    digest = entries.pop("sha256")
-    try:
-        is_whole = bool(_digest(entries) == digest)
-    except (TypeError, ValueError, RecursionError):
-        is_whole = False
-    if not is_whole:
+    entries: dict[str, Any] = {**given}
+    if not strict_json.is_whole(entries):
         rule = "as state_dict returned it"
         raise validation.value_error(function, "state", rule, "one with another SHA-256")
-    return State(
-        entries["batches"], entries["frontier"] // plan.samples, list(entries["holes"]),
-        dict(entries["versions"]), dict(entries["dropped"]), entries["expired"],
-        entries["regenerated"],
-    )  # fmt: skip
+    own = {name: entries[name] for name in vars(State())}
+    for name, kind in (("holes", list), ("versions", dict), ("dropped", dict)):
+        own[name] = kind(own[name])
+    return State(**own)

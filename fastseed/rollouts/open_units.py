@@ -41,14 +41,12 @@ class OpenUnits:
         self._expired: dict[int, int] = {}  # leases that hold until the unit is leased again
         self._missing: dict[int, set[int]] = {}  # of opened groups: units that are not generated
         self._ready: dict[int, None] = {}  # groups without these, in the order of completion
-        self._open(state.holes, state.groups)
+        self._open(state.holes, state.frontier // plan.samples)
 
     def state(self, batches: int) -> State:
-        """Return the state after so many batches."""
-        groups, holes = self._holes()
-        return State(
-            batches, groups, holes, self.versions, self.dropped, self.expired, self.regenerated
-        )
+        state = State(batches, *self._holes(), self.versions, self.dropped)
+        state.expired, state.regenerated = self.expired, self.regenerated
+        return state
 
     def _open(self, numbers: Sequence[int], groups: int) -> None:
         """Add open units, without those that are to be dropped; ``groups`` are opened then."""
@@ -96,7 +94,6 @@ class OpenUnits:
             raise LeaseError(f"fastseed.{function}: unit {number} {self._reason(number)}")
 
     def _reason(self, number: int) -> str:
-        """Return why a lease does not hold its unit."""
         if number in self.generated:
             return "is generated already"
         if number in self.leases:
@@ -171,7 +168,6 @@ class OpenUnits:
             self._settle(group)
 
     def finish(self, number: int) -> None:
-        """Forget a unit that was trained."""
         self.generated.pop(number, None)
         self.versions.pop(number, None)
         self._ready.pop(number // self.plan.samples, None)
@@ -219,11 +215,11 @@ class OpenUnits:
         return [number for number in numbers if number in self.generated]
 
     def _holes(self) -> tuple[int, list[int]]:
-        """Return a group from which on all units are open, and the open ones below it."""
+        """Return a unit from which on all are open, and the open ones below it."""
         samples, end = self.plan.samples, self.groups
         numbers = sorted(self.generated.keys() | set().union(*self._missing.values()))
         del numbers[bisect.bisect_left(numbers, end * samples) :]
         while len(numbers) >= samples and numbers[-samples] == (end - 1) * samples:
             del numbers[-samples:]
             end -= 1
-        return end, numbers
+        return end * samples, numbers

@@ -31,7 +31,6 @@ class Difference(NamedTuple):
 
 
 def is_log(path: Path) -> bool:
-    """Return whether a path is a log, by its name."""
     return path.suffix in _SUFFIXES or bool(_events(path))
 
 
@@ -84,10 +83,7 @@ def compare(a: Log, b: Log) -> Difference:
 
 
 def same(a: float | None, b: float | None) -> bool:
-    """Return whether the bits of two numbers are equal; all NaN are, since their text is the same.
-
-    None is no number, and equals nothing.
-    """
+    """Return whether the bits of two numbers are equal: all NaN are, None equals nothing."""
     if a is None or b is None:
         return False
     return (a == b and math.copysign(1, a) == math.copysign(1, b)) or (a != a and b != b)
@@ -98,7 +94,6 @@ def _is_number(value: object) -> bool:
 
 
 def _events(path: Path) -> list[Path]:
-    """Return TensorBoard's files: the path itself, or those in this folder."""
     files = sorted(path.iterdir()) if path.is_dir() else [path]
     return [file for file in files if file.name.startswith(_EVENTS)]
 
@@ -128,8 +123,8 @@ def _rows_of_events(files: list[Path]) -> Iterator[dict[str, Any]]:
     try:
         from tensorboard.backend.event_processing import event_accumulator
     except ImportError:
-        rule = "fastseed.diff: TensorBoard's files need the package: pip install tensorboard"
-        raise ImportError(rule) from None
+        text = "fastseed.diff: TensorBoard's files need the package: pip install tensorboard"
+        raise ImportError(text) from None
     for file in files:
         events = event_accumulator.EventAccumulator(os.fspath(file), {"scalars": 0}).Reload()
         for name in events.Tags()["scalars"]:

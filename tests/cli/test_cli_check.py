@@ -124,8 +124,10 @@ dist.init_process_group("gloo")
 fastseed.init(42)
 fastseed.reseed(1)
 generator = torch.Generator()
-if dist.get_rank() == 1:
+if dist.get_rank() == 0:
     torch.rand(3, generator=generator)
+else:
+    torch.backends.cudnn.benchmark = True
 dist.destroy_process_group()
 """
 
@@ -137,8 +139,9 @@ def test_torchrun_prints_one_table_and_ends_with_one_code(tmp_path):
     words = ("--standalone", "--nproc-per-node", "2", "-m", "fastseed", "check", str(script))
     done = launched(words)
     assert done.returncode == 1
-    assert done.stdout.count("topic ") == 1 and done.stdout.count("rank 1: torch.Generator") == 1
-    script.write_text(RANKS.replace("get_rank() == 1", "get_rank() == 3"))
+    for text in ("topic ", "rank 0: torch.Generator", "rank 1: cuDNN benchmark"):
+        assert done.stdout.count(text) == 1
+    script.write_text(RANKS.replace("get_rank() == 0", "get_rank() == 3"))
     done = launched(words)
     assert done.returncode == 0 and done.stdout.count("topic ") == 1
 

@@ -169,6 +169,10 @@ class Divided(IterableDataset):
         self.at = state["at"]
 
 
+def cut(worker):
+    get_worker_info().dataset.n = 21
+
+
 @pytest.mark.parametrize(("workers", "kept", "warns"), [(1, True, True), (1, False, False)])
 def test_a_state_between_epochs_lacks_the_place_of_kept_workers(workers, kept, warns, caplog):
     warn_once.cache_clear()
@@ -192,6 +196,7 @@ def test_a_dataset_with_a_state_resumes_in_workers(batch, more):
     fastseed.init(42, rank=0, world_size=1)
 
     def make():
+        more["worker_init_fn"] = cut  # the script's own
         return steps(DataLoader(Divided(23), batch, num_workers=3, **more), 2)
 
     whole, states = [], []
@@ -199,6 +204,8 @@ def test_a_dataset_with_a_state_resumes_in_workers(batch, more):
     for epoch, step, given in loop:
         whole.append((epoch, step, given.tolist() if batch else given))
         states.append(loop.state_dict())
+    numbers = [i for *_, given in whole for i in (given if batch else [given])]
+    assert max(numbers) == (15 if "drop_last" in more else 18)
     for i in range(0, len(states), 4 if batch is None else 2):
         loop = make()
         loop.load_state_dict(states[i])

@@ -194,9 +194,10 @@ def test_ranks_share_the_order_and_resume_with_other_ranks(drop_last):
     assert dealt(after) == whole[1120 : 1120 + expected]  # the tail continues, nothing repeats
     assert len(set(whole)) == len(whole)
     start(5)
-    other = MixtureSampler(SIZES, {**WEIGHTS, "web": 1.0}, n=2500, drop_last=drop_last)
-    with pytest.raises(ValueError, match=r"state\['journal'\] must be of order .*web"):
-        Loader(data, 4, sampler=other).load_state_dict(state)
+    for weights, mixes in (({**WEIGHTS, "web": 1.0}, True), (WEIGHTS, False)):
+        other = MixtureSampler(SIZES, weights, n=2500, drop_last=drop_last, shuffle=mixes)
+        with pytest.raises(ValueError, match=r"state\['journal'\] must be of order .*web"):
+            Loader(data, 4, sampler=other).load_state_dict(state)
 
 
 def test_it_serves_a_plain_data_loader_and_sources_in_their_own_order():

@@ -170,6 +170,13 @@ def test_of_an_epoch_that_is_over_nothing_is_left_and_any_other_may_follow(sourc
     start(3)
     batches.restart()
     assert len(flat(batches)) == size
+    batches = make_one()
+    next(iter(batches))
+    state = batches.state_dict()
+    fastseed.reseed(1, 4)
+    batches.load_state_dict(state)
+    with pytest.raises(RuntimeError, match="but the job is in"):  # a batch is left
+        iter(batches)
 
 
 def test_an_epoch_set_on_the_sampler_is_the_states_epoch():

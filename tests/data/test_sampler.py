@@ -7,7 +7,7 @@ from helpers.support import without_scope
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 import fastseed
-from fastseed.data import Repeat, ShuffleSampler
+from fastseed.data import Loader, Repeat, ShuffleSampler
 
 
 @pytest.fixture(autouse=True)
@@ -203,3 +203,8 @@ def test_a_refused_call_changes_nothing():
             call()
     sampler.seek(7)
     assert [list(sampler), list(sampler)] == [order(10)[7:], order(10)], "for one iteration"
+
+
+def test_a_sampler_with_ranks_of_its_own_has_them_in_a_loader():
+    sampler = ShuffleSampler(10, rank=1, world_size=2)
+    assert torch.cat(list(Loader(range(10), 4, sampler=sampler))).tolist() == list(sampler)

@@ -226,7 +226,8 @@ def test_arguments():
         with pytest.raises(ValueError, match="loader must be of a map-style dataset, with batch_"):
             steps(existing, 1, slots=2)
     fastseed.init(42, rank=0, world_size=1)
-    assert len(steps(Loader(data, B), 1, slots=2)) == -(-N // (2 * B))
+    loop = steps(Loader(data, B, name="own"), 1, slots=2)
+    assert len(loop) == -(-N // (2 * B)) and loop.loader.name == "own"
 
 
 @pytest.mark.parametrize("assignment", ["blocks", "deal"])

@@ -117,6 +117,7 @@ def test_leaves_out_generators_of_packages(monkeypatch, holder, is_new):
     package = types.ModuleType("installed_package")
     monkeypatch.setitem(sys.modules, "installed_package", package)
     own = generator_use._is_installed
+    assert own("sys") and not own("__main__")  # one has no file, the other may be a library's
     monkeypatch.setattr(
         generator_use, "_is_installed", lambda name: name == "installed_package" or own(name)
     )

@@ -167,6 +167,7 @@ def test_gradients_are_named_from_the_loss_on(a, tmp_path):
 
     found = bisect(a, train(tmp_path, before=at(0, act)))
     assert names(found)[:2] == [("gradient", "norm.weight"), ("gradient", "one.weight")]
+    assert str(found).endswith(f"; and {len(found.differences) - 1} more at this step")
 
 
 def test_other_weights_are_found_before_the_first_step(a, tmp_path):

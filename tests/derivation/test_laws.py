@@ -5,6 +5,7 @@ the order of calls, prefix-stable, and splits over ranges; every coordinate, and
 separates.
 """
 
+import functools
 import hashlib
 
 import numpy as np
@@ -46,18 +47,15 @@ def key_of(scope, name, rank, worker, index, domain=scalar.DOMAIN_STREAM) -> int
     return derive.stream_key(derive.name_key(scope, name), rank, worker, index, domain)
 
 
-def derived_keys(name, rank, worker, start, n, domain=scalar.DOMAIN_STREAM) -> np.ndarray:
-    out = torch.empty(n, 2, dtype=torch.uint64)
+def derived(operator, shape, name, rank, worker, start, n, domain=scalar.DOMAIN_STREAM):
+    out = torch.empty(n, *shape, dtype=torch.uint64)
     words = (rank | domain << 24, worker, scalar.signed(start))
-    torch.ops.fastseed.derive_keys(out, *map(scalar.signed, name), *words)
+    operator(out, *map(scalar.signed, name), *words)
     return out.numpy()
 
 
-def derived_seeds(name, rank, worker, start, n, domain=scalar.DOMAIN_STREAM) -> np.ndarray:
-    out = torch.empty(n, dtype=torch.uint64)
-    words = (rank | domain << 24, worker, scalar.signed(start))
-    torch.ops.fastseed.derive_seeds(out, *map(scalar.signed, name), *words)
-    return out.numpy()
+derived_keys = functools.partial(derived, torch.ops.fastseed.derive_keys, (2,))
+derived_seeds = functools.partial(derived, torch.ops.fastseed.derive_seeds, ())
 
 
 def keys(name, rank, worker, start, n, domain=scalar.DOMAIN_STREAM) -> list[tuple[int, int]]:

@@ -169,6 +169,7 @@ def tour():
     loader = torch.utils.data.DataLoader(data.per_sample(Noise()), batch_size=4, shuffle=True)
     for _ in data.steps(loader, epochs=1, task=1):
         pass
+    list(data.Loader(range(4), sampler=RandomSampler(range(4))))
     fastseed.reseed(2)
     with nn.rows(0, 2):
         nn.Dropout(0.5, name="a")(torch.ones(2, 3))

@@ -14,7 +14,7 @@ from helpers.support import snapshot
 import fastseed
 from fastseed._utils import environ
 from fastseed.determinism import apply_config, hash_seed, variables
-from fastseed.determinism.settings import SET, TOO_LATE, UNAVAILABLE, UNCHANGED
+from fastseed.determinism.switches import SET, TOO_LATE, UNAVAILABLE, UNCHANGED
 
 END = {"python_seed": 2**32, "random_seed": 2**64, "numpy_seed": 2**32, "tf_seed": 2**63}
 

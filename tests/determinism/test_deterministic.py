@@ -12,8 +12,14 @@ from helpers.support import run_script
 
 import fastseed
 from fastseed.determinism import variables
-from fastseed.determinism.settings import SET, TOO_LATE, UNAVAILABLE, UNCHANGED
-from fastseed.determinism.switches import deterministic, requested
+from fastseed.determinism.switches import (
+    SET,
+    TOO_LATE,
+    UNAVAILABLE,
+    UNCHANGED,
+    deterministic,
+    requested,
+)
 
 VARIABLES = tuple(one.name for one in variables.VARIABLES)
 

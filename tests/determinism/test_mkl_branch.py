@@ -11,8 +11,7 @@ from helpers.processes import alone
 
 import fastseed
 from fastseed.determinism import hash_seed, variables
-from fastseed.determinism.settings import SET, TOO_LATE, UNCHANGED
-from fastseed.determinism.switches import deterministic
+from fastseed.determinism.switches import SET, TOO_LATE, UNCHANGED, deterministic
 
 
 @pytest.mark.parametrize(

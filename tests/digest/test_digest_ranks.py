@@ -5,12 +5,11 @@ import re
 import pytest
 import torch
 import torch.distributed as dist
-from helpers.parallel import fsdp, fsdp_over_tensor_parallel, hybrid, tensor_parallel
+from helpers.parallel import fsdp, fsdp_over_tensor_parallel, hybrid, layouts, tensor_parallel
 from helpers.ranks import ranks
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
-from torch.distributed.tensor.placement_types import _StridedShard
 
 from fastseed.debug.checkup import assert_ranks_agree
 from fastseed.digest.trees import digest
@@ -20,29 +19,15 @@ SHAPES = [(13, 6), (3, 2), (8, 64), (5, 3, 22), (11,), (1,), (37, 1), (2, 7, 9)]
 DTYPES = [torch.float32, torch.bfloat16, torch.int8, torch.float64]
 
 
-def placements(mesh, shape):
-    """Ways to lay a tensor of this shape out, even and uneven, with empty shards."""
-    first, last = Shard(0), Shard(len(shape) - 1)
-    if mesh.ndim == 1:
-        return [[Replicate()], [first], [last]]
-    layouts = [[Replicate(), first], [last, Replicate()]]
-    layouts += [[first, first], [last, last], [last, first]]
-    for cut in {0, len(shape) - 1}:
-        if shape[cut] % mesh.size() == 0:  # torch itself refuses to cut some others
-            layouts.append([_StridedShard(cut, split_factor=mesh.size(1)), Shard(cut)])
-    return layouts
-
-
-def digest_layouts(mesh_shape):
+def digest_layouts():
     """All layouts of all shapes and dtypes in one tree."""
-    mesh = init_device_mesh("cpu", mesh_shape)
     before = torch.get_rng_state()
     spread, whole = {}, {}
     for dtype in DTYPES:
         for shape in SHAPES:
             generator = torch.Generator().manual_seed(len(shape) + shape[0])
             value = (torch.randn(shape, generator=generator) * 60).to(dtype)
-            for i, layout in enumerate(placements(mesh, shape)):
+            for i, (mesh, layout) in enumerate(layouts(shape)):
                 name = f"{shape} {dtype} {i} {layout}"
                 whole[name] = value
                 spread[name] = distribute_tensor(value, mesh, layout)
@@ -52,9 +37,8 @@ def digest_layouts(mesh_shape):
     assert before.equal(torch.get_rng_state())
 
 
-@pytest.mark.parametrize("mesh", [(4,), (2, 2)])
-def test_layouts_of_all_kinds(mesh):
-    ranks(4, digest_layouts, mesh)
+def test_layouts_of_all_kinds():
+    ranks(4, digest_layouts)
 
 
 class Block(nn.Module):

@@ -191,6 +191,8 @@ def train_different_replicas() -> str:
     mesh = init_device_mesh("cpu", (dist.get_world_size(), 1), mesh_dim_names=names)
     torch.manual_seed(dist.get_rank())
     model = fully_shard(nn.Linear(WIDTH, 1), mesh=mesh)
+    with pytest.raises(ValueError, match="slots must be at least the number of ranks, 2, under "):
+        SlotGradients(model, 1)
     try:
         for _, x in SlotGradients(model, 2).step([torch.ones(1, WIDTH)]):
             model(x).sum().backward()

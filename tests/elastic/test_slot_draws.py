@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 import fastseed
 from fastseed.elastic import SlotGradients
-from fastseed.elastic.draws import watch_draws
+from fastseed.elastic.slot import watch_draws
 
 V = 3
 

@@ -1,6 +1,8 @@
 """GeneratorPool: the loop over manual_seed bit for bit, and keys of consecutive indices."""
 
+import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -124,6 +126,8 @@ ZEROS = torch.zeros(3, dtype=torch.int64)
         ([1, 2, 2**64], ValueError, r"seeds\[2\] must be in \[.*\], got 18446744073709551616"),
         ([1, -(2**63) - 1, 3], ValueError, r"seeds\[1\] must be in"),
         ([1, True, 3], TypeError, r"seeds\[1\] must be an integer, got True of type bool"),
+        ({1, 2, 3}, TypeError, "seeds must be a tensor or a sequence of integers, got"),
+        (frozenset({1, 2, 3}), TypeError, "seeds must be a tensor or a sequence of integers, got"),
         (torch.zeros(3), TypeError, "seeds must be integers, got"),
         (ZEROS.to_sparse(), ValueError, "seeds must be strided, got"),
         (ZEROS.to("meta"), ValueError, "seeds must have data, got"),
@@ -191,6 +195,31 @@ def test_without_generators_it_gives_the_same_states(monkeypatch):
     assert states(members[5:6]) == states([torch.Generator().manual_seed(key % 2**64)])
 
 
+def test_without_generators_threads_reseed_pools_of_their_own(monkeypatch):
+    monkeypatch.setattr(native, "generators", None)
+    fastseed.init(42)
+    pools = [GeneratorPool(used(64), name) for name in ("a", "b", "c")]
+    wrong: list[tuple[str, int]] = []
+
+    def work(pool):
+        for epoch in range(40):
+            pool.reseed(1, epoch)
+            for i in (0, 63):
+                if not holds_key(
+                    pool[i], fastseed.derive_key(pool.name, task=1, epoch=epoch, index=i)
+                ):
+                    wrong.append((pool.name, epoch))
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(len(pools)) as executor:
+            list(executor.map(work, pools))
+    finally:
+        sys.setswitchinterval(interval)
+    assert not wrong
+
+
 def test_pool_as_a_sequence():
     generators = used(3)
     pool = GeneratorPool(iter(generators), name="mine")
@@ -249,13 +278,8 @@ def test_what_is_no_sequence_is_refused(values):
         GeneratorPool([torch.Generator()], "pool").reseed_from_seeds(values)
 
 
-def test_a_pool_resumes():
-    pool = GeneratorPool(used(3), "pool")
-    state = pool.state_dict()
-    expected = states(pool)
-    pool.reseed_from_seeds([1, 2, 3])
-    pool.load_state_dict(state)
-    assert states(pool) == expected
+def test_a_state_is_of_one_name():
+    state = GeneratorPool(used(3), "pool").state_dict()
     with pytest.raises(ValueError, match=r"state\['name'\] must be 'other', got 'pool'"):
         GeneratorPool(used(3), "other").load_state_dict(state)
 

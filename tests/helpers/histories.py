@@ -194,14 +194,14 @@ class Job:
                     + (step + 1 - layout.step) * layout.layout(self.spec.n).step_size,
                     self.spec.n,
                 )
-                self.history = self.history.at_step(epoch, step + 1)
+                self.history = self.history._replace(epoch=epoch, step=step + 1)
                 states.append((self.history, len(self.log), self.position, self.spec))
                 if stop is not None and done >= stop:
                     return states
                 if self.random.random() < 0.1:
                     self.change(list(planned), step + 1)
             self.position = 0
-            self.history = self.history.at_step(epoch + 1, 0)
+            self.history = self.history._replace(epoch=epoch + 1, step=0)
             states.append((self.history, len(self.log), 0, self.spec))
         return states
 
@@ -219,15 +219,14 @@ class Job:
             a, b = sorted(choose.choices(ahead, k=2))
             taken = [s for s in journal.skips if s.epoch == journal.epoch]
             if not any(s.first <= b and a <= s.last for s in taken):
-                self.history = dataclasses.replace(
-                    journal, skips=tuple(sorted((*journal.skips, Skip(journal.epoch, a, b))))
-                )
+                skips = tuple(sorted((*journal.skips, Skip(journal.epoch, a, b))))
+                self.history = journal._replace(skips=skips)
         elif choose.random() < 0.5 and self.spec.size > 8:
             known = {sample for q in journal.quarantines for sample in q.samples}
             some = set(choose.sample(range(self.spec.size), choose.randint(1, 3))) - known
             if some and self.spec.kind != "mixture" and 4 * len(some | known) < self.spec.n:
                 new = Quarantine(journal.epoch, first, tuple(sorted(some)))
-                self.history = dataclasses.replace(journal, quarantines=(*journal.quarantines, new))
+                self.history = journal._replace(quarantines=(*journal.quarantines, new))
 
 
 def as_tuples(visits) -> list[Visit]:

@@ -5,8 +5,9 @@
 from fastseed._backend import derive
 from fastseed._backend.reference import scalar, shuffle
 from fastseed._utils.log import warn_once
+from fastseed._utils.strict_json import signed
 from fastseed.data.history import Entry, History, Quarantine, Skip
-from fastseed.data.journal import signed, to_dict
+from fastseed.data.journal import to_dict
 from fastseed.data.layout import StepLayout
 from fastseed.data.loader import loader as plain_loader
 from fastseed.data.loader.iteration import Iteration
@@ -15,7 +16,7 @@ from fastseed.data.order.mixture import BLOCK, Mixture, Source, shares_of
 from fastseed.data.order.permutation import Permutation
 from fastseed.data.order.spec import KINDS, OrderSpec, ShuffleSpec
 from fastseed.data.plan import plan_of
-from fastseed.data.worker import per_sample as sample_rng
+from fastseed.data.worker import samples as sample_rng
 from fastseed.data.worker import scope, seeding, streams
 from fastseed.data.worker.seeding import ScopedDataset, WorkerInit
 from fastseed.derivation import blocks, context, scopes

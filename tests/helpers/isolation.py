@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from fastseed._backend import derive
-from fastseed.determinism import settings
+from fastseed.determinism import switches
 from helpers.simd import set_simd
 
 
@@ -46,8 +46,9 @@ def unchanged_process() -> Iterator[None]:
     bit_generator = np.random.get_bit_generator()
     drawn = random.getstate(), np.random.get_state(legacy=False), torch.get_rng_state()
     simd, threads = derive.simd(), torch.get_num_threads()
-    environment, switches = dict(os.environ), settings.switches(True, True, settings.REPEATABLE)
-    values = [switch.read() for switch in switches]
+    environment = dict(os.environ)
+    settings = switches.switches(True, True, switches.REPEATABLE)
+    values = [switch.read() for switch in settings]
     method = multiprocessing.get_start_method(allow_none=True)  # importing torchrl sets one
     try:
         yield
@@ -62,7 +63,7 @@ def unchanged_process() -> Iterator[None]:
             set_simd(simd)
         for name in set(os.environ) | set(environment):
             if not name.startswith("PYTEST_"):
-                settings.write_variable(name, environment.get(name))
-        for switch, value in zip(switches, values, strict=True):
+                switches.write_variable(name, environment.get(name))
+        for switch, value in zip(settings, values, strict=True):
             if switch.read() != value:
                 switch.write(value)

@@ -1,9 +1,37 @@
-"""Ways in which four ranks share a module with the layers ``up`` and ``down``."""
+"""Ways in which ranks share a tensor, and four a module with the layers ``up`` and ``down``."""
 
-from torch.distributed.device_mesh import init_device_mesh
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.distributed.tensor.placement_types import _StridedShard
+
+
+@functools.cache
+def mesh(*sizes: int) -> DeviceMesh:
+    """Return a mesh of these ranks; each one that is made has groups of its own."""
+    return init_device_mesh("cpu", sizes)
+
+
+def layouts(shape: tuple[int, ...]) -> Iterator[tuple[DeviceMesh, list[Any]]]:
+    """Yield meshes of these ranks and placements, even and uneven, also with empty shards."""
+    cuts, line = [Shard(i) for i in range(len(shape))], mesh(dist.get_world_size())
+    for one in (Replicate(), *cuts):
+        yield line, [one]
+    if line.size() != 4:
+        return
+    grid, first, last = mesh(2, 2), cuts[0], cuts[-1]
+    pairs = [[Replicate(), first], [last, Replicate()], [first, first], [last, last], [last, first]]
+    for pair in (*pairs, [first, last], [cuts[len(cuts) // 2]] * 2):
+        yield grid, pair
+    for i in {0, len(shape) - 1}:
+        if shape[i] % 4 == 0:  # torch itself refuses to cut some others
+            yield grid, [_StridedShard(i, split_factor=2), Shard(i)]
 
 
 def fsdp(model):

@@ -30,12 +30,16 @@ LAUNCHER_VARIABLES = (
     *("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
     *("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
 )
-_READ_AT_START = ("PYTHON", "LD_", "OMP_", "MKL_", "OPENBLAS_", "KMP_", "GOMP_", "CUDA_", "TORCH_")
+_READ_AT_START = (
+    *("PYTHON", "LD_", "OMP_", "MKL_", "OPENBLAS_", "KMP_", "GOMP_", "CUDA_", "TORCH_"),
+    *("TORCHDYNAMO_", "TORCHINDUCTOR_", "TRITON_"),
+)
 
 forking = multiprocessing.get_context("forkserver")
 # Imported after a process group, torch.distributed.nn would keep it after its destruction.
 _SHARDING = ("torch.distributed.nn", "torch.distributed.fsdp", "torch.distributed.tensor.parallel")
-forking.set_forkserver_preload(["torch", "numpy", *_SHARDING])
+# Every optimizer imports Dynamo.
+forking.set_forkserver_preload(["torch", "numpy", "torch._dynamo", *_SHARDING])
 
 
 def clean_environment(**more: str) -> dict[str, str]:

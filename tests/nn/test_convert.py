@@ -208,6 +208,9 @@ def test_channels_and_forms_of_calls():
     restart()
     again = convert(Calls(lambda x: F.dropout(input=x, inplace=True)))(torch.ones(4, 6))
     assert torch.equal(kept, again)
+    restart()
+    again = convert(Calls(F.dropout)).eval()(torch.ones(4, 6))  # which draws in evaluation, too
+    assert torch.equal(kept, again)
 
 
 def test_the_calls_of_one_forward_are_numbered():

@@ -12,8 +12,9 @@ from torch.utils.checkpoint import checkpoint
 import fastseed
 from fastseed import nn
 from fastseed.nn.functional import dropout
-from fastseed.random import Shard
-from fastseed.random.dropout import threshold_of
+from fastseed.random import Shard, layout
+from fastseed.random.dropout import Mask, drop, threshold_of
+from fastseed.random.functional import words_of
 
 KEY = 0x81B1E1C0FFEE0DD5_F00DCAFE12345678
 
@@ -61,6 +62,11 @@ def test_parts_equal_the_whole():
     part = dropout(torch.ones(3, 4, 2), 0.5, KEY, shard=box)
     assert torch.equal(part, whole[2:5, 1:5, 3:5])
     assert torch.equal(dropout(torch.ones(13), 0.5, KEY, offset=11), whole.view(-1)[11:24])
+    runs, ones = [(0, 20), (25, 30)], torch.ones(50)
+    mask = Mask(words_of(KEY), (), (), 0, threshold_of(0.5))
+    part = drop(ones, mask, layout.pieces((210,), [runs]))
+    assert torch.equal(part, torch.cat([whole.view(-1)[first : first + n] for first, n in runs]))
+    assert ones.eq(1).all()
 
 
 def test_derivatives_repeat_the_mask():

@@ -5,27 +5,18 @@ import copy
 import pytest
 import torch
 import torch.distributed as dist
+from helpers.parallel import layouts
 from helpers.ranks import ranks
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
-from torch.distributed.tensor.placement_types import _StridedShard
+from torch.distributed.tensor import DTensor, Partial, Shard, distribute_tensor
 
 import fastseed
 from fastseed.derivation import context
 
 SHAPE = (8, 4, 6)
 WORLD = 4
-LAYOUTS = {
-    (4,): [[Replicate()], [Shard(0)], [Shard(1)], [Shard(2)]],
-    (2, 2): [
-        [Replicate(), Shard(1)],
-        [Shard(0), Shard(2)],
-        [Shard(1), Shard(1)],
-        [_StridedShard(0, split_factor=2), Shard(0)],
-    ],
-}
 
 
 def restart():
@@ -72,16 +63,14 @@ def mask_rows():
 def mask_dtensors(shape=SHAPE):
     layer, _ = make()
     expected = alone(layer, torch.ones(shape))
-    for mesh_shape, layouts in LAYOUTS.items():
-        mesh = init_device_mesh("cpu", mesh_shape)
-        for layout in layouts if shape == SHAPE else [[Shard(0)] * mesh.ndim]:
-            restart()
-            x = distribute_tensor(torch.ones(shape), mesh, layout, src_data_rank=None)
-            out = layer(x.requires_grad_())
-            assert tuple(out.placements) == tuple(layout) and out.shape == x.shape
-            out.sum().backward()
-            assert x.grad.full_tensor().equal(out.full_tensor()), "the gradient repeats the mask"
-            assert out.full_tensor().equal(expected), layout
+    for mesh, layout in layouts(shape):
+        restart()
+        x = distribute_tensor(torch.ones(shape), mesh, layout, src_data_rank=None)
+        out = layer(x.requires_grad_())
+        assert tuple(out.placements) == tuple(layout) and out.shape == x.shape
+        out.sum().backward()
+        assert x.grad.full_tensor().equal(out.full_tensor()), "the gradient repeats the mask"
+        assert out.full_tensor().equal(expected), layout
 
 
 def mask_uneven_dtensors():

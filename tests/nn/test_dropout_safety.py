@@ -12,7 +12,6 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.nn import functional as torch_functional
-from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import fastseed
@@ -70,47 +69,39 @@ def test_compiled_layers_refuse_what_eager_ones_refuse(layer):
 
 
 @pytest.mark.parametrize("given", [{}, {"mesh": {"fsdp": (0, 2), "tp": (0, 2)}}])
-def test_a_mesh_without_the_data_dimension_needs_rows(layer, given):
+def test_a_mesh_without_the_data_dimension_needs_rows(as_rank, layer, given):
     over = {"data_over": ("fsdp",)} if given else {}
     fastseed.init(42, rank=0, world_size=4, **given, **over)
     fastseed.reseed(1)
-    store = FakeStore()
-    torch.distributed.init_process_group("fake", store=store, rank=0, world_size=4)
-    try:
-        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("fsdp", "tp"))
-        x = DTensor.from_local(ONES, mesh["tp"], [Replicate()])
-        with pytest.raises(RuntimeError, match="rows"):
-            layer(x)
-        with nn.rows(0, total=8):
-            assert layer(x).shape == ONES.shape
-        if given:
-            x = DTensor.from_local(ONES, mesh["fsdp"], [Shard(0)])
-            with nn.label("all rows"):
-                assert layer(x).shape == (8, 16)
-    finally:
-        torch.distributed.destroy_process_group()
+    as_rank(0, 4)
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("fsdp", "tp"))
+    x = DTensor.from_local(ONES, mesh["tp"], [Replicate()])
+    with pytest.raises(RuntimeError, match="rows"):
+        layer(x)
+    with nn.rows(0, total=8):
+        assert layer(x).shape == ONES.shape
+    if given:
+        x = DTensor.from_local(ONES, mesh["fsdp"], [Shard(0)])
+        with nn.label("all rows"):
+            assert layer(x).shape == (8, 16)
 
 
-def test_causal_attention_of_dtensors_is_that_of_the_whole():
-    store = FakeStore()
-    torch.distributed.init_process_group("fake", store=store, rank=0, world_size=2)
-    try:
-        mesh = init_device_mesh("cpu", (2,))
-        q = torch.linspace(-1, 1, 2 * 4 * 6 * 8).view(2, 4, 6, 8)
-        drop = lambda weights: dropout(weights, 0.5, 7)  # noqa: E731
-        whole = attend("nn.convert", drop, q, q, q, is_causal=True)
-        for placement, wanted in ((Replicate(), whole), (Shard(1), whole[:, :2])):
-            part = q if placement.is_replicate() else q[:, :2]
-            x = DTensor.from_local(part, mesh, [placement], run_check=False)
-            try:
-                x @ x.transpose(-2, -1)
-            except RuntimeError as error:  # torch 2.10
-                assert "flatten multiple dimensions" in str(error)
-                pytest.skip("this torch does not multiply DTensors whose heads are sharded")
-            found = attend("nn.convert", drop, x, x, x, is_causal=True)
-            assert torch.equal(found.to_local(), wanted)
-    finally:
-        torch.distributed.destroy_process_group()
+def test_causal_attention_of_dtensors_is_that_of_the_whole(as_rank):
+    as_rank(0, 2)
+    mesh = init_device_mesh("cpu", (2,))
+    q = torch.linspace(-1, 1, 2 * 4 * 6 * 8).view(2, 4, 6, 8)
+    drop = lambda weights: dropout(weights, 0.5, 7)  # noqa: E731
+    whole = attend("nn.convert", drop, q, q, q, is_causal=True)
+    for placement, wanted in ((Replicate(), whole), (Shard(1), whole[:, :2])):
+        part = q if placement.is_replicate() else q[:, :2]
+        x = DTensor.from_local(part, mesh, [placement], run_check=False)
+        try:
+            x @ x.transpose(-2, -1)
+        except RuntimeError as error:  # torch 2.10
+            assert "flatten multiple dimensions" in str(error)
+            pytest.skip("this torch does not multiply DTensors whose heads are sharded")
+        found = attend("nn.convert", drop, x, x, x, is_causal=True)
+        assert torch.equal(found.to_local(), wanted)
 
 
 def test_threads_have_their_own_forward():
@@ -238,7 +229,7 @@ def test_reseed_writes_devices_by_value(monkeypatch):
     monkeypatch.setattr(
         scope_tensors.process_state, "devices", dict(scope_tensors.process_state.devices)
     )
-    layer_scope.device_scope(meta, layer_scope.this_thread.scope)
+    nn.Dropout(name="on a new device")(torch.ones(2, device=meta))
     with Recorded():
         fastseed.reseed(1, 0, 9)
         with nn.rows(4, total=8):

@@ -118,9 +118,9 @@ def test_each_fill_of_a_name_has_its_own_numbers():
         model.weight.data.normal_()
         first = model.weight.clone()
         model.bias.data.normal_()
-        model.weight.data.normal_()
+        model.weight.data.normal_().normal_()
     for found, name, count in (
-        (first, "weight", 0), (model.weight, "weight", 1), (model.bias, "bias", 0)
+        (first, "weight", 0), (model.weight, "weight", 2), (model.bias, "bias", 0)
     ):  # fmt: skip
         assert torch.equal(found, normal(key(name, count), *found.shape))
 

@@ -17,22 +17,6 @@ def job():
     fastseed.init(42, rank=0, world_size=1)
 
 
-@pytest.fixture
-def as_rank():
-    """Return a function that makes this process one of two ranks, or of more, without the others.
-
-    Only one rank of each number of ranks: torch keeps what it found out for equal meshes.
-    """
-    from torch.testing._internal.distributed.fake_pg import FakeStore
-
-    def become(rank: int, world: int = 2) -> None:
-        dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world)
-
-    yield become
-    if dist.is_initialized():  # else the test was skipped before
-        dist.destroy_process_group()
-
-
 def gpt2() -> nn.Module:
     transformers = pytest.importorskip("transformers", minversion="5.0")
     config = transformers.GPT2Config(
@@ -180,6 +164,18 @@ def test_what_would_not_reach_a_shard_is_refused(write, says, as_rank):
     model = fully_shard(nn.Linear(4, 9))
     with torch.no_grad(), fastseed.nn.initialize(model), pytest.raises(RuntimeError, match=says):
         write(model.weight)
+
+
+def test_copies_into_a_parameter_reach_its_part(as_rank):
+    as_rank(0)
+    model, whole = fully_shard(nn.Linear(4, 9)), torch.arange(72.0).view(2, 9, 4)[1]
+    with torch.no_grad(), fastseed.nn.initialize(model):
+        model.weight.copy_(whole)
+        model.bias.copy_(whole[3, :1])
+        again = torch.empty_like(model.weight).copy_(model.weight)
+        model.weight.copy_(again + again)
+    assert torch.equal(model.weight.to_local(), 2 * whole[:5])
+    assert model.bias.to_local().tolist() == [48.0] * 5
 
 
 class Drawn(nn.Module):

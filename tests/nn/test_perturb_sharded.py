@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -10,18 +9,6 @@ from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
 import fastseed
 from fastseed.nn import apply_log, perturb_, perturbed
-
-
-@pytest.fixture
-def as_rank():
-    """Return a function that makes this process one of some ranks, without the others."""
-    from torch.testing._internal.distributed.fake_pg import FakeStore
-
-    def become(rank: int, world: int) -> None:
-        dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world)
-
-    yield become
-    dist.destroy_process_group()
 
 
 def model_of(*shapes):

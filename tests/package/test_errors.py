@@ -230,8 +230,8 @@ def test_remembering_scopes_takes_bounded_memory():
 @pytest.mark.slow
 @pytest.mark.parametrize("first", ["compiled first", "eager first"])
 def test_reseed_in_a_compiled_region_is_never_ignored(first):
-    """In a process of its own: whether Dynamo was imported before the first reseed matters."""
-    found = run_script("compiled_region.py", first)
+    """In an interpreter of its own: whether Dynamo was imported before the first reseed matters."""
+    found = run_script("compiled_region.py", first, fresh=True)
     assert found["dynamo_at_start"] is False
     assert found["warnings"] == []  # which tell users to file an issue with PyTorch
     for backend in ("eager", "aot_eager"):

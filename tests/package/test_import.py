@@ -18,6 +18,7 @@ from helpers.support import SCRIPTS, needs_native, run_python, run_script
 
 import fastseed
 from fastseed._backend import derive, native, parts
+from fastseed.integrations import _common
 
 
 @functools.cache
@@ -41,14 +42,14 @@ def failure(script, **environment):
 
 
 def test_import_compiles_nothing_touches_no_gpu_changes_no_generator():
-    found = imported()
+    found = imported(fresh=True)
     assert found["did"] == []  # no process started, no file written, no connection made
     assert found["same states"] and found["same settings"]
     assert found["cuda"] is False
 
 
 def test_import_is_light():
-    found = imported()
+    found = imported(fresh=True)
     assert found["dynamo"] is False
     assert set(found["roots"]) <= {"fastseed", "numpy", "cython_runtime"} | {
         root for root in found["roots"] if root.startswith("_cython_")
@@ -317,3 +318,12 @@ def test_shared_has_a_name_in_messages():
 def test_the_script_for_type_checkers_has_every_name():
     script = (SCRIPTS / "every_name.py").read_text()
     assert [name for name in fastseed.__all__ if f"fastseed.{name}" not in script] == []
+
+
+def test_a_framework_that_lacks_a_module_is_not_said_to_be_missing(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "framework.py").write_text("import framework_part")
+    with pytest.raises(ModuleNotFoundError, match="No module named 'framework_part'"):
+        _common.import_framework("framework", "trl")
+    with pytest.raises(ImportError, match=r"fastseed\.integrations\.trl needs a\.b: pip install a"):
+        _common.import_framework("a.b", "trl")

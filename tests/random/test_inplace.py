@@ -199,16 +199,10 @@ def test_inference_mode():
 
 @needs_native
 def test_inference_tensors_are_written_outside_of_the_mode_too():
-    """No version is counted: torch would take milliseconds to describe why it cannot."""
     with torch.inference_mode():
-        theirs = torch.zeros(5)
-    counted = {}
-    for name, tensor in (("theirs", theirs), ("ours", torch.zeros(5))):
-        with torch.autograd.profiler.profile() as profile:
-            fill(tensor, "uniform_")
-        counted[name] = any(event.name == "aten::transpose_" for event in profile.function_events)
-    assert theirs.tolist() == whole("uniform_", torch.float32, 5).tolist()
-    assert counted == {"theirs": False, "ours": True}
+        tensor = torch.zeros(5)
+    fill(tensor, "uniform_")
+    assert tensor.tolist() == whole("uniform_", torch.float32, 5).tolist()
 
 
 def test_meta_tensors_stay_without_data():

@@ -75,6 +75,12 @@ def test_a_function_without_a_keyed_form_is_named(call):
     assert torch.equal(torch.get_rng_state(), before)
 
 
+def test_fractional_pooling_takes_samples_that_the_block_drew():
+    images, samples = torch.arange(16.0).view(1, 1, 4, 4), torch.rand(1, 1, 2)
+    pool = torch.nn.FractionalMaxPool2d(2, 2, _random_samples=samples)
+    assert torch.equal(run(lambda: pool(images)), pool(images))
+
+
 def key_of(k, name="flow", index=0, **place):
     return fastseed.derive_key(f"keyed/{name}", index=index << 24 | k, **place)
 
@@ -101,6 +107,7 @@ def test_what_draws_nothing_does_not_count():
     with keyed("flow"):
         functional.dropout(ONES, 0.5, training=False)
         functional.dropout(ONES, 0.0)
+        torch.native_dropout(ONES, 0.5, False)
         nn.AlphaDropout(0.5).eval()(ONES)
         functional.scaled_dot_product_attention(HEADS, HEADS, HEADS)
         nn.LSTM(3, 3, 2, dropout=0.5).eval()

@@ -76,7 +76,8 @@ def test_a_tensor_without_memory_is_refused(call):
             if tensor is FREED or written:
                 with pytest.raises(ValueError, match="must have memory for all of its elements"):
                     call(tensor)
-        assert torch.rand_like(FREED).shape == torch.normal(zeros, 1.0).shape == (4,)
+        for draw in (torch.rand_like, torch.randn_like, lambda t: torch.randint_like(t, 3)):
+            assert draw(FREED).shape == torch.normal(zeros, 1.0).shape == (4,)
 
 
 @pytest.mark.parametrize(("call", "message"), WRONG.values(), ids=WRONG)
@@ -95,6 +96,7 @@ def test_a_call_that_torch_refuses_raises_and_counts_nothing(call, message):
     [
         lambda: torch.bernoulli(HALF.t()),
         lambda: HALF.t().bernoulli(0.5),
+        lambda: torch.empty(9, dtype=torch.bool).random_(),
         lambda: torch.randperm(2049, dtype=torch.float16, requires_grad=True),
         lambda: torch.randperm(5, out=torch.empty(0, dtype=torch.int32), dtype=torch.int32),
         lambda: torch.normal(torch.tensor(0.0), torch.tensor(1.0), (3,)),

@@ -4,10 +4,11 @@ import pytest
 import torch
 import torch.distributed as dist
 from helpers.meshes import shared_by
+from helpers.parallel import layouts
 from helpers.ranks import ranks
 from torch.distributed import tensor as dtensors
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.nn import functional
 
 import fastseed
@@ -39,21 +40,10 @@ def start(**where):
     fastseed.reseed(1, 0, 3)
 
 
-def layouts():
-    """Pairs of a mesh and placements on it."""
-    n = dist.get_world_size()
-    line = init_device_mesh("cpu", (n,))
-    found = [(line, [placement]) for placement in (Shard(0), Shard(1), Replicate())]
-    if n == 4:
-        grid = init_device_mesh("cpu", (2, 2))
-        found += [(grid, [Shard(0), Shard(0)]), (grid, [Shard(1), Shard(0)])]
-    return found
-
-
 def draw_like_dtensors():
     start()
     whole = torch.ones(SHAPE)
-    for mesh, placements in layouts():
+    for mesh, placements in layouts(SHAPE):
         tensor = distribute_tensor(whole, mesh, placements, src_data_rank=None)
         for name, call in CALLS.items():
             with keyed("flow", 0, distinct_over=()):
@@ -80,7 +70,7 @@ def test_draws_of_dtensors_are_those_of_one_process(size):
 def make_dtensors():
     start()
     ones = torch.ones(SHAPE)
-    for mesh, placements in layouts():
+    for mesh, placements in layouts(SHAPE):
         options = {"device_mesh": mesh, "placements": placements}
         state = torch.get_rng_state()
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from helpers.parallel import fsdp, fsdp_over_tensor_parallel, hybrid, tensor_parallel
+from helpers import parallel
 from helpers.ranks import ranks
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -199,6 +199,14 @@ def test_regular_pieces_are_one_grid():
     assert [piece[1:] for piece in pieces] == [((4, 2, 1, 5), (20, 5, 0, 1), 10)]
 
 
+def test_irregular_runs_are_as_many_grids_as_they_need():
+    runs = [(0, 2), (4, 2), (8, 2), (11, 2), (14, 1), (16, 3), (19, 0)]
+    pieces = layout.pieces((20,), [runs])
+    assert [piece.sizes for piece in pieces] == [(3, 2), (1, 2), (1, 1), (1, 3)]
+    held = torch.cat([torch.arange(first, first + count) for first, count in runs])
+    assert values(held.shape, pieces).equal(held)
+
+
 def test_a_rank_outside_the_mesh_has_nothing_to_fill():
     _, pieces = layout.of_dtensor("f", dtensor(torch.empty(0), (4,), (2,), None, (Cut(0),)))
     assert pieces == []
@@ -206,7 +214,7 @@ def test_a_rank_outside_the_mesh_has_nothing_to_fill():
 
 def test_sums_have_no_elements():
     with pytest.raises(ValueError, match=r"fastseed\.f: tensor must have no placements but"):
-        layout.of_dtensor("f", dtensor(torch.empty(4), (4,), (2,), (0,), (Partial(),)))
+        layout.of_dtensor("f", dtensor(torch.empty(2), (4,), (2, 2), (0, 0), (Cut(0), Partial())))
 
 
 @pytest.mark.parametrize("local", [(3,), (2, 1)])
@@ -223,18 +231,6 @@ FILLS = {
     "bernoulli_": (torch.uint8, (0.25,)),
     "randint_": (torch.int64, (-5, 2**40)),
 }
-# Ways to lay a matrix of 13 x 6 or 3 x 2 out, even and uneven, with empty shards.
-PLACEMENTS = {
-    (4,): [[Replicate()], [Cut(0)], [Cut(1)]],
-    (2, 2): [
-        [Replicate(), Cut(0)],
-        [Cut(0), Replicate()],
-        [Cut(0), Cut(0)],
-        [Cut(1), Cut(0)],
-        [Cut(1), Cut(1)],
-        [_StridedShard(0, split_factor=2), Cut(0)],
-    ],
-}
 
 
 def same(a, b):
@@ -243,10 +239,10 @@ def same(a, b):
     return torch.equal(a, b)
 
 
-def fill_layouts(mesh_shape):
-    mesh = init_device_mesh("cpu", mesh_shape)
-    for along in PLACEMENTS[mesh_shape]:
-        for shape in ((13, 6), (3, 2)):
+def fill_layouts():
+    for shape in ((13, 6), (3, 2)):
+        strided = [_StridedShard(0, split_factor=2), Cut(0)]
+        for mesh, along in (*parallel.layouts(shape), (parallel.mesh(2, 2), strided)):
             for name, (dtype, arguments) in FILLS.items():
                 fill, zeros = getattr(fastseed.random, name), torch.zeros(shape, dtype=dtype)
                 tensor = distribute_tensor(zeros, mesh, along, src_data_rank=None)
@@ -255,9 +251,8 @@ def fill_layouts(mesh_shape):
                 assert same(tensor.full_tensor(), alone), (along, shape, name)
 
 
-@pytest.mark.parametrize("mesh", PLACEMENTS)
-def test_gathered_tensors_are_those_of_one_process(mesh):
-    ranks(4, fill_layouts, mesh)
+def test_gathered_tensors_are_those_of_one_process():
+    ranks(4, fill_layouts)
 
 
 class Block(nn.Module):
@@ -280,9 +275,9 @@ def fill_module(parallelise):
         assert same(full, whole[name])
 
 
-@pytest.mark.parametrize("parallelise", [fsdp, tensor_parallel, fsdp_over_tensor_parallel, hybrid])
-def test_parameters_of_a_parallel_module_are_those_of_one_process(parallelise):
-    ranks(4, fill_module, parallelise)
+@pytest.mark.parametrize("name", ("fsdp", "tensor_parallel", "fsdp_over_tensor_parallel", "hybrid"))
+def test_parameters_of_a_parallel_module_are_those_of_one_process(name):
+    ranks(4, fill_module, getattr(parallel, name))
 
 
 def fill_sum():

@@ -37,6 +37,15 @@ def test_reseed_gives_each_library_its_documented_state(task, epoch, step):
     assert torch.initial_seed() == reference_key("torch.cpu", **at) & LOW64
 
 
+@pytest.mark.parametrize(("name", "bits"), [("task", 24), ("epoch", 32), ("step", 64)])
+def test_reseed_refuses_coordinates_beyond_their_bits(name, bits):
+    for value in (-1, 2**bits):
+        with pytest.raises(
+            ValueError, match=f"{name} must be in \\[0, {2**bits - 1}\\], got {value}"
+        ):
+            seeder().reseed(**{"task": 1, name: value})
+
+
 def test_reseed_clears_every_cached_gaussian():
     s = seeder()
     s.reseed(1, 5)

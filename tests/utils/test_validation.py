@@ -157,6 +157,7 @@ def test_no_text_reads_a_tensor(kind):
         (frozenset({1}), "frozenset([1])"),
         (fastseed.SHARED, "fastseed.SHARED"),
         (torch.float32, "torch.float32"),
+        ([torch.strided, torch.channels_last], "[torch.strided, torch.channels_last]"),
         (torch.device("meta"), "device(type='meta')"),
         (torch.Generator, "<class 'torch._C.Generator'>"),
         (torch.nn.Linear(2, 2), "<torch.nn.modules.linear.Linear object>"),

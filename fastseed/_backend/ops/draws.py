@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..reference import draws
-from .register import define
+from .register import define, direct
 
 REALS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 """The dtypes of real numbers that operators compute with."""
@@ -78,3 +78,5 @@ DRAW = {
     }.items()
 }
 """What calls ``draw_<name>``, by the name of the distribution."""
+DIRECT_DRAW = {name: direct(f"draw_{name}") for name in DRAW}
+"""``direct`` of each: of the halves of one key, and the parameters."""

@@ -6,7 +6,7 @@ import numpy as np
 from torch import Tensor
 
 from ..reference import draws, philox, scalar
-from .register import define, operator
+from .register import define, direct, operator
 
 _LOW64 = 2**64 - 1
 
@@ -27,8 +27,11 @@ def _derive_of_words(
 
 
 _WORDS = "(Tensor(a0!) out, int key, int tweak, int rank_word, int worker, int start) -> ()"
-derive_keys = define(f"derive_keys{_WORDS}", _derive_of_words)
-derive_seeds = define(f"derive_seeds{_WORDS}", _derive_of_words)
+DERIVE = {
+    name: (define(name + _WORDS, _derive_of_words), direct(name))
+    for name in ("derive_keys", "derive_seeds")
+}
+"""The operator, and ``direct`` of it, of keys, (n, 2), and of seeds, (n,)."""
 
 
 @operator("(Tensor(a0!) out, Tensor keys) -> ()")

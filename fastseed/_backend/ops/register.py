@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -60,6 +61,19 @@ def define(
         native.library.impl(name, reference, "CPU")  # type: ignore[no-untyped-call]
     torch.library.register_fake(f"fastseed::{name}", on_fakes, lib=native.library)
     return getattr(torch.ops.fastseed, name).default
+
+
+def direct(name: str) -> Callable[..., bool]:
+    """Return what runs an operator on (an output, numbers), sooner than torch's dispatcher does.
+
+    It returns False, and has done nothing, where the operator has to do it: the output is no
+    ordinary tensor of the CPU, or a mode, a transform or a profiler sees operators. For code that
+    is neither compiled nor traced.
+    """
+    if native.generators is None:
+        return lambda *_: False
+    at = native.generators.direct_operators().index(name)
+    return functools.partial(native.generators.call_directly, at)
 
 
 def operator(schema: str) -> Callable[[Reference], Any]:

@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader
 
 from ..._backend import derive
 from ..._utils import StateDict
@@ -30,7 +29,7 @@ from ...generators.setters import tell_epoch
 from ...random.keyed import apart_from_blocks
 from ...seeder.seeder import Seeder
 from ..order.samplers import ShuffleSampler, without_generator
-from ..plan import Plan, samplers_of
+from ..plan import Plan
 from ..worker.scope import IterationScope
 from ..worker.seeding import GENERATORS, is_on_device, snapshot
 from ..worker.streams import torch_generator
@@ -52,22 +51,21 @@ class Iteration:
 
     def __init__(
         self,
-        loader: DataLoader[Any],
+        loader: Any,
         seeder: Seeder,
         scope: IterationScope,
         plan: Plan,
         is_over: bool = False,
         read: str = "",
     ) -> None:
-        self._samplers = samplers_of(loader)
-        self.scope, self.plan, self.name = scope, plan, getattr(loader, "name", None)
-        self._kept = getattr(loader, "_kept_by_samplers", {})
-        self.is_over = is_over
+        self.scope, self.plan, self.name, self.is_over = scope, plan, loader.name, is_over
+        self._kept: dict[str, int] = loader._kept_by_samplers
         self.places: WorkerPlaces | None = None  # of a dataset with its own state, in workers
         self.may_begin_at_end = False  # of a dataset whose loaded state is that of an epoch's end
         self.requested = 0  # batches whose indices were handed out
         self.delivered = 0  # batches up to the last one that the loop was given
-        self.seeder, self.master_seed, self._rank = seeder, seeder.master_seed, seeder.data_rank
+        self.seeder, self._rank = seeder, seeder.data_rank
+        self.master_seed = seeder.place.master_seed
         self._indices = ReadIndices(plan, read) if plan.is_foreign else None
 
     @property
@@ -96,20 +94,21 @@ class Iteration:
 
     def requests(self) -> Iterator[object]:
         """Yield the indices, batch by batch; nothing happens before the first is asked for."""
-        samplers = self._samplers
-        _set_scope(samplers, self.scope.task, self.scope.epoch)
-        foreign = [s for s in samplers if not type(s).__module__.startswith(_KNOWN_MODULES)]
-        attributes = _attributes_of(foreign) if foreign else {}
-        self._warn_of_memory(attributes)
+        samplers, (task, epoch, *_) = self.plan.samplers, self.scope
+        _set_scope(samplers, task, epoch)
         # What divides an order into replicas needs one that is the same on all ranks.
-        is_shared = any(hasattr(sampler, "num_replicas") for sampler in samplers)
-        rank = scopes.SHARED if is_shared else self._rank
+        rank = self._rank if self.plan.divider is None else scopes.SHARED
         drop = None if self._indices is None else self._indices.drop
         batches = iter(()) if self.is_over else self.plan.requests(drop)
-        take = functools.partial(next, batches, _END)
-        at = Scope(self.scope.task, self.scope.epoch, 0)
-        place = SamplerPlace(self.seeder, at, lambda name: self._stream(f"{_NAME}.{name}", 0, rank))
-        draw = functools.partial(place.run, take) if foreign else take
+        draw = functools.partial(next, batches, _END)
+        foreign = [s for s in samplers if not type(s).__module__.startswith(_KNOWN_MODULES)]
+        attributes: dict[str, int] = {}
+        if foreign:
+            attributes = _attributes_of(foreign)
+            self._warn_of_memory(attributes)
+            stream_of = lambda name: self._stream(f"{_NAME}.{name}", 0, rank)  # noqa: E731
+            place = SamplerPlace(self.seeder, Scope(task, epoch, 0), stream_of)
+            draw = functools.partial(place.run, draw)
         lent = without_generator(samplers)
         try:
             for sampler in lent:  # torch's own samplers use their generator once
@@ -164,7 +163,6 @@ class ReadIndices:
             )
 
     def request(self, batch: Any) -> None:
-        """Note a batch."""
         text = "".join(map(_text_of, batch)) if self._plan.is_batched else _text_of(batch)
         self._digest.update(text.encode())
         self._waiting.append(self._digest.hexdigest())
@@ -245,6 +243,7 @@ def _set_scope(samplers: list[object], task: int, epoch: int) -> None:
     for sampler in samplers:
         method = getattr(sampler, "set_scope", None) or getattr(sampler, "set_epoch", None)
         owner: Any = getattr(method, "__self__", sampler)  # of a method that is passed through
-        if not (isinstance(owner, ShuffleSampler) or any(owner is o for o in done)):
+        is_known = method is None or isinstance(owner, ShuffleSampler)
+        if not (is_known or any(owner is other for other in done)):
             done.append(owner)
             tell_epoch(owner, task, epoch)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 from torch.utils import data as torch_data
 from torch.utils.data import DataLoader, IterableDataset, SequentialSampler
@@ -18,31 +18,19 @@ from ...seeder.seeder import Seeder
 from ..history import History
 from ..journal import from_json, to_json
 from ..layout import StepLayout
-from ..order.samplers import (
-    HOW,
-    ShuffleSampler,
-    SlotSampler,
-    refuse_second_division,
-    warn_of_unprepared,
-    without_generator,
-)
-from ..plan import Plan, compare_ranks, is_iterable, is_ours, length, plan_of, samplers_of
-from ..worker.per_batch import PerBatch
-from ..worker.per_sample import PerSample
+from ..order import samplers
+from ..order.samplers import ShuffleSampler, SlotSampler
+from ..plan import Plan, compare_ranks, is_ours, length, plan_of
+from ..worker.samples import PerBatch, PerSample
 from ..worker.scope import IterationScope, epoch_scope, wrapped
 from . import states
 from .iteration import Iteration
 from .seekable import Seekable, can_seek
-from .torch_loader import (
-    OF_SAMPLERS,
-    Settings,
-    TorchLoader,
-    check_dataset,
-    settings_of,
-)
+from .torch_loader import Settings, TorchLoader, settings_of, without_samplers
 
 _CLASS = "data.Loader"
 _FORMAT: dict[str, str | int] = {"format": "fastseed.loader", "version": 3}
+_RULE = "a dataset with __getitem__, an IterableDataset or a DataLoader of torch.utils.data"
 _ORDER = "shuffle"  # the name of an order that has none of its own
 _DEFAULTS = (1, None, None, None)  # batch_size, shuffle, sampler, batch_sampler
 _stream_users: StreamUsers[Loader] = StreamUsers(
@@ -116,11 +104,12 @@ class Loader(DataLoader[Any]):
             if settings or (batch_size, shuffle, sampler, batch_sampler) != _DEFAULTS:
                 rule = "a dataset; the settings of a DataLoader are taken as they are"
                 raise validation.type_error(_CLASS, "dataset", rule, dataset)
-            settings = loader_settings(_CLASS, dataset)
-            own_name = settings.pop("name")
-            self.__init__(name=own_name if name is None else name, **settings)  # type: ignore[misc]
+            self.__init__(**loader_settings(_CLASS, dataset, name))  # type: ignore[misc]
             return
-        check_dataset(dataset)
+        pipes = torch_data.IterDataPipe, torch_data.MapDataPipe  # which torch has deprecated
+        is_kind = isinstance(dataset, IterableDataset) or hasattr(dataset, "__getitem__")
+        if isinstance(dataset, pipes) or not is_kind:
+            raise validation.type_error(_CLASS, "dataset", _RULE, dataset)
         if not (batch_size is None or isinstance(batch_size, int)):
             raise validation.type_error(_CLASS, "batch_size", "an integer or None", batch_size)
         if shuffle is not None:
@@ -152,8 +141,11 @@ class Loader(DataLoader[Any]):
         """Refuse ``accelerator.prepare``, which reads this and would make another loader."""
         raise TypeError(
             f"fastseed.{_CLASS}: accelerator.prepare must not be given a loader of fastseed, whose "
-            f"division into ranks and whose position it would lose: {HOW}"
+            f"division into ranks and whose position it would lose: {samplers.HOW}"
         )
+
+    def __getstate__(self) -> StateDict:
+        return {**self.__dict__, "_torch": None}  # a copy starts workers of its own
 
     def __len__(self) -> int:
         """Return the number of batches of this rank in a whole epoch."""
@@ -180,7 +172,7 @@ class Loader(DataLoader[Any]):
     def _iterate(self, task: int, epoch: int, plan: Plan, is_over: bool, state: StateDict) -> Any:
         """Begin an iteration that reads a plan, by default in the order of its scope."""
         seeder = context.current(_CLASS)
-        scope = self._scope_in(task, epoch)._replace(start=plan.start)
+        scope = self._scope_in(plan, task, epoch)
         tell_epoch(wrapped(self.dataset), *scope[:2])
         places = None
         if plan.has_own_place and self.num_workers and hasattr(self.dataset, "state_dict"):
@@ -196,17 +188,17 @@ class Loader(DataLoader[Any]):
             self._has_loaded_dataset = True
         if plan.is_ours:
             self._check_length(plan)
-            refuse_second_division(plan.source, plan.layout.ranks)
+            samplers.refuse_second_division(plan.source, plan.layout.ranks)
             if plan.order is None:
                 own_task = task if plan.source.task is None else plan.source.task
-                order = plan.source.spec.at(seeder.master_seed, own_task, scope.epoch)
+                order = plan.source.spec.at(seeder.place.master_seed, own_task, scope.epoch)
                 plan = plan._replace(order=order)
         iteration = Iteration(self, seeder, scope, plan, is_over, state.get("read", ""))
         iteration.places = places
         if not is_over:
             iteration.may_begin_at_end = self._has_loaded_dataset and not plan.start
             self._has_loaded_dataset = False
-        warn_of_unprepared(self)
+        samplers.warn_of_unprepared(self)
         self._warn_of_ranks(seeder, plan)
         self._warn_of_equal_streams(scope, seeder, plan)
         self._iterations += 1
@@ -217,7 +209,7 @@ class Loader(DataLoader[Any]):
         if self.persistent_workers:
             self._torch = kept
         self._latest, self._loaded = iteration, None
-        return iter(()) if is_iterable(self) and is_over else iterator
+        return iter(()) if plan.source is None and is_over else iterator
 
     def _check_length(self, plan: Plan) -> None:
         """Raise RuntimeError if an epoch begins with another dataset than the order is of."""
@@ -229,23 +221,24 @@ class Loader(DataLoader[Any]):
                 "fastseed.data.steps(DataLoader(...)).in_epoch(epoch)"
             )
 
-    def _scope_in(self, task: int, epoch: int) -> IterationScope:
+    def _scope_in(self, plan: Plan, task: int, epoch: int) -> IterationScope:
         """Return the scope of an iteration; a ShuffleSampler may have an epoch of its own."""
-        chosen = [s.epoch for s in samplers_of(self) if isinstance(s, ShuffleSampler)]
-        own = next((one for one in chosen if one is not None), epoch)
-        return IterationScope(task, own, 0, self._iterations + 1)
+        for sampler in plan.samplers:
+            if isinstance(sampler, ShuffleSampler) and sampler.epoch is not None:
+                epoch = sampler.epoch
+                break
+        return IterationScope(task, epoch, plan.start, self._iterations + 1)
 
     def _warn_of_equal_streams(self, at: IterationScope, seeder: Seeder, plan: Plan) -> None:
         """Log a warning if another loader has the same streams or order, or every epoch has."""
-        samplers = samplers_of(self)
-        is_random = any(getattr(s, "shuffle", False) is True for s in samplers)
-        in_scope_of_init = not (at.task or at.epoch or epoch_scope(seeder, _CLASS))
-        if in_scope_of_init and self._iterations and (is_random or without_generator(samplers)):
-            warn_once(
-                "fastseed.data.Loader: iterated again in the scope of fastseed.init, so its order "
-                "and random numbers repeat: call fastseed.reseed(task, epoch) before each epoch, "
-                "or use fastseed.data.steps"
-            )
+        if self._iterations and not (at.task or at.epoch or epoch_scope(seeder, _CLASS)):
+            is_random = any(getattr(s, "shuffle", False) is True for s in plan.samplers)
+            if is_random or samplers.without_generator(plan.samplers):
+                warn_once(
+                    "fastseed.data.Loader: iterated again in the scope of fastseed.init, so its "
+                    "order and random numbers repeat: call fastseed.reseed(task, epoch) before "
+                    "each epoch, or use fastseed.data.steps"
+                )
         if isinstance(self.dataset, PerSample):
             self.dataset._enter_scope(at.task, at.epoch)
         elif self.name is None and (self.num_workers or isinstance(self.collate_fn, PerBatch)):
@@ -258,7 +251,7 @@ class Loader(DataLoader[Any]):
         """Log a warning if every rank reads every sample, or ranks have unequal steps."""
         if seeder.data_world_size == 1:
             return
-        for sampler in samplers_of(self):
+        for sampler in plan.samplers:
             is_divided = isinstance(sampler, torch_data.DistributedSampler)
             if is_divided and sampler.shuffle and not sampler.seed:
                 warn_once(
@@ -294,27 +287,25 @@ class Loader(DataLoader[Any]):
             TypeError, ValueError: the loader cannot resume, as with ``in_order=False``, a sampler
                 of torch with a generator, or an iterable dataset that cannot.
         """
-        function = f"{_CLASS}.state_dict"
-        states.check_resumable(function, self)
+        function, latest = f"{_CLASS}.state_dict", self._latest
+        plan = plan_of(self, context.seeder) if latest is None else latest.plan
+        states.check_resumable(function, self, plan)
         if self._loaded is not None:
             return dict(self._loaded)
-        seeder, latest = context.current(function), self._latest
-        if latest is None:
-            plan, at, seed, position = plan_of(self, seeder), (0, 0), seeder.master_seed, 0
-        else:
-            plan, at = latest.plan, latest.scope[:2]
+        task, epoch, seed, position, over = 0, 0, context.current(function).master_seed, 0, 0
+        if latest is not None:
+            (task, epoch, *_), over = latest.scope, int(latest.is_over)
             seed, position = latest.master_seed, latest.position
-        task, epoch = at
         history = History(seed, task).with_entry(plan.entry(epoch, 0, position), plan.spec)
-        over = int(latest is not None and latest.is_over)
-        beside = self._beside_position(latest)
+        beside = self._beside_position(plan, latest)
         return {**_FORMAT, "journal": to_json(history), "over": over, **beside}
 
-    def _beside_position(self, latest: Iteration | None) -> StateDict:
+    def _beside_position(self, plan: Plan, latest: Iteration | None) -> StateDict:
         """Return what only a dataset of its own state, or another sampler, can say."""
-        fields, dataset = states.beside_position(self), cast("Any", self.dataset)
-        if "dataset" not in fields:
-            return dict.fromkeys(fields, "" if latest is None else latest.read)
+        dataset: Any = self.dataset
+        if not plan.has_own_place:
+            read = "" if latest is None else latest.read
+            return dict.fromkeys(plan.beside_position, read)
         over, places = latest is None or latest.is_over, latest.places if latest else None
         if self.num_workers and places is None:
             places = states.WorkerPlaces(self.num_workers, context.current(_CLASS))
@@ -337,11 +328,12 @@ class Loader(DataLoader[Any]):
                 of a dataset of another size; or the loader cannot resume. Nothing is changed.
         """
         function, argument = f"{_CLASS}.load_state_dict", "state['journal']"
-        states.check_resumable(function, self)
-        fields = {"journal", "over", *states.beside_position(self)}
+        plan = plan_of(self, context.seeder)
+        states.check_resumable(function, self, plan)
+        fields = {"journal", "over", *plan.beside_position}
         states.check_state(function, "loader", state, _FORMAT, fields)
         history = from_json(function, argument, state["journal"])
-        plan_of(self, context.seeder).check_facts(function, argument, history)
+        plan.check_facts(function, argument, history)
         self._loaded, self._history, self._latest = dict(state), history, None
 
     def restart(self) -> None:
@@ -349,12 +341,11 @@ class Loader(DataLoader[Any]):
         self._loaded = self._latest = None
 
     def _has_batch_left(self, task: int, epoch: int, plan: Plan) -> bool:
-        """Return True if an epoch may have a batch after a plan's start."""
         if plan.is_ours:
             return plan.layout.steps_left(plan.start) > 0
         if plan.source is None:
             return not 0 <= plan.spec.n <= plan.start
-        scope = self._scope_in(task, epoch)._replace(start=plan.start)
+        scope = self._scope_in(plan, task, epoch)
         rest = Iteration(self, context.current(_CLASS), scope, plan).requests()
         return next(rest, None) is not None
 
@@ -366,7 +357,7 @@ class Loader(DataLoader[Any]):
         position = history.position_at(*history.point)
         if not (position or is_over):
             return None
-        here = context.current(_CLASS).master_seed, task, self._scope_in(task, epoch).epoch
+        here = context.current(_CLASS).master_seed, task, self._scope_in(plan, task, epoch).epoch
         saved = history.master_seed, history.task, history.epoch
         if here != saved:
             left = plan._replace(start=position)
@@ -382,28 +373,26 @@ class Loader(DataLoader[Any]):
         return position
 
 
-def loader_settings(function: str, loader: Any) -> Settings:
+def loader_settings(function: str, loader: Any, name: str | None = None) -> Settings:
     """Return the arguments that make a ``Loader`` of a DataLoader; TypeError if none can."""
     validation.check_instance(
         function, "loader", loader, DataLoader, "a torch.utils.data.DataLoader"
     )
     kinds = type(loader), DataLoader, Loader
-    for name in private_torch.ITERATING:
-        own, *known = (getattr(kind, name) for kind in kinds)
+    for method in private_torch.ITERATING:
+        own, *known = (getattr(kind, method) for kind in kinds)
         if own not in known:
             rule = (
-                f"a DataLoader without its own {name} (iterate what accelerator.prepare returns as "
-                "it is: see attach of fastseed.integrations.accelerate)"
+                f"a DataLoader without its own {method} (iterate what accelerator.prepare returns "
+                "as it is: see attach of fastseed.integrations.accelerate)"
             )
             raise validation.type_error(function, "loader", rule, loader)
-    return settings_of(loader) | {"name": getattr(loader, "name", None)}
+    return settings_of(loader) | {"name": name or getattr(loader, "name", None)}
 
 
 def slot_loader(function: str, loader: Any, slots: int, assignment: str) -> Loader:
-    """Return a ``Loader`` of the slots of this rank."""
-    settings = loader_settings(function, loader)
-    plain = Loader(**settings)  # with the order of shuffle=True
-    if is_iterable(plain) or plain.batch_size is None:
+    plain = Loader(**loader_settings(function, loader))  # with the order of shuffle=True
+    if isinstance(plain.dataset, IterableDataset) or plain.batch_size is None:
         rule = "of a map-style dataset, with batch_size and no batch_sampler, for slots"
         raise validation.value_error(function, "loader", rule, loader)
     order: Any = plain.sampler
@@ -416,5 +405,4 @@ def slot_loader(function: str, loader: Any, slots: int, assignment: str) -> Load
     drop_last = plain.drop_last or order.drop_last
     layout = StepLayout(order.n, plain.batch_size, 1, slots, drop_last, assignment=assignment)
     batches = SlotSampler(order, layout)
-    kept = {name: value for name, value in settings.items() if name not in OF_SAMPLERS}
-    return Loader(**kept, batch_sampler=batches)
+    return Loader(**without_samplers(plain), name=plain.name, batch_sampler=batches)

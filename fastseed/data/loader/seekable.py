@@ -86,7 +86,6 @@ class Seekable(IterableDataset[object]):
 
 
 def can_seek(source: Any) -> bool:
-    """Return True if ``source`` has a method ``seek``."""
     return callable(getattr(source, "seek", None))
 
 

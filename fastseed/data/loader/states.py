@@ -16,38 +16,28 @@ from torch.utils.data import DataLoader, get_worker_info
 
 from ..._utils import StateDict, validation
 from ..._utils.log import warn_once
-from ...derivation import context
 from ...seeder.seeder import Seeder
 from ..order.samplers import RANDOM_SAMPLERS
-from ..plan import is_iterable, plan_of, samplers_of
-from .seekable import Seekable
+from ..plan import Plan
 
 _NAME = "data.Loader"
+Collate = Callable[[Any], Any]
 
 
-def check_resumable(function: str, loader: DataLoader[Any]) -> None:
-    """Raise TypeError or ValueError if no state says where the loader is."""
+def check_resumable(function: str, loader: DataLoader[Any], plan: Plan) -> None:
+    """Raise TypeError or ValueError if no state says where the loader is that reads a plan."""
     if not loader.in_order:
         rule = "True, so that the number of batches says which were delivered"
         raise validation.value_error(function, "in_order", rule, False)
-    for sampler in samplers_of(loader):
+    for sampler in plan.samplers:
         if isinstance(sampler, RANDOM_SAMPLERS) and sampler.generator:
             rule = "without a generator, whose state is lost: use shuffle=True"
             raise validation.value_error(function, "sampler", rule, sampler)
     dataset = loader.dataset
-    if not is_iterable(loader) or isinstance(dataset, Seekable):
-        return
-    if not (hasattr(dataset, "state_dict") and hasattr(dataset, "load_state_dict")):
+    has_state = hasattr(dataset, "state_dict") and hasattr(dataset, "load_state_dict")
+    if plan.has_own_place and not has_state:
         rule = "map-style, a Seekable, or have seek(position), or a state_dict"
         raise validation.type_error(function, "dataset", rule, dataset)
-
-
-def beside_position(loader: DataLoader[Any]) -> tuple[str, ...]:
-    """Return what a state has beside the position: of a dataset or a sampler that only it knows."""
-    plan = plan_of(loader, context.seeder)
-    if plan.has_own_place:
-        return ("dataset", "over")
-    return ("read",) if plan.is_foreign else ()
 
 
 def check_state(
@@ -85,42 +75,28 @@ class PlacedBatch(NamedTuple):
     is_last: bool  # the dataset has ended
 
 
-class PlacedCollate:
-    """A ``collate_fn`` in workers that adds where the dataset is."""
+def collate_placed(collate: Collate, batch_size: int | None, samples: Any) -> PlacedBatch:
+    """Return a batch in a worker, with the place of the dataset."""
+    is_last = batch_size is not None and len(samples) < batch_size
+    batch = collate(samples)
+    info: Any = get_worker_info()
+    return PlacedBatch(batch, info.id, info.dataset.state_dict(), is_last)
 
-    def __init__(self, collate: Callable[[Any], Any], batch_size: int | None) -> None:
-        self.collate, self.batch_size = collate, batch_size
 
-    def __call__(self, samples: Any) -> PlacedBatch:
-        is_last = self.batch_size is not None and len(samples) < self.batch_size
-        batch = self.collate(samples)
+def load_place(states: list[Any], user_init: Callable[[int], object] | None, worker: int) -> None:
+    """Load the state of a worker, before the script's own ``worker_init_fn`` is called."""
+    if states[worker] is not None:
         info: Any = get_worker_info()
-        return PlacedBatch(batch, info.id, info.dataset.state_dict(), is_last)
-
-
-class LoadPlace:
-    """A ``worker_init_fn`` that loads the state of its worker before the script's own is called."""
-
-    def __init__(self, states: list[Any], user_init: Callable[[int], object] | None) -> None:
-        self.states, self.user_init = states, user_init
-
-    def __call__(self, worker: int) -> None:
-        if self.states[worker] is not None:
-            info: Any = get_worker_info()
-            info.dataset.load_state_dict(self.states[worker])
-        if self.user_init is not None:
-            self.user_init(worker)
+        info.dataset.load_state_dict(states[worker])
+    if user_init is not None:
+        user_init(worker)
 
 
 class WorkerPlaces:
     """The places of an iteration: the states that its latest round began with, and its batches."""
 
     def __init__(self, workers: int, seeder: Seeder, loaded: Any = None) -> None:
-        self._at = {
-            "workers": workers,
-            "rank": seeder.data_rank,
-            "ranks": seeder.data_world_size,
-        }
+        self._at = {"workers": workers, "rank": seeder.data_rank, "ranks": seeder.data_world_size}
         if loaded is not None:
             saved = loaded if isinstance(loaded, dict) else {}
             for name, here in self._at.items():
@@ -152,7 +128,6 @@ class WorkerPlaces:
         return is_new
 
     def state_dict(self) -> StateDict:
-        """Return where the loop is."""
         drop = sorted(self._to_drop | self._round | self._ended)
         return {**self._at, "states": list(self.states), "drop": drop}
 

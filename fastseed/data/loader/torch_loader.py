@@ -4,37 +4,29 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
-from torch.utils.data import (
-    BatchSampler,
-    DataLoader,
-    IterableDataset,
-    IterDataPipe,
-    MapDataPipe,
-    RandomSampler,
-    default_collate,
-    default_convert,
-)
+import torch
+from torch.utils import data as torch_data
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from ..._backend import private_torch
 from ..._backend.compile import eager
-from ..._utils import validation
 from ..._utils.log import logger
 from ...seeder.fork_rng import open_blocks
-from ..plan import is_iterable
-from ..worker.per_sample import PerSample
+from ..worker.samples import PerSample
 from ..worker.scope import ScopeInSharedMemory, fetched, thread_scope
 from ..worker.seeding import ScopedDataset, WorkerInit, WorkerSeeder
 from ..worker.streams import CheckedCollate
 from .iteration import Iteration
-from .states import LoadPlace, PlacedCollate
+from .states import collate_placed, load_place
 
-_CLASS = "data.Loader"
 Settings = dict[str, Any]  # the arguments of a DataLoader
 
-OF_SAMPLERS = ("batch_size", "drop_last", "sampler", "batch_sampler", "shuffle")
-_PARAMETERS = tuple(inspect.signature(DataLoader.__init__).parameters)[1:]
+_OF_SAMPLERS = ("self", "batch_size", "drop_last", "sampler", "batch_sampler", "shuffle")
+_PARAMETERS = inspect.signature(DataLoader.__init__).parameters
+_OTHERS = [name for name in _PARAMETERS if name not in _OF_SAMPLERS]
 
 
 class TorchLoader:
@@ -43,30 +35,29 @@ class TorchLoader:
     def __init__(self, loader: DataLoader[Any], iteration: Iteration) -> None:
         self._requests = IndexRequests(iteration, loader)
         self._requests.announce()
-        self._generator, dataset = loader.generator, loader.dataset
-        self._is_iterable = is_iterable(loader)
+        self._generator, dataset, collate = loader.generator, loader.dataset, loader.collate_fn
+        self._is_iterable = iteration.plan.source is None
         self._origin = own, workers = _origin_of(iteration)
-        settings = settings_of(loader)
-        if not self._is_iterable:
-            settings = {k: v for k, v in settings.items() if k not in OF_SAMPLERS}
-            if loader.batch_sampler is None:
-                settings |= {"sampler": self._requests, "batch_size": None}
-            else:
-                settings["batch_sampler"] = self._requests
+        of_torch = torch_data.default_collate, torch_data.default_convert
+        settings = without_samplers(loader)
+        if self._is_iterable:
+            settings |= {"batch_size": loader.batch_size, "drop_last": loader.drop_last}
+        elif loader.batch_sampler is None:
+            settings |= {"sampler": self._requests, "batch_size": None}
+        else:
+            settings["batch_sampler"] = self._requests
         settings["dataset"] = ScopedDataset(dataset, own, (workers, loader.batch_size or 1))
-        collate = settings["collate_fn"]
-        if isinstance(dataset, PerSample) and collate not in (default_collate, default_convert):
+        if isinstance(dataset, PerSample) and collate not in of_torch:
             checked = vars(loader).get("_checked_collate")
             if checked is None or checked.collate is not collate:
                 checked = vars(loader)["_checked_collate"] = CheckedCollate(collate)
             settings["collate_fn"] = checked
         own_init = loader.worker_init_fn
         if iteration.places is not None:
-            settings["collate_fn"] = PlacedCollate(settings["collate_fn"], loader.batch_size)
-            own_init = LoadPlace(iteration.places.states, own_init)
+            settings["collate_fn"] = partial(collate_placed, collate, loader.batch_size)
+            own_init = partial(load_place, iteration.places.states, own_init)
         if self._requests.scope is not None:
-            init = WorkerInit(self._requests.scope, own_init, workers)
-            settings["worker_init_fn"] = init
+            settings["worker_init_fn"] = WorkerInit(self._requests.scope, own_init, workers)
         self._torch = DataLoader(**settings)
 
     def can_serve(self, iteration: Iteration) -> bool:
@@ -79,12 +70,12 @@ class TorchLoader:
         return is_whole and self._origin == _origin_of(iteration)
 
     def start(self, iteration: Iteration) -> LoaderIterator:
-        """Return an iterator over the batches of ``iteration``."""
         self._requests.iteration = iteration
         if self._is_iterable:
             self._requests.announce()
-        own = self._generator
-        self._torch.generator = iteration.generator() if own is None else own
+        has_workers = self._requests.scope is not None  # else nothing reads what torch draws
+        made = iteration.generator() if has_workers else torch.Generator("cpu")
+        self._torch.generator = self._generator or made
         before = thread_scope.get()
         try:
             thread_scope.set(iteration.scope)
@@ -106,7 +97,6 @@ class IndexRequests:
         self.has_failed = False  # a worker may have died, for which torch would wait
 
     def announce(self) -> None:
-        """Write the scope of the iteration for the workers."""
         if self.scope is not None:
             self.scope.write(self.iteration.scope)
 
@@ -207,35 +197,24 @@ def killed_workers(batches: object) -> list[str]:
 
 def settings_of(loader: DataLoader[Any]) -> Settings:
     """Return the arguments that make another DataLoader like ``loader``."""
-    found = {name: getattr(loader, name) for name in _PARAMETERS if hasattr(loader, name)}
-    sampler, batches = found.pop("sampler"), found.pop("batch_sampler")
-    if is_iterable(loader):
-        return found  # torch makes the samplers
+    found, sampler, batches = without_samplers(loader), loader.sampler, loader.batch_sampler
+    dataset: Any = loader.dataset
     made_by_torch = type(batches) is BatchSampler and batches.sampler is sampler
     if batches is not None and not (made_by_torch and loader.batch_size is not None):
-        for name in ("batch_size", "drop_last"):
-            del found[name]
         return {**found, "batch_sampler": batches}
-    order = {"shuffle": True} if _is_shuffle(sampler, loader) else {"sampler": sampler}
-    return {**found, **order}
-
-
-def _is_shuffle(sampler: Any, loader: DataLoader[Any]) -> bool:
-    """Return True for the sampler that DataLoader makes of ``shuffle=True``."""
-    dataset: Any = loader.dataset
-    return (
-        type(sampler) is RandomSampler
+    found |= {"batch_size": loader.batch_size, "drop_last": loader.drop_last}
+    if isinstance(dataset, IterableDataset):
+        return found  # torch makes the samplers
+    is_of_shuffle = (  # the sampler that DataLoader makes of shuffle=True
+        type(sampler) is torch_data.RandomSampler
         and sampler.data_source is dataset
         and sampler.generator is loader.generator
         and not sampler.replacement
         and sampler.num_samples == len(dataset)
     )
+    return {**found, **({"shuffle": True} if is_of_shuffle else {"sampler": sampler})}
 
 
-def check_dataset(dataset: Any) -> None:
-    """TypeError for a dataset that torch refuses later, or in a worker."""
-    pipes = (IterDataPipe, MapDataPipe)  # which torch has deprecated
-    is_pipe = isinstance(dataset, pipes)
-    if is_pipe or not (isinstance(dataset, IterableDataset) or hasattr(dataset, "__getitem__")):
-        rule = "a dataset with __getitem__, an IterableDataset or a DataLoader of torch.utils.data"
-        raise validation.type_error(_CLASS, "dataset", rule, dataset)
+def without_samplers(loader: DataLoader[Any]) -> Settings:
+    """Return those of the arguments that do not choose samplers."""
+    return {name: getattr(loader, name) for name in _OTHERS if hasattr(loader, name)}

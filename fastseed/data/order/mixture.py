@@ -152,7 +152,6 @@ class Mixture(Order):
         return out
 
     def _sources(self, block: int) -> np.ndarray:
-        """Return the source of each position of a block."""
         key = derive.stream_key(
             self._name_key(self.name), scopes.SHARED, 0, block, scalar.DOMAIN_SHUFFLE
         )
@@ -169,7 +168,6 @@ class Mixture(Order):
         return [ShareOfPoints(start, *bounds).before(block) for bounds in pairs]
 
     def _start(self) -> int:
-        """Return the first point of the sequence."""
         return derive.stream_key(self._name_key(self.name), scopes.SHARED, 0, 0) % UNIT
 
     def _pass(self, s: int, times: int) -> Permutation:

@@ -4,39 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sized
-from dataclasses import dataclass
 from typing import Any
 
-from ..._backend import derive
 from ..._utils import validation
 from ...derivation import scopes
 from ...seeder.seeder import current_seeder
-from .mixture import Mixture, Source, shares_of
-from .permutation import Order
+from .mixture import Source, shares_of
 from .samplers import ShuffleSampler, check_size
-from .spec import MAX_N, OrderSpec
+from .spec import MAX_N, MixtureSpec
 
 _CLASS = "data.MixtureSampler"
 _MOST_SOURCES = 1024  # each costs a Python loop at the start of an iteration
-
-
-@dataclass(frozen=True)
-class MixtureSpec(OrderSpec):
-    """A mixture of sources, each of which is shuffled or keeps its order."""
-
-    kind = "mixture"
-    name: str
-    n: int
-    sources: tuple[Source, ...]
-    shuffled: int
-
-    def at(self, master_seed: int, task: int, epoch: int) -> Order:
-        scope = derive.scope_key(master_seed, task, epoch, 0)
-        return Mixture(scope, self.name, self.sources, bool(self.shuffled))
-
-    def describe(self) -> str:
-        mixed = ", ".join(f"{s!r}: {size} * {w} + {skip}" for s, size, w, skip in self.sources)
-        return f"{self.name}{'' if self.shuffled else ' in order'} of {{{mixed}}}"
 
 
 class MixtureSampler(ShuffleSampler):
@@ -94,8 +72,15 @@ class MixtureSampler(ShuffleSampler):
             raise validation.value_error(_CLASS, "sources", rule, sources)
         names = tuple(scopes.check_name(_CLASS, source) for source in sources)
         sizes = [check_size(_CLASS, f"sources[{key!r}]", data) for key, data in sources.items()]
-        shares = _checked_shares(weights, names)
-        skips = _checked_skips(skip, names)
+        numbers = _numbers("weights", weights, names, validation.check_float, 0.0, math.inf)
+        shares = shares_of(numbers) if any(numbers) else [0] * len(names)
+        if 0 in shares:
+            name = names[shares.index(0)]
+            rule = "positive, and at least about 2**-32 of the sum of all weights"
+            raise validation.value_error(_CLASS, f"weights[{name!r}]", rule, weights[name])
+        if isinstance(skip, Mapping) or skip is None:
+            skip = {**dict.fromkeys(names, 0), **(skip or {})}
+        skips = _numbers("skip", skip, names, validation.check_int, 0, MAX_N)
         n = sum(sizes) if n is None else n
         n = validation.check_int(_CLASS, "n", n, 1, MAX_N)
         super().__init__(
@@ -128,29 +113,12 @@ class MixtureSampler(ShuffleSampler):
         return {source.name: count + source.skip for source, count in pairs}
 
 
-def _checked_skips(skip: Mapping[str, int] | None, names: tuple[str, ...]) -> list[int]:
-    check = validation.check_int
-    numbers = dict.fromkeys(names, 0)
-    if skip is not None:
-        numbers |= validation.check_instance(_CLASS, "skip", skip, Mapping, "a dict of numbers")
-    _check_names("skip", numbers, names)
-    return [check(_CLASS, f"skip[{name!r}]", numbers[name], 0, MAX_N) for name in names]
-
-
-def _checked_shares(weights: Mapping[str, float], names: tuple[str, ...]) -> list[int]:
-    check = validation.check_float
-    validation.check_instance(_CLASS, "weights", weights, Mapping, "a dict of numbers")
-    _check_names("weights", weights, names)
-    numbers = [check(_CLASS, f"weights[{name!r}]", weights[name], 0.0, math.inf) for name in names]
-    shares = shares_of(numbers) if any(numbers) else [0] * len(names)
-    for name, weight, share in zip(names, numbers, shares, strict=True):
-        if not share:
-            rule = "positive, and at least about 2**-32 of the sum of all weights"
-            raise validation.value_error(_CLASS, f"weights[{name!r}]", rule, weight)
-    return shares
-
-
-def _check_names(argument: str, given: Mapping[str, float], names: tuple[str, ...]) -> None:
+def _numbers(
+    argument: str, given: Any, names: tuple[str, ...], check: Any, *bounds: float
+) -> list[Any]:
+    """Return the number of each source."""
+    validation.check_instance(_CLASS, argument, given, Mapping, "a dict of numbers")
     if set(given) != set(names):
         rule = f"a number for each of {', '.join(map(repr, names))}"
         raise validation.value_error(_CLASS, argument, rule, dict(given))
+    return [check(_CLASS, f"{argument}[{name!r}]", given[name], *bounds) for name in names]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -196,16 +196,6 @@ class Quarantined(Order):
                     chunk[k] = Repeat(*found)
             yield chunk
             start += len(chunk) * stride
-
-
-def visits_of(
-    orders: Sequence[Order], samples: Array, limit: int
-) -> tuple[Array, Array, Array, Array]:
-    """Return ``visits`` in several orders of one kind, each with the index of its order first."""
-    parts = [order.visits(samples, limit) for order in orders]
-    number = np.repeat(np.arange(len(parts)), [len(part[0]) for part in parts])
-    which, positions, occurrences = map(np.concatenate, zip(*parts, strict=True))
-    return number, which, positions, occurrences
 
 
 def check_visits(samples: int, passes: int) -> None:

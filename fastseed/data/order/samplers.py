@@ -228,7 +228,6 @@ class SlotSampler(BatchSampler):
         self.steps = layout.steps_left(0)
 
     def own_slots(self) -> range:
-        """Return the slots of this rank."""
         return own_slots(self.slots, *self.order._rank_and_size(), self.layout.assignment)
 
     def __len__(self) -> int:
@@ -254,13 +253,13 @@ def check_size(function: str, argument: str, data: Sized | int) -> int:
 
 def samplers_in(*samplers: object) -> list[object]:
     """Return samplers, or loaders, and what they wrap, once each, the outermost first."""
-    found: list[object] = []
+    found: dict[int, object] = {}
     left = list(samplers)
     for sampler in left:  # which grows
-        if sampler is not None and not any(sampler is other for other in found):
-            found.append(sampler)
-            left += [getattr(sampler, name, None) for name in ("batch_sampler", "sampler")]
-    return found
+        if sampler is not None and id(sampler) not in found:
+            found[id(sampler)] = sampler
+            left += getattr(sampler, "batch_sampler", None), getattr(sampler, "sampler", None)
+    return list(found.values())
 
 
 def without_generator(samplers: list[object]) -> list[Any]:

@@ -11,7 +11,7 @@ import numpy as np
 from ..._backend import derive
 from ...derivation import streams
 from ..layout import UNKNOWN
-from .mixture import Source
+from .mixture import Mixture, Source
 from .permutation import Array, Order, Permutation
 
 MAX_N = 2**48
@@ -71,8 +71,6 @@ class OrderSpec:
 
 @dataclass(frozen=True)
 class ShuffleSpec(OrderSpec):
-    """The shuffle of n samples."""
-
     kind = "shuffle"
     name: str
     n: int
@@ -84,8 +82,6 @@ class ShuffleSpec(OrderSpec):
 
 @dataclass(frozen=True)
 class SequenceSpec(OrderSpec):
-    """The order of the dataset."""
-
     kind, is_keyed, shuffled = "sequence", False, 0
     name: str
     n: int
@@ -95,6 +91,25 @@ class SequenceSpec(OrderSpec):
 
     def describe(self) -> str:
         return "in order"
+
+
+@dataclass(frozen=True)
+class MixtureSpec(OrderSpec):
+    """A mixture of sources, each of which is shuffled or keeps its order."""
+
+    kind = "mixture"
+    name: str
+    n: int
+    sources: tuple[Source, ...]
+    shuffled: int
+
+    def at(self, master_seed: int, task: int, epoch: int) -> Order:
+        scope = derive.scope_key(master_seed, task, epoch, 0)
+        return Mixture(scope, self.name, self.sources, bool(self.shuffled))
+
+    def describe(self) -> str:
+        mixed = ", ".join(f"{s!r}: {size} * {w} + {skip}" for s, size, w, skip in self.sources)
+        return f"{self.name}{'' if self.shuffled else ' in order'} of {{{mixed}}}"
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,6 @@ class ScopeInSharedMemory:
         return self._words[4:]
 
     def warn(self) -> None:
-        """Log once what a worker has noted."""
         if note := self._words[4]:
             warn_once(_NOTES[note])
 

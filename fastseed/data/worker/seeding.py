@@ -32,14 +32,7 @@ from ...seeder.errors import ReseedError
 from ...seeder.registry import Registration, adapter_for
 from ...seeder.seeder import Seeder
 from . import scope
-from .scope import (
-    DatasetWrapper,
-    Fetched,
-    IterationScope,
-    ScopeInSharedMemory,
-    read_samples,
-    wrapped,
-)
+from .scope import DatasetWrapper, IterationScope, ScopeInSharedMemory, read_samples, wrapped
 
 GENERATORS = DefaultGenerators()  # of this process, for all its threads
 
@@ -78,7 +71,7 @@ class WorkerSeeder(NamedTuple):
     @classmethod
     def from_seeder(cls, seeder: Seeder, name: str | None = None) -> WorkerSeeder:
         entries = seeder.generators.registry.generators
-        return cls(seeder.master_seed, seeder.data_rank, entries, name)
+        return cls(seeder.place.master_seed, seeder.data_rank, entries, name)
 
     def __reduce__(self) -> tuple[object, ...]:
         kept = [entry for entry in self.entries if _can_pickle(entry)]
@@ -229,7 +222,7 @@ class ScopedDataset(DatasetWrapper):
             if note is None or note.samples is not samples:
                 at = scope.required_scope("data.per_batch")
                 where = seeder, at.task, at.epoch, seeder.name
-                note = Fetched(where, ref(self), indices, samples)
+                note = scope.Fetched(where, ref(self), indices, samples)
             scope.fetched.set(note._replace(is_of_loader=True))
         return samples
 

@@ -22,17 +22,9 @@ from ...random.keyed import outside_blocks
 from ...seeder.errors import ReseedError
 from ...seeder.process_lock import process
 from ...seeder.registry import Registration
-from . import scope
+from . import scope, seeding
 from .scope import IterationScope, ScopeInSharedMemory
-from .seeding import (
-    GENERATORS,
-    WorkerSeeder,
-    found_in,
-    is_on_device,
-    moved_since,
-    snapshot,
-    states_of,
-)
+from .seeding import GENERATORS, WorkerSeeder, found_in, is_on_device
 
 T = TypeVar("T")
 
@@ -62,7 +54,6 @@ class SampleStreams:
         return [entry.name for entry in self.others if id(entry.generator) not in known]
 
     def reseed(self, index: int, occurrence: int, scope: ScopeKey | None = None) -> None:
-        """Give every generator its stream of this sample."""
         scope = self.scope if scope is None else scope
         blocks.enter_sample(scope, index, occurrence)
         failures = GENERATORS.reseed_sample(scope, index, occurrence)
@@ -90,8 +81,8 @@ class CheckedCollate:
         info = get_worker_info()
         if self._done.number or (info is not None and info.id):
             return self.collate(samples)
-        before = states_of(found_in(self.collate, (), "collate_fn"))
-        batch, names = self.collate(samples), moved_since(before)
+        before = seeding.states_of(found_in(self.collate, (), "collate_fn"))
+        batch, names = self.collate(samples), seeding.moved_since(before)
         self._done.write(IterationScope(0, 0, 0, 1))
         if names:
             logger.warning(
@@ -168,7 +159,7 @@ def read_in_streams(
                 function,
             )
         if restores or depth or is_main:
-            restore = snapshot(current.others)
+            restore = seeding.snapshot(current.others)
         elif scope.worker is not None:
             scope.worker.states = []  # these draws are the sample's
         with outside_blocks():

@@ -54,7 +54,6 @@ class Forward:
         return name
 
     def drop(self, func: object, input: torch.Tensor, p: float, inplace: bool) -> torch.Tensor:
-        """Do what a function of dropout does."""
         channels = DROPOUTS[func].channels
         at = (self.calls.batch_dim, self.calls.cut, channels)
         found = drop_layer(self._next("dropout"), input, p, *at)
@@ -128,7 +127,6 @@ _mode = _ReplaceCalls()
 
 @contextlib.contextmanager
 def _in_forward_of(calls: Calls) -> Iterator[None]:
-    """Run a part of the forward of a converted module again."""
     outer = this_thread.calls
     this_thread.calls = Forward(calls)
     try:
@@ -139,7 +137,6 @@ def _in_forward_of(calls: Calls) -> Iterator[None]:
 
 
 def is_of_torch(cls: Any) -> bool:
-    """Return whether the forward of a class is torch's own, which draws in training only."""
     home = getattr(cls.forward, "__module__", None) or ""  # None: generated, as by fx
     return home.startswith("torch.")
 

@@ -35,7 +35,7 @@ _TORCH: dict[type, type] = {ours: theirs for theirs, ours in _REPLACED.items()}
 
 
 def convert(model: nn.Module, *, prefix: str = "", batch_dim: int | None = 0) -> nn.Module:
-    """Replace the dropout of a model by that of ``fastseed.nn.Dropout``, in place.
+    """Replace the dropout of a model by that of ``fastseed.nn.Dropout``, in place; return it.
 
     Layers have their qualified names: call it before the model is wrapped or compiled. Functional
     calls have the name of the module whose forward makes them, with ``/dropout`` or ``/attention``
@@ -53,11 +53,7 @@ def convert(model: nn.Module, *, prefix: str = "", batch_dim: int | None = 0) ->
         batch_dim: the dimension of inputs that holds the rows of the batch; None: none does. An
             ``nn.MultiheadAttention`` knows its rows, by ``batch_first``.
 
-    Returns:
-        ``model``.
-
     Raises:
-        TypeError: ``model`` is no module.
         ValueError: a module, which the error names, has dropout that cannot be replaced, as
             ``nn.LSTM`` with ``dropout`` above 0; nothing has changed.
 
@@ -97,16 +93,13 @@ def convert(model: nn.Module, *, prefix: str = "", batch_dim: int | None = 0) ->
 
 
 def revert(model: nn.Module) -> nn.Module:
-    """Undo ``convert``: every layer is torch's own again, in place.
+    """Undo ``convert``: every layer is torch's own again, in place; return the model.
 
     Layers of ``fastseed.nn`` that the model had before are replaced too. A class that torch has
     put on a module since, as ``fully_shard`` and parametrizations do, stays.
 
     Args:
         model: a module.
-
-    Returns:
-        ``model``.
 
     Examples:
         >>> import torch
@@ -140,7 +133,7 @@ def _remade(cls: Any, *bases: Any) -> Any:
 
 
 def shard_inputs(module: nn.Module, mesh: DeviceMesh, placements: Sequence[Placement]) -> nn.Module:
-    """Declare how plain tensors that reach the dropout of a module are cut over a mesh.
+    """Declare how plain tensors that reach a module's dropout are cut over a mesh; return it.
 
     For tensor parallelism whose activations are local tensors: the weights of attention, say, are
     ``Shard(1)`` where each rank has some of the heads.
@@ -149,9 +142,6 @@ def shard_inputs(module: nn.Module, mesh: DeviceMesh, placements: Sequence[Place
         module: a converted module; it and all modules below it are meant.
         mesh: a ``DeviceMesh``.
         placements: one ``Shard`` or ``Replicate`` for each dimension of ``mesh``.
-
-    Returns:
-        ``module``.
 
     Raises:
         TypeError, ValueError: an argument is invalid, or the module has no dropout.

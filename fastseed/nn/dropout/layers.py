@@ -13,15 +13,14 @@ from ..._backend.compile import is_exporting
 from ..._backend.ops.dropout import layer_key
 from ..._backend.reference.scalar import SHARED_RANK
 from ..._utils import validation
-from ...random import dropout, layout
+from ...derivation import context
+from ...random import dropout, layout, scope_tensors
 from .scope import (
     LayerName,
     RowRange,
     ThreadScope,
-    check_scope,
     check_use,
     check_use_in_graph,
-    device_scope,
     has_values,
     process_state,
     thread_scope,
@@ -192,7 +191,8 @@ def _drop(
             if is_exporting():
                 torch.ops.fastseed.check_label(keys, scope.label_index)
             at = (*layer.words, scope.label_index, 0, where.row_elements, SHARED_RANK)
-            layer_key(keys, *device_scope(input.device, scope), *at)
+            in_memory = scope_tensors.on_device(_CLASS, input.device), scope.first_row(input.device)
+            layer_key(keys, *in_memory, *at)
         again = Again(keys, where)
     recomputation.keep(layer.use, again)
     mask = dropout.Mask(keys.view(1, 3), (), (), 0, threshold)
@@ -214,8 +214,8 @@ def _drop(
 
 
 def _check_ready(layer: LayerName | None, unknown: bool, input: torch.Tensor) -> None:
-    """RuntimeError where the key of a layer or the rows of its input are not known."""
-    seeder = check_scope(_CLASS)
+    seeder = context.current(_CLASS)
+    context.scope_of(seeder.place, _CLASS)
     if layer is None:
         raise RuntimeError(
             f"fastseed.{_CLASS}: the layer has no name: call fastseed.nn.convert(model)"
@@ -251,7 +251,6 @@ class _Placed(NamedTuple):
 
     @staticmethod
     def of(shape: torch.Size, dim: int | None, here: RowRange | None) -> _Placed:
-        """Return it for an input of ``shape``, of which a ``DTensor`` has the global one."""
         if dim is None or len(shape) == 0:
             return _Placed(None, 1, 1, 0, here)
         if dim >= len(shape):
@@ -272,7 +271,6 @@ class _Placed(NamedTuple):
         return self.dim != 0 or self.here.step != 1
 
     def check(self, layer: LayerName, label_index: int) -> None:
-        """RuntimeError for rows past the batch, or that the layer had in this scope."""
         here, start, step = self.here, 0, 1
         if here is not None and self.dim is not None:
             start, step = here.start, here.step
@@ -289,7 +287,6 @@ class _Placed(NamedTuple):
     def pieces(
         self, shape: Sequence[int], indices: Sequence[list[layout.Run]]
     ) -> list[layout.Piece]:
-        """Return the pieces of a tensor of ``shape`` that has these indices of each dimension."""
         if not self.moves_elements():
             return layout.pieces(shape, indices)
         assert self.here is not None and self.dim is not None

@@ -90,10 +90,7 @@ class label(Block):
     A block counts as one of ``fastseed.nn.rows`` does.
 
     Args:
-        text: a non-empty string, such as "teacher".
-
-    Raises:
-        TypeError, ValueError: ``text`` is not a non-empty string.
+        text: a non-empty string, such as "teacher"; else TypeError or ValueError.
 
     Examples:
         >>> import torch

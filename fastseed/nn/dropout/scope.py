@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextvars
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -22,9 +22,6 @@ from ..._utils.log import logger
 from ...derivation import context
 from ...random import scope_tensors
 from ...random.scope_tensors import CPU
-
-if TYPE_CHECKING:
-    from ...seeder.seeder import Seeder
 
 _CLASS = "nn.Dropout"
 
@@ -89,12 +86,10 @@ class ThreadScope:
         self.first_rows: dict[torch.device, torch.Tensor] = {CPU: first_row}
 
     def enter(self, block: Block) -> None:
-        """Add a block, which is now the innermost one."""
         self.blocks.append(block)
         self._choose()
 
     def leave(self, block: Block) -> None:
-        """Remove the innermost entry of a block, if it is there."""
         for i in reversed(range(len(self.blocks))):
             if self.blocks[i] is block:
                 del self.blocks[i]
@@ -102,7 +97,6 @@ class ThreadScope:
         self._choose()
 
     def _choose(self) -> None:
-        """Take rows and label of the innermost blocks."""
         rows, label_index = None, 0
         for block in self.blocks:
             if isinstance(block.value, RowRange):
@@ -192,11 +186,6 @@ def _scope_of_caller() -> ThreadScope:
     if threads:
         return threads[0]
     return this_thread.scope if process_state.last_thread is None else process_state.last_thread
-
-
-def device_scope(device: torch.device, scope: ThreadScope) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return (scope, first row) on a device, made at its first use or by a ``reseed``."""
-    return scope_tensors.on_device(_CLASS, device), scope.first_row(device)
 
 
 def has_values(tensor: torch.Tensor) -> bool:
@@ -298,10 +287,3 @@ def _overlap(a: range, b: range) -> bool:
     if a.step == b.step:
         return (a.start - b.start) % a.step == 0
     return any(i in b for i in a)
-
-
-def check_scope(function: str) -> Seeder:
-    """Return the process-wide seeder; RuntimeError before ``init`` or the first ``reseed``."""
-    seeder: Seeder = context.current(function)
-    context.scope_of(seeder.place, function)
-    return seeder

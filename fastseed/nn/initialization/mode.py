@@ -14,7 +14,6 @@ import sys
 import threading
 import types
 import warnings
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,17 +21,14 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..._backend import private_torch
-from ..._backend.private_torch import APPLY
 from ..._utils import validation
 from ...derivation import context
-from ...derivation.scopes import Scope
 from ...random import fills, layout
 from ...random.fills import FILLS, INITIALIZERS, Arguments, Fill, Keywords, keep_part, randperm
 from ...random.keyed import KeyedBlock, outside_blocks
 from ...random.keyed_draws import have_moved, positions
-from ...random.layout import Shard, local_part
 from ..module_names import check_prefix, sharded_modules
-from .names import EqualNames, KeyOf, Owner, OwnerTable, keys_at, storage_of, untied_weights
+from .names import Keys, Owner, OwnerTable, storage_of, untied_weights
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
@@ -48,11 +44,9 @@ _LIKE = (_ATEN.empty_like.default, _ATEN.new_empty.default)  # scratch memory of
 class InitializationMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Fills tensors of a model from keys of their names, for the thread that enters it."""
 
-    def __init__(self, owners: OwnerTable, scope: Scope, key_of: KeyOf) -> None:
+    def __init__(self, owners: OwnerTable, keys: Keys) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.owners, self._key_of = owners, key_of
-        self.fills: Counter[str] = Counter()  # that each name has had
-        self._equal_names = EqualNames(scope)
+        self.owners, self._keys = owners, keys
         self._copies: dict[int, _Copy] = {}
 
     def __torch_dispatch__(
@@ -75,9 +69,10 @@ class InitializationMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Run an operator that draws nothing."""
         if private_torch.writes(func) and (copy := self._copies.get(id(args[0]))) is not None:
             return copy.write(func, *args[1:])
-        if func is _ATEN.copy_.default and self._is_part(args[0], args[1]):
-            # a parameter's part of a whole tensor, which torch refuses to copy
-            return keep_part(args[0], args[1].expand(args[0].shape))
+        if func is _ATEN.copy_.default and layout.is_dtensor(args[0]):
+            target, whole = args[:2]  # torch refuses to copy a whole one into a parameter's part
+            if not layout.is_dtensor(whole) and self.owners.owner_of(target) is not None:
+                return keep_part(target, whole.expand(target.shape))
         result = func(*args, **kwargs)
         if func in _LIKE and (owner := self.owners.owner_of(args[0])) is not None:
             self.owners.add(result, owner)
@@ -85,14 +80,9 @@ class InitializationMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._watch_copies(func, result, *args)
         return result
 
-    def _is_part(self, target: torch.Tensor, whole: torch.Tensor) -> bool:
-        is_part = layout.is_dtensor(target) and not layout.is_dtensor(whole)
-        return is_part and self.owners.owner_of(target) is not None
-
     def _watch_copies(
         self, view: OpOverload, views: Any, whole: DTensor, dim: Any = 0, *at: Any
     ) -> None:
-        """Watch the views of a parameter that are copies: along dimensions that are cut."""
         copied, owner = self._copies.get(id(whole)), self.owners.owner_of(whole)
         indices: Sequence[int] | None = None
         if owner is not None and view is _ATEN.slice.Tensor:
@@ -132,11 +122,11 @@ class InitializationMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 f"fastseed.{_FUNCTION}: {operator} must get all of {owner.name}, a part by shards, "
                 f"got a view of shape {tuple(tensor.shape)}; nothing was drawn"
             )
-        if local_part(tensor).is_meta:  # which has no elements: nothing is drawn
+        if layout.local_part(tensor).is_meta:  # which has no elements: nothing is drawn
             return tensor
-        if not self.fills:
+        if not self._keys.fills:
             _check_ties(self.owners.model)
-        key = self._key_of(owner.name, self.fills[owner.name])
+        key = self._keys.key_of(owner.name)
         try:
             if owner.shard is None:
                 fill(tensor, key, *parameters, **named)
@@ -144,22 +134,19 @@ class InitializationMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 fills.fill_part(fill, tensor, key, owner.shard, *parameters, **named)
         except (TypeError, ValueError) as error:
             raise type(error)(f"{error} ({operator} on {owner.name})") from error
-        self.fills[owner.name] += 1
-        self._equal_names.note(owner)
+        self._keys.note(owner)
         return tensor
 
     def whole(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a tensor of the shape of which ``tensor`` may be a part by ``shards``."""
         owner = self.owners.owner_of(tensor)
         if owner is None or owner.shard is None or not owner.is_all(tensor):
             return tensor
         return torch.empty(tuple(owner.shard.global_shape), device="meta")
 
     def warn(self, stacklevel: int) -> None:
-        """Warn, at the end of the block, of weights that are not what the user may think."""
-        self._equal_names.warn()
+        self._keys.warn()
         modules = self.owners.model.modules()
-        if not self.fills and any("_is_hf_initialized" in vars(m) for m in modules):
+        if not self._keys.fills and any("_is_hf_initialized" in vars(m) for m in modules):
             wrong = (
                 f"fastseed.{_FUNCTION}: nothing was initialized in the block, because transformers "
                 "has marked the model as initialized: build it on the meta device"
@@ -168,7 +155,6 @@ class InitializationMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _check_ties(model: torch.nn.Module) -> None:
-    """Refuse a model whose tied weights are two tensors: it would get other weights than tied."""
     untied = untied_weights(model)
     if untied:
         pairs = ", ".join(f"{target} and {source}" for target, source in untied)
@@ -231,7 +217,7 @@ class _Apply:
         original = type(self.module)
         self.module.__class__ = self.sharded
         try:
-            return getattr(self.sharded, APPLY)(self.module, *args, **kwargs)
+            return getattr(self.sharded, private_torch.APPLY)(self.module, *args, **kwargs)
         finally:
             self.module.__class__ = original
 
@@ -245,9 +231,8 @@ def _original_classes(model: torch.nn.Module) -> Iterator[None]:
     resharded first: what is written to gathered parameters would be lost.
     """
     fsdp: Any = sys.modules.get("torch.distributed.fsdp")
-    modules = list(model.modules()) if fsdp is not None else []
-    for module in modules:
-        held = vars(module).get(APPLY)
+    for module in model.modules():
+        held = vars(module).get(private_torch.APPLY)
         if isinstance(held, _Apply) and held.thread != threading.get_ident():
             raise RuntimeError(
                 f"fastseed.{_FUNCTION}: a model must be initialized by one thread at a time, "
@@ -257,16 +242,16 @@ def _original_classes(model: torch.nn.Module) -> Iterator[None]:
     try:
         for module in sharded:
             module.reshard()
-            vars(module)[APPLY] = _Apply(module)
+            vars(module)[private_torch.APPLY] = _Apply(module)
             before = [c for c in type(module).__mro__ if not issubclass(c, fsdp.FSDPModule)]
             module.__class__ = before[0]
         yield
     finally:
         for module in sharded:
-            held = vars(module).get(APPLY)
+            held = vars(module).get(private_torch.APPLY)
             if isinstance(held, _Apply):
                 module.__class__ = held.sharded
-                vars(module).pop(APPLY, None)
+                vars(module).pop(private_torch.APPLY, None)
 
 
 def run_initializer(name: str, args: Arguments, kwargs: Keywords) -> object:
@@ -315,7 +300,6 @@ _open: set[InitializationMode] = set()
 
 @contextlib.contextmanager
 def _active(mode: InitializationMode) -> Iterator[None]:
-    """Activate a mode in this thread for a block."""
     try:
         with _lock:
             _open.add(mode)
@@ -341,7 +325,7 @@ def initialize(
     epoch: int = 0,
     step: int = 0,
     prefix: str = "",
-    shards: Mapping[str, Shard] | None = None,
+    shards: Mapping[str, layout.Shard] | None = None,
 ) -> Iterator[None]:
     """Make the initialization of ``model`` in this block independent of its parallel layout.
 
@@ -382,8 +366,8 @@ def initialize(
     """
     validation.check_instance(_FUNCTION, "model", model, torch.nn.Module, "a torch.nn.Module")
     prefix = check_prefix(_FUNCTION, prefix)
-    scope, key_of = keys_at(_FUNCTION, task, epoch, step)
-    mode = InitializationMode(OwnerTable(model, prefix, shards), scope, key_of)
+    keys = Keys(task, epoch, step)
+    mode = InitializationMode(OwnerTable(model, prefix, shards), keys)
     place, before = context.seeder.place, positions()
     with _original_classes(model), _active(mode):
         yield

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import bisect
 import weakref
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Hashable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -14,14 +15,12 @@ from ..._backend import private_torch
 from ..._utils import validation
 from ..._utils.log import logger
 from ...derivation import scopes
-from ...derivation.scopes import SHARED, Scope
 from ...derivation.shared_use import job
 from ...random.layout import Shard, is_dtensor, local_part
 from ...seeder.seeder import current_seeder
 from ..module_names import check_shards, part_of, strip_wrappers, unwrap
 
 _FUNCTION = "nn.initialize"
-KeyOf = Callable[[str, int], int]
 _modules: weakref.WeakValueDictionary[Hashable, torch.nn.Module] = weakref.WeakValueDictionary()
 """By job, scope and name, the module whose parameter was filled from them first."""
 
@@ -152,34 +151,28 @@ def extent_of(tensor: torch.Tensor) -> tuple[int, int]:
     return begin * local.element_size(), end * local.element_size()
 
 
-def keys_at(function: str, task: int, epoch: int, step: int) -> tuple[Scope, KeyOf]:
-    """Return a checked scope, and the function of name and count that gives the key of a fill."""
-    seeder = current_seeder(function)
-    scope = scopes.check_scope(function, task, epoch, step)
+class Keys:
+    """The keys of one block, by name and count of fills, and the names that other models had."""
 
-    def key_of(name: str, count: int) -> int:
-        return seeder.derive_key(f"init/{name}", **scope._asdict(), rank=SHARED, index=count)
+    def __init__(self, task: int, epoch: int, step: int) -> None:
+        self._seeder = current_seeder(_FUNCTION)
+        self._scope = scopes.check_scope(_FUNCTION, task, epoch, step)
+        self.fills: Counter[str] = Counter()  # that each name has had
+        self._of_others: dict[str, None] = {}
 
-    return scope, key_of
-
-
-class EqualNames:
-    """The names of one block from which other models were filled before: wrong in an ensemble."""
-
-    def __init__(self, scope: Scope) -> None:
-        self._scope = scope
-        self._names: dict[str, None] = {}
+    def key_of(self, name: str) -> int:
+        at = {**self._scope._asdict(), "rank": scopes.SHARED, "index": self.fills[name]}
+        return self._seeder.derive_key(f"init/{name}", **at)
 
     def note(self, owner: Owner) -> None:
-        """Record that a parameter or buffer was filled from its qualified name."""
+        self.fills[owner.name] += 1
         first = _modules.setdefault((job(), self._scope, owner.name), owner.module)
         if first is not owner.module:
-            self._names[owner.name] = None
+            self._of_others[owner.name] = None
 
     def warn(self) -> None:
-        """Warn of names from which a tensor of another model was filled that exists."""
-        if self._names:
-            names = list(self._names)
+        """Warn of names from which a model was filled that still exists: wrong in an ensemble."""
+        if names := list(self._of_others):
             logger.warning(
                 "fastseed.nn.initialize: %d tensors (%s) have the random numbers of another model "
                 "of the same names, at task %d, epoch %d, step %d: pass prefix= or another task=",

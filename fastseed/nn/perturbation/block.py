@@ -55,10 +55,8 @@ class Perturbation:
         noise = self._make()  # of the memory of now
         memory = {p.tensor.data_ptr() for target in noise.targets for p in target.parts}
         if self._noise is not None or any(memory & one._memory for one in list(_open)):
-            raise RuntimeError(
-                "fastseed.nn.perturbed: a parameter must be in one block at a time: leave the "
-                "other one first"
-            )
+            rule = "a parameter must be in one block at a time: leave the other one first"
+            raise RuntimeError(f"fastseed.nn.perturbed: {rule}")
         self._noise, self._scale = noise, noise.check_scale("scale", self._given)
         self._memory = memory
         try:
@@ -129,17 +127,14 @@ class Perturbation:
         for target in noise.targets:  # first, so that an interrupt finds what undoes them
             tensors = [part.tensor for part in target.parts]
             steps = [torch.empty_like(t, dtype=torch.int8) for t in tensors]
-            rooms = (2 + t.numel() // _EACH_LISTED for t in tensors)
             lists = [
-                t.new_zeros(n, 2, dtype=torch.int64) for n, t in zip(rooms, tensors, strict=True)
+                t.new_zeros(2 + t.numel() // _EACH_LISTED, 2, dtype=torch.int64) for t in tensors
             ]
             self._keep(target, steps=steps, lists=lists)
         kept = [self._kept[target.name] for target in noise.targets]
-        noise.run(
-            op.RECORD, [self._scale], noise.targets,
-            [step for one in kept for step in one.steps],
-            [rows for one in kept for rows in one.lists],
-        )  # fmt: skip
+        steps = [step for one in kept for step in one.steps]
+        lists = [rows for one in kept for rows in one.lists]
+        noise.run(op.RECORD, [self._scale], noise.targets, steps, lists)
         full = []
         for target, one in zip(noise.targets, kept, strict=True):
             counts = [1 + int(rows[0, 0]) for rows in one.lists]
@@ -183,7 +178,6 @@ class Perturbation:
 
 @torch.inference_mode()  # as operators write, also to tensors of that mode
 def _write_kept(target: Target, one: _Kept) -> None:
-    """Write the bits that steps do not undo."""
     for part, copied in zip(target.parts, one.copies, strict=False):
         part.tensor.copy_(copied)
     for part, rows in zip(target.parts, one.lists, strict=False):

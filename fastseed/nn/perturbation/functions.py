@@ -61,7 +61,6 @@ def perturb_(
     """
     function = "nn.perturb_"
     seeds = [check_seed(function, "seed", seed)]
-    scale = validation.check_float(function, "scale", scale, -np.inf, np.inf)
     moved = Noise(function, model, seeds, noise, prefix, params, shards)
     moved.run(op.ADD, [moved.check_scale("scale", scale)], moved.targets)
 
@@ -91,7 +90,6 @@ def apply_log(
 
     Raises:
         TypeError, ValueError: as ``perturb_``, also for an entry that is no pair.
-        RuntimeError: as ``perturb_``.
         KeyboardInterrupt: after an interrupt, with the last parameter that has the whole log; the
             parameters behind it have nothing of it.
 
@@ -161,8 +159,8 @@ def perturbed(
 
     Raises:
         TypeError, ValueError: as ``perturb_``.
-        RuntimeError: as ``perturb_``; in a checkpointed function; and at the end of the block, if a
-            parameter was written inside: it is left as it is, and all others are restored.
+        RuntimeError: in a checkpointed function; and at the end of the block, if a parameter was
+            written inside: it is left as it is, and all others are restored.
         KeyboardInterrupt: while it restores, with the parameters that are still moved; they are
             logged, too.
 

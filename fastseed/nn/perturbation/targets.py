@@ -152,7 +152,6 @@ class Seed(NamedTuple):
 
 
 def check_seed(function: str, argument: str, seed: object) -> Seed:
-    """Return a seed, which is an integer below 2**64, or a key: a larger one, or a tensor."""
     if isinstance(seed, torch.Tensor):
         lo, hi = key_on(function, argument, seed, torch.device("cpu"))[0].tolist()
         return Seed(lo | hi << 64, True)
@@ -204,7 +203,6 @@ class Noise:
         self, mode: int, scales: Sequence[float], targets: Sequence[Target],
         steps: Sequence[torch.Tensor] = (), lists: Sequence[torch.Tensor] = (),
     ) -> None:  # fmt: skip
-        """Run the operator over all parts of ``targets``, one call for each device."""
         parts = [(target.name, part) for target in targets for part in target.parts]
         keys = {target.name: self._keys_of(target.name) for target in targets}
         for device in {part.tensor.device for _, part in parts}:

@@ -85,7 +85,6 @@ def noted(name: str, problems: list[str]) -> Iterator[None]:
 
 
 def _distributed(path: str, below: str, problems: list[str]) -> Iterator[Part]:
-    """Yield the entries of a folder of torch.distributed.checkpoint that are small enough."""
     name = os.path.join(below, ".metadata")
     with noted(name, problems), open_file(os.path.join(path, name)) as file:
         root = read_tree(file)
@@ -107,15 +106,13 @@ def _entry(folder: str, below: str, key: str, info: object) -> Part:
     with open_file(os.path.join(folder, str(name))) as file:
         file.seek(start)
         root = read_tree(io.BytesIO(file.read(length)))
-    writer = _WRITER.match(str(name))
-    rank = _RANK_OF_KEY.search(key)
+    writer, rank = _WRITER.match(str(name)), _RANK_OF_KEY.search(key)
     owner = f"rank {int(rank[1])}" if rank else ""
-    number = None if writer is None else int(writer[1])
-    return Part(root, os.path.join(below, str(name)), owner, number, key)
+    source, number = os.path.join(below, str(name)), int(writer[1]) if writer else None
+    return Part(root, source, owner, number, key)
 
 
 def _may_hold_a_state(held: object) -> bool:
-    """Return whether an entry is an object, or a 1-D uint8 tensor."""
     size, properties = field(held, "size"), field(held, "properties")
     if size is None:
         return True

@@ -1,15 +1,17 @@
-"""Read what a checkpoint holds, find what is wrong with it, and compare the states of two."""
+"""Read what a checkpoint holds, what is wrong with it, and the samples of its job; compare two."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
-from ..._utils import validation
+from ..._utils import JSON, validation
 from ...data import Lineage
+from ...data.history import Point
+from ...data.lineage import Visits
 from ...digest.trees import Difference
 from .folders import OWN_FILE, noted, parts_of
 from .states import Found, GeneratorState, journals_in, states_in
@@ -18,7 +20,7 @@ _FUNCTION = "tools.checkpoints.inspect"
 _NAMES = 6  # in a list
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Inspection:
     """What a checkpoint, or a job's contract, holds. It is true if there is no finding."""
 
@@ -49,8 +51,7 @@ class Inspection:
 def inspect(path: str | os.PathLike[str]) -> Inspection:
     """Read the states of generators and the journals in a file or the folder of one checkpoint.
 
-    No code of the checkpoint is run: pickles are read as data. The checksums of zip files and of
-    fastseed are checked; a plain pickle has none.
+    Pickles are read as data. The checksums of zip files and of fastseed are checked.
     """
     path = validation.check_path(_FUNCTION, "path", path)
     if not os.path.exists(path):
@@ -77,9 +78,8 @@ def inspect(path: str | os.PathLike[str]) -> Inspection:
     found = [*_findings(named, len(writers))]
     if not states and not journals:
         found = ["it holds no state of a generator: a job that resumes from it draws other numbers"]
-    return Inspection(
-        path, tuple(named), tuple(journals), (*found, *problems), tuple(problems)
-    )  # fmt: skip
+    findings = (*found, *problems)
+    return Inspection(path, tuple(named), tuple(journals), findings, tuple(problems))
 
 
 def _error(rule: str, path: str, problem: object) -> ValueError:
@@ -132,11 +132,8 @@ def _findings(states: list[Found], size: int) -> Iterator[str]:
             streams[f"{_listed(missing)} without a state, which {_listed(held)} has"].append(stream)
     yield from (f"{_listed(names)}: {text}" for text, names in streams.items())
     if 0 < len(owners) < size:
-        held_by = "1 rank" if len(owners) == 1 else f"{len(owners)} ranks"
-        yield (
-            f"it holds the states of {held_by} for {size} ranks: right only for streams that "
-            "these ranks share"
-        )
+        text = f"{size} ranks: right only for streams that these ranks share"
+        yield f"it holds the states of {len(owners)} rank{'s' * (len(owners) > 1)} for {text}"
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -170,3 +167,37 @@ def _difference(a: Inspection, before: Found, after: GeneratorState) -> str:
     if before.state.seed != after.seed:
         return f"another stream: its seed was {before.state.seed}, and is {after.seed}"
     return "another state" if after.seed is None else "the same seed, another number of draws"
+
+
+def locate(lineage: Lineage, number: int) -> Point:
+    """Return epoch and step of a step that is counted over all epochs, those skipped included."""
+    function = "tools.checkpoints.locate"
+    left = validation.check_int(function, "number", number, 0, 2**63 - 1)
+    for epochs, count in _counts(lineage, 2**32):
+        if left < count * len(epochs):
+            return epochs.start + left // count, left % count
+        left -= count * len(epochs)
+    rule = f"a step of the job, which has {number - left} of them"
+    raise validation.value_error(function, "number", rule, number)
+
+
+def _counts(lineage: Lineage, epochs: int) -> Iterator[tuple[range, int]]:
+    """Yield ranges of epochs with the number of steps that each has, with those skipped."""
+    history = lineage.history._replace(skips=())
+    for alike in history.ranges_alike(range(epochs)):
+        yield alike, max((span.last for span in history.spans(alike.start)), default=0)
+
+
+def rows_of(lineage: Lineage, visits: Visits) -> list[dict[str, JSON]]:
+    """Return visits as rows for printing, with ``key``, the 128 bits of their random numbers.
+
+    ``source`` and ``index`` are None if the orders of the job are not all mixtures.
+    """
+    is_mixed = all(spec.sources for spec in lineage.history.orders)
+    rows = []
+    for visit, (low, high) in zip(visits, lineage.keys(visits).tolist(), strict=True):
+        row: dict[str, JSON] = {name: visit[name].item() for name in visits.dtype.names or ()}
+        if not is_mixed:
+            row |= {"source": None, "index": None}
+        rows.append({**row, "key": f"{high << 64 | low:032x}"})
+    return rows

@@ -172,6 +172,5 @@ def _read_zip(file: IO[bytes]) -> Any:
 
 
 def check_sha256(data: bytes) -> None:
-    """Check the SHA-256 that fastseed appends to what it writes; ``Unreadable`` if it is wrong."""
     if hashlib.sha256(data[:-_SHA256]).digest() != data[-_SHA256:]:
         raise Unreadable("its SHA-256 is wrong: it is damaged, and fastseed does not load it")

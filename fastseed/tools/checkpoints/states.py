@@ -20,7 +20,7 @@ from .pickles import Opaque, Tensor, check_sha256, read_tree
 
 _MAX_DEPTH = 24
 _ACCELERATORS = re.compile("cuda|xpu|mlu|musa|npu|hpu")
-_RANDOM = re.compile("cuda|xpu|mlu|musa|npu|hpu|rng|random|seed|generator", re.IGNORECASE)
+_RANDOM = re.compile(f"{_ACCELERATORS.pattern}|rng|random|seed|generator", re.IGNORECASE)
 # The exact state of a rank in a state of fastseed, and a tensor of fastseed.checkpoint.
 _FASTSEED_STATE = re.compile(r"rng\.(\d{1,9})\.(.+)$")
 _FASTSEED_TENSOR = re.compile(r"(^|\.)fastseed_(job|rank_\d{1,9})$")
@@ -45,7 +45,6 @@ class Found(NamedTuple):
 
 
 def states_in(part: Part, problems: list[str]) -> Iterator[Found]:
-    """Yield the states in a part of a checkpoint; what is damaged is added to ``problems``."""
     for path, node in _nodes(part):
         source = _source(part, path)
         with noted(source, problems):
@@ -73,7 +72,6 @@ def _source(part: Part, path: Path) -> str:
 
 
 def _nodes(part: Part) -> Iterator[tuple[Path, Any]]:
-    """Yield each node that may be or hold a state, with its path."""
     seen: set[int] = set()  # objects may contain each other
 
     def visit(path: Path, node: object) -> Iterator[tuple[Path, Any]]:
@@ -87,7 +85,6 @@ def _nodes(part: Part) -> Iterator[tuple[Path, Any]]:
 
 
 def _below(node: object) -> Iterator[tuple[str, object]]:
-    """Yield what is in a node and may hold a state, with its key."""
     items: Iterable[tuple[object, object]] = ()
     if isinstance(node, dict):
         items = node.items()
@@ -101,7 +98,6 @@ def _below(node: object) -> Iterator[tuple[str, object]]:
 
 
 def _states(path: Path, node: object) -> Iterator[tuple[str, str, GeneratorState]]:
-    """Yield owner, stream and state if a node is one; of several GPUs there may be several."""
     if not isinstance(node, Tensor):
         with contextlib.suppress(TypeError, ValueError, LookupError, RecursionError):  # of no state
             yield from _host_states(node)

@@ -35,11 +35,9 @@ _IGNORED = {"about", "variables FASTSEED_RUN_DIR"}  # different in every run
 def capture(directory: str | os.PathLike[str], *, patches: bool = False) -> dict[str, Section]:
     """Record the environment of this process in a new or empty folder; a new one gets mode 0700.
 
-    Generates no random numbers, changes no switch and initializes no GPU. Environment variables are
-    stored by name, with the values of settings that libraries read; all other values are redacted.
-    Of uncommitted changes the names of files and a digest are stored; with ``patches`` also the
-    changes as text, with every secret that is in them, in ``<repository>.patch``: check out the
-    commit, and ``git apply`` it.
+    It draws no random numbers, changes no switch and initializes no GPU. Environment variables that
+    are no settings of libraries are redacted. Uncommitted changes are names of files and a digest;
+    with ``patches`` also text for ``git apply``, with every secret that is in it.
     """
     path = Path(directory)
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
@@ -67,9 +65,8 @@ def load(directory: str | os.PathLike[str]) -> dict[str, Section]:
             raise ValueError("an object of sections")
     except (OSError, ValueError) as error:
         problem = f"readable ({error.strerror})" if isinstance(error, OSError) else error
-        raise ValueError(
-            f"fastseed.tools.environment.load: {str(file)!r} must be {problem}"
-        ) from None
+        text = f"fastseed.tools.environment.load: {str(file)!r} must be {problem}"
+        raise ValueError(text) from None
     return found
 
 
@@ -93,7 +90,6 @@ def diff(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> list[Differenc
 
 
 def collect() -> tuple[dict[str, Section], dict[str, str]]:
-    """Return the sections, and uncommitted changes by repository; what is missing is no error."""
     environment = dict(os.environ)
     repositories = sources.Repositories()
     collectors: dict[str, Callable[[], Section]] = {

@@ -55,15 +55,9 @@ def run(command: Sequence[str], cwd: Path | None = None) -> str | None:
     own = {k: v for k, v in os.environ.items() if not re.match("GIT_(?!CONFIG)", k)}
     try:
         done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            cwd=cwd,
-            env=own | _FIXED,
-            timeout=TIMEOUT,
-            check=False,
-        )
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            cwd=cwd, env=own | _FIXED, timeout=TIMEOUT, check=False,
+        )  # fmt: skip
     except OSError:
         return None
     return done.stdout.decode("utf-8", "surrogateescape") if done.returncode == 0 else None
@@ -123,7 +117,6 @@ def hardware() -> dict[str, JSON]:
 
 
 def gpus() -> dict[str, JSON]:
-    """Return GPUs and driver; initializes no GPU."""
     query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     found = [line.rpartition(", ") for line in (run(query) or "").splitlines()]
     return {"driver": found[0][2] if found else None, "names": [name for name, _, _ in found]}

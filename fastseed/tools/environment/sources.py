@@ -46,7 +46,6 @@ _SETTING = re.compile(r"[\w.,:;=+^%{}()*/-]{0,400}", re.ASCII)
 
 
 def packages() -> dict[str, JSON]:
-    """Return the version of every distribution on ``sys.path``, by normalised name."""
     found: dict[str, str] = {}
     for distribution in importlib.metadata.distributions():
         name, version = distribution.metadata["Name"], str(distribution.version)
@@ -74,14 +73,12 @@ def _origin(distribution: importlib.metadata.Distribution) -> StateDict:
 
 
 def modules(environment: Mapping[str, str]) -> dict[str, JSON]:
-    """Return the loaded environment modules, as the shell records them: name -> version."""
     loaded = [name for name in environment.get("LOADEDMODULES", "").split(":") if name]
     plain = [name if _MODULE.fullmatch(name) else REDACTED for name in loaded]
     return {name.rpartition("/")[0] or name: name for name in plain}
 
 
 def apt() -> dict[str, JSON]:
-    """Return the versions of the installed Debian packages; {} without dpkg."""
     out = run(["dpkg-query", "-W", "-f", "${Package} ${Version}\\n"]) or ""
     lines = (line.partition(" ") for line in out.splitlines())
     return {name: version for name, _, version in lines if version}
@@ -146,7 +143,6 @@ def _git(folder: Path, *arguments: str) -> str | None:
 
 
 def _contents(top: Path, names: list[str]) -> str:
-    """Return a digest of the names and contents (the size of what is large or no file)."""
     found = []
     for name in names[:_MAX_FILES]:
         path = top / name

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from ..._utils import validation
 from ...debug.reach import check_arguments
 from ...determinism import hash_seed
-from . import comparison, parts, report, runs
+from . import comparison, report, runs
 from .report import Check, Report
 from .runs import Run, Starter
 
@@ -47,14 +47,12 @@ def verify(
     value: str = "loss",
     timeout: float | None = None,
     out: str | os.PathLike[str] | None = None,
-    progress: Callable[[Run], object] = lambda run: None,
-    beginning: Callable[[str], object] = lambda text: None,
+    progress: Callable[[str | Run], object] = lambda event: None,
 ) -> Report:
     """Run a program whole, killed and started again, and with another seed; compare the runs.
 
-    ``cli/verify.py`` says what the arguments mean. ``beginning`` is called with what begins, in
-    words, and ``progress`` with each run that has ended; ``out``, a new or empty folder, keeps the
-    runs, the report and a picture of the losses.
+    ``cli/verify.py`` says what the arguments mean. ``progress`` is called with what begins, in
+    words, and with each run that has ended; ``out`` keeps the runs, the report and a picture.
     """
     validation.check_int(_FUNCTION, "times", times, 1, _MAX_TIMES)
     if seed is not None:
@@ -76,15 +74,14 @@ def verify(
         if root.exists() and (not root.is_dir() or any(root.iterdir())):
             raise validation.value_error(_FUNCTION, "out", "a new or empty folder", str(root))
         root.mkdir(parents=True, exist_ok=True)
-        starter = Starter(
-            root, seed, others, deterministic, log, value, timeout, progress, beginning
-        )
+        given = (seed, others, deterministic, log, value, timeout, progress)
+        starter = Starter(root, *given)
         if ranks is not None:
             found = _run_ranks(starter, command, ranks)
         else:
             found = _run_experiments(starter, command, times, kill)
             if seeds is not None:
-                found = parts.with_reach(found, seeds, allow)
+                found = report.with_reach(found, seeds, allow)
         if out is not None:
             report.write(found, root)
     return found
@@ -98,16 +95,12 @@ def _run_experiments(starter: Starter, command: Sequence[str], times: int, kill:
         got = "got no output (standard error, as of logging, is not compared)"
         raise ValueError(f"fastseed.{_FUNCTION}: command must be {rule}, {got}")
     notes: list[str] = []
-    pairs: list[tuple[Run, Run]] = []
     points = runs.kill_points(first) if kill else {}
-    kills = min(1, len(points))
-    if points and times > 1:
-        kills = max(times, len(points))
+    kills = max(times, len(points)) if points and times > 1 else min(1, len(points))
     count = 2 * kills + len(starter.other_seeds)
     seconds = first.seconds * (1.25 * kills + len(starter.other_seeds))
-    starter.beginning(f"{count} more runs, about {seconds:.0f} s")
-    if kill:
-        pairs = _kill_and_restart(starter, command, kills, points, notes)
+    starter.progress(f"{count} more runs, about {seconds:.0f} s")
+    pairs = _kill_and_restart(starter, command, kills, points, notes) if kill else []
     other = [starter.start(runs.OTHER, k, command) for k in range(len(starter.other_seeds))]
     repeats = [comparison.compare_whole(first, one) for one in whole[1:]]
     anew = sum(comparison.began_anew(rest, first, starter.value) for _, rest in pairs)
@@ -127,9 +120,8 @@ def _run_experiments(starter: Starter, command: Sequence[str], times: int, kill:
         if anew and anew == len(pairs) and resumed.passed:
             resumed = resumed._replace(passed=None, message=f"{anew} of {len(pairs)} {_ANEW}")
         elif anew:
-            notes.append(
-                f"{anew} of {len(pairs)} runs began anew after the kill, as without a checkpoint"
-            )
+            text = "runs began anew after the kill, as without a checkpoint"
+            notes.append(f"{anew} of {len(pairs)} {text}")
         checks.append(resumed)
     if starter.other_seeds:
         checks.append(_check("seed", "runs with another seed differ", changes))
@@ -169,15 +161,13 @@ def _check(name: str, title: str, found: Sequence[str | None]) -> Check:
     message = f"{len(found)} comparison(s), all {'differ' if must_differ else 'equal'}"
     if not found:
         return Check(name, title, None, "not checked")
-    if wrong and must_differ:
-        message = f"{len(wrong)} of {len(found)} are equal: {_SAME_SEED}"
-    elif wrong:
-        message = f"{len(wrong)} of {len(found)} differ: {wrong[0]}"
+    if wrong:
+        how = f"are equal: {_SAME_SEED}" if must_differ else f"differ: {wrong[0]}"
+        message = f"{len(wrong)} of {len(found)} {how}"
     return Check(name, title, not wrong, message)
 
 
 def _run_ranks(starter: Starter, command: Sequence[str], counts: Sequence[int]) -> Report:
-    """Run under torchrun with each number of ranks, and compare what is recorded."""
     for i, count in enumerate(counts):
         validation.check_int(_FUNCTION, f"ranks[{i}]", count, 1, _MAX_RANKS)
     if len(counts) < 2 or len(set(counts)) < len(counts):

@@ -22,12 +22,11 @@ _GROUPS = STATE[1:]  # generators may differ between ranks
 
 def compare_whole(a: Run, b: Run) -> str | None:
     """Return the first difference of two whole runs in a sentence; None if they are equal."""
+    text = None
     if a.losses.values or b.losses.values:
         text = _compare_losses(a.name, a.losses.values, b)
-    else:
-        count = _common(a.lines, b.lines, (a.seed, b.seed))
-        is_same = count == len(a.lines) == len(b.lines)
-        text = None if is_same else _line_differs(a, b, count)
+    elif (n := _common(a.lines, b.lines, (a.seed, b.seed))) < max(len(a.lines), len(b.lines)):
+        text = _line_differs(a, b, n)
     return _with_recordings(text, a, b)
 
 
@@ -94,11 +93,9 @@ def _common(a: Sequence[str], b: Sequence[str], seeds: tuple[int, int] = (0, 0))
 
 
 def _line_differs(a: Run, b: Run, count: int) -> str:
-    shown = [
-        repr(one.lines[count][:_SHOWN]) if count < len(one.lines) else "the output has ended"
-        for one in (a, b)
-    ]
-    return f"line {count + 1} of {a.name} and {b.name}: {shown[0]} and {shown[1]}"
+    lines = (one.lines[count : count + 1] for one in (a, b))
+    shown = (repr(line[0][:_SHOWN]) if line else "the output has ended" for line in lines)
+    return f"line {count + 1} of {a.name} and {b.name}: {' and '.join(shown)}"
 
 
 def _compare_losses(
@@ -117,11 +114,9 @@ def _compare_losses(
 
 
 def _with_recordings(text: str | None, a: Run, b: Run) -> str | None:
-    if (a.recording is None) != (b.recording is None):
-        only = a if b.recording is None else b
-        return text or (None if b.killed else f"only {only.name} recorded")
     if a.recording is None or b.recording is None:
-        return text
+        only = [one.name for one in (a, b) if one.recording is not None]
+        return text or (f"only {only[0]} recorded" if only and not b.killed else None)
     try:
         found = bisection.bisect(a.recording, b.recording)
     except ValueError:  # no common step; also of a run that was killed before its header
@@ -164,8 +159,7 @@ class RankRun(NamedTuple):
 def compare_ranks(runs: Sequence[Run]) -> tuple[list[RankRun], list[str]]:
     """Compare runs, whose numbers are their numbers of ranks, with the first; and notes."""
     recorded = {_ranks(run.number): recordings(run) for run in runs}
-    first, *_ = recorded
-    found = []
+    first, found = next(iter(recorded)), []
     for run, (name, held) in zip(runs, recorded.items(), strict=True):
         last, _ = _merged(held, max(step for one in held for step in one.steps))
         trained = sum(not held[0].values(step).start for step in held[0].steps)
@@ -186,7 +180,6 @@ def recordings(run: Run) -> list[Recording]:
 def _differences(
     names: tuple[str, str], runs: tuple[list[Recording], list[Recording]]
 ) -> Iterator[str]:
-    """Yield differences, step by step, in the order in which a training step makes them."""
     first, other = runs
     every = [{step for one in run for step in one.steps} for run in runs]
     for step in sorted(every[0] | every[1]):
@@ -205,7 +198,6 @@ def _differences(
 
 
 def _merged(run: list[Recording], step: int) -> tuple[Table, str | None]:
-    """Return the digests of all ranks at a step, and the first name on which ranks differ."""
     found: Table = {}
     conflict = None
     for one in run:
@@ -220,7 +212,6 @@ def _merged(run: list[Recording], step: int) -> tuple[Table, str | None]:
 
 
 def _notes_on_ranks(recorded: dict[str, list[Recording]]) -> Iterator[str]:
-    """Yield settings of arithmetic in which runs differ."""
     for name in ("threads", "torch"):
         found = {
             ranks: ", ".join(sorted({str(one.header.get(name)) for one in run}))

@@ -25,12 +25,12 @@ def run_program(
     environment: Mapping[str, str],
     folder: Path,
     timeout: float | None,
-    kill_when: Callable[[], bool] = lambda: False,
+    kill_when: Callable[[Path], bool] | None = None,
 ) -> bool:
     """Run a program until it ends; its output goes to files in ``folder``.
 
-    Returns whether it was killed with SIGKILL, because ``kill_when()`` was true. RuntimeError: it
-    cannot be started, failed, or is late; the message has its last lines.
+    Returns whether it was killed with SIGKILL, because ``kill_when(folder)`` was true.
+    RuntimeError: it cannot be started, failed, or is late; the message has its last lines.
     """
     begin = time.perf_counter()
     process = None
@@ -45,7 +45,7 @@ def run_program(
                 message = f"{command[0]!r} cannot be started: {error.strerror}"
                 raise RuntimeError(f"fastseed.verify: {message}") from None
         while (code := process.poll()) is None:
-            if kill_when():
+            if kill_when is not None and kill_when(folder):
                 _send(process, signal.SIGKILL)
                 process.wait()
                 return True
@@ -79,7 +79,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _last_lines(folder: Path) -> str:
-    """Return the end of a run's output, for an error: of each rank that has any, under torchrun."""
     ranks = sorted(folder.glob("ranks/**/stderr.log"), key=lambda path: path.stat().st_mtime)
     found = [text for path in ranks if (text := _tail(path))][:_RANKS]  # first who failed first
     return "".join(found) or _tail(folder / ERR) or _tail(folder / OUT) or "; it printed nothing"

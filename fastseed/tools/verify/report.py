@@ -1,24 +1,32 @@
-"""The result of a verification, as JSON, as a table, and as a picture of the losses."""
+"""The result of a verification: its checks, what the seed reaches, JSON, a table, a picture."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
+import itertools
 import json
 import math
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from ..._utils import StateDict, atomic_file
-from ...debug.reach import Verdict
-from .comparison import RankRun
-from .runs import EXPERIMENTS, Run, printed
+from ...debug.module_calls import ROOT
+from ...debug.reach import Seen, Verdict, judge
+from ...debug.watch_file import Values
+from ...digest.trees import whole
+from .comparison import RankRun, is_same_line, recordings
+from .runs import EXPERIMENTS, OTHER, WHOLE, Run, printed
 
 PASSED, FAILED, INCONCLUSIVE = "passed", "failed", "inconclusive"
 
 # Colours of Okabe and Ito, which colour-blind people can distinguish.
 _COLOURS = dict(zip(EXPERIMENTS, ("#0072B2", "#009E73", "#AA4499", "#D55E00"), strict=True))
+
+_INPUT = re.compile(rf"{re.escape(ROOT)} #\d+ input")
 
 
 class Check(NamedTuple):
@@ -28,7 +36,7 @@ class Check(NamedTuple):
     message: str  # with the first difference
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Report:
     """The result of a verification; true if it passed."""
 
@@ -77,11 +85,9 @@ class Report:
         }
 
     def losses_of(self, run: Run) -> dict[str, float]:
-        """Return the losses of a run: those that have steps, else those that it printed."""
         return run.losses.values or printed(run.lines, self.value)
 
     def experiments(self) -> list[tuple[str, int, int, str, str]]:
-        """Return name, number of runs, lines, last losses and time of each experiment."""
         rows = []
         for name in dict.fromkeys(run.experiment for run in self.runs):
             runs = [run for run in self.runs if run.experiment == name]
@@ -105,7 +111,6 @@ def write(report: Report, folder: Path) -> None:
 
 
 def _png(report: Report, curves: list[tuple[str, dict[str, float]]]) -> bytes:
-    """Return the losses of every run as a picture, without a display or matplotlib's globals."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(12, 8), dpi=100, layout="constrained")
@@ -126,3 +131,48 @@ def _png(report: Report, curves: list[tuple[str, dict[str, float]]]) -> bytes:
     out = io.BytesIO()
     figure.savefig(out, format="png", metadata={"Software": None})
     return out.getvalue()
+
+
+def with_reach(report: Report, seeds: Sequence[int], allow: Mapping[str, str]) -> Report:
+    """Return a report with the verdicts about the runs of these seeds."""
+    again = [run for run in report.runs if run.experiment == WHOLE]
+    runs = [again[0], *(run for run in report.runs if run.experiment == OTHER)]
+    found = [_parts(run, seed, runs[0], seeds[0]) for run, seed in zip(runs, seeds, strict=True)]
+    reach = judge(found, _parts(again[-1], seeds[0], runs[0], seeds[0]), seeds, allow)
+    wrong = [f"{row.leaf} is {row.verdict}" for row in reach.rows if not row.ok]
+    message = "; ".join(wrong) or f"{len(reach.rows)} part(s), all good or allowed"
+    check = Check("reach", "every part follows the seed", bool(reach), message)
+    # Instead of the check that every other run differs from the first one.
+    checks = (*(one for one in report.checks if one.name != "seed"), check)
+    notes = report.notes
+    if not any(name.endswith("batches") for name in found[0]):
+        notes += ("no batch was recorded; fastseed.debug.Watch(model) does that",)
+    return dataclasses.replace(report, checks=checks, notes=notes, reach=reach.rows)
+
+
+def _parts(run: Run, seed: int, first: Run, first_seed: int) -> dict[str, Seen]:
+    parts = {"losses": Seen(repr(run.losses.values), is_long=True)}
+    if not first.losses.values:
+        pairs = itertools.zip_longest(run.lines, first.lines, fillvalue="")
+        same = (b if is_same_line(a, b, (seed, first_seed)) else a for a, b in pairs)
+        parts = {"output": Seen(tuple(same), is_long=True)}
+    for one in [] if run.recording is None else recordings(run):
+        rank = f"rank{one.header['rank']}." if one.header["world_size"] > 1 else ""
+        steps = [one.values(step) for step in sorted(one.steps)]
+        batches = [digest for step in steps if (digest := _digest(step, "forward"))]
+        if batches:
+            parts[f"{rank}batches"] = Seen(tuple(batches), batches, is_long=True)
+        for name, step in (("first weights", steps[0]), ("last weights", steps[-1])):
+            if digest := _digest(step, "parameter"):
+                parts[f"{rank}{name}"] = Seen(digest, is_long=True)
+    return parts
+
+
+def _digest(step: Values, wanted: str) -> bytes:
+    """Return a digest of all parameters, or of what the model was called with; empty if none."""
+    leaves = {
+        name: leaf
+        for (group, name), leaf in step.by_name().items()
+        if group == wanted and (wanted == "parameter" or _INPUT.match(name))
+    }
+    return whole(leaves).to_bytes(16, "little") if leaves else b""

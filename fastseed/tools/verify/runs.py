@@ -75,8 +75,7 @@ class Starter:
     log: str | None
     value: str
     timeout: float | None
-    progress: Callable[[Run], object]
-    beginning: Callable[[str], object]
+    progress: Callable[[str | Run], object]
     fixed_hashes: bool = False  # whether a whole run got another PYTHONHASHSEED than this process
 
     def start(
@@ -89,15 +88,12 @@ class Starter:
         kill_when: Callable[[Path], bool] | None = None,
         variables: Mapping[str, str] | None = None,
     ) -> Run:
-        """Run a command; ``{run}`` is an empty folder, or ``place`` of an earlier run."""
         name = f"{experiment}-{number}"
         folder = self.root / name
         place = place or folder / "run"
         for one in (folder, place):
             one.mkdir(exist_ok=True)
-        seed = self.seed or 0
-        if experiment == OTHER:
-            seed = self.other_seeds[number]
+        seed = self.other_seeds[number] if experiment == OTHER else self.seed or 0
         words = tuple(w.replace("{run}", str(place)).replace("{seed}", str(seed)) for w in command)
         new = dict(os.environ)
         own = seed if self.seed is not None or experiment == OTHER else None
@@ -108,12 +104,10 @@ class Starter:
             self.fixed_hashes |= experiment == WHOLE and hash_seed.VARIABLE in given
             new |= given
         new |= {environ.RUN_DIR: str(folder), "PYTHONUNBUFFERED": "1", **(variables or {})}
-        self.beginning(name)
+        self.progress(name)
         earlier = b"".join(one.read_bytes() for one in self._logs(place))
         before, begin = _listed(self.root), time.perf_counter()
-        killed = run_program(
-            name, words, new, folder, self.timeout, lambda: bool(kill_when and kill_when(folder))
-        )
+        killed = run_program(name, words, new, folder, self.timeout, kill_when)
         seconds = time.perf_counter() - begin
         after = _listed(self.root)
         written = tuple(sorted(name for name, at in after.items() if before.get(name) != at))
@@ -131,7 +125,6 @@ class Starter:
         return [one for one in place.glob(self.log) if one.is_file()] if self.log else []
 
     def _losses(self, name: str, place: Path, earlier: bytes, is_whole: bool) -> Losses:
-        """Return the losses of a run, without those that an earlier one left in the log."""
         if self.log is None:
             return read_losses(self.root / name / OUT, self.value)
         files, found = self._logs(place), Losses({}, 0)
@@ -174,8 +167,7 @@ def _listed(root: Path) -> dict[str, int]:
 def kill_points(run: Run) -> dict[str, Callable[[Path], bool]]:
     """Return where to kill a run like ``run``, by names; a folder is asked whether it is there.
 
-    At a half, a quarter and three quarters of its records, else of its lines, and at the end of its
-    first epoch, if its lines say so. Without two records or lines there is no such point.
+    At shares of its records, else of its lines, if it has two, and at the end of its first epoch.
     """
     pattern = OUT if run.recording is None else PATTERN
     total = _Progress(pattern).count(run.folder)
@@ -218,10 +210,7 @@ class _Progress:
 
 
 def read_losses(path: Path, value: str, earlier: bytes = b"") -> Losses:
-    """Return the values in JSON objects, one a line, which may stand among other output.
-
-    ``earlier`` is what the file had before: if it still begins so, what follows counts.
-    """
+    """Return the values in JSON objects, one a line, after what the file had ``earlier``."""
     values: dict[str, float] = {}
     left_out = 0
     text = path.read_bytes().removeprefix(earlier).decode("utf-8-sig", "replace")

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from fastseed.cli import exit_codes
 from fastseed.cli import verify as command
-from fastseed.tools.verify import processes, verify
+from fastseed.tools.verify import comparison, processes, verify
 from fastseed.tools.verify.comparison import _compare_losses, _with_recordings
 from fastseed.tools.verify.processes import run_program
 from fastseed.tools.verify.runs import Losses, Run, kill_points, printed, read_losses
@@ -83,6 +83,39 @@ def test_a_run_that_was_killed_may_have_no_recording():
     assert _with_recordings(None, whole, other) is None
     other.killed = False
     assert _with_recordings(None, whole, other) == "only whole-0 recorded"
+
+
+def a_run(lines="", losses="", steps=None):
+    values = Losses(dict.fromkeys(losses, 1.0), 0)
+    lines = lines.split("; ") if lines else []
+    return SimpleNamespace(recording=steps and "files", steps=steps, lines=lines, losses=values)
+
+
+@pytest.mark.parametrize(
+    ("whole", "rest", "is_anew"),
+    [
+        ({}, {"lines": "x"}, False),
+        ({"steps": [2, 1]}, {"steps": [1, 5], "lines": "x"}, True),
+        ({"steps": [1, 2]}, {"steps": [2, 3], "lines": "x"}, False),
+        ({"steps": [1, 2]}, {"lines": "x"}, False),  # it has no file
+        ({"losses": "01"}, {"losses": "0", "lines": "x"}, True),
+        ({"losses": "01"}, {"losses": "1", "lines": "x"}, False),
+        ({"lines": "8h loss 1; 9h loss 2"}, {"lines": "4h loss 1; 5h loss 7"}, True),
+        ({"lines": "8h loss 1; 9h loss 2"}, {"lines": "4h loss 1"}, False),
+        ({"lines": "8h loss 1; 9h loss 2"}, {"lines": "4h loss 2; 5h loss 1"}, False),
+        ({"lines": "a; b"}, {"lines": "found; a; b"}, True),
+        ({"lines": "a; b"}, {"lines": "found; b"}, False),
+        ({"lines": "a"}, {"lines": "a"}, True),
+        ({"lines": "a; b", "losses": "01"}, {"lines": "a; b", "losses": "1"}, True),
+        ({"lines": "done", "losses": "012"}, {"lines": "done", "losses": "2"}, False),
+    ],
+)  # fmt: skip
+def test_a_run_that_began_anew(monkeypatch, whole, rest, is_anew):
+    def of_ranks(run):
+        return [SimpleNamespace(steps=steps) for steps in (run.steps[:1], run.steps)]
+
+    monkeypatch.setattr(comparison, "recordings", of_ranks)
+    assert comparison.began_anew(a_run(**rest), a_run(**whole), "loss") is is_anew
 
 
 @given(st.lists(st.floats(), min_size=1, max_size=30))
@@ -271,7 +304,7 @@ def test_what_a_run_leaves_behind_is_ended(tmp_path):
 def test_a_run_is_killed_when_it_is_told(tmp_path):
     path = tmp_path / "stdout.txt"
     code = "import time\nwhile True: print('x', flush=True); time.sleep(0.01)"
-    assert ran(tmp_path, code, kill_when=lambda: path.stat().st_size > 10)
+    assert ran(tmp_path, code, kill_when=lambda _: path.stat().st_size > 10)
     assert path.read_text().count("x") > 5
 
 

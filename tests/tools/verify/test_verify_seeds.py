@@ -10,7 +10,8 @@ import torch
 
 import fastseed
 from fastseed.cli import exit_codes, main
-from fastseed.tools.verify import parts, verify
+from fastseed.tools.verify import report as reports
+from fastseed.tools.verify import verify
 from fastseed.tools.verify.report import Report
 from fastseed.tools.verify.runs import OTHER, WHOLE, Losses, Run
 
@@ -114,7 +115,7 @@ def reached(tmp_path, monkeypatch, batches, world=1, weights=int):
             record(folder, weights(seed), batches(seed, rank))
         losses = Losses({"0": float(seed)}, 0)
         runs.append(Run(experiment, 0, folder, folder, (), 0.0, False, (), (), losses))
-    report = parts.with_reach(Report((), tuple(runs)), (0, 1, 2), {})
+    report = reports.with_reach(Report((), tuple(runs)), (0, 1, 2), {})
     assert report.notes == ()
     return {row.leaf: row.verdict for row in report.reach}
 
