@@ -33,6 +33,17 @@ struct RowLayout {
   DigestRows at(const uint8_t* memory) const {
     return DigestRows{memory, row_bytes, rows, stride, group_number, group_stride};
   }
+  // Of a plan.
+  std::vector<int64_t> words(const uint8_t* memory, int64_t first_tile) const {
+    return {static_cast<int64_t>(key),
+            static_cast<int64_t>(reinterpret_cast<uintptr_t>(memory)),
+            row_bytes,
+            rows,
+            stride,
+            static_cast<int64_t>(group_number),
+            static_cast<int64_t>(group_stride),
+            first_tile};
+  }
   std::string text() const {
     return std::to_string(rows) + " rows of " + std::to_string(row_bytes) + " bytes every " +
            std::to_string(stride) + ", group_number " + std::to_string(group_number) + " by " +

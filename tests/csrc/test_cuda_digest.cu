@@ -18,16 +18,8 @@ class Job {
     const std::vector<uint8_t> bytes = bytes_of(layout);
     memory_.push_back(std::make_unique<DeviceArray<uint8_t>>(bytes, layout.shift));
     expected_.push_back(by_the_core(layout, bytes.data(), 0, layout.groups()));
-    const uint8_t* at = memory_.back()->data();
-    const auto words = {static_cast<int64_t>(layout.key),
-                        static_cast<int64_t>(reinterpret_cast<uintptr_t>(at)),
-                        layout.row_bytes,
-                        layout.rows,
-                        layout.stride,
-                        static_cast<int64_t>(layout.group_number),
-                        static_cast<int64_t>(layout.group_stride),
-                        tiles_};
-    plan_.insert(plan_.end(), words);
+    const std::vector<int64_t> words = layout.words(memory_.back()->data(), tiles_);
+    plan_.insert(plan_.end(), words.begin(), words.end());
     tiles_ += (layout.groups() + kDigestTile - 1) / kDigestTile;
   }
 

@@ -42,6 +42,18 @@ void check_layouts() {
       digest_rows(layout.key, layout.at(bytes.data()), cut[0], cut[1], found.w);
       check(found == expected, "the sum of some groups");
     }
+    const int64_t tiles = (n + kDigestTile - 1) / kDigestTile;
+    const std::vector<int64_t> words = layout.words(bytes.data(), 0);
+    Sum sum = by_the_core(layout, bytes.data(), 0, n), all;
+    for (uint64_t& word : all.w) {
+      word = ~uint64_t{0} - 2;  // into sums that wrap round
+    }
+    launch_digest(DigestPlan{words.data(), 1, tiles}, all.w, Range{0, tiles / 2});
+    launch_digest(DigestPlan{words.data(), 1, tiles}, all.w, Range{tiles / 2, tiles});
+    sum.w[0] -= 3;
+    sum.w[1] -= 3;
+    sum.w[1] += sum.w[0] < ~uint64_t{0} - 2 ? 1 : 0;
+    check(all == sum, "the sum of a plan");
   });
 }
 

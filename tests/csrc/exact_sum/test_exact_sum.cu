@@ -210,6 +210,7 @@ void check_mixed() {
   for (const Range part : {Range{0, 2}, Range{2, 6}}) {
     launch_exact_sum<float>({{a.data(), b.data(), 3}, {b.data(), b.data(), 3}}, total.data(), part);
   }
+  carry_exact(total.data());
   launch_exact_sum<float>({{x.data(), y.data(), 3}, {y.data(), y.data(), 3}}, by_kernel.data(),
                           CudaStream{});
   const int64_t* found = by_kernel.read();
