@@ -140,7 +140,10 @@ class SeededTokens(_transformers.LogitsProcessor):  # type: ignore[misc]
     Args:
         keys: one for each row of the batch, as ``sample`` takes them.
         position: the position of the first token in its request, in [0, 2**56).
-        temperature, top_k, top_p, min_p: as ``sample`` takes them.
+        temperature: as ``sample`` takes it; so are the others.
+        top_k: 0 for all tokens.
+        top_p: in (0, 1].
+        min_p: in [0, 1].
 
     Raises:
         TypeError, ValueError: an argument is invalid; from ``generate``, as ``sample`` does.
