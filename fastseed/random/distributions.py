@@ -34,10 +34,13 @@ _REAL_TYPES = (int, float, np.integer, np.floating, torch.SymInt, torch.SymFloat
 
 
 class Distribution(NamedTuple):
-    """The operator ``DRAW[name]`` and what it needs besides tensors."""
+    """The operator ``DRAW[name]`` and what it needs besides tensors.
 
-    # (out, keys, positions, sizes, strides, offset, *parameters): fills a row for each key with the
-    # values offset + sum(i_d * strides[d]) over the indices i of sizes, or those from offset on
+    It takes (out, keys, positions, sizes, strides, offset, *parameters), and fills a row for each
+    key with the values offset + sum(i_d * strides[d]) over the indices i of sizes, or those from
+    offset on.
+    """
+
     name: str
     dtype: torch.dtype
     words: int  # of 32 bits that a value takes, 1 or 2

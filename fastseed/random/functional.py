@@ -26,7 +26,6 @@ _SIZES = (int, np.integer, torch.SymInt)
 _CPU = torch.device("cpu")
 _UINT64 = np.dtype("<u8")
 MAX_KEY = 2**128 - 1
-LOW64 = 2**64 - 1
 
 Shape = Sequence[int] | int
 Key = int | torch.Tensor
@@ -264,7 +263,7 @@ def _draw(
         # one by one: torch takes longer to read a tuple of sizes
         found = torch.empty(*sizes or ((),), dtype=distribution.dtype, device=_CPU)
         directly = DIRECT_DRAW[distribution.name]
-        if not directly(found, key & LOW64, key >> 64, *distribution.parameters):
+        if not directly(found, key, key >> 64, *distribution.parameters):
             operator = DRAW[distribution.name]
             operator(found, words_of(key), None, (), (), 0, *distribution.parameters)
         return found

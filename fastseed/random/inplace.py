@@ -16,7 +16,7 @@ from .._backend.ops.draws import DIRECT_DRAW, DRAW
 from .._utils import validation
 from . import distributions, functional, layout
 from .distributions import Distribution
-from .functional import LOW64, Key
+from .functional import Key
 from .layout import Shard
 
 
@@ -158,7 +158,7 @@ def _fill(
         is_plain
         and shard is None
         and functional.is_key(key)
-        and DIRECT_DRAW[distribution.name](tensor, key & LOW64, key >> 64, *distribution.parameters)
+        and DIRECT_DRAW[distribution.name](tensor, key, key >> 64, *distribution.parameters)
     )
     if not is_drawn:
         with torch.no_grad():

@@ -79,4 +79,4 @@ DRAW = {
 }
 """What calls ``draw_<name>``, by the name of the distribution."""
 DIRECT_DRAW = {name: direct(f"draw_{name}") for name in DRAW}
-"""``direct`` of each: of the halves of one key, and the parameters."""
+"""``direct`` of each: of the halves of one key, of which the lower may be all of it."""

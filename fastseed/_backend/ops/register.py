@@ -66,9 +66,9 @@ def define(
 def direct(name: str) -> Callable[..., bool]:
     """Return what runs an operator on (an output, numbers), sooner than torch's dispatcher does.
 
-    It returns False, and has done nothing, where the operator has to do it: the output is no
-    ordinary tensor of the CPU, or a mode, a transform or a profiler sees operators. For code that
-    is neither compiled nor traced.
+    Integers count modulo 2**64. It returns False, and has done nothing, where the operator has to
+    do it: the output is no ordinary tensor of the CPU, or a mode, a transform or a profiler sees
+    operators. For code that is neither compiled nor traced.
     """
     if native.generators is None:
         return lambda *_: False
