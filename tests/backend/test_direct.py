@@ -100,6 +100,16 @@ def test_a_profiler_counts_draws_and_they_are_the_same():
     assert len(events) == 2
 
 
+@pytest.mark.parametrize("derive", [fastseed.derive_keys, fastseed.derive_seeds])
+def test_a_profiler_counts_what_is_derived_and_it_is_the_same(derive):
+    fastseed.init(2**64 - 1, rank=0, world_size=1)
+    alone = derive("a", 3, task=1)
+    with torch.profiler.profile() as profile:
+        assert torch.equal(derive("a", 3, task=1), alone)
+    names = [event.name for event in profile.events()]
+    assert names.count(f"fastseed::{derive.__name__}") == 1
+
+
 def test_a_transform_sees_the_operator():
     seen = []
 
